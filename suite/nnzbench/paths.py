@@ -1,0 +1,48 @@
+"""Where the data files lie: beside the package in a checkout, inside it in an installed wheel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent.parent
+
+
+def _data(name: str) -> Path:
+    """The checkout's folder where there is one (so that edits count at once), else the packaged copy."""
+    beside = _CHECKOUT / name
+    return beside if (_CHECKOUT / "pyproject.toml").is_file() and beside.is_dir() else _PACKAGE / "_data" / name
+
+
+def kernels_cu() -> Path:
+    """Folder of the raw `.cu` kernels."""
+    return _data("kernels_cu")
+
+
+def datasets() -> Path:
+    """Folder of problem tables, published results, GPU peaks and the DLMC index."""
+    return _data("datasets")
+
+
+def reports() -> Path:
+    """Folder that holds `<gpu>/<experiment>/`: the checkout's `reports/`, else `./reports`."""
+    beside = _CHECKOUT / "reports"
+    return beside if (_CHECKOUT / "pyproject.toml").is_file() else Path.cwd() / "reports"
+
+
+def cache() -> Path:
+    """Folder for compiled kernels and downloads: `$NNZBENCH_CACHE`, else the user's cache folder."""
+    chosen = os.environ.get("NNZBENCH_CACHE")
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("nnzbench", appauthor=False))
+
+
+def data_roots() -> list[Path]:
+    """Folders that may hold real matrices, first match wins: those of `$NNZBENCH_DATA`, then the cache.
+
+    A root holds `dlmc/<model>/<method>/<level>/<layer>.smtx` and/or `real_weights.npz`.
+    """
+    named = [Path(p) for p in os.environ.get("NNZBENCH_DATA", "").split(os.pathsep) if p]
+    return [*named, cache()]

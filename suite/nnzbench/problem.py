@@ -1,0 +1,76 @@
+"""What is computed: one `Problem` per row of a paper's table. Plain values, no data and no devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Op = Literal["spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"]
+DType = Literal["f32", "f16", "bf16"]
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """Sizes of a convolution: NCHW input, `filters x channels x r x s` weights, no dilation, no groups.
+
+    A 1-D convolution has `height == r == 1` and `pad_h == 0`.
+    """
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    filters: int
+    r: int
+    s: int
+    pad_h: int = 0
+    pad_w: int = 0
+    stride: int = 1
+
+    @property
+    def out_height(self) -> int:
+        """Rows of the output plane."""
+        return (self.height + 2 * self.pad_h - self.r) // self.stride + 1
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the output plane."""
+        return (self.width + 2 * self.pad_w - self.s) // self.stride + 1
+
+    def __str__(self) -> str:
+        text = f"n{self.batch}_c{self.channels}_h{self.height}_w{self.width}_d{self.filters}_r{self.r}_s{self.s}"
+        text += f"_p{self.pad_h}" if self.pad_h == self.pad_w else f"_ph{self.pad_h}_pw{self.pad_w}"
+        return text if self.stride == 1 else f"{text}_u{self.stride}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One multiplication to be run by every kernel that supports it.
+
+    The equivalent matrix product is always (m x k, sparse) times (k x n, dense); for `sddmm` the sparse operand
+    is the m x n output's pattern and k the length of the dot products; `gemm` has a dense left operand.
+    """
+
+    experiment: str
+    """Fixed experiment name, such as `sparsert_table1`."""
+    name: str
+    """Unique within the experiment; names sizes, sparsity level and source."""
+    op: Op
+    m: int
+    k: int
+    n: int
+    sparsity: float
+    """Level asked for (a label); what counts is nnz/(m*k) as counted in the operands."""
+    source: str
+    """`dlmc:<path>`, `weights:<name>` (real), `standin:<dlmc path>`, `uniform:<seed>`, ... (generated)."""
+    dtype: DType = "f32"
+    seed: int = 0
+    """Seeds the values and the dense operands (and the pattern, where it is generated)."""
+    conv: ConvShape | None = None
+    label: str = ""
+    """The paper's own row label (its problem number), for tables and plots."""
+
+    @property
+    def shape(self) -> str:
+        """The convolution's sizes as text, empty for matrix products."""
+        return "" if self.conv is None else str(self.conv)

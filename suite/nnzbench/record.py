@@ -1,0 +1,179 @@
+"""One row of `records.csv`: the fixed contract that every report and outside tool reads.
+
+Field order is column order. A time can't exist without a passed check: `Record` refuses it.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+SCHEMA = "nnzbench/1"
+
+Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
+Key = tuple[str, ...]
+
+
+class RecordError(ValueError):
+    """A records file breaks the schema; the message names file, line and column in one sentence."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One experiment, problem, kernel, variant and policy. None is an empty cell."""
+
+    schema: str
+    experiment: str
+    problem: str
+    op: str
+    m: int
+    k: int
+    n: int
+    shape: str
+    dtype: str
+    sparsity: float
+    nnz: int
+    pattern: str
+    source: str
+    kernel: str
+    variant: str
+    selected: bool
+    device: str
+    gpu: str
+    arch: str
+    policy: str
+    status: Status
+    reason: str
+    median_us: float | None
+    q1_us: float | None
+    q3_us: float | None
+    samples: int | None
+    sm_clock_mhz: float | None
+    flops: float
+    bytes: float
+    limit_us: float | None
+    floor_us: float | None
+    prepare_ms: float | None
+    compile_ms: float | None
+    registers: int | None
+    shared_bytes: int | None
+    spill_bytes: int | None
+    code_bytes: int | None
+    relative_error: float | None
+    environment: str
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status):
+            raise RecordError(f"status '{self.status}' is not one of {', '.join(get_args(Status))}")
+        timed = (self.median_us, self.q1_us, self.q3_us)
+        if self.status != "ok":
+            if any(value is not None for value in timed) or self.selected:
+                raise RecordError(f"a row with status '{self.status}' can't hold a time or be selected")
+            if not self.reason:
+                raise RecordError(f"a row with status '{self.status}' needs a reason")
+            return
+        if self.relative_error is None or not math.isfinite(self.relative_error):
+            raise RecordError("a row with status 'ok' needs the finite error of its check")
+        if any(value is not None and not (math.isfinite(value) and value > 0) for value in timed):
+            raise RecordError("times must be finite and above zero")
+
+    @property
+    def key(self) -> Key:
+        """What makes a row unique within a results folder; resuming skips keys already present."""
+        return (self.experiment, self.problem, self.dtype, self.kernel, self.variant, self.device, self.policy)
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Record))
+_TYPES = get_type_hints(Record)
+
+
+def _write_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(str(value).split())  # a compiler's log may have newlines; a cell has none
+
+
+def to_row(record: Record) -> list[str]:
+    """The record as CSV cells, in column order."""
+    return [_write_cell(getattr(record, name)) for name in COLUMNS]
+
+
+def _read_cell(name: str, text: str) -> Any:
+    kind = _TYPES[name]
+    options = get_args(kind)
+    if type(None) in options:
+        if text == "":
+            return None
+        kind = next(option for option in options if option is not type(None))
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise ValueError(f"'{text}' is not true or false")
+        return text == "true"
+    if kind in (int, float):
+        value = kind(text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"'{text}' is not a finite number")
+        return value
+    return text
+
+
+def from_row(row: dict[str, str]) -> Record:
+    """Parses one CSV row. Raises `RecordError` naming the column."""
+    cells = {}
+    for name in COLUMNS:
+        try:
+            cells[name] = _read_cell(name, row[name])
+        except (ValueError, TypeError) as error:
+            raise RecordError(f"column '{name}': {error}") from None
+    if cells["schema"] != SCHEMA:
+        raise RecordError(f"column 'schema': '{cells['schema']}' is not {SCHEMA}")
+    return Record(**cells)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Reads a records file. Raises `RecordError` naming file, line and column; a cut-off last line is an error too."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file, strict=True)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise RecordError(f"{path}: the header is not the {SCHEMA} column list")
+        return list(_parse(path, reader))
+
+
+def _parse(path: Path, reader: csv.DictReader[str]) -> Iterator[Record]:
+    for row in reader:
+        if None in row or None in row.values():
+            raise RecordError(f"{path}, line {reader.line_num}: expected {len(COLUMNS)} cells")
+        try:
+            yield from_row(row)
+        except RecordError as error:
+            raise RecordError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def append(path: Path, records: Iterable[Record]) -> None:
+    """Appends rows and flushes them to disk, writing the header first in a new file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if file.tell() == 0:
+            writer.writerow(COLUMNS)
+        writer.writerows(map(to_row, records))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_all(path: Path, records: Iterable[Record]) -> None:
+    """Rewrites the file at once: readers see the old rows or the new ones, never half of each."""
+    temporary = path.with_suffix(".partial")
+    temporary.unlink(missing_ok=True)
+    append(temporary, records)
+    temporary.replace(path)
