@@ -1,0 +1,261 @@
+"""From a plan's program to a cubin with its resources, through a cache that concurrent runs can share.
+
+A cache entry is `<key>.cubin` and `<key>.json`, each put in place by one rename. The JSON is written last and holds
+the cubin's SHA-256, so that a half-written or damaged entry is noticed and compiled again. What does not compile is
+kept too, with its log; time-outs are not, as the next machine may be faster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from nnzbench import cubin, paths, toolchain
+from nnzbench.kernel import Plan, Resources
+from nnzbench.toolchain import nvrtc_version, supported_arches
+
+__all__ = [
+    "CompileError",
+    "CompileTimeout",
+    "Compiled",
+    "Job",
+    "assemble_many",
+    "assemble_ptx",
+    "compile_cuda",
+    "compile_many",
+    "nvrtc_version",
+    "supported_arches",
+]
+
+ARCHES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
+"""V100, T4, A100, A10/RTX 30, L4/RTX 40, H100/H200: what every kernel must compile for."""
+
+_FORMAT = 1  # of a cache entry; part of the key
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin on disk and what each of its entry points uses."""
+
+    path: Path
+    resources: Mapping[str, Resources]
+    """By entry point; static per-kernel numbers, without dynamic shared memory."""
+    compile_ms: float
+    """Of the compilation that made the cubin, also when it came from the cache."""
+    cached: bool
+    log: str
+
+
+class CompileError(Exception):
+    """The program does not compile. The message is one line for a record's reason; `log` is the compiler's output."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log or message
+
+
+class CompileTimeout(CompileError):
+    """The compiler was stopped at its time limit."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One program to compile for one architecture."""
+
+    language: Literal["cuda", "ptx"]
+    source: str
+    """For `cuda` a file of `kernels_cu/` by name, or the text itself when it has a newline; for `ptx` the text."""
+    arch: str
+    defines: Mapping[str, int | str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(plan: Plan, arch: str) -> Job:
+        """What `plan` needs compiled for `arch`."""
+        return Job(plan.language, plan.source, arch, plan.defines)
+
+    def identity(self) -> str:
+        """Equal for jobs that compile the same thing."""
+        return json.dumps([self.language, self.source, self.arch, self.options()])
+
+    def options(self) -> list[str]:
+        """The defines as compiler options, in a fixed order."""
+        return [f"-D{name}={value}" for name, value in sorted(self.defines.items())]
+
+    def name(self) -> str:
+        """What error messages call the program."""
+        return self.source if "\n" not in self.source else f"plan.{'cu' if self.language == 'cuda' else 'ptx'}"
+
+    def text(self) -> str:
+        """The program. Raises `CompileError` where the named file does not exist."""
+        if "\n" in self.source or self.language == "ptx":
+            return self.source
+        path = paths.kernels_cu() / self.source
+        if path.name != self.source or not path.is_file():
+            raise CompileError(f"there is no kernel file '{self.source}' in kernels_cu")
+        return path.read_text(encoding="utf-8")
+
+
+def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Compiled:
+    """Compiles CUDA C++ with NVRTC for `arch` (`sm_90`, `sm_90a`).
+
+    `source` is a file of `kernels_cu/` by name, or the text itself when it has a newline.
+    Raises `CompileError`; `Unsupported` where NVRTC is missing or does not know the architecture.
+    """
+    return build(Job("cuda", source, arch, defines))
+
+
+def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
+    """Assembles PTX with nvJitLink, in a process of its own where a time limit is given.
+
+    Raises `CompileError`, `CompileTimeout`; `Unsupported` where nvJitLink is missing or does not know `arch`.
+    """
+    job = Job("ptx", text, arch)
+    if timeout_s is None:
+        return build(job)
+    result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
+    if isinstance(result, CompileError):
+        raise result
+    return result
+
+
+def assemble_many(
+    texts: Sequence[str], arch: str, workers: int | None = None, timeout_s: float | None = None
+) -> Iterator[tuple[int, Compiled | CompileError]]:
+    """Assembles many PTX programs at once; see `compile_many`."""
+    return compile_many([Job("ptx", text, arch) for text in texts], workers, timeout_s)
+
+
+def compile_many(
+    jobs: Sequence[Job], workers: int | None = None, timeout_s: float | None = None
+) -> Iterator[tuple[int, Compiled | CompileError]]:
+    """Compiles in worker processes and yields (index of the job, result) as each is done, cache hits first.
+
+    A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
+    `workers` is the number of processes, by default one per processor this process may use.
+    Raises `Unsupported` where a compiler is missing or does not know an architecture.
+    """
+    from nnzbench.compile_pool import Pool
+
+    for arch in sorted({job.arch for job in jobs}):
+        toolchain.check_arch(arch)
+    todo = []
+    for index, job in enumerate(jobs):
+        try:
+            hit = _lookup(job)
+        except CompileError as error:
+            yield index, error
+        else:
+            if hit is None:
+                todo.append(index)
+            else:
+                yield index, hit
+    with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
+        for index, failure in pool.run([(index, jobs[index]) for index in todo]):
+            yield index, _result(jobs[index], failure)
+
+
+def _result(job: Job, failure: CompileError | None) -> Compiled | CompileError:
+    """What a worker left in the cache (a failure with its log too), else its own account of why it could not."""
+    try:
+        made = _lookup(job)
+    except CompileError as error:
+        return error
+    if made is None:
+        return failure or CompileError(f"{job.name()}: the compiled program is not in the cache {_folder()}")
+    return replace(made, cached=False)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def build(job: Job) -> Compiled:
+    """Compiles one job in this process, or takes it from the cache. Raises `CompileError` and `Unsupported`."""
+    toolchain.check_arch(job.arch)
+    hit = _lookup(job)
+    if hit is not None:
+        return hit
+    text = job.text()
+    started = time.perf_counter()
+    if job.language == "cuda":
+        image, log = toolchain.compile_text(job.name(), text, toolchain.headers(), job.options(), job.arch)
+    else:
+        image, log = toolchain.assemble_text(text, job.arch)
+    elapsed_ms = (time.perf_counter() - started) * 1e3
+    _store(job, image, log, elapsed_ms)
+    if image is None:
+        raise _error(log)
+    return Compiled(_folder() / f"{_key(job)}.cubin", cubin.resources(log, image), elapsed_ms, False, log)
+
+
+def _error(log: str) -> CompileError:
+    """The first line that tells of an error becomes the message."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    message = next((line for line in lines if "error" in line.lower() or "fatal" in line), lines[0] if lines else "")
+    return CompileError(message[:300] or "the compiler failed without a message", log)
+
+
+def _folder() -> Path:
+    return paths.cache() / "cubin"
+
+
+def _key(job: Job) -> str:
+    parts: list[Any] = [_FORMAT, job.language, job.arch, job.name(), job.options(), job.text()]
+    parts.append(toolchain.compiler_id(job.language))
+    if job.language == "cuda":
+        parts += [toolchain.CUDA_OPTIONS, str(toolchain.cuda_include()), toolchain.headers()]
+    else:
+        parts.append(toolchain.PTX_OPTIONS)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _lookup(job: Job) -> Compiled | None:
+    """The cached result; raises the cached `CompileError`; None where there is none or it is damaged."""
+    key = _key(job)
+    path = _folder() / f"{key}.cubin"
+    try:
+        entry = json.loads((_folder() / f"{key}.json").read_bytes())
+        if entry["sha256"] is None:
+            failure = _error(entry["log"])
+        else:
+            if hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"]:
+                return None
+            resources = {name: Resources(**values) for name, values in entry["resources"].items()}
+            return Compiled(path, resources, float(entry["compile_ms"]), True, entry["log"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    raise failure
+
+
+def _store(job: Job, image: bytes | None, log: str, compile_ms: float) -> None:
+    key = _key(job)
+    resources = {} if image is None else cubin.resources(log, image)
+    entry = {
+        "sha256": None if image is None else hashlib.sha256(image).hexdigest(),
+        "compile_ms": compile_ms,
+        "resources": {name: asdict(value) for name, value in resources.items()},
+        "log": log,
+    }
+    if image is not None:
+        _put(_folder() / f"{key}.cubin", image)
+    _put(_folder() / f"{key}.json", json.dumps(entry).encode())
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Writes a file by one rename: a reader sees all of it or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
