@@ -24,7 +24,7 @@ def code_bytes(image: bytes) -> dict[str, int]:
         # sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size
         sections = [struct.unpack_from("<IIQQQQ", image, table + i * entry_size) for i in range(count)]
         names_at = sections[names_index][4]
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise ValueError("the ELF section table is cut off") from None
     sizes = {}
     for name_offset, _, _, _, _, size in sections:
