@@ -1,0 +1,170 @@
+"""Random patterns with exact counts, seeded. A pattern is an ascending array of linear positions row*k + column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from nnzbench.matrices import prune
+from nnzbench.matrices.formats import CSR, MatrixError
+
+Positions = NDArray[np.int64]
+_CHUNK = 1 << 23  # positions drawn at a time: 64 MB of keys
+
+
+def from_positions(m: int, k: int, positions: Positions) -> CSR:
+    """The m x k pattern with ones at the ascending linear `positions`."""
+    offsets = np.searchsorted(positions, np.arange(m + 1, dtype=np.int64) * k)
+    indices = (positions % k).astype(np.int32)
+    return CSR(m, k, offsets.astype(np.int32), indices, np.ones(positions.size, dtype=np.float32))
+
+
+def uniform(m: int, k: int, sparsity: float, seed: int) -> CSR:
+    """Every pattern with exactly round(sparsity*m*k) zeros equally likely."""
+    size, count = m * k, prune.keep_count(m * k, sparsity)
+
+    def keys(rng: np.random.Generator, start: int, stop: int) -> NDArray[np.float64]:
+        return rng.random(stop - start)
+
+    return from_positions(m, k, _smallest(seed, size, count, keys, lambda bound: size * min(1.0, bound)))
+
+
+def equal_rows(m: int, k: int, sparsity: float, seed: int) -> CSR:
+    """Every row keeps the same number of uniformly drawn columns."""
+    return by_row_lengths(k, np.full(m, prune.keep_count(k, sparsity), dtype=np.int64), np.random.default_rng(seed))
+
+
+def by_row_lengths(k: int, lengths: NDArray[np.int64], rng: np.random.Generator) -> CSR:
+    """Row i keeps `lengths[i]` of `k` columns, uniformly drawn."""
+    m, parts = lengths.size, []
+    step = max(1, _CHUNK // k)
+    for start in range(0, m, step):
+        order = np.argsort(rng.random((min(step, m - start), k)), axis=1)
+        kept = np.arange(k) < lengths[start : start + step, None]
+        rows = np.repeat(np.arange(start, start + order.shape[0]), lengths[start : start + step])
+        parts.append(np.sort(rows * k + order[kept]))
+    return from_positions(m, k, np.concatenate(parts) if parts else np.empty(0, dtype=np.int64))
+
+
+def uneven_rows(m: int, k: int, sparsity: float, cov: float, seed: int) -> CSR:
+    """Row lengths with the given coefficient of variation (Sputnik, figure 7), in random order.
+
+    Lengths are the quantiles of the beta distribution on 0..k with that mean and deviation, so that the largest
+    possible value is sqrt(sparsity/(1-sparsity)) (rows full or empty); raises `MatrixError` at or above it.
+    """
+    if cov == 0:
+        return equal_rows(m, k, sparsity, seed)
+    mean = 1.0 - sparsity
+    if not 0 < cov < np.sqrt(sparsity / mean):
+        raise MatrixError(f"row lengths at sparsity {sparsity} cannot have a coefficient of variation of {cov}.")
+    concentration = sparsity / (mean * cov**2) - 1.0
+    exact = k * special.betaincinv(mean * concentration, sparsity * concentration, (np.arange(m) + 0.5) / m)
+    lengths = np.floor(exact).astype(np.int64)
+    missing = prune.keep_count(m * k, sparsity) - int(lengths.sum())
+    # Rounding loses about half an entry per row; the quantile rule itself at most a little more.
+    for _ in range(-(-abs(missing) // m)):
+        room = lengths < k if missing > 0 else lengths > 0
+        order = np.argsort(np.where(room, -(exact - lengths) * np.sign(missing), np.inf), kind="stable")
+        take = min(abs(missing), int(room.sum()))
+        lengths[order[:take]] += np.sign(missing)
+        missing -= int(np.sign(missing)) * take
+    rng = np.random.default_rng(seed)
+    return by_row_lengths(k, rng.permutation(lengths), rng)
+
+
+def banded(m: int, k: int, sparsity: float, band: int, seed: int) -> CSR:
+    """Causal attention mask (Sputnik, figure 11): column j <= row i, a dense band of `band` columns up to the diagonal.
+
+    Left of the band exactly round(sparsity*positions) are dropped, kept ones drawn with probability falling as
+    1/(i-j). `sparsity` is that of the off-diagonal part, as the paper states it.
+    """
+    if band < 1 or k < m:
+        raise MatrixError(f"a causal band of {band} columns does not fit {m} x {k}.")
+    rows = np.arange(m, dtype=np.int64)
+    left = np.maximum(rows - band + 1, 0)  # columns left of the band, per row
+    starts = np.concatenate([[0], np.cumsum(left)])
+    size = int(starts[-1])
+    distances = np.arange(band, m, dtype=np.float64)
+
+    def place(index: Positions) -> tuple[Positions, Positions]:
+        row = np.searchsorted(starts, index, side="right") - 1
+        return row, index - starts[row]
+
+    def keys(rng: np.random.Generator, start: int, stop: int) -> NDArray[np.float64]:
+        row, column = place(np.arange(start, stop, dtype=np.int64))
+        return rng.standard_exponential(stop - start) * (row - column)
+
+    def expected(bound: float) -> float:
+        return float(np.sum((m - distances) * -np.expm1(-bound / distances)))
+
+    drawn = _smallest(seed, size, prune.keep_count(size, sparsity), keys, expected)
+    row, column = place(drawn)
+    width = rows - left + 1
+    inner = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
+    dense = np.repeat(rows * k + left, width) + inner
+    return from_positions(m, k, np.sort(np.concatenate([row * k + column, dense])))
+
+
+def pruned_normal(m: int, k: int, seed: int, pruner: Callable[[NDArray[np.float32]], CSR], rows: int = 1) -> CSR:
+    """`pruner` applied to random normal weights, in groups of at least `rows` rows: for pruners that work by rows."""
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // (k * rows)) * rows
+    parts = [pruner(rng.standard_normal((min(step, m - at), k), dtype=np.float32)) for at in range(0, m, step)]
+    lengths = np.concatenate([part.row_lengths for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    indices = np.concatenate([part.indices for part in parts])
+    return CSR(m, k, offsets, indices, np.ones(indices.size, dtype=np.float32))
+
+
+def blocks(m: int, k: int, sparsity: float, r: int, c: int, seed: int) -> CSR:
+    """Whole r x c blocks, exactly round(sparsity*blocks) of them dropped; blocks at the edges may be cut."""
+    if r < 1 or c < 1:
+        raise MatrixError(f"blocks of {r} x {c} are empty.")
+    grid = uniform(-(-m // r), -(-k // c), sparsity, seed)
+    row = np.repeat(np.arange(grid.m, dtype=np.int64), grid.row_lengths)
+    rows = (row[:, None] * r + np.arange(r))[:, :, None]
+    columns = (grid.indices.astype(np.int64)[:, None] * c + np.arange(c))[:, None, :]
+    inside = np.broadcast_to((rows < m) & (columns < k), (row.size, r, c))
+    return from_positions(m, k, np.sort((rows * k + columns)[inside]))
+
+
+def _smallest(
+    seed: int,
+    size: int,
+    count: int,
+    keys: Callable[[np.random.Generator, int, int], NDArray[np.float64]],
+    expected: Callable[[float], float],
+) -> Positions:
+    """Ascending positions of the `count` smallest of `size` keys, without ever holding all keys.
+
+    `keys(rng, start, stop)` draws a stretch; `expected(bound)` is the mean number of keys below `bound`. Only keys
+    below a bound that leaves a margin of eight deviations are kept; should that fail, the bound is doubled.
+    """
+    if count <= 0:
+        return np.empty(0, dtype=np.int64)
+    wanted = min(float(size), count + 8.0 * np.sqrt(count) + 16.0)
+    bound = 1.0
+    while expected(bound) < wanted and bound < 1e12:
+        bound *= 2.0
+    low = 0.0
+    for _ in range(60):
+        middle = 0.5 * (low + bound)
+        low, bound = (middle, bound) if expected(middle) < wanted else (low, middle)
+    if wanted == size:
+        bound = np.inf
+    while True:
+        rng = np.random.default_rng(seed)
+        places, drawn = [], []
+        for start in range(0, size, _CHUNK):
+            key = keys(rng, start, min(size, start + _CHUNK))
+            near = np.flatnonzero(key <= bound)
+            places.append(near + start)
+            drawn.append(key[near])
+        position, key = np.concatenate(places), np.concatenate(drawn)
+        if position.size >= count:
+            kept: Positions = position[prune.top(-key[None], count)[0]]
+            return kept
+        bound *= 2.0

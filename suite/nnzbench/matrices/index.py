@@ -1,0 +1,176 @@
+"""What the datasets folder knows of each real matrix: sizes, counts, evenness, checksums."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from dataclasses import dataclass
+from functools import cache
+
+from nnzbench import paths
+
+
+@dataclass(frozen=True)
+class DlmcEntry:
+    """One matrix of the Deep Learning Matrix Collection, from `datasets/dlmc_index.csv.gz`."""
+
+    path: str
+    """`<model>/<method>/<target sparsity>/<layer>.smtx`"""
+    model: str
+    method: str
+    target_sparsity: str
+    """Folder name; the sparsity as counted is 1 - nnz/(rows*cols)."""
+    layer_kind: str
+    rows: int
+    cols: int
+    nnz: int
+    row_mean: float
+    row_cov: float | None
+    row_max: int | None
+    empty_rows: int | None
+    col_cov: float | None
+    n_single_image: int | None
+    """Output positions of one image (ResNet-50 only)."""
+    quality: float
+    """Top-1 accuracy or BLEU as the collection's own table gives it."""
+    available: bool
+    bytes: int | None
+    sha256: str
+    git_blob_sha1: str
+
+    @property
+    def group(self) -> str:
+        """`<model>/<method>/<target sparsity>`"""
+        return f"{self.model}/{self.method}/{self.target_sparsity}"
+
+    @property
+    def taps(self) -> int:
+        """Filter positions r*s of a convolution, 1 for matrices; columns are `tap*C_in + c_in`."""
+        return {"conv3x3": 9, "conv7x7": 49}.get(self.layer_kind, 1)
+
+
+@dataclass(frozen=True)
+class WeightsEntry:
+    """One array of `real_weights.npz`, from `datasets/weights_index.csv`."""
+
+    name: str
+    rows: int
+    cols: int
+    nnz: int
+    row_cov: float
+    col_cov: float
+    empty_rows: int
+    block_rows: int
+    """Consecutive rows that share their columns (4 in the last block of MobileNet V1)."""
+    dlmc: str
+    """The same layer's DLMC path, or empty."""
+    real: bool
+    """False where no real values exist and only the stand-in can be made."""
+
+
+@dataclass(frozen=True)
+class StandinParameters:
+    """Mean statistics of one kind and shape of layer, from `datasets/synthetic_params.csv`."""
+
+    group: str
+    layer_kind: str
+    rows: int
+    cols: int
+    row_cov: float
+    col_cov: float
+    empty_rows: float
+    """Fraction of the rows."""
+    row_max: float
+    """Longest row over the mean."""
+    kernels: float | None
+    """Fraction of the 3x3 kernels with a nonzero."""
+
+
+@cache
+def dlmc() -> dict[str, DlmcEntry]:
+    """The 3,846 matrices by path."""
+    with gzip.open(paths.datasets() / "dlmc_index.csv.gz", "rt", newline="") as stream:
+        return {row["path"]: _dlmc_entry(row) for row in csv.DictReader(stream)}
+
+
+def _dlmc_entry(row: dict[str, str]) -> DlmcEntry:
+    return DlmcEntry(
+        path=row["path"],
+        model=row["model"],
+        method=row["method"],
+        target_sparsity=row["target_sparsity"],
+        layer_kind=row["layer_kind"],
+        rows=int(row["rows"]),
+        cols=int(row["cols"]),
+        nnz=int(row["nnz"]),
+        row_mean=float(row["row_mean"]),
+        row_cov=_float(row["row_cov"]),
+        row_max=_int(row["row_max"]),
+        empty_rows=_int(row["empty_rows"]),
+        col_cov=_float(row["col_cov"]),
+        n_single_image=_int(row["n_single_image"]),
+        quality=float(row["quality"]),
+        available=row["available"] == "1",
+        bytes=_int(row["bytes"]),
+        sha256=row["sha256"],
+        git_blob_sha1=row["git_blob_sha1"],
+    )
+
+
+def _int(text: str) -> int | None:
+    return int(text) if text else None
+
+
+def _float(text: str) -> float | None:
+    return float(text) if text else None
+
+
+@cache
+def weights() -> dict[str, WeightsEntry]:
+    """The pruned weight arrays by name."""
+    with (paths.datasets() / "weights_index.csv").open(newline="") as stream:
+        return {
+            row["name"]: WeightsEntry(
+                row["name"],
+                int(row["rows"]),
+                int(row["cols"]),
+                int(row["nnz"]),
+                float(row["row_cov"]),
+                float(row["col_cov"]),
+                int(row["empty_rows"]),
+                int(row["block_rows"]),
+                row["dlmc"],
+                row["real"] == "1",
+            )
+            for row in csv.DictReader(stream)
+        }
+
+
+@cache
+def standin_parameters() -> tuple[StandinParameters, ...]:
+    """Measured means per group, layer kind and shape."""
+    with (paths.datasets() / "synthetic_params.csv").open(newline="") as stream:
+        return tuple(
+            StandinParameters(
+                row["group"],
+                row["layer_kind"],
+                int(row["M"]),
+                int(row["K"]),
+                float(row["row_cov"]),
+                float(row["col_cov"]),
+                float(row["empty_row_frac"]),
+                float(row["max_row_over_mean"]),
+                _float(row["kernels3x3_real"]),
+            )
+            for row in csv.DictReader(stream)
+        )
+
+
+def nearest_parameters(layer_kind: str, rows: int, cols: int, sparsity: float) -> StandinParameters | None:
+    """Parameters of the nearest measured layer of that kind: by shape, then by sparsity. None for unknown kinds."""
+
+    def distance(entry: StandinParameters) -> tuple[float, float]:
+        shape = abs(entry.rows - rows) / rows + abs(entry.cols - cols) / cols
+        return shape, abs(float(entry.group.rsplit("/", 1)[1]) - sparsity)
+
+    return min((p for p in standin_parameters() if p.layer_kind == layer_kind), key=distance, default=None)
