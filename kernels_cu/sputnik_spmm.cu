@@ -1,0 +1,333 @@
+// C = A B (+ bias, ReLU): A sparse (m x k, CSR), B and C dense row-major (k x n, m x n), fp32 accumulation.
+//
+// The row-splitting SpMM of "Sparse GPU Kernels for Deep Learning" (Gale et al., SC 2020), section V:
+//   V-A   hierarchical 1-D tiling: a block computes BLOCK_ITEMS_Y one-row tiles of BLOCK_ITEMS_X columns
+//   V-B1  subwarp tiling: BLOCK_WIDTH threads share a row; a warp holds 32 / BLOCK_WIDTH rows
+//   V-B2  reverse offset memory alignment: a row's first address is moved back to a VECTOR_A boundary, the entries of
+//         the row before it are masked in the first tile
+//   V-C   row swizzle: `rows` lists the rows by falling length, so that heavy blocks start first and the rows of one
+//         warp have equal lengths; the identity order switches it off
+//   V-D1  index pre-scaling: an index is multiplied by n once, when it is staged
+//   V-D2  residue handling: a short last tile is filled up with zeros to a multiple of 4 and processed by unrolled
+//         groups of 4 without bounds checks, loads before arithmetic
+//   V-D3  mixed precision: fp16 values in and out, 16-bit indices, fp32 arithmetic
+//
+// Who computes what: threadIdx.y is the row within the block, threadIdx.x the lane within the subwarp. Lane t owns
+// columns [t * VECTOR_B + g * BLOCK_WIDTH * VECTOR_B, + VECTOR_B) of the tile for g = 0 .. BLOCK_ITEMS_X / (BLOCK_WIDTH *
+// VECTOR_B) - 1. Per step a subwarp copies BLOCK_ITEMS_K (value, offset) entries to shared memory; each lane then reads
+// them back four at a time (the same word for all lanes) and multiplies with its own columns of B.
+//
+// Masked entries have value 0 and the index of another entry of the same row: rows of B that no nonzero of the row
+// refers to are never read, so their Inf and NaN can't leak.
+//
+// Differences from the paper: a row's number, start and end come in one 16-byte record instead of three dependent
+// loads; fp16 indices are widened and pre-scaled while staging; PREFETCH (off in the paper) loads the next tile of A
+// before the current one is multiplied.
+//
+// Buffers
+//   rows     int4[m]: row, first entry, end of entries, 0; in processing order
+//   values   nnz values, padded with readable entries to a multiple of VECTOR_A (the padding is never used)
+//   indices  nnz column indices, padded alike
+//   b, c     k x n and m x n; n and both addresses multiples of VECTOR_B elements
+//   bias     float[m], only with BIAS
+// Launch: block (BLOCK_WIDTH, BLOCK_ITEMS_Y); grid (ceil(n / BLOCK_ITEMS_X), ceil(m / BLOCK_ITEMS_Y)), with the axes
+// exchanged under ROWS_FASTEST.
+//
+// Defines
+//   BLOCK_ITEMS_Y   rows per block; BLOCK_WIDTH * BLOCK_ITEMS_Y a multiple of 32, at most 1024
+//   BLOCK_ITEMS_X   columns per tile; a multiple of BLOCK_WIDTH * VECTOR_B
+//   BLOCK_ITEMS_K   entries staged per step; a multiple of 4, VECTOR_A and ITEMS_AHEAD
+//   BLOCK_WIDTH     threads per row: 1, 2, 4, 8, 16 or 32
+//   VECTOR_A        elements per load of values and of indices: 1, 2, 4 (8 in fp16)
+//   VECTOR_B        elements per access to B and C: 1, 2, 4 (8 in fp16)
+//   ITEMS_AHEAD     entries whose B loads are issued before their arithmetic; a multiple of 4
+//   PRESCALE        1: needs k * n < 2^31; 0: indices are multiplied by n at every use, in 64 bits
+//   RESIDUE_UNROLL  1: as above; 0: the last tile is a rolled loop over single entries
+//   PREFETCH        1: next tile of A into registers during arithmetic
+//   ROWS_FASTEST    1: consecutive blocks take consecutive rows of one column tile; 0: column tiles of the same rows
+//   BIAS, RELU      1: fused epilogue
+//   F16, INDEX16    1: 16-bit values, 16-bit indices (k <= 65536)
+#include "nnz.cuh"
+
+#if F16
+#include <cuda_fp16.h>
+using Value = __half;
+#else
+using Value = float;
+#endif
+#if INDEX16
+using Index = unsigned short;
+#else
+using Index = int;
+#endif
+
+constexpr int kRows = BLOCK_ITEMS_Y;
+constexpr int kItemsX = BLOCK_ITEMS_X;
+constexpr int kItemsK = BLOCK_ITEMS_K;
+constexpr int kWidth = BLOCK_WIDTH;
+constexpr int kVectorA = VECTOR_A;
+constexpr int kVectorB = VECTOR_B;
+constexpr int kAhead = ITEMS_AHEAD;
+
+static_assert(kWidth > 0 && 32 % kWidth == 0, "BLOCK_WIDTH must divide a warp");
+static_assert(kWidth * kRows % 32 == 0 && kWidth * kRows <= 1024, "a block must be whole warps, at most 1024 threads");
+static_assert(kItemsX % (kWidth * kVectorB) == 0, "BLOCK_ITEMS_X must be a multiple of BLOCK_WIDTH * VECTOR_B");
+static_assert(kItemsK % kAhead == 0 && kAhead % 4 == 0, "BLOCK_ITEMS_K must be a multiple of ITEMS_AHEAD, that of 4");
+static_assert(kItemsK % kVectorA == 0, "BLOCK_ITEMS_K must be a multiple of VECTOR_A");
+static_assert(sizeof(Value) * kVectorA <= 16 && sizeof(Value) * kVectorB <= 16, "an access is at most 16 bytes");
+
+constexpr int kGroups = kItemsX / (kWidth * kVectorB);                         // column groups per lane
+constexpr int kLoadsA = (kItemsK + kWidth * kVectorA - 1) / (kWidth * kVectorA);  // vector loads per lane and tile
+constexpr int kStride = kItemsK + 4;  // subwarps of a warp read different banks
+
+template <int Bytes>
+struct Word;
+template <>
+struct Word<2> { using type = unsigned short; };
+template <>
+struct Word<4> { using type = int; };
+template <>
+struct Word<8> { using type = int2; };
+template <>
+struct Word<16> { using type = int4; };
+
+// N elements that travel as one word.
+template <typename T, int N>
+union Pack {
+    typename Word<sizeof(T) * N>::type word;
+    T at[N];
+};
+
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load(const T* p) {
+    // Two words where 8 indices of 4 bytes accompany 8 values of 2.
+    if constexpr (sizeof(T) * N > 16) {
+        Pack<T, N> pack;
+        pack.word.low = nnz::ldg(reinterpret_cast<const int4*>(p));
+        pack.word.high = nnz::ldg(reinterpret_cast<const int4*>(p) + 1);
+        return pack;
+    } else {
+        Pack<T, N> pack;
+        pack.word = nnz::ldg(reinterpret_cast<const typename Word<sizeof(T) * N>::type*>(p));
+        return pack;
+    }
+}
+
+struct TwoWords {
+    int4 low, high;
+};
+template <>
+struct Word<32> { using type = TwoWords; };
+
+__device__ __forceinline__ float widen(float x) { return x; }
+#if F16
+__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
+#endif
+
+__device__ __forceinline__ Value narrow(float x) {
+#if F16
+    return __float2half_rn(x);
+#else
+    return x;
+#endif
+}
+
+// Hides where a pointer comes from, so that the address of a B access stays one multiply-add (pointer + offset) instead of
+// being taken apart into base, column and offset.
+template <typename T>
+__device__ __forceinline__ const T* opaque(const T* p) {
+#ifndef NNZ_CPU
+    asm("" : "+l"(p));
+#endif
+    return p;
+}
+
+// One tile of a row on its way to shared memory, in registers.
+struct TileA {
+    Pack<Value, kVectorA> values[kLoadsA];
+    Pack<Index, kVectorA> indices[kLoadsA];
+};
+
+// Loads the entries [at, at + kItemsK) of the row [first, end). Entries outside the row get value 0 and the index of an
+// entry inside. Vectors past the end are replaced by the row's last one, so nothing beyond its padding is read.
+__device__ __forceinline__ TileA load_tile(const Value* __restrict__ values, const Index* __restrict__ indices, int at,
+                                           int first, int end) {
+    TileA tile;
+    const bool masked = at < first || at + kItemsK > end;
+    const int last = (end - 1) & ~(kVectorA - 1);
+#pragma unroll
+    for (int i = 0; i < kLoadsA; ++i) {
+        const int wanted = at + (i * kWidth + static_cast<int>(threadIdx.x)) * kVectorA;
+        const int from = wanted < last ? wanted : last;
+        tile.values[i] = load<kVectorA>(values + from);
+        tile.indices[i] = load<kVectorA>(indices + from);
+        if (masked) {
+            Index inside = tile.indices[i].at[0];
+#pragma unroll
+            for (int j = 1; j < kVectorA; ++j) {
+                if (from + j == first) inside = tile.indices[i].at[j];
+            }
+#pragma unroll
+            for (int j = 0; j < kVectorA; ++j) {
+                if (wanted + j < first || wanted + j >= end) {
+                    tile.values[i].at[j] = narrow(0.0f);
+                    tile.indices[i].at[j] = inside;
+                }
+            }
+        }
+    }
+    return tile;
+}
+
+__device__ __forceinline__ void store_tile(const TileA& tile, float* __restrict__ s_values, int* __restrict__ s_offsets,
+                                           int n) {
+    const int lane = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < kLoadsA; ++i) {
+        const int to = (i * kWidth + lane) * kVectorA;
+        if (kItemsK % (kWidth * kVectorA) != 0 && to >= kItemsK) continue;
+#pragma unroll
+        for (int j = 0; j < kVectorA; ++j) {
+            s_values[to + j] = widen(tile.values[i].at[j]);
+            s_offsets[to + j] = PRESCALE ? tile.indices[i].at[j] * n : tile.indices[i].at[j];
+        }
+    }
+}
+
+struct Accumulators {
+    float at[kGroups][kVectorB];
+};
+
+// Where the lane's column groups start in the first row of B. A group past column n points to the lane's first one: it is
+// multiplied like the others and never stored.
+struct Columns {
+    const Value* at[kGroups];
+};
+
+// The lane's columns of one row of B; `offset` is a staged index, pre-scaled or not.
+__device__ __forceinline__ void load_b(Pack<Value, kVectorB> (&fragment)[kGroups], const Columns& columns, int offset, int n) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        fragment[g] = load<kVectorB>(columns.at[g] + (PRESCALE ? offset : static_cast<long long>(offset) * n));
+    }
+}
+
+__device__ __forceinline__ void multiply(Accumulators& sum, float value, const Pack<Value, kVectorB> (&fragment)[kGroups]) {
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+        for (int j = 0; j < kVectorB; ++j) sum.at[g][j] += value * widen(fragment[g].at[j]);
+    }
+}
+
+// Multiplies `items` staged entries (all of them where kFull) in groups of 4: first the loads of B, then arithmetic.
+template <bool kFull>
+__device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __restrict__ s_values,
+                                              const int* __restrict__ s_offsets, const Columns& columns, int items, int n) {
+#pragma unroll
+    for (int k = 0; k < kItemsK; k += kAhead) {
+        Pack<Value, kVectorB> b[kAhead][kGroups];
+#pragma unroll
+        for (int i = 0; i < kAhead; i += 4) {
+            if (kFull || k + i < items) {
+                const int4 offsets = *reinterpret_cast<const int4*>(s_offsets + k + i);
+                load_b(b[i], columns, offsets.x, n);
+                load_b(b[i + 1], columns, offsets.y, n);
+                load_b(b[i + 2], columns, offsets.z, n);
+                load_b(b[i + 3], columns, offsets.w, n);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; i += 4) {
+            if (kFull || k + i < items) {
+                const float4 values = *reinterpret_cast<const float4*>(s_values + k + i);
+                multiply(sum, values.x, b[i]);
+                multiply(sum, values.y, b[i + 1]);
+                multiply(sum, values.z, b[i + 2]);
+                multiply(sum, values.w, b[i + 3]);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kWidth* kRows)
+    sputnik_spmm(int m, int n, const int4* __restrict__ rows, const Value* __restrict__ values,
+                 const Index* __restrict__ indices, const Value* __restrict__ b, Value* __restrict__ c
+#if BIAS
+                 ,
+                 const float* __restrict__ bias
+#endif
+    ) {
+    __shared__ __align__(16) float shared_values[kRows][kStride];
+    __shared__ __align__(16) int shared_offsets[kRows][kStride];
+
+    const int row_block = static_cast<int>(ROWS_FASTEST ? blockIdx.x : blockIdx.y);
+    const int column_block = static_cast<int>(ROWS_FASTEST ? blockIdx.y : blockIdx.x);
+    const int slot = row_block * kRows + static_cast<int>(threadIdx.y);
+    if (slot >= m) return;
+    // Barriers below are among the lanes of one row, so that rows of one warp may differ in length.
+    const unsigned subwarp =
+        kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
+    float* const s_values = shared_values[threadIdx.y];
+    int* const s_offsets = shared_offsets[threadIdx.y];
+
+    const int first_column = column_block * kItemsX + static_cast<int>(threadIdx.x) * kVectorB;
+    Columns columns;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        const int at = first_column + g * kWidth * kVectorB;
+        columns.at[g] = opaque(b + (at < n ? at : first_column));
+    }
+
+    const int4 record = nnz::ldg(rows + slot);
+    const int row = record.x, first = record.y, end = record.z;
+
+    Accumulators sum{};
+    if (first < end) {
+        int at = first & ~(kVectorA - 1);
+        TileA tile = load_tile(values, indices, at, first, end);
+        while (true) {
+            store_tile(tile, s_values, s_offsets, n);
+            __syncwarp(subwarp);
+            const int items = end - at;
+            at += kItemsK;
+            const bool more = at < end;
+            if (PREFETCH && more) tile = load_tile(values, indices, at, first, end);
+            if (first_column < n) {
+                if (items >= kItemsK) {
+                    multiply_tile<true>(sum, s_values, s_offsets, columns, items, n);
+                } else if (RESIDUE_UNROLL) {
+                    multiply_tile<false>(sum, s_values, s_offsets, columns, items, n);
+                } else {
+#pragma unroll 1
+                    for (int i = 0; i < items; ++i) {
+                        Pack<Value, kVectorB> fragment[kGroups];
+                        load_b(fragment, columns, s_offsets[i], n);
+                        multiply(sum, s_values[i], fragment);
+                    }
+                }
+            }
+            if (!more) break;
+            __syncwarp(subwarp);
+            if (!PREFETCH) tile = load_tile(values, indices, at, first, end);
+        }
+    }
+
+#if BIAS
+    const float shift = nnz::ldg(bias + row);
+#else
+    const float shift = 0.0f;
+#endif
+    Value* const out = c + static_cast<long long>(row) * n + first_column;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        if (first_column + g * kWidth * kVectorB >= n) break;
+        Pack<Value, kVectorB> result;
+#pragma unroll
+        for (int j = 0; j < kVectorB; ++j) {
+            const float x = BIAS ? sum.at[g][j] + shift : sum.at[g][j];
+            result.at[j] = narrow(RELU && !(x > 0.0f) ? (x != x ? x : 0.0f) : x);
+        }
+        *reinterpret_cast<typename Word<sizeof(Value) * kVectorB>::type*>(out + g * kWidth * kVectorB) = result.word;
+    }
+}

@@ -1,0 +1,255 @@
+"""Sputnik's SpMM: row splitting with 1-D tiles, subwarps, aligned vector loads and a row swizzle.
+
+Gale, Zaharia, Young, Elsen: "Sparse GPU Kernels for Deep Learning", SC 2020, section V. `kernels_cu/sputnik_spmm.cu`
+says who computes what; this module chooses tiles and launch geometry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+from nnzbench.sparse_rows import padded, power_of_two_at_least, row_records, vector_width
+
+SOURCE = "sputnik_spmm.cu"
+_GRID_Y = 65535
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile configuration; the fields are the defines of the `.cu` file."""
+
+    y: int
+    """Rows per block."""
+    x: int
+    """Columns per tile."""
+    width: int
+    """Threads per row."""
+    vector_b: int
+    """Elements per access to B and C."""
+    vector_a: int = 4
+    """Elements per load of values and indices."""
+    k: int = 32
+    """Entries staged per step."""
+    ahead: int = 16
+    """Entries whose B loads are issued before their arithmetic."""
+    prefetch: bool = False
+    """Next tile of A is loaded during arithmetic (not in the paper)."""
+    rows_fastest: bool = False
+    """Consecutive blocks take consecutive rows of one column tile (the paper: column tiles of the same rows)."""
+
+    @property
+    def name(self) -> str:
+        text = f"y{self.y}_x{self.x}_w{self.width}_v{self.vector_b}"
+        text += f"_va{self.vector_a}" if self.vector_a != self.vector_b else ""
+        text += f"_k{self.k}" if self.k != 32 else ""
+        text += f"_a{self.ahead}" if self.ahead != 16 else ""
+        return text + ("_pf" if self.prefetch else "") + ("_rf" if self.rows_fastest else "")
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The paper's optimisations (its table II), each of which can be turned off."""
+
+    load_balancing: bool = True
+    vector: bool = True
+    residue_unroll: bool = True
+    prescale: bool = True
+
+
+ALL_ON = Switches()
+
+
+def heuristic_tile(n: int, itemsize: int) -> Tile:
+    """The paper's choice (section VII): columns per tile = n rounded up to a power of two, at most 64.
+
+    Vectors are the widest that n allows; a subwarp is as wide as one vector load of a 32-entry tile of A.
+    """
+    x = min(64, power_of_two_at_least(n))
+    vector = min(vector_width(n, itemsize), x)
+    width = min(32 // vector, x // vector)
+    return Tile(y=max(4, 32 // width), x=x, width=width, vector_b=vector, vector_a=min(4, vector))
+
+
+def _scalar(tile: Tile) -> Tile:
+    """The same block shape without vector instructions: one element per load, subwarps as wide as they get."""
+    width = min(32, tile.x)
+    return replace(tile, width=width, vector_a=1, vector_b=1, y=max(tile.y * tile.width, 32) // width)
+
+
+# Candidates beside the heuristic, by the widest vector access that n allows. Wide tiles re-use staged entries most;
+# narrow ones and few rows per block give small problems enough blocks for all SMs.
+_TILES: dict[int, tuple[Tile, ...]] = {
+    4: (
+        Tile(y=2, x=64, width=16, vector_b=4),
+        Tile(y=8, x=64, width=16, vector_b=4),
+        Tile(y=2, x=64, width=16, vector_b=4, prefetch=True),
+        Tile(y=4, x=32, width=8, vector_b=4),
+        Tile(y=4, x=32, width=8, vector_b=4, prefetch=True),
+        Tile(y=16, x=32, width=8, vector_b=4, prefetch=True, rows_fastest=True),
+        Tile(y=8, x=16, width=4, vector_b=4, prefetch=True),
+        Tile(y=2, x=32, width=16, vector_b=2, prefetch=True),
+        Tile(y=1, x=64, width=32, vector_b=2, prefetch=True),
+        Tile(y=1, x=128, width=32, vector_b=4, prefetch=True),
+        Tile(y=4, x=128, width=32, vector_b=4),
+        Tile(y=4, x=64, width=32, vector_b=2, prefetch=True, rows_fastest=True),
+        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
+    ),
+    2: (
+        Tile(y=1, x=64, width=32, vector_b=2, prefetch=True),
+        Tile(y=4, x=64, width=32, vector_b=2),
+        Tile(y=2, x=32, width=16, vector_b=2, prefetch=True),
+        Tile(y=4, x=16, width=8, vector_b=2, prefetch=True),
+        Tile(y=8, x=8, width=4, vector_b=2, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
+    ),
+    1: (
+        Tile(y=1, x=64, width=32, vector_b=1),
+        Tile(y=1, x=64, width=32, vector_b=1, prefetch=True),
+        Tile(y=4, x=64, width=32, vector_b=1, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
+        Tile(y=2, x=16, width=16, vector_b=1, prefetch=True),
+        Tile(y=4, x=8, width=8, vector_b=1, prefetch=True),
+        Tile(y=4, x=56, width=8, vector_b=1),
+        Tile(y=32, x=1, width=1, vector_b=1),
+    ),
+}
+
+
+def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
+    """Tile configurations worth timing for `n` columns; tiles mostly past column n are left out."""
+    widest = vector_width(n, itemsize)
+    limit = max(2 * n - 1, widest)
+    tiles = [tile for tile in _TILES[min(4, widest)] if tile.x <= limit]
+    if widest == 8:
+        wide = (replace(tile, width=tile.width // 2, y=tile.y * 2, vector_b=8) for tile in tiles if tile.vector_b == 4)
+        tiles += list(wide)
+    return tiles
+
+
+def spmm_plan(
+    matrix: CSR,
+    b: Array,
+    tile: Tile,
+    label: str = "",
+    switches: Switches = ALL_ON,
+    bias: NDArray[np.float32] | None = None,
+    relu: bool = False,
+) -> Plan:
+    """The plan of C = A B (+ bias per row, ReLU) with one tile; `label` goes before the tile in the variant's name.
+
+    `b` is (k, n), float32 or float16, of the type of the matrix values. Raises `Unsupported` where the output is empty
+    or no grid can hold it.
+    """
+    n = b.shape[1]
+    if matrix.m == 0 or n == 0:
+        raise Unsupported("the output is empty")
+    half = b.dtype == np.float16
+    if not switches.vector:
+        tile = _scalar(tile)
+    prescale = switches.prescale and matrix.k * n < 2**31
+    short_index = half and matrix.k <= 65535
+    row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
+    if row_blocks > _GRID_Y and not tile.rows_fastest:
+        tile = replace(tile, rows_fastest=True)
+    if tile.rows_fastest and column_blocks > _GRID_Y:
+        raise Unsupported(f"{column_blocks} column tiles are more than a grid holds")
+    defines = {
+        "BLOCK_ITEMS_Y": tile.y,
+        "BLOCK_ITEMS_X": tile.x,
+        "BLOCK_ITEMS_K": tile.k,
+        "BLOCK_WIDTH": tile.width,
+        "VECTOR_A": tile.vector_a,
+        "VECTOR_B": tile.vector_b,
+        "ITEMS_AHEAD": tile.ahead,
+        "PRESCALE": int(prescale),
+        "RESIDUE_UNROLL": int(switches.residue_unroll),
+        "PREFETCH": int(tile.prefetch),
+        "ROWS_FASTEST": int(tile.rows_fastest),
+        "BIAS": int(bias is not None),
+        "RELU": int(relu),
+        "F16": int(half),
+        "INDEX16": int(short_index),
+    }
+    buffers: dict[str, Array] = {
+        "rows": row_records(matrix, switches.load_balancing),
+        "values": padded(matrix.values),
+        "indices": padded(matrix.indices.astype(np.uint16 if short_index else np.int32)),
+        "b": np.ascontiguousarray(b),
+        "c": np.zeros((matrix.m, n), dtype=b.dtype),
+    }
+    arguments: tuple[str | int, ...] = (matrix.m, n, "rows", "values", "indices", "b", "c")
+    if bias is not None:
+        buffers["bias"] = bias.astype(np.float32)
+        arguments += ("bias",)
+    grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
+    launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
+    parts = [label, tile.name]
+    if half:
+        parts.append("i16" if short_index else "i32_k_above_65535")
+    if switches.prescale and not prescale:
+        parts.append("unscaled_k_times_n_above_2e31")
+    return Plan(
+        variant="_".join(part for part in parts if part),
+        language="cuda",
+        source=SOURCE,
+        defines=defines,
+        buffers=buffers,
+        output="c",
+        launches=(launch,),
+        math="f16" if half else "f32",
+    )
+
+
+@dataclass(frozen=True)
+class Sputnik:
+    """C = A B by row splitting: the paper's heuristic first, then the oracle's candidates."""
+
+    name: str = "sputnik"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section V"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The heuristic's plan (`heuristic_...`), then one per tile of `oracle_tiles`."""
+        b = operands.dense["b"]
+        first = heuristic_tile(b.shape[1], b.dtype.itemsize)
+        yield spmm_plan(operands.sparse, b, first, "heuristic")
+        for tile in oracle_tiles(b.shape[1], b.dtype.itemsize):
+            if tile != first:
+                yield spmm_plan(operands.sparse, b, tile)
+
+
+@dataclass(frozen=True)
+class SputnikAblation:
+    """The heuristic's kernel, complete and with one optimisation removed at a time (the paper's table II)."""
+
+    name: str = "sputnik_ablation"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table II"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Variants `complete`, `no_load_balancing`, `no_vector`, `no_residue_unroll`, `no_prescale`."""
+        b = operands.dense["b"]
+        tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
+        cases = {
+            "complete": ALL_ON,
+            "no_load_balancing": Switches(load_balancing=False),
+            "no_vector": Switches(vector=False),
+            "no_residue_unroll": Switches(residue_unroll=False),
+            "no_prescale": Switches(prescale=False),
+        }
+        for label, switches in cases.items():
+            yield spmm_plan(operands.sparse, b, tile, label, switches)
+
+
+register(Sputnik())
+register(SputnikAblation())
