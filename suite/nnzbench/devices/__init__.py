@@ -11,6 +11,10 @@ from nnzbench.kernel import Plan, Prepared, Unsupported
 DEVICES = {"cupy": "cupy_device", "pycuda": "pycuda_device", "cpu": "cpu_device"}
 
 
+class DeviceLost(RuntimeError):
+    """The device no longer answers (a fault corrupted its context); only a new process can go on."""
+
+
 class Timer(Protocol):
     """What a GPU device offers for timing; the policies in `nnzbench.timing` are plain logic over it."""
 

@@ -1,0 +1,165 @@
+"""`nnzbench run`: experiments on a device, into results folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+from rich.console import Console
+
+from nnzbench import paths
+from nnzbench.devices import DEVICES, Device, open_device
+from nnzbench.experiments import EXPERIMENTS, Experiment, experiment
+from nnzbench.kernel import Unsupported, kernels
+from nnzbench.problem import DType
+from nnzbench.progress import Bar, Lines, RunProgress
+from nnzbench.sweep import Choice, Session, Summary, run_experiment
+from nnzbench.timing import POLICIES, Policy
+
+
+def _names_of(
+    allowed: tuple[str, ...],
+) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...] | None]:
+    """Option callback: comma-separated names out of a fixed set."""
+
+    def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        names = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+        for name in names:
+            if name not in allowed:
+                raise click.BadParameter(f"'{name}' is not one of {', '.join(allowed)}", ctx, param)
+        return names
+
+    return convert
+
+
+@click.command("run")
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
+@click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
+@click.option(
+    "--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU."
+)
+@click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
+@click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these timing policies.")
+@click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
+@click.option("--dtype", "dtypes", callback=_names_of(get_args(DType)), metavar="f32,f16", help="Only these input types.")
+@click.option(
+    "--standin/--real",
+    "standin",
+    default=None,
+    help="Only stand-in patterns, or only real ones [default: real where on disk].",
+)
+@click.option("--resume", is_flag=True, help="Go on with the records that are there.")
+@click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: reports/<gpu>/.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    experiments: tuple[str, ...],
+    quick: bool,
+    device_name: str | None,
+    kernel_names: tuple[str, ...],
+    policies: tuple[Policy, ...] | None,
+    problems: tuple[str, ...],
+    dtypes: tuple[DType, ...] | None,
+    standin: bool | None,
+    resume: bool,
+    overwrite: bool,
+    out: Path | None,
+) -> None:
+    """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
+
+    Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the
+    processor and are checked but not timed.
+    """
+    if resume and overwrite:
+        raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
+    chosen = _experiments(experiments)
+    choice = Choice(
+        policies=policies,
+        kernels=_kernel_names(kernel_names),
+        dtypes=dtypes,
+        problems=problems or None,
+        quick=quick,
+        real=None if standin is None else not standin,
+        resume=resume,
+        overwrite=overwrite,
+    )
+    device = open_device(device_name) if device_name else default_device()
+    try:
+        summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
+    finally:
+        device.close()
+    if any(summary.failed for summary in summaries):
+        ctx.exit(1)
+
+
+def _experiments(names: tuple[str, ...]) -> list[Experiment]:
+    if names == ("all",):
+        return list(EXPERIMENTS.values())
+    return [experiment(name) for name in dict.fromkeys(names)]
+
+
+def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Names of registered kernels, those of the user's files included; None where none are given."""
+    from nnzbench import user_kernels
+
+    if not given:
+        return None
+    names: list[str] = []
+    for text in given:
+        if text.endswith(".py"):
+            names += user_kernels.load(Path(text))
+        elif text in kernels():
+            names.append(text)
+        else:
+            raise click.UsageError(f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file")
+    return tuple(dict.fromkeys(names))
+
+
+def default_device() -> Device:
+    """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons."""
+    reasons = []
+    for name in ("cupy", "pycuda"):
+        try:
+            return open_device(name)
+        except Unsupported as error:
+            reasons.append(f"{name}: {error}")
+    raise Unsupported(
+        f"no usable GPU ({'; '.join(reasons)}); --device cpu checks the kernels on the processor, without times"
+    )
+
+
+def open_session(device: Device) -> Session:
+    """Measures the device's peaks and takes the snapshot that every row of this process names."""
+    from nnzbench.environment import snapshot
+    from nnzbench.peaks import measure_peaks
+
+    peaks = measure_peaks(device)
+    return Session(device, kernels(), peaks, snapshot(device, peaks))
+
+
+def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path) -> list[Summary]:
+    summaries = []
+    with _progress() as progress:
+        session = open_session(device)
+        for one in chosen:
+            summaries.append(run_experiment(one, session, out / one.name, choice, progress))
+    for summary in summaries:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
+        click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
+    return summaries
+
+
+@contextmanager
+def _progress() -> Iterator[RunProgress]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    with Bar(console) as bar:
+        yield cast(RunProgress, bar)

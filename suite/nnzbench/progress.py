@@ -1,0 +1,101 @@
+"""Progress on a terminal (a bar with time left) and elsewhere (plain lines)."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class RunProgress(Protocol):
+    """What a run tells while it goes on."""
+
+    def start(self, title: str, steps: int) -> None:
+        """`steps` pairs of problem and kernel of the experiment `title` lie ahead."""
+        ...
+
+    def step(self, text: str) -> None:
+        """`text` names the problem and kernel that are next."""
+        ...
+
+    def advance(self) -> None:
+        """One pair is done."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+        ...
+
+
+class Silent:
+    """Tells nothing."""
+
+    def start(self, title: str, steps: int) -> None: ...
+
+    def step(self, text: str) -> None: ...
+
+    def advance(self) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Lines:
+    """One line per step, for logs."""
+
+    def __init__(self) -> None:
+        self._done = self._steps = 0
+
+    def start(self, title: str, steps: int) -> None:
+        self._done, self._steps = 0, steps
+        click.echo(title, err=True)
+
+    def step(self, text: str) -> None:
+        click.echo(f"[{self._done + 1}/{self._steps}] {text}", err=True)
+
+    def advance(self) -> None:
+        self._done += 1
+
+    def note(self, text: str) -> None:
+        click.echo(text, err=True)
+
+
+class Bar:
+    """A bar on standard error with the time left; notes scroll above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("{task.fields[title]}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.description}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("", title="", visible=False)
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def start(self, title: str, steps: int) -> None:
+        self._bar.reset(self._task, total=steps, description="", visible=True, title=title)
+
+    def step(self, text: str) -> None:
+        self._bar.update(self._task, description=escape(text))
+
+    def advance(self) -> None:
+        self._bar.advance(self._task)
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(escape(text), highlight=False)

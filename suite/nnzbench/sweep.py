@@ -1,0 +1,247 @@
+"""Runs an experiment: problems x dtypes x kernels x candidates, each outcome a row on disk at once.
+
+Failures are rows with a reason; the run goes on, unless the device itself is lost.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from nnzbench.devices import Device, DeviceLost
+from nnzbench.experiments import Experiment
+from nnzbench.kernel import AnyKernel, Candidate, candidates
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.operands import Operands, Reference, make_operands, reference
+from nnzbench.peaks import Peaks
+from nnzbench.problem import DType, Problem
+from nnzbench.progress import RunProgress
+from nnzbench.results import Results, Tuning
+from nnzbench.rows import Subject, make_record
+from nnzbench.timing import QUICK, Policy, StoppingRule, warm_up
+from nnzbench.trial import Conditions, Outcome, failure, try_candidate
+
+QUICK_PROBLEMS = 3
+QUICK_CANDIDATES = 8
+CHECK = "check"
+"""Policy of rows from the processor, which are checked and never timed."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of an experiment to run; None means all of it."""
+
+    policies: tuple[Policy, ...] | None = None
+    kernels: tuple[str, ...] | None = None
+    dtypes: tuple[DType, ...] | None = None
+    problems: tuple[str, ...] | None = None
+    """Shell patterns over problem names."""
+    quick: bool = False
+    """The smallest problems, few candidates, a short stopping rule."""
+    real: bool | None = None
+    resume: bool = False
+    overwrite: bool = False
+
+
+@dataclass
+class Session:
+    """What one process knows of its device; shared by the experiments it runs."""
+
+    device: Device
+    kernels: Mapping[str, AnyKernel]
+    peaks: Peaks = field(default_factory=Peaks)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    _warm: bool = False
+
+    def warm_up(self, run: Callable[[], None]) -> None:
+        """Brings the GPU to a steady clock, the first time it is called."""
+        if not self._warm and self.device.timer is not None:
+            warm_up(self.device.timer, run, self.clock)
+            self._warm = True
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run added."""
+
+    folder: Path
+    statuses: Mapping[str, int]
+    """Rows added per status."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a kernel computed something wrong or crashed."""
+        return any(self.statuses.get(status) for status in ("wrong", "launch-error"))
+
+
+def run_experiment(
+    experiment: Experiment, session: Session, folder: Path, choice: Choice, progress: RunProgress
+) -> Summary:
+    """Runs the chosen part of an experiment into `folder`; what is recorded stays, whatever ends the run.
+
+    Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
+    """
+    chosen = _kernels(experiment, session, choice, progress)
+    problems = choose_problems(experiment.problems(choice.real), choice)
+    counts: Counter[str] = Counter()
+    with Results(folder, choice.resume, choice.overwrite, progress.note) as results:
+        results.write_environment(session.environment)
+        run = _Run(experiment, session, results, choice, counts)
+        progress.start(experiment.name, len(problems) * sum(len(dtypes) for dtypes in chosen.values()))
+        for problem in problems:
+            for dtype in dict.fromkeys(dtype for dtypes in chosen.values() for dtype in dtypes):
+                names = [name for name, dtypes in chosen.items() if dtype in dtypes]
+                run.problem(replace(problem, dtype=dtype), names, progress)
+    return Summary(folder, dict(counts))
+
+
+def choose_problems(problems: list[Problem], choice: Choice) -> list[Problem]:
+    """The problems that match the patterns; the smallest of them for a quick run."""
+    if choice.problems is not None:
+        problems = [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in choice.problems)]
+    if choice.quick:
+        problems = sorted(problems, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
+    return problems
+
+
+def _kernels(
+    experiment: Experiment, session: Session, choice: Choice, progress: RunProgress
+) -> dict[str, tuple[DType, ...]]:
+    """Dtypes per kernel to run: those of the experiment, or those asked for by name (any registered one)."""
+    wanted = dict(experiment.kernels)
+    if choice.kernels is not None:
+        every = tuple(dict.fromkeys(dtype for dtypes in wanted.values() for dtype in dtypes))
+        wanted = {name: wanted.get(name, every) for name in choice.kernels}
+    chosen = {}
+    for name, dtypes in wanted.items():
+        if name not in session.kernels:
+            progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
+            continue
+        kept = tuple(dtype for dtype in dtypes if choice.dtypes is None or dtype in choice.dtypes)
+        if kept:
+            chosen[name] = kept
+    return chosen
+
+
+@dataclass
+class _Run:
+    experiment: Experiment
+    session: Session
+    results: Results
+    choice: Choice
+    counts: Counter[str]
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """Policies to time; none on the processor."""
+        if self.session.device.timer is None:
+            return ()
+        return self.choice.policies or self.experiment.policies
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Policies that rows are written for."""
+        return self.policies or (CHECK,)
+
+    def problem(self, problem: Problem, names: list[str], progress: RunProgress) -> None:
+        """All the named kernels on one problem in one dtype; operands and reference are made once and dropped."""
+        waiting = [name for name in names if self._tuning_key(problem, name) not in self.results.tuned]
+        for _ in range(len(names) - len(waiting)):
+            progress.advance()
+        if not waiting:
+            return
+        try:
+            operands = make_operands(problem)
+        except MatrixError as error:
+            for name in waiting:
+                self._add(problem, None, name, "", Outcome("unsupported", f"no operands: {error}"))
+                progress.advance()
+            return
+        truth = _Lazy(lambda: reference(problem, operands))
+        for name in waiting:
+            progress.step(f"{problem.name} {problem.dtype} {name}")
+            self._kernel(problem, operands, truth, self.session.kernels[name], progress)
+            progress.advance()
+
+    def _kernel(
+        self, problem: Problem, operands: Operands, truth: _Lazy, kernel: AnyKernel, progress: RunProgress
+    ) -> None:
+        start = time.monotonic()
+        tried = correct = 0
+        for candidate in self._candidates(kernel, problem, operands):
+            if isinstance(candidate, Outcome):
+                self._add(problem, operands, kernel.name, "", candidate)
+                continue
+            tried += 1
+            missing = tuple(p for p in self.labels if not self._recorded(problem, kernel.name, candidate.variant, p))
+            if not missing:
+                continue
+            policies = tuple(policy for policy in self.policies if policy in missing)
+            conditions = Conditions(policies, QUICK if self.choice.quick else StoppingRule(), clock=self.session.clock)
+            outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
+            correct += outcome.status == "ok"
+            self._add(problem, operands, kernel.name, candidate.variant, outcome, candidate.math)
+            if outcome.status == "wrong":
+                progress.note(f"WRONG: {kernel.name} {candidate.variant} on {problem.name}: {outcome.reason}")
+            if outcome.lost:
+                raise DeviceLost(
+                    f"the device stopped answering after {kernel.name} {candidate.variant} on {problem.name} "
+                    f"({outcome.reason}); all rows are kept, go on with --resume"
+                )
+        self.results.add_tuning(
+            Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
+        )
+
+    def _candidates(self, kernel: AnyKernel, problem: Problem, operands: Operands) -> Iterator[Candidate | Outcome]:
+        """The candidates, then what stopped them coming, if anything did."""
+        found = candidates(kernel, problem, operands, self.session.device)
+        limited = islice(found, QUICK_CANDIDATES) if self.choice.quick else found
+        while True:
+            try:
+                candidate = next(limited)
+            except StopIteration:
+                return
+            except Exception as error:
+                yield failure(error)
+                return
+            yield candidate
+
+    def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
+        device = self.session.device.name
+        key = (self.experiment.name, problem.name, problem.dtype, kernel, variant, device, policy)
+        return key in self.results.done
+
+    def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:
+        return (problem.name, problem.dtype, kernel, self.session.device.name, "+".join(self.labels))
+
+    def _add(
+        self, problem: Problem, operands: Operands | None, kernel: str, variant: str, outcome: Outcome, math: str = ""
+    ) -> None:
+        subject = Subject(self.experiment.name, problem, operands, self.session.device, self.results.environment)
+        rows = [
+            make_record(subject, kernel, variant, policy, outcome, math, self.session.peaks)
+            for policy in self.labels
+            if not self._recorded(problem, kernel, variant, policy)
+        ]
+        self.results.add(rows)
+        self.counts.update(row.status for row in rows)
+
+
+class _Lazy:
+    """A float64 reference computed when it is first needed: a problem no kernel supports never pays for it."""
+
+    def __init__(self, make: Callable[[], Reference]) -> None:
+        self._make = make
+        self._value: Reference | None = None
+
+    def __call__(self) -> Reference:
+        if self._value is None:
+            self._value = self._make()
+        return self._value

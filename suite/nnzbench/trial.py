@@ -1,0 +1,165 @@
+"""One candidate on one device: prepare, run into a poisoned output, check, time, and check again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nnzbench.check import passes, relative_error
+from nnzbench.compile import CompileError, CompileTimeout
+from nnzbench.devices import DeviceLost, Timer
+from nnzbench.kernel import Candidate, Prepared, Resources, Unsupported
+from nnzbench.operands import Reference
+from nnzbench.record import Status
+from nnzbench.timing import Clock, Measurement, Policy, StoppingRule, measure
+
+LAUNCHES_NEEDED = 60
+"""About the fewest launches that the hot and cold policies together make."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How candidates are tried."""
+
+    policies: tuple[Policy, ...]
+    rule: StoppingRule = field(default_factory=StoppingRule)
+    timeout_s: float = 60.0
+    """Wall-clock limit of one candidate's launches; a slower one becomes a `timeout` row."""
+    clock: Clock = time.monotonic
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a candidate. `measurements` is empty unless `status` is `ok`, and on the processor."""
+
+    status: Status
+    reason: str = ""
+    error: float | None = None
+    measurements: Mapping[Policy, Measurement] = field(default_factory=dict)
+    prepare_ms: float | None = None
+    compile_ms: float | None = None
+    resources: Resources | None = None
+    capturable: bool = True
+    lost: bool = False
+    """The device does not answer any more: nothing else can run in this process."""
+
+
+def failure(error: Exception) -> Outcome:
+    """The outcome that an exception from planning or preparing stands for."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, Unsupported):
+        return Outcome("unsupported", text)
+    if isinstance(error, CompileTimeout | TimeoutError):
+        return Outcome("timeout", text)
+    if isinstance(error, CompileError):
+        return Outcome("compile-error", text)
+    return Outcome("launch-error", f"{type(error).__name__}: {text}", lost=isinstance(error, DeviceLost))
+
+
+def try_candidate(
+    candidate: Candidate,
+    timer: Timer | None,
+    reference: Callable[[], Reference],
+    conditions: Conditions,
+    before_timing: Callable[[Callable[[], None]], None],
+) -> Outcome:
+    """Runs one candidate to an outcome; device memory is freed whatever happens.
+
+    `before_timing` gets the checked `run` before it is first timed (the session's warm-up).
+    """
+    try:
+        prepared = candidate.prepare()
+    except Exception as error:
+        return _unless_lost(failure(error), timer)
+    facts = Outcome(
+        "ok",
+        prepare_ms=prepared.prepare_ms,
+        compile_ms=prepared.compile_ms,
+        resources=prepared.resources,
+        capturable=prepared.capturable,
+    )
+    try:
+        return _run(prepared, facts, candidate.math, timer, reference, conditions, before_timing)
+    except Exception as error:
+        return _unless_lost(_with(facts, failure(error)), timer)
+    finally:
+        _close(prepared)
+
+
+def _run(
+    prepared: Prepared,
+    facts: Outcome,
+    math: str,
+    timer: Timer | None,
+    reference: Callable[[], Reference],
+    conditions: Conditions,
+    before_timing: Callable[[Callable[[], None]], None],
+) -> Outcome:
+    start = conditions.clock()
+    error = _check(prepared, reference)
+    seconds = conditions.clock() - start
+    if not passes(error, math):
+        return _with(facts, Outcome("wrong", _too_far(error, math), error))
+    if timer is None:
+        return _with(facts, Outcome("ok", "", error))
+    if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
+        # the first run loads modules and the check runs on the host: only a second run tells the launch's own time
+        start = conditions.clock()
+        timer.elapsed_us(prepared.run)
+        seconds = conditions.clock() - start
+        if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
+            reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {conditions.timeout_s:g} s"
+            return _with(facts, Outcome("timeout", reason, error))
+    before_timing(prepared.run)
+    measurements = {
+        policy: measure(timer, prepared.run, policy, conditions.rule, prepared.capturable, conditions.clock)
+        for policy in conditions.policies
+    }
+    again = _check(prepared, reference)  # a kernel that kept its first result leaves the poison in place
+    if not passes(again, math):
+        return _with(facts, Outcome("wrong", f"after timing: {_too_far(again, math)}", again))
+    return _with(facts, Outcome("ok", "", max(error, again), measurements))
+
+
+def _check(prepared: Prepared, reference: Callable[[], Reference]) -> float:
+    prepared.poison()
+    prepared.run()
+    return relative_error(prepared.read(), reference())
+
+
+def _too_far(error: float, math: str) -> str:
+    return f"relative error {error:.3g} is outside the {math} tolerance"
+
+
+def _with(facts: Outcome, outcome: Outcome) -> Outcome:
+    """`outcome` with what is known of the prepared candidate."""
+    return Outcome(
+        outcome.status,
+        outcome.reason,
+        outcome.error,
+        outcome.measurements,
+        facts.prepare_ms,
+        facts.compile_ms,
+        facts.resources,
+        facts.capturable,
+        outcome.lost,
+    )
+
+
+def _unless_lost(outcome: Outcome, timer: Timer | None) -> Outcome:
+    """Marks the outcome `lost` where the device fails at nothing at all: a fault stays with its context."""
+    if timer is None or outcome.status != "launch-error" or outcome.lost:
+        return outcome
+    try:
+        timer.elapsed_us(lambda: None)
+    except Exception:
+        return _with(outcome, Outcome(outcome.status, outcome.reason, lost=True))
+    return outcome
+
+
+def _close(prepared: Prepared) -> None:
+    try:
+        prepared.close()
+    except Exception:  # freeing fails on a lost device; the outcome already says so
+        return
