@@ -76,7 +76,7 @@ def _resolve(problem: Problem) -> CSR:
     elif kind == "standin" and rest.endswith(".smtx"):
         pattern = _conv_order(standin.for_dlmc(rest), problem.conv)
     elif kind == "standin":
-        pattern = _conv_order(standin.for_weights(rest, problem.m, problem.k, problem.sparsity), problem.conv)
+        pattern = _conv_order(standin.for_weights(rest, *shape_of(problem), problem.sparsity), problem.conv)
     else:
         pattern = _generated(problem, kind, rest.split(":"))
     rng = np.random.default_rng([problem.seed, 0xA])
