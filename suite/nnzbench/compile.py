@@ -92,14 +92,39 @@ class Job:
         """What error messages call the program."""
         return self.source if "\n" not in self.source else f"plan.{'cu' if self.language == 'cuda' else 'ptx'}"
 
-    def text(self) -> str:
-        """The program. Raises `CompileError` where the named file does not exist."""
-        if "\n" in self.source or self.language == "ptx":
-            return self.source
-        path = paths.kernels_cu() / self.source
-        if path.name != self.source or not path.is_file():
-            raise CompileError(f"there is no kernel file '{self.source}' in kernels_cu")
-        return path.read_text(encoding="utf-8")
+    def program(self) -> Program:
+        """The job with its files read. Raises `CompileError` where the named one does not exist."""
+        if self.language == "ptx":
+            return Program("ptx", self.name(), self.source, self.arch, [], {})
+        text = self.source
+        if "\n" not in text:
+            path = paths.kernels_cu() / text
+            if path.name != text or not path.is_file():
+                raise CompileError(f"there is no kernel file '{text}' in kernels_cu")
+            text = path.read_text(encoding="utf-8")
+        return Program("cuda", self.name(), text, self.arch, self.options(), toolchain.headers())
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that a compilation depends on, beside the compiler."""
+
+    language: Literal["cuda", "ptx"]
+    name: str
+    text: str
+    arch: str
+    options: list[str]
+    headers: dict[str, str]
+    """Text by the name that it is included under."""
+
+    def key(self) -> str:
+        """Name of the cache entry: SHA-256 over all of this and the compiler."""
+        parts: list[Any] = [_FORMAT, asdict(self), toolchain.compiler_id(self.language)]
+        if self.language == "cuda":
+            parts += [toolchain.CUDA_OPTIONS, str(toolchain.cuda_include())]
+        else:
+            parts.append(toolchain.PTX_OPTIONS)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Compiled:
@@ -108,7 +133,7 @@ def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Co
     `source` is a file of `kernels_cu/` by name, or the text itself when it has a newline.
     Raises `CompileError`; `Unsupported` where NVRTC is missing or does not know the architecture.
     """
-    return build(Job("cuda", source, arch, defines))
+    return build(Job("cuda", source, arch, defines).program())
 
 
 def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
@@ -118,7 +143,7 @@ def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compil
     """
     job = Job("ptx", text, arch)
     if timeout_s is None:
-        return build(job)
+        return build(job.program())
     result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
     if isinstance(result, CompileError):
         raise result
@@ -145,30 +170,31 @@ def compile_many(
 
     for arch in sorted({job.arch for job in jobs}):
         toolchain.check_arch(arch)
-    todo = []
+    todo: list[tuple[int, Program]] = []
     for index, job in enumerate(jobs):
         try:
-            hit = _lookup(job)
+            program = job.program()
+            hit = _lookup(program)
         except CompileError as error:
             yield index, error
         else:
             if hit is None:
-                todo.append(index)
+                todo.append((index, program))
             else:
                 yield index, hit
     with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
-        for index, failure in pool.run([(index, jobs[index]) for index in todo]):
-            yield index, _result(jobs[index], failure)
+        for at, failure in pool.run([program for _, program in todo]):
+            yield todo[at][0], _result(todo[at][1], failure)
 
 
-def _result(job: Job, failure: CompileError | None) -> Compiled | CompileError:
+def _result(program: Program, failure: CompileError | None) -> Compiled | CompileError:
     """What a worker left in the cache (a failure with its log too), else its own account of why it could not."""
     try:
-        made = _lookup(job)
+        made = _lookup(program)
     except CompileError as error:
         return error
     if made is None:
-        return failure or CompileError(f"{job.name()}: the compiled program is not in the cache {_folder()}")
+        return failure or CompileError(f"{program.name}: the compiled program is not in the cache {_folder()}")
     return replace(made, cached=False)
 
 
@@ -176,23 +202,22 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def build(job: Job) -> Compiled:
-    """Compiles one job in this process, or takes it from the cache. Raises `CompileError` and `Unsupported`."""
-    toolchain.check_arch(job.arch)
-    hit = _lookup(job)
+def build(program: Program) -> Compiled:
+    """Compiles one program in this process, or takes it from the cache. Raises `CompileError` and `Unsupported`."""
+    toolchain.check_arch(program.arch)
+    hit = _lookup(program)
     if hit is not None:
         return hit
-    text = job.text()
     started = time.perf_counter()
-    if job.language == "cuda":
-        image, log = toolchain.compile_text(job.name(), text, toolchain.headers(), job.options(), job.arch)
+    if program.language == "cuda":
+        image, log = toolchain.compile_text(program.name, program.text, program.headers, program.options, program.arch)
     else:
-        image, log = toolchain.assemble_text(text, job.arch)
+        image, log = toolchain.assemble_text(program.text, program.arch)
     elapsed_ms = (time.perf_counter() - started) * 1e3
-    _store(job, image, log, elapsed_ms)
+    path = _store(program.key(), image, log, elapsed_ms)
     if image is None:
         raise _error(log)
-    return Compiled(_folder() / f"{_key(job)}.cubin", cubin.resources(log, image), elapsed_ms, False, log)
+    return Compiled(path, cubin.resources(log, image), elapsed_ms, False, log)
 
 
 def _error(log: str) -> CompileError:
@@ -206,19 +231,9 @@ def _folder() -> Path:
     return paths.cache() / "cubin"
 
 
-def _key(job: Job) -> str:
-    parts: list[Any] = [_FORMAT, job.language, job.arch, job.name(), job.options(), job.text()]
-    parts.append(toolchain.compiler_id(job.language))
-    if job.language == "cuda":
-        parts += [toolchain.CUDA_OPTIONS, str(toolchain.cuda_include()), toolchain.headers()]
-    else:
-        parts.append(toolchain.PTX_OPTIONS)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _lookup(job: Job) -> Compiled | None:
+def _lookup(program: Program) -> Compiled | None:
     """The cached result; raises the cached `CompileError`; None where there is none or it is damaged."""
-    key = _key(job)
+    key = program.key()
     path = _folder() / f"{key}.cubin"
     try:
         entry = json.loads((_folder() / f"{key}.json").read_bytes())
@@ -234,8 +249,8 @@ def _lookup(job: Job) -> Compiled | None:
     raise failure
 
 
-def _store(job: Job, image: bytes | None, log: str, compile_ms: float) -> None:
-    key = _key(job)
+def _store(key: str, image: bytes | None, log: str, compile_ms: float) -> Path:
+    """Puts a compilation into the cache; the cubin's path, which exists only where there is an image."""
     resources = {} if image is None else cubin.resources(log, image)
     entry = {
         "sha256": None if image is None else hashlib.sha256(image).hexdigest(),
@@ -243,9 +258,11 @@ def _store(job: Job, image: bytes | None, log: str, compile_ms: float) -> None:
         "resources": {name: asdict(value) for name, value in resources.items()},
         "log": log,
     }
+    path = _folder() / f"{key}.cubin"
     if image is not None:
-        _put(_folder() / f"{key}.cubin", image)
-    _put(_folder() / f"{key}.json", json.dumps(entry).encode())
+        _put(path, image)
+    _put(path.with_suffix(".json"), json.dumps(entry).encode())
+    return path
 
 
 def _put(path: Path, data: bytes) -> None:

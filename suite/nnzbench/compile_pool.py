@@ -1,6 +1,6 @@
 """Worker processes that compile into the cache and can be killed: an assembler on generated code may run for minutes.
 
-A worker is this module run as a program. It reads one job per line as JSON, compiles it into the cache and answers
+A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
 with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
 because the parent may hold a CUDA context.
 """
@@ -19,14 +19,14 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from nnzbench.compile import CompileError, CompileTimeout, Job, build
+from nnzbench.compile import CompileError, CompileTimeout, Program, build
 from nnzbench.kernel import Unsupported
 
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 class _Worker:
-    """One process, started at its first job and started again after it was killed."""
+    """One process, started at its first program and started again after it was killed."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
@@ -34,7 +34,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._closed = False
 
-    def compile(self, job: Job) -> CompileError | None:
+    def compile(self, program: Program) -> CompileError | None:
         """None where the cache now holds the result, else why it can't."""
         process = self._start()
         assert process.stdin is not None
@@ -50,7 +50,7 @@ class _Worker:
         try:
             if timer is not None:
                 timer.start()
-            process.stdin.write(json.dumps(asdict(job)) + "\n")
+            process.stdin.write(json.dumps(asdict(program)) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         except OSError:
@@ -65,8 +65,8 @@ class _Worker:
         code = process.wait()
         self.close()
         if expired.is_set():
-            return CompileTimeout(f"{job.name()}: compiling took longer than {self._timeout_s:g} s")
-        return CompileError(f"{job.name()}: the compiler process ended with status {code}")
+            return CompileTimeout(f"{program.name}: compiling took longer than {self._timeout_s:g} s")
+        return CompileError(f"{program.name}: the compiler process ended with status {code}")
 
     def _start(self) -> subprocess.Popen[str]:
         with self._lock:
@@ -89,11 +89,11 @@ class _Worker:
             process = self._process
         if fresh:
             assert process.stdout is not None
-            process.stdout.readline()  # ready: start-up does not count against the job's time limit
+            process.stdout.readline()  # ready: start-up does not count against the program's time limit
         return process
 
     def close(self) -> None:
-        """Ends the process; a later job starts a new one."""
+        """Ends the process; a later program starts a new one."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
@@ -130,30 +130,30 @@ class Pool:
         for thread in self._threads:
             thread.join()
 
-    def run(self, jobs: Sequence[tuple[int, Job]]) -> Iterator[tuple[int, CompileError | None]]:
-        """Yields (index, failure) as each job is done; None means that the cache holds the result."""
-        todo: queue.SimpleQueue[tuple[int, Job]] = queue.SimpleQueue()
+    def run(self, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
+        """Yields (index, failure) as each is done; None means that the cache holds the result."""
+        todo: queue.SimpleQueue[tuple[int, Program]] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[int, CompileError | None]] = queue.SimpleQueue()
-        for item in jobs:
+        for item in enumerate(programs):
             todo.put(item)
 
         def serve(worker: _Worker) -> None:
             with contextlib.closing(worker):
                 while not self._closed.is_set():
                     try:
-                        index, job = todo.get_nowait()
+                        index, program = todo.get_nowait()
                     except queue.Empty:
                         return
                     try:
-                        done.put((index, worker.compile(job)))
+                        done.put((index, worker.compile(program)))
                     except Exception as error:  # a waiting caller must hear of anything
-                        done.put((index, CompileError(f"{job.name()}: {error}")))
+                        done.put((index, CompileError(f"{program.name}: {error}")))
 
         for worker in self._workers:
             thread = threading.Thread(target=serve, args=(worker,), daemon=True)
             self._threads.append(thread)
             thread.start()
-        for _ in jobs:
+        for _ in programs:
             yield done.get()
 
 
@@ -164,7 +164,7 @@ def _serve() -> None:
     for line in sys.stdin:
         failure = ""
         try:
-            build(Job(**json.loads(line)))
+            build(Program(**json.loads(line)))
         except (CompileError, Unsupported) as error:
             failure = str(error)
         print(json.dumps(failure), file=answers, flush=True)

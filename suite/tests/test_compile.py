@@ -141,7 +141,7 @@ def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(CompileError, match=r'^broken\.cu\(3\): error: identifier "nothing" is undefined$') as caught:
         compile_cuda("broken.cu", {}, "sm_80")
     assert "1 error detected" in caught.value.log
-    with pytest.raises(CompileError, match="no kernel file 'absent.cu'"):
+    with pytest.raises(CompileError, match=r"no kernel file 'absent\.cu'"):
         compile_cuda("absent.cu", {}, "sm_80")
     with pytest.raises(CompileError, match="no kernel file"):
         compile_cuda("../broken.cu", {}, "sm_80")
