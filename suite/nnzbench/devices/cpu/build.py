@@ -1,0 +1,185 @@
+"""From a plan's source to an executable, through a cache that concurrent processes share."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from nnzbench import paths
+from nnzbench.compile import CompileError
+from nnzbench.kernel import Plan, Unsupported
+
+_CXX = Path(__file__).resolve().parent / "cxx"
+_COMMON = ("-std=c++20", "-pthread", "-fno-strict-aliasing", "-ffp-contract=off", "-w")
+
+
+@dataclass(frozen=True)
+class Build:
+    """How programs of one kind are compiled and run."""
+
+    flags: tuple[str, ...]
+    instrument: tuple[str, ...] = ()
+    """Further flags for the kernel alone: the runtime itself is not instrumented."""
+    max_workers: int = 8
+    """OS threads that blocks are dealt out to."""
+
+
+BUILDS = {
+    "plain": Build(("-O2",)),
+    "asan": Build(
+        ("-O1", "-g", "-DNNZ_CPU_ASAN"),
+        ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
+        max_workers=1,  # static shared arrays are plain static variables there, which AddressSanitizer guards
+    ),
+    "tsan": Build(("-O1", "-g", "-DNNZ_CPU_TSAN"), ("-fsanitize=thread",), max_workers=2),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A built executable and the milliseconds its compilation took when it was made."""
+
+    path: Path
+    compile_ms: float
+
+
+def compiler() -> tuple[str, ...]:
+    """The C++ compiler's command: `$CXX`, else the first of g++, clang++, c++. Raises `Unsupported` where none is."""
+    chosen = os.environ.get("CXX")
+    if chosen:
+        command = tuple(shlex.split(chosen))
+        if not command or shutil.which(command[0]) is None:
+            raise Unsupported(f"the cpu device needs a C++20 compiler, and $CXX names '{chosen}', which is not found")
+        return command
+    for name in ("g++", "clang++", "c++"):
+        if shutil.which(name):
+            return (name,)
+    raise Unsupported("the cpu device needs a C++20 compiler: install g++ (Debian, Ubuntu: apt install g++) or set $CXX")
+
+
+@functools.lru_cache(maxsize=8)
+def _identity(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The compiler's version text, and the flags for this processor's instructions where it knows them.
+
+    Without them `fmaf` is a library call, and kernels run several times slower.
+    """
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    for flag in ("-march=native", "-mcpu=native"):
+        probe = [*command, flag, "-E", "-x", "c++", os.devnull]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return version, (flag,)
+    return version, ()
+
+
+@functools.lru_cache(maxsize=1)
+def _processor() -> str:
+    """What `-march=native` depends on: a cache may be shared by machines with other processors."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+
+
+def program(plan: Plan, build: str) -> Program:
+    """The executable that runs `plan`'s launches in this build.
+
+    Raises `CompileError` with the compiler's log, `Unsupported` without a compiler, a sanitizer's library, or for a
+    plan in PTX that comes without equivalent CUDA C++.
+    """
+    command = compiler()
+    name, text = _source(plan)
+    defines = [f"-D{key}={value}" for key, value in sorted(plan.defines.items())]
+    wrapper = _wrap(name, text, [launch.entry for launch in plan.launches])
+    includes = [f"-I{_CXX}", f"-I{paths.kernels_cu() / 'include'}", f"-I{paths.kernels_cu()}"]
+    headers = sorted([*_CXX.iterdir(), *paths.kernels_cu().glob("**/*.cuh")])
+    instrument = BUILDS[build].instrument
+    objects = [_runtime_object(command, build, unit) for unit in ("runtime.cpp", "program.cpp")]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "plan.cpp"
+        source.write_text(wrapper)
+        flags = [*_flags(command, build), *instrument, *defines]
+        return _cached(
+            [*command, *flags, *includes, str(source), *(str(made.path) for made in objects)],
+            key=[*flags, wrapper, *(f"{path.name}\n{path.read_text()}" for path in headers if path.is_file())],
+            command=command,
+        )
+
+
+def _source(plan: Plan) -> tuple[str, str]:
+    """The name that messages give the source, and its text."""
+    if plan.language == "ptx":
+        if not plan.cpu_source:
+            raise Unsupported(f"{plan.variant} is PTX and comes without the equivalent CUDA C++ that the cpu device runs")
+        return "generated.cu", plan.cpu_source
+    if "\n" in plan.source:
+        return "generated.cu", plan.source
+    path = paths.kernels_cu() / plan.source
+    if not path.is_file():
+        raise CompileError(f"no file {plan.source} in kernels_cu")
+    return plan.source, path.read_text()
+
+
+def _wrap(name: str, text: str, entries: Iterable[str]) -> str:
+    """The kernel between the language it needs and the table of its entries.
+
+    The unnamed namespace makes templates' static shared arrays local, which AddressSanitizer needs to guard them.
+    """
+    table = "\n".join(f'    nnz_cpu::entry<&::{entry}>("{entry}"),' for entry in dict.fromkeys(entries))
+    return (
+        f'#include "cuda_on_cpu.h"\nnamespace {{\n#line 1 "{name}"\n{text}\n}}\n#line 1 "launches"\n'
+        f"const nnz_cpu::Entry nnz_cpu::entries[] = {{\n{table}\n    {{nullptr, nullptr, nullptr}},\n}};\n"
+    )
+
+
+def _flags(command: tuple[str, ...], build: str) -> list[str]:
+    return [*_COMMON, *BUILDS[build].flags, *_identity(command)[1], f"-ffile-prefix-map={_CXX}/="]
+
+
+def _runtime_object(command: tuple[str, ...], build: str, unit: str) -> Program:
+    flags = _flags(command, build)
+    sources = [path.read_text() for path in sorted(_CXX.iterdir()) if path.is_file()]
+    return _cached([*command, *flags, "-c", str(_CXX / unit)], key=[*flags, unit, *sources], command=command)
+
+
+def _cached(arguments: list[str], key: Iterable[str], command: tuple[str, ...]) -> Program:
+    """Runs the compiler unless the same inputs were compiled before; entries appear by one rename, time noted first."""
+    digest = hashlib.sha256()
+    for part in (*command, _identity(command)[0], _processor(), *key):
+        digest.update(part.encode() + b"\0")
+    folder = paths.cache() / "cpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / digest.hexdigest()[:32]
+    note = made.with_suffix(".json")
+    with FileLock(f"{made}.lock"):
+        if not made.exists():
+            started = time.perf_counter()
+            partial = f"{made}.{os.getpid()}"
+            done = subprocess.run([*arguments, "-o", partial], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise _compile_error(command[0], done.stderr)
+            note.write_text(json.dumps({"compile_ms": 1e3 * (time.perf_counter() - started)}))
+            os.replace(partial, made)
+    return Program(made, float(json.loads(note.read_text())["compile_ms"]))
+
+
+def _compile_error(name: str, log: str) -> Exception:
+    lines = log.splitlines()
+    library = next((line for line in lines if "cannot find" in line and "san" in line), None)
+    if library is not None:
+        return Unsupported(f"{name} comes without its sanitizer library ({library.strip()}): install g++ with libasan, libtsan")
+    first = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+    return CompileError(f"{name} does not compile the kernel: {first.strip()}", log)

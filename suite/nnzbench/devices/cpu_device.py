@@ -1,0 +1,141 @@
+"""The cpu device: executes the very same `.cu` files on the processor, optionally under sanitizers.
+
+Its times mean nothing for a GPU and are never recorded. Architecture-dependent code takes its sm_80 path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Literal
+
+from nnzbench.devices import Timer
+from nnzbench.devices.cpu import LaunchError, SanitizerError, findings, job
+from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
+from nnzbench.kernel import Plan, Prepared, Unsupported
+
+__all__ = ["CpuDevice", "LaunchError", "SanitizerError", "open_device"]
+
+_TIME_LIMIT_S = 600.0
+# The compiler's own symbolizer is used: an external one may outlive the program.
+_SANITIZER_OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:exitcode=66:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:exitcode=66:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:exitcode=66:report_thread_leaks=0",
+}
+
+
+class CpuDevice:
+    """Runs plans as programs of their own, so that a kernel's crash or endless loop is an exception here.
+
+    `build`: `plain`; `asan` finds accesses outside buffers and shared arrays, misaligned vectors and undefined
+    arithmetic; `tsan` finds missing barriers and blocks that write the same place.
+    `order`: in which order runnable threads and blocks get their turn: `forward`, `backward` or `random:<seed>`.
+    A kernel whose result depends on it lacks a barrier.
+    """
+
+    name = "cpu"
+    gpu = "cpu"
+    arch = "sm_80"
+    timer: Timer | None = None
+
+    def __init__(self, build: Literal["plain", "asan", "tsan"] = "plain", order: str = "forward") -> None:
+        if build not in BUILDS:
+            raise Unsupported(f"unknown build '{build}' of the cpu device: choose one of {', '.join(BUILDS)}")
+        kind, _, seed = order.partition(":")
+        if kind not in ("forward", "backward", "random") or (kind == "random") != seed.isdigit():
+            raise Unsupported(f"unknown order '{order}': choose forward, backward or random:<seed>")
+        compiler()
+        self._build = build
+        self._order = (kind, seed or "0")
+        self._folders: list[tempfile.TemporaryDirectory[str]] = []
+
+    def prepare(self, plan: Plan) -> Prepared:
+        """Builds the plan's program and writes its buffers.
+
+        Raises `CompileError`, `Unsupported`, or `LaunchError` where a launch doesn't fit its kernel. `run` raises
+        `LaunchError` for divergent barriers, deadlocks, impossible shuffles and crashes, `SanitizerError` for findings.
+        """
+        started = time.perf_counter()
+        folder = tempfile.TemporaryDirectory(prefix="nnzbench-cpu-")
+        self._folders.append(folder)
+        try:
+            written = job.write(plan, Path(folder.name))
+            prepare_ms = 1e3 * (time.perf_counter() - started)
+            built = program(plan, self._build)
+            _execute([str(built.path), "check", str(written.description)], Path(folder.name))
+        except BaseException:
+            folder.cleanup()
+            raise
+        return Prepared(
+            run=lambda: self._run(built, written),
+            read=written.read,
+            poison=written.poison,
+            close=folder.cleanup,
+            compile_ms=built.compile_ms,
+            prepare_ms=prepare_ms,
+            capturable=False,
+        )
+
+    def close(self) -> None:
+        for folder in self._folders:
+            folder.cleanup()
+        self._folders.clear()
+
+    def _run(self, built: Program, written: job.Job) -> None:
+        workers = min(BUILDS[self._build].max_workers, max(len(os.sched_getaffinity(0)), 2))
+        files = [str(written.description), str(written.data)]
+        _execute([str(built.path), "run", *files, *self._order, str(workers)], written.data.parent)
+
+
+def _execute(command: list[str], folder: Path) -> None:
+    """Runs a program in a process group of its own, output to files; raises what went wrong."""
+    code = _wait(command, folder)
+    log = (folder / "stderr").read_text(errors="replace")
+    setarch = shutil.which("setarch")
+    if "unexpected memory mapping" in log and setarch:  # an older libtsan under many bits of address randomisation
+        code = _wait([setarch, "-R", *command], folder)
+        log = (folder / "stderr").read_text(errors="replace")
+    sys.stdout.write((folder / "stdout").read_text(errors="replace"))  # what the kernel printed
+    for line in log.splitlines():
+        if line.startswith("nnz-error: "):
+            raise LaunchError(line.removeprefix("nnz-error: "))
+    if finding := findings.first(log):
+        raise SanitizerError(finding, log)
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise LaunchError(f"the kernel crashed with {name}: an access out of bounds or misaligned; the asan build finds where")
+    if code != 0:
+        raise LaunchError(f"the kernel's program ended with status {code}: {log.strip()[-500:]}")
+
+
+def _wait(command: list[str], folder: Path) -> int:
+    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **_SANITIZER_OPTIONS},
+            start_new_session=True,
+        )
+        try:
+            return child.wait(_TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise LaunchError(f"the kernel did not end within {_TIME_LIMIT_S:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def open_device() -> CpuDevice:
+    """The plain build in forward order. Raises `Unsupported` naming what to install where no C++ compiler is found."""
+    return CpuDevice()
