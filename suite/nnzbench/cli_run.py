@@ -40,13 +40,11 @@ def _names_of(
 @click.command("run")
 @click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
 @click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
-@click.option(
-    "--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU."
-)
+@click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
-@click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these timing policies.")
+@click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
-@click.option("--dtype", "dtypes", callback=_names_of(get_args(DType)), metavar="f32,f16", help="Only these input types.")
+@click.option("--dtype", "dtypes", callback=_names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
 @click.option(
     "--standin/--real",
     "standin",
@@ -78,7 +76,7 @@ def command(
     """
     if resume and overwrite:
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
-    chosen = _experiments(experiments)
+    chosen = _experiments(experiments, bool(kernel_names))
     choice = Choice(
         policies=policies,
         kernels=_kernel_names(kernel_names),
@@ -98,10 +96,19 @@ def command(
         ctx.exit(1)
 
 
-def _experiments(names: tuple[str, ...]) -> list[Experiment]:
+def _experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
+    """The named experiments; for `all`, those that have a kernel in this version.
+
+    `any_kernel`: the user names the kernels. Raises `Unsupported` where an experiment has none.
+    """
+    known = kernels()
     if names == ("all",):
-        return list(EXPERIMENTS.values())
-    return [experiment(name) for name in dict.fromkeys(names)]
+        return [one for one in EXPERIMENTS.values() if any(name in known for name in one.kernels)]
+    chosen = [experiment(name) for name in dict.fromkeys(names)]
+    for one in chosen:
+        if not any_kernel and not any(name in known for name in one.kernels):
+            raise Unsupported(f"{one.name} can't run yet: this version has none of {', '.join(one.kernels)}")
+    return chosen
 
 
 def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from nnzbench.problem import DType, Problem
 from nnzbench.timing import POLICIES, Policy
 
-F32: tuple[DType, ...] = ("f32",)
-F32_F16: tuple[DType, ...] = ("f32", "f16")
+AS_TABLE: tuple[DType, ...] = ()
+"""A kernel runs each problem in the dtype that its table gives."""
+AND_F16: tuple[DType, ...] = ("f32", "f16")
 
 
 class UnknownExperiment(ValueError):
@@ -18,7 +19,7 @@ class UnknownExperiment(ValueError):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure: every kernel runs on every problem in each of its dtypes under each policy."""
+    """One table or figure: every kernel runs on every problem of its op, in each dtype, under each policy."""
 
     name: str
     """Fixed name, which is also that of its problem table and results folder."""
@@ -27,7 +28,7 @@ class Experiment:
     figure: str
     """Where in the paper its published numbers stand."""
     kernels: Mapping[str, tuple[DType, ...]]
-    """Dtypes per kernel name. A kernel that is not registered is skipped with a note."""
+    """Dtypes per kernel name, `AS_TABLE` for that of each problem. An unregistered kernel is skipped with a note."""
     policies: tuple[Policy, ...] = field(default=POLICIES)
 
     def problems(self, real: bool | None = None) -> list[Problem]:
@@ -42,10 +43,16 @@ SPUTNIK = "Sputnik (SC 2020)"
 BALANCED = "Balanced Sparsity (AAAI 2019)"
 DIRECT_CONV = "Direct sparse convolution (2022)"
 EIE = "EIE (ISCA 2016)"
+LECTURE = "Accelerating Sparse Deep Neural Networks (2021)"
 
-_OWN_SPMM = {"sparsert": F32, "row_stream": F32, "panel": F32, "sputnik": F32}
-_VENDOR_GEMM = {"cublas": F32_F16, "cublaslt": F32_F16, "cusparse": F32}
-_CONV = {"direct_conv": F32_F16, "sparsert_conv": F32, "cudnn": F32_F16}
+
+def _kernels(*names: str, **others: tuple[DType, ...]) -> dict[str, tuple[DType, ...]]:
+    """`names` in the dtypes of the table, `others` in their own."""
+    return {**dict.fromkeys(names, AS_TABLE), **others}
+
+
+_SPMM = ("sparsert", "row_stream", "panel", "sputnik")
+_CONV = ("direct_conv", "sparsert_conv", "cudnn")
 
 _ALL = (
     Experiment(
@@ -53,19 +60,96 @@ _ALL = (
         "1x1 convolutions and Transformer layers at 90 and 95 % sparsity",
         SPARSERT,
         "Table 1, figures 4 and 5",
-        {**_OWN_SPMM, **_VENDOR_GEMM},
+        _kernels(*_SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16),
     ),
-    Experiment("sparsert_table3", "3x3 convolutions of ResNet-50", SPARSERT, "Table 3, figure 7", _CONV),
+    Experiment("sparsert_table3", "3x3 convolutions of ResNet-50", SPARSERT, "Table 3, figure 7", _kernels(*_CONV)),
     Experiment(
-        "sputnik_rnn", "RNN, GRU and LSTM layers", SPUTNIK, "Figure 10", {**_OWN_SPMM, "cublas": F32, "cusparse": F32}
+        "sparsert_ablation",
+        "Unrolling, load balancing and tuning, one left out at a time",
+        SPARSERT,
+        "Figure 8",
+        _kernels("sparsert_ablation", "sparsert", "cublas"),
     ),
     Experiment(
         "sputnik_figure1",
-        "Sparsity at which sparse overtakes dense",
+        "Sparsity from which sparse is faster than dense",
         SPUTNIK,
         "Figure 1",
-        {**_OWN_SPMM, "cublas": F32, "cusparse": F32},
+        _kernels(*_SPMM, "cublas", "cublaslt", "cusparse"),
     ),
+    Experiment(
+        "sputnik_figure7",
+        "Throughput against the imbalance of rows",
+        SPUTNIK,
+        "Figure 7",
+        _kernels("sputnik_ablation", *_SPMM),
+    ),
+    Experiment(
+        "sputnik_dlmc",
+        "The collection of pruned deep-learning matrices",
+        SPUTNIK,
+        "Figure 9, table I",
+        _kernels("sputnik", "sputnik_sddmm", "row_stream", "panel", "cublas", "cusparse"),
+    ),
+    Experiment(
+        "sputnik_rnn",
+        "RNN, GRU and LSTM layers",
+        SPUTNIK,
+        "Figure 10",
+        _kernels(*_SPMM, "sputnik_sddmm", "cublas", "cublaslt", "cusparse"),
+    ),
+    Experiment(
+        "sputnik_ablation",
+        "Sputnik's optimisations, one left out at a time",
+        SPUTNIK,
+        "Table II",
+        _kernels("sputnik_ablation", "sputnik_sddmm_ablation"),
+    ),
+    Experiment(
+        "sputnik_attention",
+        "Sparse attention of a Transformer",
+        SPUTNIK,
+        "Table III, figure 11",
+        _kernels("sputnik_sddmm", "sparse_softmax", *_SPMM, "cublas", "cusparse"),
+    ),
+    Experiment(
+        "sputnik_mobilenet",
+        "The layers of MobileNetV1",
+        SPUTNIK,
+        "Table IV, figure 12",
+        _kernels(*_SPMM, "cublas", "cublaslt"),
+    ),
+    Experiment(
+        "balanced_figure4",
+        "A large matrix at eleven sparsities",
+        BALANCED,
+        "Figure 4",
+        _kernels("balanced", "sputnik", "cublas", "cusparse"),
+    ),
+    Experiment(
+        "balanced_models",
+        "Layers of VGG-16, PTB LSTM and CTC models",
+        BALANCED,
+        "Tables 1 to 3",
+        _kernels("balanced", "sputnik", "cublas", "cusparse"),
+    ),
+    *(
+        Experiment(f"direct_conv_table{number}", title, DIRECT_CONV, f"Table {number}", _kernels(*_CONV))
+        for number, title in (
+            (6, "3x3 convolutions of VGG-16"),
+            (7, "1x1 convolutions of ResNet-50"),
+            (8, "1-D convolutions"),
+            (9, "Sub-batch sizes"),
+        )
+    ),
+    Experiment(
+        "eie_table4",
+        "Fully connected layers, the GPU rows",
+        EIE,
+        "Table IV",
+        _kernels("cublas", "cusparse", "sputnik", "row_stream"),
+    ),
+    Experiment("nm_sparsity", "2:4 sparsity on tensor cores", LECTURE, "Figure 3", _kernels("cusparselt", "cublas")),
 )
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

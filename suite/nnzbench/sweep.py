@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnzbench.devices import Device, DeviceLost
-from nnzbench.experiments import Experiment
+from nnzbench.experiments import AS_TABLE, Experiment
 from nnzbench.kernel import AnyKernel, Candidate, candidates
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
@@ -89,16 +89,14 @@ def run_experiment(
     Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
     """
     chosen = _kernels(experiment, session, choice, progress)
-    problems = choose_problems(experiment.problems(choice.real), choice)
+    work = list(_work(choose_problems(experiment.problems(choice.real), choice), chosen, session, choice))
     counts: Counter[str] = Counter()
     with Results(folder, choice.resume, choice.overwrite, progress.note) as results:
         results.write_environment(session.environment)
         run = _Run(experiment, session, results, choice, counts)
-        progress.start(experiment.name, len(problems) * sum(len(dtypes) for dtypes in chosen.values()))
-        for problem in problems:
-            for dtype in dict.fromkeys(dtype for dtypes in chosen.values() for dtype in dtypes):
-                names = [name for name, dtypes in chosen.items() if dtype in dtypes]
-                run.problem(replace(problem, dtype=dtype), names, progress)
+        progress.start(experiment.name, sum(len(names) for _, names in work))
+        for problem, names in work:
+            run.problem(problem, names, progress)
     return Summary(folder, dict(counts))
 
 
@@ -117,17 +115,27 @@ def _kernels(
     """Dtypes per kernel to run: those of the experiment, or those asked for by name (any registered one)."""
     wanted = dict(experiment.kernels)
     if choice.kernels is not None:
-        every = tuple(dict.fromkeys(dtype for dtypes in wanted.values() for dtype in dtypes))
-        wanted = {name: wanted.get(name, every) for name in choice.kernels}
-    chosen = {}
-    for name, dtypes in wanted.items():
+        wanted = {name: wanted.get(name, AS_TABLE) for name in choice.kernels}
+    for name in wanted:
         if name not in session.kernels:
             progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
-            continue
-        kept = tuple(dtype for dtype in dtypes if choice.dtypes is None or dtype in choice.dtypes)
-        if kept:
-            chosen[name] = kept
-    return chosen
+    return {name: dtypes for name, dtypes in wanted.items() if name in session.kernels}
+
+
+def _work(
+    problems: list[Problem], chosen: Mapping[str, tuple[DType, ...]], session: Session, choice: Choice
+) -> Iterator[tuple[Problem, list[str]]]:
+    """Each problem in each dtype with the kernels that run it, those of other ops left out.
+
+    A kernel that computes none of the ops is kept everywhere: its rows then say so.
+    """
+    ops = {problem.op for problem in problems}
+    for problem in problems:
+        able = [n for n in chosen if problem.op in session.kernels[n].ops or not ops & session.kernels[n].ops]
+        dtypes = {name: chosen[name] or (problem.dtype,) for name in able}
+        for dtype in dict.fromkeys(dtype for name in able for dtype in dtypes[name]):
+            if choice.dtypes is None or dtype in choice.dtypes:
+                yield replace(problem, dtype=dtype), [name for name in able if dtype in dtypes[name]]
 
 
 @dataclass

@@ -325,3 +325,22 @@ def test_a_problem_whose_data_is_missing_is_a_row_not_a_crash(tmp_path):
     (row,) = {(r.status, r.variant) for r in rows(tmp_path)}
     assert row == ("unsupported", "")
     assert all("no operands" in r.reason for r in rows(tmp_path))
+
+
+def test_kernels_run_the_ops_they_compute_in_the_dtype_of_the_table(tmp_path):
+    class Mixed(Small):
+        def problems(self, real=None):
+            return [
+                Problem("small", "product", "spmm", 8, 16, 4, 0.5, "uniform:0", dtype="f16"),
+                Problem("small", "softmax", "sparse_softmax", 8, 16, 1, 0.5, "uniform:0"),
+            ]
+
+    both = frozenset({"f32", "f16"})
+    product = FakeKernel("product_only", dtypes=both)
+    softmax = FakeKernel("softmax_only", ops=frozenset({"sparse_softmax"}), dtypes=both)
+    exp = Mixed("small", "", "", "", {"product_only": (), "softmax_only": ()}, ("hot",))
+    sweep(tmp_path, product, softmax, exp=exp)
+    assert [(r.problem, r.kernel, r.dtype, r.status) for r in rows(tmp_path)] == [
+        ("product", "product_only", "f16", "ok"),
+        ("softmax", "softmax_only", "f32", "ok"),
+    ]
