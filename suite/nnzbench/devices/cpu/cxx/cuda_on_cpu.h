@@ -33,6 +33,7 @@
 #else
 #define __shared__ static thread_local
 #endif
+#define alignas(bytes) __attribute__((aligned(bytes)))  // the keyword may not follow `static`, which __shared__ is here
 #ifndef __clang__
 #define __builtin_assume(condition) ((void)0)
 #endif
@@ -75,27 +76,27 @@ struct dim3 {
 
 // ---- barriers and fences -----------------------------------------------------------------------------------------
 
-inline void __syncthreads(nnz_cpu::Site site = NNZ_HERE) {
-    nnz_cpu::barrier(site, false);
+inline void __syncthreads(NNZ_CALLER) {
+    nnz_cpu::barrier({file, line}, false);
 }
-inline int __syncthreads_count(int predicate, nnz_cpu::Site site = NNZ_HERE) {
-    return nnz_cpu::barrier(site, predicate != 0).count;
+inline int __syncthreads_count(int predicate, NNZ_CALLER) {
+    return nnz_cpu::barrier({file, line}, predicate != 0).count;
 }
-inline int __syncthreads_or(int predicate, nnz_cpu::Site site = NNZ_HERE) {
-    return nnz_cpu::barrier(site, predicate != 0).count > 0;
+inline int __syncthreads_or(int predicate, NNZ_CALLER) {
+    return nnz_cpu::barrier({file, line}, predicate != 0).count > 0;
 }
-inline int __syncthreads_and(int predicate, nnz_cpu::Site site = NNZ_HERE) {
-    const auto result = nnz_cpu::barrier(site, predicate != 0);
+inline int __syncthreads_and(int predicate, NNZ_CALLER) {
+    const auto result = nnz_cpu::barrier({file, line}, predicate != 0);
     return result.count == result.live;
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu, nnz_cpu::Site site = NNZ_HERE) {
-    nnz_cpu::warp_op({"__syncwarp", nnz_cpu::Op::sync, mask, 0, 0, site});
+inline void __syncwarp(unsigned mask = 0xffffffffu, NNZ_CALLER) {
+    nnz_cpu::warp_op({"__syncwarp", nnz_cpu::Op::sync, mask, 0, 0, {file, line}});
 }
 inline void __threadfence() { nnz_cpu::full_fence(); }
 inline void __threadfence_block() { nnz_cpu::full_fence(); }
 inline void __threadfence_system() { nnz_cpu::full_fence(); }
 inline void __nanosleep(unsigned) { nnz_cpu::yield(); }
-[[noreturn]] inline void __trap(nnz_cpu::Site site = NNZ_HERE) { nnz_cpu::fail("%s:%d: __trap", site.file, site.line); }
+[[noreturn]] inline void __trap(NNZ_CALLER) { nnz_cpu::fail("%s:%d: __trap", file, line); }
 inline long long clock64() { return nnz_cpu::nanoseconds(); }
 
 // ---- warp operations ---------------------------------------------------------------------------------------------
@@ -132,43 +133,43 @@ inline uint32_t reduce(const char* name, Op op, unsigned mask, uint32_t value, S
 }  // namespace nnz_cpu
 
 template <typename T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, nnz_cpu::Site site = NNZ_HERE) {
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, NNZ_CALLER) {
     const int segment = nnz_cpu::lane() & ~(width - 1);
-    return nnz_cpu::shuffle("__shfl_sync", mask, value, segment | (source & (width - 1)), site);
+    return nnz_cpu::shuffle("__shfl_sync", mask, value, segment | (source & (width - 1)), {file, line});
 }
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, nnz_cpu::Site site = NNZ_HERE) {
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, NNZ_CALLER) {
     const int lane = nnz_cpu::lane(), source = lane - static_cast<int>(delta);
-    return nnz_cpu::shuffle("__shfl_up_sync", mask, value, source < (lane & ~(width - 1)) ? lane : source, site);
+    return nnz_cpu::shuffle("__shfl_up_sync", mask, value, source < (lane & ~(width - 1)) ? lane : source, {file, line});
 }
 template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, nnz_cpu::Site site = NNZ_HERE) {
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, NNZ_CALLER) {
     const int lane = nnz_cpu::lane(), source = lane + static_cast<int>(delta);
-    return nnz_cpu::shuffle("__shfl_down_sync", mask, value, source > (lane | (width - 1)) ? lane : source, site);
+    return nnz_cpu::shuffle("__shfl_down_sync", mask, value, source > (lane | (width - 1)) ? lane : source, {file, line});
 }
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, nnz_cpu::Site site = NNZ_HERE) {
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, NNZ_CALLER) {
     const int lane = nnz_cpu::lane(), source = lane ^ lane_mask;
-    return nnz_cpu::shuffle("__shfl_xor_sync", mask, value, source > (lane | (width - 1)) ? lane : source, site);
+    return nnz_cpu::shuffle("__shfl_xor_sync", mask, value, source > (lane | (width - 1)) ? lane : source, {file, line});
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate, nnz_cpu::Site site = NNZ_HERE) {
-    return nnz_cpu::reduce("__ballot_sync", nnz_cpu::Op::ballot, mask, predicate != 0, site);
+inline unsigned __ballot_sync(unsigned mask, int predicate, NNZ_CALLER) {
+    return nnz_cpu::reduce("__ballot_sync", nnz_cpu::Op::ballot, mask, predicate != 0, {file, line});
 }
-inline int __any_sync(unsigned mask, int predicate, nnz_cpu::Site site = NNZ_HERE) {
-    return nnz_cpu::reduce("__any_sync", nnz_cpu::Op::bit_or, mask, predicate != 0, site);
+inline int __any_sync(unsigned mask, int predicate, NNZ_CALLER) {
+    return nnz_cpu::reduce("__any_sync", nnz_cpu::Op::bit_or, mask, predicate != 0, {file, line});
 }
-inline int __all_sync(unsigned mask, int predicate, nnz_cpu::Site site = NNZ_HERE) {
-    return nnz_cpu::reduce("__all_sync", nnz_cpu::Op::bit_and, mask, predicate != 0, site);
+inline int __all_sync(unsigned mask, int predicate, NNZ_CALLER) {
+    return nnz_cpu::reduce("__all_sync", nnz_cpu::Op::bit_and, mask, predicate != 0, {file, line});
 }
 template <typename T>
-unsigned __match_any_sync(unsigned mask, T value, nnz_cpu::Site site = NNZ_HERE) {
-    const nnz_cpu::WarpCall call{"__match_any_sync", nnz_cpu::Op::match, mask, nnz_cpu::to_bits(value), 0, site};
+unsigned __match_any_sync(unsigned mask, T value, NNZ_CALLER) {
+    const nnz_cpu::WarpCall call{"__match_any_sync", nnz_cpu::Op::match, mask, nnz_cpu::to_bits(value), 0, {file, line}};
     return static_cast<unsigned>(nnz_cpu::warp_op(call));
 }
 
 #define NNZ_REDUCE(name, T, op)                                                                        \
-    inline T name(unsigned mask, T value, nnz_cpu::Site site = NNZ_HERE) {                             \
-        return static_cast<T>(nnz_cpu::reduce(#name, nnz_cpu::Op::op, mask, static_cast<uint32_t>(value), site)); \
+    inline T name(unsigned mask, T value, NNZ_CALLER) {                             \
+        return static_cast<T>(nnz_cpu::reduce(#name, nnz_cpu::Op::op, mask, static_cast<uint32_t>(value), {file, line})); \
     }
 NNZ_REDUCE(__reduce_add_sync, int, add)
 NNZ_REDUCE(__reduce_add_sync, unsigned, add)

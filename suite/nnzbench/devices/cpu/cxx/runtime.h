@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,12 +20,13 @@ struct Dim {
     unsigned x, y, z;
 };
 
-// Where in the .cu file a thread waits; NNZ_HERE as a default argument is the caller's place.
+// Where in the .cu file a thread waits.
 struct Site {
     const char* file;
     int line;
 };
-#define NNZ_HERE (nnz_cpu::Site{__builtin_FILE(), __builtin_LINE()})
+// Last parameters of what a kernel calls; left to their defaults they are the caller's place.
+#define NNZ_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 enum class Op { sync, shuffle, ballot, match, add, min_int, max_int, min_unsigned, max_unsigned, bit_and, bit_or, bit_xor };
 
@@ -122,9 +124,7 @@ void cp_async(void* dst, const void* src, bool keep) {
     if (reinterpret_cast<uintptr_t>(dst) % Bytes || (keep && reinterpret_cast<uintptr_t>(src) % Bytes))
         fail("asynchronous copy of %d bytes with a misaligned address (thread %d of its block)", Bytes, self().index);
     Copy copy{dst, {}, Bytes, self().open_group};
-    if (keep) {
-        for (int i = 0; i < Bytes; ++i) copy.data[i] = static_cast<const unsigned char*>(src)[i];
-    }
+    if (keep) __builtin_memcpy(copy.data, src, Bytes);
     self().copies.push_back(copy);
 }
 
@@ -137,7 +137,7 @@ inline void cp_async_wait(unsigned newest_in_flight) {
     size_t kept = 0;
     for (const Copy& copy : me.copies) {
         if (copy.group + newest_in_flight < me.open_group) {
-            for (int i = 0; i < copy.bytes; ++i) static_cast<unsigned char*>(copy.to)[i] = copy.data[i];
+            memcpy(copy.to, copy.data, copy.bytes);
         } else {
             me.copies[kept++] = copy;
         }
