@@ -1,0 +1,243 @@
+"""Kernel `panel`: SpMM that streams panels of B through shared memory past rows of C kept in registers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.arches import SHARED_BYTES_PER_BLOCK, sm_count
+from nnzbench.kernel import Launch, Plan, Unsupported, register
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+_PAIR = np.dtype([("offset", "<u4"), ("value", "<f4")])
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Compile-time shape of `panel_spmm.cu`; the names are its defines."""
+
+    lanes: int
+    vec: int
+    warps: int
+    row_steps: int
+    block_k: int
+    stages: int
+    bulk: bool = False
+
+    @property
+    def sub(self) -> int:
+        """Rows that one warp advances side by side."""
+        return 32 // self.lanes
+
+    @property
+    def block_n(self) -> int:
+        """Columns per block."""
+        return self.lanes * self.vec
+
+    @property
+    def block_m(self) -> int:
+        """Rows per block."""
+        return self.warps * self.row_steps * self.sub
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory per block: the stages, each with its row of zeros."""
+        return 4 * self.stages * (self.block_k + 1) * self.block_n
+
+    def __str__(self) -> str:
+        text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_v{self.vec}_s{self.stages}"
+        return f"{text}_bulk" if self.bulk else text
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix in the stream order of one tiling; see the header of `panel_spmm.cu`."""
+
+    stream_starts: NDArray[np.int32]
+    unit_counts: NDArray[np.uint8]
+    row_ids: NDArray[np.int32]
+    stream: NDArray[np.float32]
+    """(units, 4) words: two {byte offset, value} pairs each."""
+    fill: float
+    """Stored pairs per nonzero: what balancing and padding cost."""
+
+
+def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
+    """Deals rows to `hands` warps of `cards` rows each so that all carry near-equal nonzeros: (hands, cards), -1 empty.
+
+    Rows go out by falling length in a snake order, which pairs each long row with a short one.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    padded = np.full(hands * cards, -1, dtype=np.int64)
+    padded[: order.size] = order
+    rounds = padded.reshape(cards, hands)
+    rounds[1::2] = rounds[1::2, ::-1]
+    return rounds.T.copy()
+
+
+def _deal_side_by_side(lengths: NDArray[np.int64], tiling: Tiling, groups: int) -> NDArray[np.int64]:
+    """(groups * warps, row_steps, sub): sub-rows that advance together are neighbours in length."""
+    hands = groups * tiling.warps
+    order = np.argsort(-lengths, kind="stable")
+    padded = np.full(hands * tiling.row_steps * tiling.sub, -1, dtype=np.int64)
+    padded[: order.size] = order
+    bundles = padded.reshape(-1, tiling.sub)
+    filled = np.where(bundles >= 0, lengths[bundles], 0).max(axis=1)
+    dealt = deal_rows(filled, hands, tiling.row_steps)
+    return bundles[dealt]
+
+
+def pack(matrix: CSR, tiling: Tiling) -> Packed:
+    """Orders the nonzeros of `matrix` as the warps of `tiling` meet them.
+
+    Raises `Unsupported` where a row has more nonzeros in one chunk than a byte can count units.
+    """
+    groups = -(-matrix.m // tiling.block_m)
+    chunks = -(-matrix.k // tiling.block_k)
+    row_ids = _deal_side_by_side(matrix.row_lengths, tiling, groups)
+    hands, steps, sub = row_ids.shape
+
+    slot = np.empty(matrix.m, dtype=np.int64)  # the (warp, step, sub-row) that holds each row
+    held = row_ids.ravel() >= 0
+    slot[row_ids.ravel()[held]] = np.flatnonzero(held)
+    rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
+    chunk = matrix.indices // tiling.block_k
+    segment = rows * chunks + chunk
+    counts = np.bincount(segment, minlength=matrix.m * chunks).reshape(matrix.m, chunks)
+    starts = np.concatenate([[0], np.cumsum(counts.ravel())[:-1]])
+    position = np.arange(matrix.nnz) - starts[segment]
+
+    in_slots = np.zeros((hands * steps * sub, chunks), dtype=np.int64)
+    in_slots[slot] = counts
+    units = -(-in_slots.reshape(hands, steps, sub, chunks).max(axis=2) // 2)  # (hands, steps, chunks)
+    if units.size and units.max() > 255:
+        raise Unsupported(f"a row has over 510 nonzeros in {tiling.block_k} columns")
+    units = units.swapaxes(1, 2)  # (hands, chunks, steps): the order of the stream
+    ends = np.cumsum(units.ravel())
+    first = (ends - units.ravel()).reshape(units.shape)
+
+    hand, rest = np.divmod(slot[rows], steps * sub)
+    step, lane_group = np.divmod(rest, sub)
+    unit = (first[hand, chunk, step] + position // 2) * sub + lane_group
+    total = int(ends[-1]) * sub if ends.size else 0
+    stream = np.zeros(2 * (total + 2 * sub), dtype=_PAIR)
+    row_bytes = 4 * tiling.block_n
+    stream["offset"] = tiling.block_k * row_bytes
+    at = 2 * unit + position % 2
+    stream["offset"][at] = (matrix.indices % tiling.block_k) * row_bytes
+    stream["value"][at] = matrix.values
+
+    words = -(-steps // 4)
+    count_bytes = np.zeros((groups, chunks, tiling.warps, 4 * words), dtype=np.uint8)
+    count_bytes[..., :steps] = units.reshape(groups, tiling.warps, chunks, steps).swapaxes(1, 2)
+    return Packed(
+        stream_starts=(first[:, 0, 0] * sub if chunks else np.zeros(hands)).astype(np.int32),
+        unit_counts=count_bytes,
+        row_ids=row_ids.astype(np.int32),
+        stream=stream.view(np.float32).reshape(-1, 4),
+        fill=2 * total / matrix.nnz if matrix.nnz else 1.0,
+    )
+
+
+def tilings(m: int, k: int, n: int, arch: str) -> Iterator[Tiling]:
+    """Tilings worth trying: the widest lanes that n fills, and enough blocks for every multiprocessor."""
+    limit = SHARED_BYTES_PER_BLOCK[arch.removesuffix("a")]
+    vec = 4 if n % 4 == 0 else 2 if n % 2 == 0 else 1
+    for lanes, v, warps, row_steps in (
+        (32, 4, 16, 4),
+        (32, 4, 16, 2),
+        (32, 4, 16, 8),
+        (32, 4, 8, 4),
+        (16, 4, 16, 4),
+        (16, 4, 16, 2),
+        (32, 2, 16, 4),
+        (32, 2, 16, 8),
+        (8, 4, 16, 4),
+        (8, 4, 16, 2),
+        (8, 4, 16, 1),
+        (32, 1, 16, 4),
+        (32, 1, 16, 2),
+    ):
+        if v > vec and not (v == 4 and vec == 2):
+            continue
+        shape = Tiling(lanes, v, warps, row_steps, 0, 3)
+        if shape.block_n >= 2 * max(n, 32):
+            continue
+        blocks = -(-m // shape.block_m) * -(-n // shape.block_n)
+        if blocks < sm_count(arch) // 4 or shape.block_m >= 2 * m:
+            continue
+        for block_k in (64, 128, 256):
+            stages = 3 if k > 2 * block_k else 2
+            tiling = Tiling(lanes, v, warps, row_steps, block_k, stages)
+            if tiling.shared_bytes <= limit and block_k <= max(64, k) and block_k * tiling.block_n >= 4096:
+                yield tiling
+                if arch >= "sm_90" and n % 4 == 0:
+                    yield replace(tiling, bulk=True)
+
+
+class Panel:
+    """Own streaming SpMM for products whose B is re-used by 64 rows or more."""
+
+    name = "panel"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
+        if operands.sparse.nnz == 0:
+            raise Unsupported("the matrix has no nonzero")
+        found = False
+        for tiling in tilings(problem.m, problem.k, problem.n, arch):
+            found = True
+            yield make_plan(problem, operands, tiling)
+        if not found:
+            raise Unsupported(f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU")
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
+    start = time.perf_counter()
+    packed = pack(operands.sparse, tiling)
+    b = operands.dense["b"]
+    buffers: dict[str, NDArray[Any]] = {
+        "stream_starts": packed.stream_starts,
+        "unit_counts": packed.unit_counts,
+        "row_ids": packed.row_ids,
+        "stream": packed.stream,
+        "b": b,
+        "c": np.empty((problem.m, problem.n), dtype=np.float32),
+    }
+    fill = 4 if problem.n % 4 == 0 else 2 if problem.n % 2 == 0 else 1
+    chunks = -(-problem.k // tiling.block_k)
+    grid = (-(-problem.m // tiling.block_m), -(-problem.n // tiling.block_n), 1)
+    args = (problem.k, problem.n, chunks, "stream_starts", "unit_counts", "row_ids", "stream", "b", "c")
+    return Plan(
+        variant=str(tiling),
+        language="cuda",
+        source="panel_spmm.cu",
+        defines={
+            "LANES": tiling.lanes,
+            "VEC": tiling.vec,
+            "WARPS": tiling.warps,
+            "ROW_STEPS": tiling.row_steps,
+            "BLOCK_K": tiling.block_k,
+            "STAGES": tiling.stages,
+            "FILL": fill,
+            "BULK": int(tiling.bulk),
+        },
+        buffers=buffers,
+        output="c",
+        launches=(Launch("panel_spmm", grid, (32 * (tiling.warps + tiling.bulk), 1, 1), args, tiling.shared_bytes),),
+        generate_ms=1e3 * (time.perf_counter() - start),
+    )
+
+
+register(Panel())

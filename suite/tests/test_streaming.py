@@ -1,0 +1,132 @@
+"""The streaming kernels against float64 on the processor, and their packed forms against the matrix they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnzbench.check import relative_error
+from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernel import Plan, Unsupported
+from nnzbench.kernels import panel, row_stream
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands, reference
+from nnzbench.problem import Problem
+
+PANELS = (
+    panel.Tiling(32, 4, 4, 3, 64, 2),
+    panel.Tiling(8, 4, 2, 2, 32, 3),
+    panel.Tiling(16, 4, 2, 5, 64, 3),
+    panel.Tiling(32, 1, 4, 1, 64, 2),
+)
+ROWS = (
+    row_stream.Tiling(32, 4, 4, 1, 8),
+    row_stream.Tiling(32, 2, 1, 4, 4),
+    row_stream.Tiling(8, 2, 16, 1, 4),
+    row_stream.Tiling(32, 1, 1, 8, 16),
+)
+# m, k, n, density: edges of tiles and chunks, one column, one row, few and many nonzeros
+SHAPES = ((70, 130, 128, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
+
+
+def operands(dense: np.ndarray[Any, Any], n: int) -> Operands:
+    matrix = CSR.from_dense(dense)
+    b = np.random.default_rng(3).standard_normal((dense.shape[1], n), dtype=np.float32)
+    return Operands(matrix, {"b": b}, matrix.pattern_hash())
+
+
+def random_dense(m: int, k: int, density: float) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(m * k)
+    dense = rng.standard_normal((m, k), dtype=np.float32)
+    return np.where(rng.random((m, k)) < density, dense, 0).astype(np.float32)
+
+
+def problem(data: Operands) -> Problem:
+    n = data.dense["b"].shape[1]
+    return Problem("test", "test", "spmm", data.sparse.m, data.sparse.k, n, data.sparse.sparsity, "uniform:0")
+
+
+def error(device: CpuDevice, plan: Plan, data: Operands) -> float:
+    prepared = device.prepare(plan)
+    try:
+        prepared.poison()
+        prepared.run()
+        return relative_error(prepared.read(), reference(problem(data), data))
+    finally:
+        prepared.close()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_both_kernels_match_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+    m, k, n, density = shape
+    data = operands(random_dense(m, k, density), n)
+    device = CpuDevice()
+    for tiling in PANELS:
+        assert error(device, panel.make_plan(problem(data), data, tiling), data) < 1e-6, tiling
+    for tiling in ROWS:
+        assert error(device, row_stream.make_plan(problem(data), data, tiling), data) < 1e-6, tiling
+
+
+def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
+    dense = np.zeros((41, 90), dtype=np.float32)
+    dense[7] = np.arange(1, 91)
+    dense[40, 3] = 2.0
+    for data in (operands(dense, 36), operands(np.zeros_like(dense), 36)):
+        for plan in (
+            panel.make_plan(problem(data), data, PANELS[0]),
+            panel.make_plan(problem(data), data, PANELS[1]),
+            row_stream.make_plan(problem(data), data, ROWS[0]),
+            row_stream.make_plan(problem(data), data, ROWS[1]),
+        ):
+            assert error(CpuDevice(), plan, data) < 1e-6
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+def test_clean_under_sanitizers_and_any_schedule(build: Any) -> None:
+    data = operands(random_dense(37, 70, 0.3), 36)
+    for device in (CpuDevice(build=build), CpuDevice(order="backward"), CpuDevice(order="random:5")):
+        assert error(device, panel.make_plan(problem(data), data, PANELS[2]), data) < 1e-6
+        assert error(device, row_stream.make_plan(problem(data), data, ROWS[1]), data) < 1e-6
+
+
+def test_inf_and_nan_in_unused_rows_of_b_do_not_leak() -> None:
+    dense = random_dense(20, 64, 0.2)
+    dense[:, [0, 17, 63]] = 0
+    data = operands(dense, 32)
+    data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
+    clean = Operands(data.sparse, {"b": np.nan_to_num(data.dense["b"], nan=0, posinf=0, neginf=0)}, "")
+    for tiled in (panel.make_plan(problem(data), data, PANELS[1]), row_stream.make_plan(problem(data), data, ROWS[0])):
+        prepared = CpuDevice().prepare(tiled)
+        prepared.run()
+        assert relative_error(prepared.read(), reference(problem(data), clean)) < 1e-6
+        prepared.close()
+
+
+@pytest.mark.parametrize("tiling", PANELS, ids=str)
+def test_panel_stream_holds_every_nonzero_once(tiling: panel.Tiling) -> None:
+    matrix = operands(random_dense(75, 150, 0.15), 1).sparse
+    packed = panel.pack(matrix, tiling)
+    real = packed.stream.reshape(-1, 2)
+    offsets = np.ascontiguousarray(real[:, 0]).view(np.uint32)
+    held = offsets != tiling.block_k * tiling.block_n * 4
+    assert sorted(real[held, 1]) == sorted(matrix.values)
+    assert sorted(packed.row_ids[packed.row_ids >= 0]) == list(range(75))
+
+
+def test_rows_are_dealt_evenly() -> None:
+    lengths = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)
+    loads = lengths[panel.deal_rows(lengths, 512, 8)].sum(axis=1)
+    assert loads.max() < 1.15 * loads.mean()
+
+
+def test_every_size_of_n_has_a_row_tiling() -> None:
+    for n in (1, 2, 3, 7, 8, 16, 17, 31, 49, 64, 196, 3136):
+        assert list(row_stream.tilings(n, 20.0)), n
+
+
+def test_panel_refuses_a_matrix_too_small_to_fill_a_gpu() -> None:
+    data = operands(random_dense(8, 8, 0.5), 4)
+    with pytest.raises(Unsupported, match="too few tiles"):
+        list(panel.Panel().plans(problem(data), data, "sm_90"))
