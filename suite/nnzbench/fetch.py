@@ -1,4 +1,4 @@
-"""Downloads the Deep Learning Matrix Collection: resumed, checked against the index, unpacked without trusting the archive."""
+"""Downloads the Deep Learning Matrix Collection: resumed, checked against the index, never trusting the archive."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def fetch_dlmc(
                 archive = _download(url, dest / "dlmc.tar.gz", progress)
                 try:
                     _unpack(archive, dest / "dlmc", wanted, missing, progress)
-                finally:
+                except FetchError:
                     archive.unlink()
+                    raise
+                archive.unlink()
             return Fetched(extracted=len(missing), present=len(wanted) - len(missing))
     except OSError as error:
         raise FetchError(f"{dest}: cannot be written ({error.strerror or error}).") from error
