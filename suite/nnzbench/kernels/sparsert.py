@@ -1,0 +1,107 @@
+"""SparseRT: SpMM by code generated for one sparse matrix, its values being constants in the instructions.
+
+Wang, "SparseRT: Accelerating Unstructured Sparsity on GPUs for Deep Learning Inference", PACT 2020. This is a generator
+of our own over the same idea (sections 3.3 to 3.5); `sparsert_paper` has the paper's own tilings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nnzbench.codegen import cpp, ptx
+from nnzbench.codegen.addressing import Addressing, MatrixColumns
+from nnzbench.codegen.model import Planner
+from nnzbench.codegen.program import Epilogue, Program
+from nnzbench.codegen.schedule import make_schedule
+from nnzbench.codegen.target import compute_capability
+from nnzbench.codegen.tiling import Tiling
+from nnzbench.compile import Job, compile_many
+from nnzbench.kernel import Array, Plan, Unsupported, register
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+ASSEMBLE_SECONDS = 60.0
+"""Time limit of one candidate's assembly."""
+
+
+def make_plan(
+    planner: Planner,
+    tiling: Tiling,
+    dense: Array,
+    arch: str,
+    shape: tuple[int, ...],
+    epilogue: Epilogue | None = None,
+    values: Literal["code", "buffer"] = "code",
+) -> Plan:
+    """Generates the program of one tiling. `dense` is B (k, n) or the image; the result is reshaped to `shape`.
+
+    Raises `Unsupported` where the tiling does not fit the architecture.
+    """
+    start = time.perf_counter()
+    schedule = make_schedule(planner.matrix, tiling, planner.rows(tiling).tiles)
+    element: Literal[2, 4] = 2 if planner.element == 2 else 4
+    program = Program(schedule, planner.addressing, element, values, epilogue or Epilogue())
+    source = ptx.emit(program, arch)
+    elapsed = (time.perf_counter() - start) * 1e3
+    return Plan(
+        variant=tiling.name + ("_pattern" if values == "buffer" else ""),
+        language="ptx",
+        source=source,
+        defines={},
+        buffers=program.buffers(dense),
+        output="c",
+        launches=(program.launch(),),
+        math="f16" if element == 2 else "f32",
+        generate_ms=elapsed,
+        cpu_source=cpp.emit(program),
+        unpermute=_reshape(shape),
+    )
+
+
+def _reshape(shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    return lambda array: array.reshape(shape)
+
+
+def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> Planner:
+    """The planner of a problem. Raises `Unsupported` for an unknown architecture or too large a matrix."""
+    planner = Planner(matrix, addressing, compute_capability(arch), 2 if dtype == "f16" else 4)
+    planner.check()
+    return planner
+
+
+def prefetch(plans: Sequence[Plan], arch: str) -> None:
+    """Assembles all plans in parallel into the cache of `nnzbench.compile`, each within `ASSEMBLE_SECONDS`.
+
+    Failures are left to `Device.prepare`, which meets them again in the cache.
+    """
+    for _ in compile_many([Job.of(plan, arch) for plan in plans], timeout_s=ASSEMBLE_SECONDS):
+        pass
+
+
+@dataclass(frozen=True)
+class SparseRT:
+    """SpMM with values in the code; each tiling the planner finds promising is a candidate."""
+
+    name: str = "sparsert"
+    paper: str = "SparseRT (PACT 2020)"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The best tilings by the cost model, best first."""
+        if problem.m == 0 or problem.n == 0:
+            raise Unsupported("the output is empty")
+        planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
+        for tiling in planner.candidates():
+            yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n))
+
+    def prefetch(self, plans: Sequence[Plan], arch: str) -> None:
+        """Assembles all plans in parallel, so that preparing them finds the cache filled."""
+        prefetch(plans, arch)
+
+
+register(SparseRT())
