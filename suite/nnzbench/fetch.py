@@ -24,7 +24,7 @@ ARCHIVE_URL = "https://storage.googleapis.com/sgk-sc2020/dlmc.tar.gz"
 
 MAX_ARCHIVE_BYTES = 8 << 30
 _TIMEOUT = (15.0, 60.0)  # seconds to connect, to wait for more data
-_PIECE = 1 << 20
+_PIECE = 1 << 16  # what a broken connection may lose
 
 
 class FetchError(Exception):
