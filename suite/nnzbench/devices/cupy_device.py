@@ -1,0 +1,145 @@
+"""The GPU through CuPy: memory, modules, streams, events and graphs. Compiling is ours (`nnzbench.compile`),
+because CuPy's own compiler always flushes subnormals to zero."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.devices.gpu import GpuDevice, GpuFacts
+from nnzbench.kernel import Dim3, Unsupported
+
+Array = NDArray[Any]
+
+
+def open_device() -> GpuDevice:
+    """The current CUDA device. Raises `Unsupported` without CuPy or a GPU it can use."""
+    try:
+        import cupy
+    except ImportError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise Unsupported(f"CuPy is missing ({reason}): pip install 'nnzbench[cuda13]' (cuda12 for V100)") from None
+    if not cupy.cuda.is_available():
+        raise Unsupported("CuPy finds no CUDA GPU, or the driver is older than its CUDA version")
+    return GpuDevice(CupyBackend(cupy))
+
+
+class CupyBackend:
+    """Implements `nnzbench.devices.gpu.Backend` with the `cupy` module it is given."""
+
+    name = "cupy"
+
+    def __init__(self, cupy: Any) -> None:
+        self._cuda = cupy.cuda
+        self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
+        self.errors: tuple[type[Exception], ...] = (
+            self._runtime.CUDARuntimeError,
+            self._driver.CUDADriverError,
+            cupy.cuda.memory.OutOfMemoryError,
+        )
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = int(self._stream.ptr)
+        self.facts = self._facts(cupy.__version__)
+
+    def _facts(self, version: str) -> GpuFacts:
+        device = self._runtime.getDevice()
+        capability = str(self._cuda.Device(device).compute_capability)
+        cuda = self._runtime.runtimeGetVersion()
+
+        def attribute(name: str) -> int:
+            return int(self._runtime.deviceGetAttribute(getattr(self._runtime, f"cudaDevAttr{name}"), device))
+
+        return GpuFacts(
+            name=self._runtime.getDeviceProperties(device)["name"].decode(),
+            compute_capability=(int(capability[:-1]), int(capability[-1])),
+            sms=attribute("MultiProcessorCount"),
+            l2_bytes=attribute("L2CacheSize"),
+            memory_bytes=int(self._runtime.memGetInfo()[1]),
+            shared_optin_bytes=attribute("MaxSharedMemoryPerBlockOptin"),
+            pci_bus_id=str(self._runtime.deviceGetPCIBusId(device)),
+            library=f"cupy {version}",
+            runtime=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
+
+    def allocate(self, size: int) -> Any:
+        return self._cuda.alloc(size)  # from CuPy's pool: aligned to 512 bytes
+
+    def pointer(self, memory: Any) -> int:
+        return int(memory.ptr)
+
+    def upload(self, pointer: int, array: Array) -> None:
+        kind = self._runtime.memcpyHostToDevice
+        self._runtime.memcpyAsync(pointer, array.ctypes.data, array.nbytes, kind, self.stream)
+        self._stream.synchronize()
+
+    def download(self, pointer: int, array: Array) -> None:
+        kind = self._runtime.memcpyDeviceToHost
+        self._runtime.memcpyAsync(array.ctypes.data, pointer, array.nbytes, kind, self.stream)
+        self._stream.synchronize()
+
+    def fill(self, pointer: int, byte: int, size: int) -> None:
+        self._runtime.memsetAsync(pointer, byte, size, self.stream)
+
+    def load(self, cubin: bytes) -> Any:
+        # a RawModule would stay in CuPy's memo for good; a plain Module unloads with its last function
+        module = self._cuda.Module()
+        module.load(cubin)
+        return module
+
+    def launcher(
+        self,
+        module: Any,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[np.generic],
+        shared_bytes: int,
+        opt_in: bool,
+    ) -> Callable[[], None]:
+        function = module.get_function(entry)
+        if opt_in:
+            attribute = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._driver.funcSetAttribute(function.ptr, attribute, shared_bytes)
+        # packed once, so that the host is not in the way of launches of a few microseconds
+        held = [np.array(arg) for arg in args]
+        pointers = (ctypes.c_void_p * max(1, len(held)))(*[value.ctypes.data for value in held])
+        address, launch = ctypes.addressof(pointers), self._driver.launchKernel
+        where = (*grid, *block, shared_bytes, self.stream, address, 0)
+
+        def enqueue(handle: int = function.ptr, keep: Any = (function, held, pointers)) -> None:
+            launch(handle, *where)
+
+        return enqueue
+
+    def synchronise(self) -> None:
+        self._stream.synchronize()
+
+    def event(self) -> Any:
+        return self._cuda.Event()
+
+    def record(self, event: Any) -> None:
+        event.record(self._stream)
+
+    def elapsed_ms(self, start: Any, stop: Any) -> float:
+        stop.synchronize()
+        return float(self._cuda.get_elapsed_time(start, stop))
+
+    def capture(self, body: Callable[[], None]) -> Callable[[], None]:
+        self._stream.begin_capture()
+        try:
+            body()
+        except BaseException:
+            with contextlib.suppress(*self.errors):  # an invalidated capture must be ended all the same
+                self._stream.end_capture()
+            raise
+        graph = self._stream.end_capture()
+        graph.upload(self._stream)
+        return lambda: graph.launch(self._stream)
+
+    def close(self) -> None:
+        self._stream.synchronize()

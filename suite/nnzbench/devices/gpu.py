@@ -1,0 +1,359 @@
+"""A CUDA GPU as a device: plans to launches, arrays to device memory, over a thin backend per GPU library.
+
+Everything is enqueued on one stream of the backend, so that uploads, launches, vendor calls and timing are ordered.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.compile import assemble_ptx, compile_cuda
+from nnzbench.devices import DeviceLost
+from nnzbench.devices.gpu_timer import GpuTimer
+from nnzbench.devices.nvml import Clocks, open_clocks
+from nnzbench.kernel import Arg, Dim3, Launch, Plan, Prepared, Resources, Unsupported, poison_value
+
+Array = NDArray[Any]
+Scalar = np.generic
+T = TypeVar("T")
+
+ASSEMBLE_SECONDS = 60.0
+"""Limit for assembling one generated program; ptxas takes minutes on very long bodies."""
+
+DEFAULT_SHARED_BYTES = 48 * 1024
+"""Shared memory a block may have without opting in, static and dynamic together."""
+
+_FATAL = (
+    "illegal memory access",
+    "misaligned address",
+    "illegal instruction",
+    "unspecified launch failure",
+    "launch timed out",
+    "device-side assert",
+    "invalid program counter",
+    "hardware stack error",
+    "uncorrectable ecc",
+    "operation not supported on global/shared address space",
+    "context is destroyed",
+)
+"""Driver messages after which every call of the process fails."""
+
+
+class LaunchError(RuntimeError):
+    """A launch or the work it started failed; the message is the driver's, in one sentence."""
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What the driver says of the GPU."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sms: int
+    l2_bytes: int
+    memory_bytes: int
+    shared_optin_bytes: int
+    """Most shared memory that one block can opt in to, static and dynamic together."""
+    pci_bus_id: str
+    """Finds the same GPU in NVML; never recorded."""
+    library: str
+    """The GPU library and its version, such as `cupy 14.2.0`."""
+    runtime: str
+    """CUDA version that the library runs on, such as `13.0`."""
+
+
+class Backend(Protocol):
+    """The driver calls a GPU device is made of. Pointers and handles are plain integers."""
+
+    @property
+    def name(self) -> str:
+        """`cupy` or `pycuda`."""
+        ...
+
+    @property
+    def facts(self) -> GpuFacts: ...
+
+    @property
+    def stream(self) -> int:
+        """Handle of the one non-default stream everything is enqueued on."""
+        ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What the library raises when the driver reports an error."""
+        ...
+
+    def allocate(self, size: int) -> Any:
+        """Device memory of at least `size` bytes, aligned to 256; freed with the last reference to the result."""
+        ...
+
+    def pointer(self, memory: Any) -> int: ...
+
+    def upload(self, pointer: int, array: Array) -> None:
+        """Copies a contiguous array to the device and waits."""
+        ...
+
+    def download(self, pointer: int, array: Array) -> None:
+        """Waits for the stream, then fills a contiguous array from the device."""
+        ...
+
+    def fill(self, pointer: int, byte: int, size: int) -> None:
+        """Enqueues a memset of `size` bytes."""
+        ...
+
+    def load(self, cubin: bytes) -> Any:
+        """A module, unloaded with the last reference to it and its launchers."""
+        ...
+
+    def launcher(
+        self, module: Any, entry: str, grid: Dim3, block: Dim3, args: Sequence[Scalar], shared_bytes: int, opt_in: bool
+    ) -> Callable[[], None]:
+        """A callable that enqueues one launch; `opt_in` raises the entry's limit to `shared_bytes` first."""
+        ...
+
+    def synchronise(self) -> None: ...
+
+    def event(self) -> Any: ...
+
+    def record(self, event: Any) -> None: ...
+
+    def elapsed_ms(self, start: Any, stop: Any) -> float:
+        """Waits for `stop`; milliseconds between two recorded events."""
+        ...
+
+    def capture(self, body: Callable[[], None]) -> Callable[[], None]:
+        """Captures what `body` enqueues into a graph, uploads it; the result enqueues one replay."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled plan: the cubin itself, what its entries use, and what compiling took."""
+
+    cubin: bytes
+    resources: dict[str, Resources]
+    compile_ms: float
+
+
+def build_plan(plan: Plan, arch: str) -> Built:
+    """Compiles with NVRTC or assembles with nvJitLink, through the shared cache. Raises `CompileError`."""
+    if plan.language == "cuda":
+        compiled = compile_cuda(plan.source, plan.defines, arch)
+    else:
+        compiled = assemble_ptx(plan.source, arch, timeout_s=ASSEMBLE_SECONDS)
+    return Built(compiled.path.read_bytes(), dict(compiled.resources), compiled.compile_ms)
+
+
+def translate(error: Exception) -> Exception:
+    """The driver's error as `DeviceLost` where the context is gone for good, else as `LaunchError`."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    lost = any(message in text.lower() for message in _FATAL)
+    return DeviceLost(text) if lost else LaunchError(text)
+
+
+def as_scalar(arg: Arg | Scalar) -> Scalar:
+    """A kernel argument with its C type: int as int32, float as float32, a NumPy scalar as it is."""
+    if isinstance(arg, Scalar):
+        return arg
+    if isinstance(arg, int):
+        if not -(2**31) <= arg < 2**31:
+            raise ValueError(f"the integer argument {arg} does not fit in 32 bits")
+        return np.int32(arg)
+    return np.float32(arg)
+
+
+class DeviceArray:
+    """An array in device memory, C-contiguous."""
+
+    def __init__(self, device: GpuDevice, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._device, self.shape, self.dtype = device, shape, dtype
+        self.size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._memory = device.backend.allocate(max(self.size_bytes, 1))
+        self.pointer = device.backend.pointer(self._memory)
+
+    def write(self, array: Array) -> None:
+        """Copies `array`, of the same shape and type, to the device."""
+        if self.size_bytes:
+            self._device.guarded(lambda: self._device.backend.upload(self.pointer, np.ascontiguousarray(array)))
+
+    def read(self) -> Array:
+        """Waits for the stream and copies to the host."""
+        result = np.empty(self.shape, self.dtype)
+        if self.size_bytes:
+            self._device.guarded(lambda: self._device.backend.download(self.pointer, result))
+        else:
+            self._device.synchronise()
+        return result
+
+    def poison(self) -> None:
+        """Fills with NaN (integers: the largest value), so that unwritten elements fail the check."""
+        self.write(np.full(self.shape, poison_value(self.dtype), self.dtype))
+
+    def free(self) -> None:
+        """Drops the memory; safe to call twice."""
+        self._memory = None
+
+
+class GpuDevice:
+    """Runs plans on the backend's GPU and lends its memory and stream to vendor libraries."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        build: Callable[[Plan, str], Built] = build_plan,
+        clocks: Clocks | None = None,
+    ) -> None:
+        self.backend = backend
+        self.clocks = clocks if clocks is not None else open_clocks(backend.facts.pci_bus_id)
+        self._build = build
+        self._libraries: dict[str, Any] = {}
+        self._timer: GpuTimer | None = None
+        self._delay: Prepared | None = None
+
+    @property
+    def name(self) -> str:
+        """`cupy` or `pycuda`."""
+        return self.backend.name
+
+    @property
+    def facts(self) -> GpuFacts:
+        """What the driver says of the GPU."""
+        return self.backend.facts
+
+    @property
+    def gpu(self) -> str:
+        """Slug of the GPU's name, such as `nvidia-h200`."""
+        return slug(self.facts.name)
+
+    @property
+    def arch(self) -> str:
+        """Such as `sm_90`."""
+        major, minor = self.facts.compute_capability
+        return f"sm_{major}{minor}"
+
+    @property
+    def timer(self) -> GpuTimer:
+        """Events, graphs and clocks of this GPU. Raises `Unsupported` where its delay kernel can't be compiled."""
+        if self._timer is None:
+            delay = Plan("delay", "cuda", "peaks.cu", {}, {"unused": np.zeros(1, np.float32)}, "unused", (_DELAY,))
+            self._delay = self.prepare(delay)
+            self._timer = GpuTimer(self.backend, self.guarded, self._delay.run, self.facts.l2_bytes, self.clocks)
+        return self._timer
+
+    def guarded(self, call: Callable[[], T]) -> T:
+        """Calls, turning the library's errors into `LaunchError` or `DeviceLost`."""
+        try:
+            return call()
+        except self.backend.errors as error:
+            raise translate(error) from error
+
+    def synchronise(self) -> None:
+        """Waits for everything enqueued; raises what it failed with."""
+        self.guarded(self.backend.synchronise)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """Uninitialised device memory. Raises `LaunchError` where there is not enough."""
+        return self.guarded(lambda: DeviceArray(self, shape, np.dtype(dtype)))
+
+    def upload(self, array: Array) -> DeviceArray:
+        """A copy of `array` in device memory."""
+        result = self.empty(array.shape, array.dtype)
+        result.write(array)
+        return result
+
+    def library(self, key: str, opened: Callable[[], T]) -> T:
+        """The library handle kept under `key`, opened at its first use and closed (`close()`) with the device."""
+        if key not in self._libraries:
+            self._libraries[key] = opened()
+        handle: T = self._libraries[key]
+        return handle
+
+    def capturable(self, run: Callable[[], None]) -> bool:
+        """Whether `run` (already run once) can be captured into a graph that replays without an error."""
+        try:
+            self.timer.capture(run, 1)()
+            self.synchronise()
+        except (LaunchError, Unsupported):
+            return False
+        return True
+
+    def prepare(self, plan: Plan) -> Prepared:
+        """Compiles, uploads and binds arguments. Raises `CompileError`, `Unsupported`, `LaunchError`."""
+        built = self._build(plan, self.arch)
+        started = time.perf_counter()
+        launches = [launch for launch in plan.launches if all(launch.grid) and all(launch.block)]
+        resources = built.resources.get(plan.launches[0].entry) if plan.launches else None
+        arrays = {name: self.upload(np.asarray(array)) for name, array in plan.buffers.items()}
+        module = self.guarded(lambda: self.backend.load(built.cubin))
+        calls = [self._bind(module, launch, plan, built, arrays) for launch in launches]
+        output = arrays[plan.output]
+        errors = self.backend.errors
+
+        def run() -> None:
+            try:
+                for call in calls:
+                    call()
+            except errors as error:
+                raise translate(error) from error
+
+        def read() -> Array:
+            raw = output.read()
+            return raw if plan.unpermute is None else plan.unpermute(raw)
+
+        def close() -> None:
+            self.synchronise()
+            calls.clear()
+            for array in arrays.values():
+                array.free()
+
+        prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
+        return Prepared(run, read, output.poison, close, resources, built.compile_ms, prepare_ms)
+
+    def _bind(
+        self, module: Any, launch: Launch, plan: Plan, built: Built, arrays: dict[str, DeviceArray]
+    ) -> Callable[[], None]:
+        args = [np.uint64(arrays[a].pointer) if isinstance(a, str) else as_scalar(a) for a in launch.args]
+        # an entry launched twice with different sizes needs the limit of the larger one
+        dynamic = max(other.shared_bytes for other in plan.launches if other.entry == launch.entry)
+        used = built.resources.get(launch.entry)
+        total = dynamic + (used.shared_bytes if used else 0)
+        if total > self.facts.shared_optin_bytes:
+            limit = self.facts.shared_optin_bytes
+            raise Unsupported(f"{launch.entry} needs {total} bytes of shared memory per block, this GPU has {limit}")
+        if launch.shared_bytes == dynamic:
+            size, opt_in = dynamic, total > DEFAULT_SHARED_BYTES
+        else:
+            size, opt_in = launch.shared_bytes, False
+        return self.guarded(
+            lambda: self.backend.launcher(module, launch.entry, launch.grid, launch.block, args, size, opt_in)
+        )
+
+    def close(self) -> None:
+        """Closes libraries, the timer's memory and the backend."""
+        for handle in self._libraries.values():
+            handle.close()
+        self._libraries.clear()
+        if self._timer is not None:
+            self._timer.close()
+        if self._delay is not None:
+            self._delay.close()
+        self._timer = self._delay = None
+        self.backend.close()
+
+
+_DELAY_CYCLES = 100_000  # about 50 us at 2 GHz: longer than the host takes to enqueue what is timed
+_DELAY = Launch("delay", (1, 1, 1), (1, 1, 1), (_DELAY_CYCLES,))
+
+
+def slug(name: str) -> str:
+    """A GPU's name as a folder name: lower case, everything but letters and digits a hyphen."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,0 +1,110 @@
+"""Times enqueued work with events, graphs and an L2 flush: the `Timer` of a GPU device.
+
+The host enqueues a kernel in microseconds, as long as many of them run. Before each timed interval the GPU is
+therefore given something to do (a delay kernel, or the flush), so that start event, work and stop event are all
+queued before the first of them is reached; otherwise the interval would hold the host's own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from nnzbench.devices.nvml import Clocks
+
+T = TypeVar("T")
+
+LEAST_FLUSH_BYTES = 64 << 20
+
+
+class Events(Protocol):
+    """What the timer needs of a GPU backend; see `nnzbench.devices.gpu.Backend`."""
+
+    def allocate(self, size: int) -> Any: ...
+    def pointer(self, memory: Any) -> int: ...
+    def fill(self, pointer: int, byte: int, size: int) -> None: ...
+    def event(self) -> Any: ...
+    def record(self, event: Any) -> None: ...
+    def elapsed_ms(self, start: Any, stop: Any) -> float: ...
+    def capture(self, body: Callable[[], None]) -> Callable[[], None]: ...
+    def synchronise(self) -> None: ...
+
+
+class GpuTimer:
+    """Implements `nnzbench.devices.Timer`. `delay` enqueues a kernel that keeps the GPU busy for some 50 us.
+
+    `guarded` calls and turns the GPU library's errors into those of this package.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        guarded: Callable[[Callable[[], Any]], Any],
+        delay: Callable[[], None],
+        l2_bytes: int,
+        clocks: Clocks | None,
+    ) -> None:
+        self._events, self._guarded, self._delay, self._clocks = events, guarded, delay, clocks
+        self.flush_bytes = max(LEAST_FLUSH_BYTES, 4 * l2_bytes)
+        self._flush: Any = None
+        self._pairs: list[tuple[Any, Any]] = []
+
+    def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
+        """A graph of `launches` runs back to back, uploaded; the result enqueues one replay."""
+
+        def body() -> None:
+            for _ in range(launches):
+                run()
+
+        replay: Callable[[], None] = self._guarded(lambda: self._events.capture(body))
+        return replay
+
+    def elapsed_us(self, body: Callable[[], None]) -> float:
+        """Microseconds of what `body` enqueues; waits for it."""
+
+        def timed() -> float:
+            start, stop = self._pair(0)
+            self._delay()
+            self._events.record(start)
+            body()
+            self._events.record(stop)
+            return self._events.elapsed_ms(start, stop) * 1e3
+
+        return float(self._guarded(timed))
+
+    def cold_us(self, run: Callable[[], None], samples: int) -> list[float]:
+        """Microseconds of `samples` runs, each after the L2 cache was overwritten outside the interval."""
+
+        def timed() -> list[float]:
+            if self._flush is None:
+                self._flush = self._events.allocate(self.flush_bytes)
+            target = self._events.pointer(self._flush)
+            for sample in range(samples):
+                start, stop = self._pair(sample)
+                self._events.fill(target, sample & 0xFF, self.flush_bytes)
+                self._events.record(start)
+                run()
+                self._events.record(stop)
+            self._events.synchronise()
+            return [self._events.elapsed_ms(*self._pair(sample)) * 1e3 for sample in range(samples)]
+
+        times: list[float] = self._guarded(timed)
+        return times
+
+    def sm_clock_mhz(self) -> float | None:
+        """Current SM clock, None where NVML can't read it."""
+        return self._clocks.sm_mhz() if self._clocks else None
+
+    def throttle_reasons(self) -> tuple[str, ...]:
+        """Active throttle reasons by name, idle excluded."""
+        return self._clocks.throttle_reasons() if self._clocks else ()
+
+    def close(self) -> None:
+        """Drops events and the flush buffer."""
+        self._flush = None
+        self._pairs.clear()
+
+    def _pair(self, index: int) -> tuple[Any, Any]:
+        while len(self._pairs) <= index:
+            self._pairs.append((self._events.event(), self._events.event()))
+        return self._pairs[index]

@@ -1,0 +1,137 @@
+"""cuBLAS: the dense product that a pruned weight matrix must beat. Zeros are multiplied like any other value.
+
+Math modes: `f32` is IEEE fp32 (TF32 off), `tf32` rounds fp32 operands to 11 bits, `f16` and `bf16` take half-width
+inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) row-major and (k, m) row-major
+(`colmajor`: the column-major matrix), because the fastest layout is the user's to choose ahead of time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernel import Array, Candidate, Prepared, register
+from nnzbench.kernels.vendor_support import (
+    CUDA_TYPE,
+    WORKSPACE_BYTES,
+    Freed,
+    Output,
+    finish,
+    load_bindings,
+    open_library,
+    refusing,
+    require_gpu,
+    require_math,
+    to_storage,
+)
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",)}
+"""Math modes by problem dtype."""
+
+
+@dataclass(frozen=True)
+class GemmCase:
+    """One math mode and layout of the weights."""
+
+    math: str
+    transposed: bool
+    """Whether the weights are stored (k, m) row-major."""
+
+    @property
+    def variant(self) -> str:
+        """Such as `f32_rowmajor`."""
+        return f"{self.math}_{'colmajor' if self.transposed else 'rowmajor'}"
+
+    @property
+    def dtype(self) -> str:
+        """Storage type of operands and result."""
+        return "f32" if self.math == "tf32" else self.math
+
+    def stored(self, a: Array) -> Array:
+        """The weights (m, k) as they lie in memory."""
+        return to_storage(a.T if self.transposed else a, self.dtype)
+
+
+def gemm_cases(dtype: str) -> list[GemmCase]:
+    """Every math mode and layout for operands of `dtype`."""
+    return [GemmCase(math, transposed) for math in MODES[dtype] for transposed in (False, True)]
+
+
+class Handle:
+    """A cuBLAS handle on the device's stream, with a workspace of its own so that nothing is allocated later."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.cublas: Any = load_bindings("cublas")
+        self.value: int = self.cublas.create()
+        self._workspace = device.empty((WORKSPACE_BYTES,), np.uint8)
+        self.cublas.set_stream(self.value, device.backend.stream)  # resets the workspace, so it goes first
+        self.cublas.set_workspace(self.value, self._workspace.pointer, WORKSPACE_BYTES)
+
+    def close(self) -> None:
+        """Destroys the handle and frees its workspace."""
+        self.cublas.destroy(self.value)
+        self._workspace.free()
+
+
+def prepare_gemm(device: GpuDevice, case: GemmCase, a: Array, b: Array) -> Prepared:
+    """C (m, n) = A (m, k) B (k, n), all row-major unless `case` stores A transposed; cuBLAS's own choice of algorithm.
+
+    cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places and B needs no transpose.
+    Raises `Unsupported` without cuBLAS or where it refuses, `LaunchError` where the product fails.
+    """
+    require_math(device, case.math)
+    started = time.perf_counter()
+    handle = open_library(device, "cublas", lambda: Handle(device))
+    cublas, value = handle.cublas, handle.value
+    (m, k), n = a.shape, b.shape[1]
+    weights, dense = device.upload(case.stored(a)), device.upload(to_storage(b, case.dtype))
+    output = Output(device, m, n, case.dtype)
+    kind = CUDA_TYPE[case.dtype]
+    compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if case.math == "tf32" else cublas.ComputeType.COMPUTE_32F
+    transpose = cublas.Operation.T if case.transposed else cublas.Operation.N
+    scalars = np.array([1.0, 0.0], np.float32)  # alpha and beta, read by the host at each call
+    alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+    # fmt: off
+    arguments = (
+        value, int(cublas.Operation.N), int(transpose), n, m, k,
+        alpha, dense.pointer, kind, max(1, n), weights.pointer, kind, max(1, m if case.transposed else k),
+        beta, output.array.pointer, kind, max(1, n), int(compute), int(cublas.GemmAlgo.DFALT),
+    )
+    # fmt: on
+    what = f"cublas {case.variant}"
+
+    def run(keep: Array = scalars) -> None:
+        refusing(what, lambda: cublas.gemm_ex(*arguments))
+
+    return finish(device, run, output, [Freed(weights, dense)], started)
+
+
+class Cublas:
+    """cublasGemmEx with its default heuristic."""
+
+    name = "cublas"
+    paper = "NVIDIA cuBLAS"
+    ops = frozenset({"spmm", "spmv", "gemm"})
+    dtypes = frozenset(MODES)
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per math mode and layout. Raises `Unsupported` without a GPU."""
+        gpu = require_gpu(device, self.name)
+        a, b = operands.sparse.to_dense(), operands.dense["b"]
+        for case in gemm_cases(problem.dtype):
+
+            def prepare(case: GemmCase = case) -> Prepared:
+                return prepare_gemm(gpu, case, a, b)
+
+            yield Candidate(case.variant, case.math, prepare)
+
+
+register(Cublas())
