@@ -1,0 +1,74 @@
+# One command each, on a fresh machine with python3 (3.10 or later), make and a C++20 compiler; no root, no GPU needed.
+#
+#   make bench   with a GPU: run the experiments and redraw the reports; without: check every kernel on the processor,
+#                compile all of them for every architecture, redraw the reports from the recorded runs
+#   make test    the tests
+#   make lint types compile   what else .ci/run checks
+#
+# Everything is installed into .venv, once. On a machine that has the packages (or no network), VENV= uses the current
+# Python as it is:  make test VENV=
+#
+#   PYTHON=python3.12    interpreter to start from
+#   EXPERIMENTS="..."    what `make bench` runs (default: see runners/bench.py)
+#   QUICK=1              a first look: smallest problems, few candidates, short measurements
+
+PYTHON ?= python3
+VENV ?= .venv
+EXPERIMENTS ?=
+QUICK ?=
+
+ifeq ($(strip $(VENV)),)
+python := $(PYTHON)
+base :=
+dev :=
+bench_flags := --no-install
+export PYTHONPATH := $(CURDIR)/suite$(if $(PYTHONPATH),:$(PYTHONPATH))
+else
+python := $(VENV)/bin/python
+base := $(VENV)/.installed
+dev := $(VENV)/.installed-dev
+bench_flags :=
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+endif
+
+cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h')
+
+.PHONY: help bench test lint types compile format clean
+
+help:
+	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
+
+bench: $(base)
+	$(python) runners/bench.py $(bench_flags) $(if $(QUICK),--quick) $(EXPERIMENTS)
+
+test: $(dev)
+	$(python) -m pytest
+
+lint: $(dev)
+	$(python) -m ruff check
+	$(python) -m ruff format --check
+	clang-format --dry-run -Werror $(cxx_sources)
+
+types: $(dev)
+	$(python) -m mypy
+
+compile: $(dev)
+	$(python) -c 'from nnzbench.cli import main; main(prog_name="nnzbench")' compile
+
+format: $(dev)
+	$(python) -m ruff check --fix
+	$(python) -m ruff format
+	clang-format -i $(cxx_sources)
+
+clean:
+	rm -rf build dist .venv .tox .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "nnzbench needs Python 3.10 or later: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	@touch $@

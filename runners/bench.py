@@ -1,0 +1,134 @@
+"""What `make bench` does: finds the GPU, installs what it needs, runs, redraws the reports and says where they are.
+
+Without a GPU it does what can be done without one: every kernel of the experiments runs on the processor and is checked
+against float64, all kernels are compiled for every architecture, and the reports are redrawn from the recorded runs.
+Exit status: 0 done, 1 something computed wrong or did not compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+UNFINISHED = ROOT / "build" / "bench.unfinished"
+"""Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
+CPU_RESULTS = ROOT / "build" / "bench" / "cpu"
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CUdevice_attribute numbers of the driver API
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What the driver says; `driver` is the newest CUDA version it runs, 1000 * major + 10 * minor."""
+
+    driver: int
+    capabilities: tuple[tuple[int, int], ...]
+
+
+def find_gpus() -> Gpus | None:
+    """Asks the CUDA driver; None without one or without a GPU that it may use."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    version, count = ctypes.c_int(), ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return None
+    capabilities = []
+    for index in range(count.value):
+        device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        cuda.cuDeviceGet(ctypes.byref(device), index)
+        cuda.cuDeviceGetAttribute(ctypes.byref(major), CAPABILITY_MAJOR, device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(minor), CAPABILITY_MINOR, device)
+        capabilities.append((major.value, minor.value))
+    return Gpus(version.value, tuple(capabilities)) if capabilities else None
+
+
+def extra_for(gpus: Gpus | None) -> str:
+    """The extra to install: `cuda13` where driver and every GPU allow it, else `cuda12`; `compile` without a GPU.
+
+    CUDA 13 needs compute capability 7.5; a V100 (7.0) stays on CUDA 12.
+    """
+    if gpus is None:
+        return "compile"
+    return "cuda13" if gpus.driver >= 13000 and min(gpus.capabilities) >= (7, 5) else "cuda12"
+
+
+def missing(extra: str) -> bool:
+    """Whether packages of the extra are absent. A CuPy of any CUDA version counts: two of them break each other."""
+    needed = ["cuda"] if extra == "compile" else ["cuda", "cupy", "pynvml"]
+    return any(importlib.util.find_spec(name) is None for name in needed)
+
+
+def install(extra: str) -> None:
+    """Installs the extra into the Python that runs this."""
+    print(f"Installing nnzbench[{extra}] ...", flush=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--editable", f".[{extra}]"]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def nnzbench(*arguments: str) -> int:
+    """Runs the command in a process of its own and returns its exit status."""
+    print(f"\n$ nnzbench {' '.join(arguments)}", flush=True)
+    program = "from nnzbench.cli import main; main(prog_name='nnzbench')"
+    return subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT).returncode
+
+
+def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
+    """Runs the experiments; statuses by step. An interrupted run is gone on with, a finished one done again."""
+    going_on = UNFINISHED.exists()
+    UNFINISHED.parent.mkdir(exist_ok=True)
+    UNFINISHED.touch()
+    status = nnzbench("run", *(experiments or ["all"]), *quick, "--resume" if going_on else "--overwrite")
+    if status in (0, 1):
+        UNFINISHED.unlink()
+    return {"run": status, "report": nnzbench("report")}
+
+
+def on_processor(experiments: Sequence[str]) -> dict[str, int]:
+    """Checks the kernels on the processor, compiles them all, redraws the reports; statuses by step."""
+    chosen = [*(experiments or ["sparsert_table1"]), "--device", "cpu", "--quick", "--overwrite"]
+    return {
+        "run": nnzbench("run", *chosen, "--out", str(CPU_RESULTS)),
+        "compile": nnzbench("compile"),
+        "report": nnzbench("report"),
+    }
+
+
+def main() -> int:
+    """Parses the command line, does the work and prints where to look."""
+    parser = argparse.ArgumentParser(description="Run the experiments on what this machine has.")
+    parser.add_argument("experiments", nargs="*", help="default: all on a GPU, sparsert_table1 without one")
+    parser.add_argument("--quick", action="store_true", help="a first look (always so without a GPU)")
+    parser.add_argument("--no-install", action="store_true", help="use the packages that are there")
+    arguments = parser.parse_args()
+
+    gpus = find_gpus()
+    extra = extra_for(gpus)
+    if missing(extra) and not arguments.no_install:
+        install(extra)
+    if gpus is None:
+        print("No GPU found: checking the kernels on the processor, which gives no times.")
+        statuses = on_processor(arguments.experiments)
+    else:
+        statuses = on_gpu(arguments.experiments, ["--quick"] if arguments.quick else [])
+
+    failed = [step for step, status in statuses.items() if status]
+    index = ROOT / "reports" / "index.html"
+    print()
+    if failed:
+        print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
+    if gpus is None:
+        print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/<experiment>/records.csv")
+    print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'reports/'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
