@@ -20,16 +20,21 @@
 // Masked entries have value 0 and the index of another entry of the same row: rows of B that no nonzero of the row
 // refers to are never read, so their Inf and NaN can't leak.
 //
+// Transposed product (section IX): for C = W^T B with W in CSR, the host caches the structure of W^T once per topology and
+// the position in W of each of its entries; GATHER reads values through those positions, so that new values of W need no
+// rearranging.
+//
 // Differences from the paper: a row's number, start and end come in one 16-byte record instead of three dependent
-// loads; fp16 indices are widened and pre-scaled while staging; PREFETCH (off in the paper) loads the next tile of A
+// loads; 16-bit indices are widened and pre-scaled while staging; PREFETCH (not in the paper) loads the next tile of A
 // before the current one is multiplied.
 //
 // Buffers
 //   rows     int4[m]: row, first entry, end of entries, 0; in processing order
 //   values   nnz values, padded with readable entries to a multiple of VECTOR_A (the padding is never used)
 //   indices  nnz column indices, padded alike
+//   positions  int[nnz], padded alike: where an entry's value is in `values`, only with GATHER
 //   b, c     k x n and m x n; n and both addresses multiples of VECTOR_B elements
-//   bias     float[m], only with BIAS
+//   bias     float[m], only with BIAS; arguments that a switch leaves unused may be any pointer
 // Launch: block (BLOCK_WIDTH, BLOCK_ITEMS_Y); grid (ceil(n / BLOCK_ITEMS_X), ceil(m / BLOCK_ITEMS_Y)), with the axes
 // exchanged under ROWS_FASTEST.
 //
@@ -46,20 +51,10 @@
 //   PREFETCH        1: next tile of A into registers during arithmetic
 //   ROWS_FASTEST    1: consecutive blocks take consecutive rows of one column tile; 0: column tiles of the same rows
 //   BIAS, RELU      1: fused epilogue
+//   GATHER          1: values are read through `positions`
 //   F16, INDEX16    1: 16-bit values, 16-bit indices (k <= 65536)
 #include "nnz.cuh"
-
-#if F16
-#include <cuda_fp16.h>
-using Value = __half;
-#else
-using Value = float;
-#endif
-#if INDEX16
-using Index = unsigned short;
-#else
-using Index = int;
-#endif
+#include "pack.cuh"
 
 constexpr int kRows = BLOCK_ITEMS_Y;
 constexpr int kItemsX = BLOCK_ITEMS_X;
@@ -80,78 +75,22 @@ constexpr int kGroups = kItemsX / (kWidth * kVectorB);                         /
 constexpr int kLoadsA = (kItemsK + kWidth * kVectorA - 1) / (kWidth * kVectorA);  // vector loads per lane and tile
 constexpr int kStride = kItemsK + 4;  // subwarps of a warp read different banks
 
-template <int Bytes>
-struct Word;
-template <>
-struct Word<2> { using type = unsigned short; };
-template <>
-struct Word<4> { using type = int; };
-template <>
-struct Word<8> { using type = int2; };
-template <>
-struct Word<16> { using type = int4; };
-
-// N elements that travel as one word.
-template <typename T, int N>
-union Pack {
-    typename Word<sizeof(T) * N>::type word;
-    T at[N];
-};
-
-template <int N, typename T>
-__device__ __forceinline__ Pack<T, N> load(const T* p) {
-    // Two words where 8 indices of 4 bytes accompany 8 values of 2.
-    if constexpr (sizeof(T) * N > 16) {
-        Pack<T, N> pack;
-        pack.word.low = nnz::ldg(reinterpret_cast<const int4*>(p));
-        pack.word.high = nnz::ldg(reinterpret_cast<const int4*>(p) + 1);
-        return pack;
-    } else {
-        Pack<T, N> pack;
-        pack.word = nnz::ldg(reinterpret_cast<const typename Word<sizeof(T) * N>::type*>(p));
-        return pack;
-    }
-}
-
-struct TwoWords {
-    int4 low, high;
-};
-template <>
-struct Word<32> { using type = TwoWords; };
-
-__device__ __forceinline__ float widen(float x) { return x; }
-#if F16
-__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
-#endif
-
-__device__ __forceinline__ Value narrow(float x) {
-#if F16
-    return __float2half_rn(x);
-#else
-    return x;
-#endif
-}
-
-// Hides where a pointer comes from, so that the address of a B access stays one multiply-add (pointer + offset) instead of
-// being taken apart into base, column and offset.
-template <typename T>
-__device__ __forceinline__ const T* opaque(const T* p) {
-#ifndef NNZ_CPU
-    asm("" : "+l"(p));
-#endif
-    return p;
-}
-
 // One tile of a row on its way to shared memory, in registers.
 struct TileA {
     Pack<Value, kVectorA> values[kLoadsA];
     Pack<Index, kVectorA> indices[kLoadsA];
 };
 
+// A in device memory.
+struct MatrixA {
+    const Value* __restrict__ values;
+    const Index* __restrict__ indices;
+    const int* __restrict__ positions;
+};
+
 // Loads the entries [at, at + kItemsK) of the row [first, end). Entries outside the row get value 0 and the index of an
 // entry inside. Vectors past the end are replaced by the row's last one, so nothing beyond its padding is read.
-__device__ __forceinline__ TileA load_tile(const Value* __restrict__ values, const Index* __restrict__ indices, int at,
-                                           int first, int end) {
+__device__ __forceinline__ TileA load_tile(const MatrixA& a, int at, int first, int end) {
     TileA tile;
     const bool masked = at < first || at + kItemsK > end;
     const int last = (end - 1) & ~(kVectorA - 1);
@@ -159,8 +98,14 @@ __device__ __forceinline__ TileA load_tile(const Value* __restrict__ values, con
     for (int i = 0; i < kLoadsA; ++i) {
         const int wanted = at + (i * kWidth + static_cast<int>(threadIdx.x)) * kVectorA;
         const int from = wanted < last ? wanted : last;
-        tile.values[i] = load<kVectorA>(values + from);
-        tile.indices[i] = load<kVectorA>(indices + from);
+        tile.indices[i] = load<kVectorA>(a.indices + from);
+        if constexpr (GATHER) {
+            const Pack<int, kVectorA> positions = load<kVectorA>(a.positions + from);
+#pragma unroll
+            for (int j = 0; j < kVectorA; ++j) tile.values[i].at[j] = nnz::ldg(a.values + positions.at[j]);
+        } else {
+            tile.values[i] = load<kVectorA>(a.values + from);
+        }
         if (masked) {
             Index inside = tile.indices[i].at[0];
 #pragma unroll
@@ -252,12 +197,8 @@ __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __
 
 extern "C" __global__ void __launch_bounds__(kWidth* kRows)
     sputnik_spmm(int m, int n, const int4* __restrict__ rows, const Value* __restrict__ values,
-                 const Index* __restrict__ indices, const Value* __restrict__ b, Value* __restrict__ c
-#if BIAS
-                 ,
-                 const float* __restrict__ bias
-#endif
-    ) {
+                 const Index* __restrict__ indices, const int* __restrict__ positions, const Value* __restrict__ b,
+                 Value* __restrict__ c, const float* __restrict__ bias) {
     __shared__ __align__(16) float shared_values[kRows][kStride];
     __shared__ __align__(16) int shared_offsets[kRows][kStride];
 
@@ -279,20 +220,21 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
         columns.at[g] = opaque(b + (at < n ? at : first_column));
     }
 
+    const MatrixA a{values, indices, positions};
     const int4 record = nnz::ldg(rows + slot);
     const int row = record.x, first = record.y, end = record.z;
 
     Accumulators sum{};
     if (first < end) {
         int at = first & ~(kVectorA - 1);
-        TileA tile = load_tile(values, indices, at, first, end);
+        TileA tile = load_tile(a, at, first, end);
         while (true) {
             store_tile(tile, s_values, s_offsets, n);
             __syncwarp(subwarp);
             const int items = end - at;
             at += kItemsK;
             const bool more = at < end;
-            if (PREFETCH && more) tile = load_tile(values, indices, at, first, end);
+            if (PREFETCH && more) tile = load_tile(a, at, first, end);
             if (first_column < n) {
                 if (items >= kItemsK) {
                     multiply_tile<true>(sum, s_values, s_offsets, columns, items, n);
@@ -309,15 +251,12 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
             }
             if (!more) break;
             __syncwarp(subwarp);
-            if (!PREFETCH) tile = load_tile(values, indices, at, first, end);
+            if (!PREFETCH) tile = load_tile(a, at, first, end);
         }
     }
 
-#if BIAS
-    const float shift = nnz::ldg(bias + row);
-#else
-    const float shift = 0.0f;
-#endif
+    float shift = 0.0f;
+    if constexpr (BIAS) shift = nnz::ldg(bias + row);
     Value* const out = c + static_cast<long long>(row) * n + first_column;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -328,6 +267,6 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
             const float x = BIAS ? sum.at[g][j] + shift : sum.at[g][j];
             result.at[j] = narrow(RELU && !(x > 0.0f) ? (x != x ? x : 0.0f) : x);
         }
-        *reinterpret_cast<typename Word<sizeof(Value) * kVectorB>::type*>(out + g * kWidth * kVectorB) = result.word;
+        store<kVectorB>(out + g * kWidth * kVectorB, result);
     }
 }

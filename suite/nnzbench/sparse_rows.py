@@ -27,6 +27,24 @@ def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
     return records
 
 
+def row_strips(matrix: CSR, items: int, longest_first: bool = True) -> NDArray[np.int32]:
+    """Records (row, first entry, end of entries, 0) of runs of at most `items` consecutive nonzeros of one row.
+
+    Shape (strips, 4). By falling length (stable) or in row order; empty rows have none.
+    """
+    lengths = matrix.row_lengths
+    counts = -(-lengths // items)
+    rows = np.repeat(np.arange(matrix.m), counts)
+    within = np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    strips = np.zeros((rows.size, 4), dtype=np.int32)
+    strips[:, 0] = rows
+    strips[:, 1] = matrix.offsets[:-1][rows] + within * items
+    strips[:, 2] = np.minimum(strips[:, 1] + items, matrix.offsets[1:][rows])
+    if longest_first:
+        strips = strips[np.argsort(strips[:, 1] - strips[:, 2], kind="stable")]
+    return np.ascontiguousarray(strips)
+
+
 def padded(array: Array, multiple: int = 8) -> Array:
     """A 1-D array filled up with zeros to a positive multiple of `multiple`, so that its last vector can be loaded."""
     size = max(1, -(-array.size // multiple)) * multiple
@@ -46,3 +64,16 @@ def vector_width(n: int, itemsize: int) -> int:
 def power_of_two_at_least(n: int) -> int:
     """The smallest power of two not below `n`, for n >= 1."""
     return 1 << (n - 1).bit_length()
+
+
+def transpose(matrix: CSR) -> tuple[CSR, NDArray[np.int32]]:
+    """The k x m transpose's structure with `matrix`'s values left in place, and where each entry's value is.
+
+    Entry i of the result has the value `matrix.values[positions[i]]`; the result's `values` are `matrix.values`
+    unpermuted. Structure and positions depend on the pattern alone, so training caches them.
+    """
+    positions = np.argsort(matrix.indices, kind="stable").astype(np.int32)
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
+    offsets = np.zeros(matrix.k + 1, dtype=np.int32)
+    np.cumsum(np.bincount(matrix.indices, minlength=matrix.k), out=offsets[1:])
+    return CSR(matrix.k, matrix.m, offsets, rows[positions], matrix.values), positions

@@ -16,7 +16,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
-from nnzbench.sparse_rows import padded, power_of_two_at_least, row_records, vector_width
+from nnzbench.sparse_rows import padded, power_of_two_at_least, row_records, transpose, vector_width
 
 SOURCE = "sputnik_spmm.cu"
 _GRID_Y = 65535
@@ -74,7 +74,7 @@ def heuristic_tile(n: int, itemsize: int) -> Tile:
     """
     x = min(64, power_of_two_at_least(n))
     vector = min(vector_width(n, itemsize), x)
-    width = min(32 // vector, x // vector)
+    width = min(32 // min(vector, 4), x // vector)
     return Tile(y=max(4, 32 // width), x=x, width=width, vector_b=vector, vector_a=min(4, vector))
 
 
@@ -124,13 +124,12 @@ _TILES: dict[int, tuple[Tile, ...]] = {
 
 
 def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
-    """Tile configurations worth timing for `n` columns; tiles mostly past column n are left out."""
+    """Tile configurations worth timing for `n` columns; tiles mostly past column n, or a sliver of it, are left out."""
     widest = vector_width(n, itemsize)
-    limit = max(2 * n - 1, widest)
-    tiles = [tile for tile in _TILES[min(4, widest)] if tile.x <= limit]
+    tiles = [tile for tile in _TILES[min(4, widest)] if tile.x < 2 * n and 16 * tile.x >= min(n, 64)]
     if widest == 8:
-        wide = (replace(tile, width=tile.width // 2, y=tile.y * 2, vector_b=8) for tile in tiles if tile.vector_b == 4)
-        tiles += list(wide)
+        wide = [tile for tile in tiles if tile.vector_b == 4 and tile.width >= 8]
+        tiles += [replace(tile, width=tile.width // 2, y=tile.y * 2, vector_b=8, ahead=8) for tile in wide]
     return tiles
 
 
@@ -142,11 +141,12 @@ def spmm_plan(
     switches: Switches = ALL_ON,
     bias: NDArray[np.float32] | None = None,
     relu: bool = False,
+    positions: NDArray[np.int32] | None = None,
 ) -> Plan:
     """The plan of C = A B (+ bias per row, ReLU) with one tile; `label` goes before the tile in the variant's name.
 
-    `b` is (k, n), float32 or float16, of the type of the matrix values. Raises `Unsupported` where the output is empty
-    or no grid can hold it.
+    `b` is (k, n), float32 or float16, of the type of the matrix values. With `positions` (nnz,), entry i of the matrix
+    has the value `matrix.values[positions[i]]`. Raises `Unsupported` where the output is empty or no grid can hold it.
     """
     n = b.shape[1]
     if matrix.m == 0 or n == 0:
@@ -175,6 +175,7 @@ def spmm_plan(
         "ROWS_FASTEST": int(tile.rows_fastest),
         "BIAS": int(bias is not None),
         "RELU": int(relu),
+        "GATHER": int(positions is not None),
         "F16": int(half),
         "INDEX16": int(short_index),
     }
@@ -185,10 +186,12 @@ def spmm_plan(
         "b": np.ascontiguousarray(b),
         "c": np.zeros((matrix.m, n), dtype=b.dtype),
     }
-    arguments: tuple[str | int, ...] = (matrix.m, n, "rows", "values", "indices", "b", "c")
+    if positions is not None:
+        buffers["positions"] = padded(positions)
     if bias is not None:
         buffers["bias"] = bias.astype(np.float32)
-        arguments += ("bias",)
+    entries = ("values", "indices", "positions" if positions is not None else "indices")
+    arguments = (matrix.m, n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
     grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
     launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
     parts = [label, tile.name]
@@ -228,6 +231,31 @@ class Sputnik:
 
 
 @dataclass(frozen=True)
+class SputnikTransposed:
+    """C = W^T B for a W kept in CSR, as training's backward pass needs it (the paper's section IX).
+
+    The structure of W^T and the position of its entries in W are cached once per topology; the kernel gathers the
+    values, so that nothing is rearranged when weights change. To be comparable, a problem's A is taken as W^T.
+    """
+
+    name: str = "sputnik_transposed"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section IX"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The plans of `sputnik`, with gathered values."""
+        weights, order = transpose(operands.sparse)
+        topology, positions = transpose(weights.with_values(operands.sparse.values[order]))
+        b = operands.dense["b"]
+        first = heuristic_tile(b.shape[1], b.dtype.itemsize)
+        yield spmm_plan(topology, b, first, "heuristic", positions=positions)
+        for tile in oracle_tiles(b.shape[1], b.dtype.itemsize):
+            if tile != first:
+                yield spmm_plan(topology, b, tile, positions=positions)
+
+
+@dataclass(frozen=True)
 class SputnikAblation:
     """The heuristic's kernel, complete and with one optimisation removed at a time (the paper's table II)."""
 
@@ -252,4 +280,5 @@ class SputnikAblation:
 
 
 register(Sputnik())
+register(SputnikTransposed())
 register(SputnikAblation())

@@ -1,0 +1,102 @@
+// Values of the kernel's element type, moved several at a time.
+//
+//   Value             float, or __half under F16; widen(Value) -> float, narrow(float) -> Value
+//   Index             int, or unsigned short under INDEX16
+//   Pack<T, N>        N elements that travel as one word of at most 16 bytes (two words at 32)
+//   load<N>(p)        a Pack through the read-only path; p aligned to the pack
+//   store<N>(p, pack)
+//   opaque(p)         p, with its origin hidden from the compiler
+#pragma once
+
+#if F16
+#include <cuda_fp16.h>
+using Value = __half;
+#else
+using Value = float;
+#endif
+#if INDEX16
+using Index = unsigned short;
+#else
+using Index = int;
+#endif
+
+struct TwoWords {
+    int4 low, high;
+};
+
+template <int Bytes>
+struct WordOf;
+template <>
+struct WordOf<2> {
+    using type = unsigned short;
+};
+template <>
+struct WordOf<4> {
+    using type = int;
+};
+template <>
+struct WordOf<8> {
+    using type = int2;
+};
+template <>
+struct WordOf<16> {
+    using type = int4;
+};
+template <>
+struct WordOf<32> {
+    using type = TwoWords;
+};
+
+template <typename T, int N>
+using Word = typename WordOf<static_cast<int>(sizeof(T)) * N>::type;
+
+template <typename T, int N>
+union Pack {
+    Word<T, N> word;
+    T at[N];
+};
+
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load(const T* p) {
+    Pack<T, N> pack;
+    if constexpr (sizeof(T) * N == 32) {  // 8 indices of 4 bytes beside 8 values of 2
+        pack.word.low = nnz::ldg(reinterpret_cast<const int4*>(p));
+        pack.word.high = nnz::ldg(reinterpret_cast<const int4*>(p) + 1);
+    } else {
+        pack.word = nnz::ldg(reinterpret_cast<const Word<T, N>*>(p));
+    }
+    return pack;
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void store(T* p, const Pack<T, N>& pack) {
+    *reinterpret_cast<Word<T, N>*>(p) = pack.word;
+}
+
+__device__ __forceinline__ float widen(float x) {
+    return x;
+}
+
+__device__ __forceinline__ Value narrow(float x) {
+#if F16
+    return __float2half_rn(x);
+#else
+    return x;
+#endif
+}
+
+#if F16
+__device__ __forceinline__ float widen(__half x) {
+    return __half2float(x);
+}
+#endif
+
+// Keeps the address of `opaque(base) + offset` one multiply-add: without it the compiler takes a known base apart and
+// spends three instructions per access.
+template <typename T>
+__device__ __forceinline__ const T* opaque(const T* p) {
+#ifndef NNZ_CPU
+    asm("" : "+l"(p));
+#endif
+    return p;
+}

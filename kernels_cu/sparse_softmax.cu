@@ -1,0 +1,95 @@
+// Softmax over the nonzeros of every row of a CSR matrix: y[p] = exp(x[p] - max) / sum of exp(x[q] - max), p and q the
+// entries of one row. fp32 arithmetic. Entries that are not stored count as minus infinity, as in sparse attention
+// ("Sparse GPU Kernels for Deep Learning", Gale et al., SC 2020, section VII-C).
+//
+// Who computes what: threadIdx.y is the row within the block, BLOCK_WIDTH lanes share it; lane t takes entries t,
+// t + BLOCK_WIDTH, ... A lane keeps its first ITEMS entries in registers between the passes (maximum, sum, result) and
+// reads the rest again, so that any row length works and usual ones are read once.
+//
+// A row with NaN or plus infinity, or of minus infinities only, gives NaN, as the dense definition does.
+//
+// Buffers
+//   rows    int4[m]: row, first entry, end of entries, 0; longest rows first
+//   x, y    nnz values
+// Launch: block (BLOCK_WIDTH, BLOCK_ROWS); grid ceil(m / BLOCK_ROWS).
+//
+// Defines
+//   BLOCK_WIDTH  threads per row: 4, 8, 16 or 32; with BLOCK_ROWS whole warps
+//   BLOCK_ROWS   rows per block
+//   ITEMS        entries a lane keeps in registers
+//   F16          1: 16-bit values
+#include "nnz.cuh"
+#include "pack.cuh"
+
+constexpr int kWidth = BLOCK_WIDTH;
+constexpr int kRows = BLOCK_ROWS;
+constexpr int kItems = ITEMS;
+
+static_assert(kWidth >= 4 && 32 % kWidth == 0, "BLOCK_WIDTH must divide a warp");
+static_assert(kWidth * kRows % 32 == 0 && kWidth * kRows <= 1024, "a block must be whole warps, at most 1024 threads");
+static_assert(kItems >= 1, "a lane keeps at least one entry");
+
+struct Maximum {
+    static __device__ __forceinline__ float of(float a, float b) {
+        return a > b || a != a ? a : b;  // keeps NaN
+    }
+};
+
+struct Sum {
+    static __device__ __forceinline__ float of(float a, float b) {
+        return a + b;
+    }
+};
+
+template <typename Operation>
+__device__ __forceinline__ float reduce(float x, unsigned lanes) {
+#pragma unroll
+    for (int offset = kWidth / 2; offset > 0; offset /= 2) {
+        x = Operation::of(x, __shfl_xor_sync(lanes, x, offset, kWidth));
+    }
+    return x;
+}
+
+extern "C" __global__ void __launch_bounds__(kWidth* kRows)
+    sparse_softmax(int m, const int4* __restrict__ rows, const Value* __restrict__ x, Value* __restrict__ y) {
+    const int slot = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.y);
+    if (slot >= m) return;
+    const unsigned lanes =
+        kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
+
+    const int4 record = nnz::ldg(rows + slot);
+    const int begin = record.y + static_cast<int>(threadIdx.x), end = record.z;
+    const int rest = begin + kItems * kWidth;
+    const float lowest = -__int_as_float(0x7f800000);
+
+    float kept[kItems];
+    float top = lowest;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        const int at = begin + i * kWidth;
+        kept[i] = at < end ? widen(nnz::ldg(x + at)) : lowest;
+    }
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) top = Maximum::of(top, kept[i]);
+    for (int at = rest; at < end; at += kWidth) top = Maximum::of(top, widen(nnz::ldg(x + at)));
+    top = reduce<Maximum>(top, lanes);
+
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        if (begin + i * kWidth < end) {
+            kept[i] = expf(kept[i] - top);
+            sum += kept[i];
+        }
+    }
+    for (int at = rest; at < end; at += kWidth) sum += expf(widen(nnz::ldg(x + at)) - top);
+    sum = reduce<Sum>(sum, lanes);
+
+    const float scale = 1.0f / sum;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        const int at = begin + i * kWidth;
+        if (at < end) y[at] = narrow(kept[i] * scale);
+    }
+    for (int at = rest; at < end; at += kWidth) y[at] = narrow(expf(widen(nnz::ldg(x + at)) - top) * scale);
+}
