@@ -96,12 +96,12 @@ class Program:
         """Of the staged tile of B, which lies first."""
         return self.schedule.k * self.stage_width * self.element if self.schedule.tiling.staged else 0
 
-    def buffers(self, dense: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Everything to upload, with the output zeroed; `dense` is B or the image."""
+    def buffers(self, dense: NDArray[Any], shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+        """Everything to upload, with the output zeroed in its `shape`; `dense` is B or the image."""
         schedule = self.schedule
         dtype = np.dtype(np.float16 if self.element == 2 else np.float32)
         found: dict[str, NDArray[Any]] = {"b": np.ascontiguousarray(dense, dtype=dtype)}
-        found["c"] = np.zeros(schedule.m * self.columns, dtype=dtype)
+        found["c"] = np.zeros(shape, dtype=dtype)
         if self.addressing.needs_zeros:
             found["zeros"] = np.zeros(self.addressing.needs_zeros, dtype=dtype)
         if self.reduces:

@@ -7,7 +7,7 @@ of our own over the same idea (sections 3.3 to 3.5); `sparsert_paper` has the pa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,7 +37,7 @@ def make_plan(
     epilogue: Epilogue | None = None,
     values: Literal["code", "buffer"] = "code",
 ) -> Plan:
-    """Generates the program of one tiling. `dense` is B (k, n) or the image; the result is reshaped to `shape`.
+    """Generates the program of one tiling. `dense` is B (k, n) or the image; the output has `shape`.
 
     Raises `Unsupported` where the tiling does not fit the architecture.
     """
@@ -52,18 +52,13 @@ def make_plan(
         language="ptx",
         source=source,
         defines={},
-        buffers=program.buffers(dense),
+        buffers=program.buffers(dense, shape),
         output="c",
         launches=(program.launch(),),
         math="f16" if element == 2 else "f32",
         generate_ms=elapsed,
         cpu_source=cpp.emit(program),
-        unpermute=_reshape(shape),
     )
-
-
-def _reshape(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    return lambda array: array.reshape(shape)
 
 
 def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> Planner:

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_sparsert import CONVOLUTIONS, random_matrix, spmm_plan, truth
+
+from nnzbench.check import passes, relative_error
+from nnzbench.codegen.addressing import ImagePixels
+from nnzbench.codegen.model import Planner
+from nnzbench.codegen.program import Epilogue
+from nnzbench.codegen.tiling import Tiling
+from nnzbench.devices import open_device
+from nnzbench.kernel import Plan, Unsupported
+from nnzbench.kernels import sparsert
+from nnzbench.operands import Operands, reference
+from nnzbench.problem import ConvShape, Problem
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def run_on_cpu(plan: Plan) -> np.ndarray:
+    try:
+        device = open_device("cpu")
+    except Unsupported as error:
+        pytest.skip(str(error))
+    prepared = device.prepare(plan)
+    try:
+        prepared.poison()
+        prepared.run()
+        return prepared.read()
+    finally:
+        prepared.close()
+        device.close()
+
+
+@pytest.mark.parametrize(
+    ("tiling", "options"),
+    [
+        (Tiling(8), {}),
+        (Tiling(16, parts=4, column_tiles=2), {}),
+        (Tiling(8, row_tiles=4, staged=True), {}),
+        (Tiling(8, parts=3, loop=2), {"values": "buffer"}),
+        (Tiling(8, parts=4, columns_per_thread=2), {"element": 2}),
+    ],
+    ids=["plain", "parts", "staged", "pattern", "half"],
+)
+def test_the_cpp_form_multiplies(tiling: Tiling, options: dict[str, object]) -> None:
+    matrix = random_matrix(37, 48, 0.2)
+    plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
+    if "element" in options:
+        matrix = matrix.with_values(matrix.values.astype(np.float16).astype(np.float32))
+        plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
+    assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), plan.math)
+
+
+def test_the_cpp_form_adds_bias_and_relu() -> None:
+    matrix = random_matrix(37, 29, 0.2)
+    bias = np.linspace(-1, 1, 37, dtype=np.float32)
+    for tiling in (Tiling(8), Tiling(8, parts=4)):
+        plan, b = spmm_plan(matrix, 49, tiling, arch="sm_80", epilogue=Epilogue(bias, relu=True))
+        expected = np.maximum(matrix.to_dense() @ b + bias[:, None], 0)
+        np.testing.assert_allclose(run_on_cpu(plan), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [CONVOLUTIONS[1], CONVOLUTIONS[3]], ids=str)
+def test_the_cpp_form_convolves(shape: ConvShape) -> None:
+    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
+    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
+    x = x.astype(np.float32)
+    n = shape.batch * shape.out_height * shape.out_width
+    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape)
+    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
+    planner = Planner(matrix, ImagePixels(shape), 80)
+    plan = sparsert.make_plan(planner, Tiling(8, parts=3), x, "sm_80", expected.value.shape)
+    assert passes(relative_error(run_on_cpu(plan), expected), "f32")
