@@ -7,8 +7,8 @@ cache, `job` writes what a program reads, `findings` reads what a sanitizer says
 from __future__ import annotations
 
 
-class LaunchError(Exception):
-    """A launch is ill-formed, or the kernel broke a rule that hardware leaves undefined; names the `.cu` file and line."""
+class LaunchError(RuntimeError):
+    """A launch is ill-formed, or the kernel crashed or broke a rule of barriers and warps (with `.cu` file and line)."""
 
 
 class SanitizerError(LaunchError):

@@ -67,7 +67,9 @@ def compiler() -> tuple[str, ...]:
     for name in ("g++", "clang++", "c++"):
         if shutil.which(name):
             return (name,)
-    raise Unsupported("the cpu device needs a C++20 compiler: install g++ (Debian, Ubuntu: apt install g++) or set $CXX")
+    raise Unsupported(
+        "the cpu device needs a C++20 compiler: install g++ (Debian, Ubuntu: apt install g++) or set $CXX"
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -123,13 +125,15 @@ def _source(plan: Plan) -> tuple[str, str]:
     """The name that messages give the source, and its text."""
     if plan.language == "ptx":
         if not plan.cpu_source:
-            raise Unsupported(f"{plan.variant} is PTX and comes without the equivalent CUDA C++ that the cpu device runs")
+            raise Unsupported(
+                f"{plan.variant} is PTX and comes without the equivalent CUDA C++ that the cpu device runs"
+            )
         return "generated.cu", plan.cpu_source
     if "\n" in plan.source:
         return "generated.cu", plan.source
     path = paths.kernels_cu() / plan.source
-    if not path.is_file():
-        raise CompileError(f"no file {plan.source} in kernels_cu")
+    if path.name != plan.source or not path.is_file():
+        raise CompileError(f"there is no kernel file '{plan.source}' in kernels_cu")
     return plan.source, path.read_text()
 
 
@@ -180,6 +184,8 @@ def _compile_error(name: str, log: str) -> Exception:
     lines = log.splitlines()
     library = next((line for line in lines if "cannot find" in line and "san" in line), None)
     if library is not None:
-        return Unsupported(f"{name} comes without its sanitizer library ({library.strip()}): install g++ with libasan, libtsan")
+        return Unsupported(
+            f"{name} comes without its sanitizer library ({library.strip()}): install g++ with libasan, libtsan"
+        )
     first = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
     return CompileError(f"{name} does not compile the kernel: {first.strip()}", log)

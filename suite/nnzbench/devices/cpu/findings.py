@@ -8,7 +8,9 @@ from collections.abc import Iterator
 _ADDRESS = re.compile(r"ERROR: AddressSanitizer: (?P<what>.+)")
 _UNDEFINED = re.compile(r"^(?P<where>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.+)", re.MULTILINE)
 _THREAD = re.compile(r"WARNING: ThreadSanitizer: (?P<what>.+?)(?: \(pid=\d+\))?$", re.MULTILINE)
-_ACCESS = re.compile(r"^\s*((?:Previous )?(?:atomic )?(?:READ|WRITE|read|write) of size \d+)", re.MULTILINE | re.IGNORECASE)
+_ACCESS = re.compile(
+    r"^\s*((?:Previous )?(?:atomic )?(?:READ|WRITE|read|write) of size \d+)", re.MULTILINE | re.IGNORECASE
+)
 _FRAME = re.compile(r"^\s*#\d+ .*?([\w.-]+\.cuh?):(\d+)", re.MULTILINE)
 _REGION = re.compile(r"is located (?P<at>.+?) (?P<bytes>\d+)-byte region \[(?P<start>0x[0-9a-f]+),")
 _BUFFER = re.compile(r"^nnz-buffer (0x[0-9a-f]+) (.+)$", re.MULTILINE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from nnzbench.devices.cpu import LaunchError
-from nnzbench.kernel import Arg, Array, Launch, Plan, poison_value
+from nnzbench.kernel import Array, Launch, Plan, Unsupported, poison_value
 
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -45,7 +45,7 @@ class Job:
 
 
 def write(plan: Plan, folder: Path) -> Job:
-    """Writes the plan's launches and buffers. Raises `LaunchError` naming what no GPU would launch."""
+    """Writes the plan's launches and buffers. Raises `LaunchError` or `Unsupported` for what no GPU would launch."""
     if plan.output not in plan.buffers:
         raise LaunchError(f"{plan.variant}: the output '{plan.output}' is not among its buffers")
     names = {name: index for index, name in enumerate(plan.buffers)}
@@ -73,7 +73,9 @@ def _checked(launch: Launch) -> bool:
     if any(not 0 <= n <= limit for n, limit in zip(launch.grid, _MAX_GRID, strict=True)):
         raise LaunchError(f"{launch.entry}: no GPU takes a grid of {launch.grid} blocks")
     if not 0 <= launch.shared_bytes <= _MAX_SHARED:
-        raise LaunchError(f"{launch.entry}: no GPU has {launch.shared_bytes} bytes of shared memory for a block")
+        raise Unsupported(
+            f"{launch.entry} needs {launch.shared_bytes} bytes of shared memory, no GPU has them for a block"
+        )
     return math.prod(launch.grid) > 0
 
 
@@ -83,7 +85,7 @@ def _launch_line(launch: Launch, names: Mapping[str, int]) -> str:
     return " ".join(["launch", launch.entry, *map(str, numbers), *arguments])
 
 
-def _argument(launch: Launch, argument: Arg, names: Mapping[str, int]) -> str:
+def _argument(launch: Launch, argument: object, names: Mapping[str, int]) -> str:
     if isinstance(argument, str):
         if argument not in names:
             raise LaunchError(f"{launch.entry}: argument '{argument}' names no buffer (there are {', '.join(names)})")

@@ -1,4 +1,4 @@
-// The command built for one plan: `program check JOB`, or `program run JOB DATA ORDER SEED WORKERS`.
+// The command built for one plan: `program check JOB`, or `program run JOB DATA ORDER SEED WORKERS SECONDS`.
 //
 // JOB is text, one item a line:  buffer OFFSET BYTES NAME
 //                                launch ENTRY GX GY GZ BX BY BZ SHARED_BYTES ARGUMENT...
@@ -102,7 +102,8 @@ char* map_file(const char* path) {
 
 int main(int argc, char** argv) {
     const Job job = read_job(argv[2]);
-    if (argc < 7) return 0;
+    if (argc < 8) return 0;
+    alarm(static_cast<unsigned>(std::atoi(argv[7])));  // an endless kernel ends by signal
     char* data = map_file(argv[3]);
     const std::string order = argv[4];
     for (const Buffer& buffer : job.buffers) {
