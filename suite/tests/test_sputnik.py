@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
-from nnzbench import paths
 from nnzbench.check import passes, relative_error
-from nnzbench.devices.cpu_device import CpuDevice, SanitizerError
-from nnzbench.kernel import Array, Plan, Unsupported, kernels
-from nnzbench.kernels.sputnik import SOURCE, Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan
+from nnzbench.devices.cpu_device import SanitizerError
+from nnzbench.kernel import Array, Unsupported, kernels
+from nnzbench.kernels.sputnik import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, Reference, reference
 from nnzbench.problem import DType, Problem
@@ -20,40 +19,12 @@ NARROW = Tile(y=4, x=32, width=8, vector_b=4, ahead=8)
 SCALAR = Tile(y=2, x=16, width=16, vector_b=1, vector_a=4, ahead=8, prefetch=True, rows_fastest=True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NNZBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def matrix(m: int, k: int, density: float = 0.3, seed: int = 0, empty: tuple[int, ...] = (), full: int = -1) -> CSR:
-    rng = np.random.default_rng(seed)
-    dense = rng.standard_normal((m, k)).astype(np.float32)
-    dense[rng.random((m, k)) >= density] = 0
-    dense[list(empty)] = 0
-    if full >= 0:
-        dense[full] = rng.standard_normal(k)
-    return CSR.from_dense(dense)
-
-
 def dense(k: int, n: int, dtype: type = np.float32) -> Array:
     return np.random.default_rng(1).standard_normal((k, n)).astype(dtype)
 
 
 def product(a: CSR, b: Array) -> Reference:
     return Reference(a.to_scipy() @ b.astype(np.float64), abs(a.to_scipy()) @ abs(b.astype(np.float64)))
-
-
-def execute(plan: Plan, build: str = "plain", order: str = "forward") -> Array:
-    device = CpuDevice(build, order)  # type: ignore[arg-type]
-    try:
-        prepared = device.prepare(plan)
-        prepared.poison()
-        prepared.run()
-        return prepared.read()
-    finally:
-        device.close()
 
 
 AWKWARD = {
@@ -175,15 +146,9 @@ def test_nothing_to_compute_is_unsupported() -> None:
         spmm_plan(matrix(4, 5), dense(5, 0), NARROW)
 
 
-def _mutated(plan: Plan, old: str, new: str) -> Plan:
-    text = (paths.kernels_cu() / SOURCE).read_text()
-    assert text.count(old) == 1, f"'{old}' occurs {text.count(old)} times"
-    return replace(plan, source=text.replace(old, new))
-
-
 def test_a_planted_read_past_the_end_is_found() -> None:
     a, b = matrix(5, 33, density=0.5), dense(33, 36)
-    mutant = _mutated(spmm_plan(a, b, NARROW), "wanted < last ? wanted : last", "wanted")
+    mutant = mutated(spmm_plan(a, b, NARROW), "wanted < last ? wanted : last", "wanted")
     with pytest.raises(SanitizerError, match="heap-buffer-overflow"):
         execute(mutant, "asan")
 
@@ -199,12 +164,12 @@ def test_a_planted_read_past_the_end_is_found() -> None:
 def test_a_planted_missing_barrier_is_found(barrier: str, without: str) -> None:
     a, b = matrix(5, 90, density=0.9), dense(90, 36)
     with pytest.raises(SanitizerError, match="data race"):
-        execute(_mutated(spmm_plan(a, b, NARROW), barrier, without), "tsan")
+        execute(mutated(spmm_plan(a, b, NARROW), barrier, without), "tsan")
 
 
 def test_a_missing_barrier_shows_in_some_order_of_threads() -> None:
     a, b = matrix(5, 90, density=0.9), dense(90, 36)
-    plan = _mutated(spmm_plan(a, b, NARROW), "s_offsets, n);\n            __syncwarp(subwarp);", "s_offsets, n);")
+    plan = mutated(spmm_plan(a, b, NARROW), "s_offsets, n);\n            __syncwarp(subwarp);", "s_offsets, n);")
     errors = [
         relative_error(execute(plan, order=order), product(a, b)) for order in ("forward", "backward", "random:1")
     ]

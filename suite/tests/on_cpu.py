@@ -1,0 +1,52 @@
+"""Shared by the kernels' tests: matrices with awkward rows, and running plans on the cpu device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnzbench import paths
+from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernel import Array, Plan
+from nnzbench.matrices.formats import CSR
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fresh_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs of one test module, compiled once; import it to have it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NNZBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def matrix(m: int, k: int, density: float = 0.3, seed: int = 0, empty: tuple[int, ...] = (), full: int = -1) -> CSR:
+    """A random matrix with some rows emptied and one filled."""
+    rng = np.random.default_rng(seed)
+    dense = rng.standard_normal((m, k)).astype(np.float32)
+    dense[rng.random((m, k)) >= density] = 0
+    dense[list(empty)] = 0
+    if full >= 0:
+        dense[full] = rng.standard_normal(k)
+    return CSR.from_dense(dense)
+
+
+def execute(plan: Plan, build: str = "plain", order: str = "forward") -> Array:
+    """The output of `plan`, run on the processor after poisoning it."""
+    device = CpuDevice(build, order)  # type: ignore[arg-type]
+    try:
+        prepared = device.prepare(plan)
+        prepared.poison()
+        prepared.run()
+        return prepared.read()
+    finally:
+        device.close()
+
+
+def mutated(plan: Plan, old: str, new: str) -> Plan:
+    """`plan` with one place of its source changed; the place must be there, once."""
+    text = (paths.kernels_cu() / plan.source).read_text()
+    assert text.count(old) == 1, f"'{old}' occurs {text.count(old)} times"
+    return replace(plan, source=text.replace(old, new))
