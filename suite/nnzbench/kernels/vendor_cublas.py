@@ -108,7 +108,7 @@ def prepare_gemm(device: GpuDevice, case: GemmCase, a: Array, b: Array) -> Prepa
     # fmt: on
     what = f"cublas {case.variant}"
 
-    def run(keep: Array = scalars) -> None:
+    def run(keep: Any = (scalars, weights, dense, output, handle)) -> None:
         refusing(what, lambda: cublas.gemm_ex(*arguments))
 
     return finish(device, run, output, [Freed(weights, dense)], started)

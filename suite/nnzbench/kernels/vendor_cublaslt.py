@@ -127,7 +127,7 @@ def prepare_algorithm(device: GpuDevice, case: GemmCase, algorithm: Array, a: Ar
     # fmt: on
     what = f"cublaslt {case.variant}"
 
-    def run(keep: tuple[Array, Array] = (scalars, algorithm)) -> None:
+    def run(keep: Any = (scalars, algorithm, weights, dense, output, handle)) -> None:
         refusing(what, lambda: lt.matmul(*arguments))
 
     return finish(device, run, output, [product, Freed(weights, dense)], started)

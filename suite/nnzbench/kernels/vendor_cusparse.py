@@ -138,7 +138,7 @@ def prepare_spmm(device: GpuDevice, case: SpmmCase, matrix: CSR, b: Array, dtype
         descriptors.close()
         raise
 
-    def run(keep: Array = scalars) -> None:
+    def run(keep: Any = (scalars, offsets, indices, values, dense, workspace, output, handle)) -> None:
         refusing(what, lambda: lib.sp_mm(*arguments, workspace.pointer))
 
     return finish(device, run, output, [descriptors, Freed(offsets, indices, values, dense, workspace)], started)

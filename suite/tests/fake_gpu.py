@@ -1,0 +1,389 @@
+"""A GPU that is a dictionary: device memory, streams and events in Python, and dense and sparse libraries over them."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from types import SimpleNamespace
+
+import numpy as np
+from scipy import sparse
+
+from nnzbench.devices.gpu import Built, GpuDevice, GpuFacts
+from nnzbench.devices.nvml import Clocks
+from nnzbench.kernel import Resources
+
+FACTS = GpuFacts(
+    name="NVIDIA H200",
+    compute_capability=(9, 0),
+    sms=4,
+    l2_bytes=1 << 20,
+    memory_bytes=1 << 30,
+    shared_optin_bytes=227 * 1024,
+    pci_bus_id="0000:1B:00.0",
+    library="fake 1.0",
+    runtime="13.0",
+)
+
+
+class FakeDriverError(Exception):
+    pass
+
+
+class FakeMemory:
+    def __init__(self, backend, size):
+        self.backend, self.pointer = backend, backend.next_pointer
+        backend.next_pointer += (size // 256 + 2) * 256
+        backend.memory[self.pointer] = bytearray(b"\xcd" * size)
+
+    def __del__(self):
+        self.backend.memory.pop(self.pointer, None)
+
+
+class FakeBackend:
+    """Launches call `kernels[entry](backend, grid, block, args, shared_bytes)` at once; everything is kept in `log`."""
+
+    name = "cupy"
+    stream = 77
+    errors = (FakeDriverError,)
+
+    def __init__(self, kernels=None, facts=FACTS):
+        self.kernels = {"delay": lambda *call: None, **(kernels or {})}
+        self.facts = facts
+        self.memory = {}
+        self.next_pointer = 1 << 20
+        self.log = []
+        self.now_ms = 0.0
+        self.fail_at = None  # name of the call that fails
+        self.message = "an illegal memory access was encountered"
+        self.capturing = False
+
+    def _step(self, what, *details):
+        self.log.append((what, *details))
+        if self.fail_at == what:
+            raise FakeDriverError(self.message)
+
+    def array(self, pointer, dtype, count):
+        return np.frombuffer(self.memory[int(pointer)], dtype, count)
+
+    def allocate(self, size):
+        self._step("allocate", size)
+        return FakeMemory(self, size)
+
+    def pointer(self, memory):
+        return memory.pointer
+
+    def upload(self, pointer, array):
+        self._step("upload", array.nbytes)
+        assert array.flags.c_contiguous
+        self.memory[pointer][: array.nbytes] = array.tobytes()
+
+    def download(self, pointer, array):
+        self._step("download", array.nbytes)
+        array.flat = np.frombuffer(bytes(self.memory[pointer]), array.dtype, array.size)
+
+    def fill(self, pointer, byte, size):
+        self._step("fill", byte, size)
+        self.now_ms += 0.05
+
+    def load(self, cubin):
+        self._step("load", cubin)
+        return "module"
+
+    def launcher(self, module, entry, grid, block, args, shared_bytes, opt_in):
+        self._step("function", entry, shared_bytes, opt_in)
+
+        def enqueue():
+            self._step("launch", entry)
+            self.now_ms += 0.01
+            if not self.capturing:
+                self.kernels[entry](self, grid, block, args, shared_bytes)
+
+        return enqueue
+
+    def synchronise(self):
+        self._step("synchronise")
+
+    def event(self):
+        return SimpleNamespace(at=None)
+
+    def record(self, event):
+        self._step("record")
+        event.at = self.now_ms
+
+    def elapsed_ms(self, start, stop):
+        self._step("elapsed")
+        return stop.at - start.at
+
+    def capture(self, body):
+        self._step("capture")
+        self.capturing, before = True, len(self.log)
+        try:
+            body()
+        finally:
+            self.capturing = False
+        launches = sum(step[0] == "launch" for step in self.log[before:])
+
+        def replay():
+            self._step("replay", launches)
+            self.now_ms += 0.01 * launches
+
+        return replay
+
+    def close(self):
+        self._step("close")
+
+
+def fake_build(plan, arch):
+    """Every entry uses 1 KB of static shared memory."""
+    used = {launch.entry: Resources(registers=32, shared_bytes=1024) for launch in plan.launches}
+    return Built(f"{plan.variant}:{arch}".encode(), used, 12.5)
+
+
+class FakeNvmlError(Exception):
+    pass
+
+
+def fake_nvml(**answers):
+    """A pynvml that answers only what is given, as `nvmlDeviceGet<name>`; the rest raises."""
+
+    def missing(*_):
+        raise FakeNvmlError("Not Supported")
+
+    nvml = SimpleNamespace(
+        NVMLError=FakeNvmlError,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
+        nvmlSystemGetDriverVersion=lambda: "580.65.06",
+        nvmlClocksEventReasonGpuIdle=1,
+        nvmlClocksThrottleReasonGpuIdle=1,
+        nvmlClocksThrottleReasonSwPowerCap=4,
+        nvmlClocksEventReasonSwPowerCap=4,
+        nvmlClocksThrottleReasonHwThermalSlowdown=64,
+        nvmlClocksThrottleReasonNone=0,
+        nvmlClocksThrottleReasonAll=69,
+        nvmlDeviceGetCurrentClocksEventReasons=missing,
+    )
+    for name, answer in answers.items():
+        reply = answer if callable(answer) else lambda handle, *_, value=answer: value
+        setattr(nvml, f"nvmlDeviceGet{name}", reply)
+    return nvml
+
+
+def open_fake(kernels=None, facts=FACTS, **answers):
+    backend = FakeBackend(kernels, facts)
+    return GpuDevice(backend, fake_build, Clocks(fake_nvml(**answers), "handle"))
+
+
+# ---------------------------------------------------------------- vendor libraries, as their documentation has them
+
+TYPES = {0: np.float32, 2: np.float16, 14: np.uint16}
+
+
+def host_floats(address, count):
+    return np.frombuffer((ctypes.c_float * count).from_address(address), np.float32)
+
+
+def load_values(backend, pointer, kind, count):
+    raw = backend.array(pointer, TYPES[kind], count)
+    return (raw.astype(np.uint32) << 16).view(np.float32) if kind == 14 else raw.astype(np.float32)
+
+
+def store_values(backend, pointer, kind, values):
+    if kind == 14:
+        values = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    backend.array(pointer, TYPES[kind], values.size)[:] = values.astype(TYPES[kind]).ravel()
+
+
+def column_major(backend, pointer, kind, rows, columns, leading):
+    assert leading >= max(1, rows), "the leading dimension of a column-major matrix is at least its rows"
+    return load_values(backend, pointer, kind, leading * columns).reshape(columns, leading).T[:rows]
+
+
+class FakeCublas:
+    class ComputeType(IntEnum):
+        COMPUTE_32F = 68
+        COMPUTE_32F_FAST_TF32 = 77
+
+    class Operation(IntEnum):
+        N = 0
+        T = 1
+
+    class GemmAlgo(IntEnum):
+        DFALT = -1
+
+    class cuBLASError(Exception):  # noqa: N801 - the library's own name
+        pass
+
+    def __init__(self, backend):
+        self.backend, self.calls, self.fail = backend, [], None
+
+    def create(self):
+        self.calls.append("create")
+        return 5
+
+    def destroy(self, handle):
+        self.calls.append("destroy")
+
+    def set_stream(self, handle, stream):
+        assert stream == self.backend.stream
+        self.calls.append("set_stream")
+
+    def set_workspace(self, handle, pointer, size):
+        assert len(self.backend.memory[pointer]) == size
+        self.calls.append("set_workspace")
+
+    def gemm_ex(self, handle, ta, tb, m, n, k, alpha, a, akind, lda, b, bkind, ldb, beta, c, ckind, ldc, compute, algo):
+        if self.fail:
+            raise self.cuBLASError(self.fail)
+        self.calls.append(("gemm", compute))
+        a_ = column_major(self.backend, a, akind, *((m, k) if ta == 0 else (k, m)), lda)
+        b_ = column_major(self.backend, b, bkind, *((k, n) if tb == 0 else (n, k)), ldb)
+        assert (host_floats(alpha, 1)[0], host_floats(beta, 1)[0], ldc) == (1, 0, max(1, m))
+        result = (a_ if ta == 0 else a_.T) @ (b_ if tb == 0 else b_.T)
+        store_values(self.backend, c, ckind, result.T)
+
+
+class FakeCublasLt:
+    matmul_heuristic_result_dtype = np.dtype(
+        [("algo", [("data_", "<u8", (8,))]), ("workspace_size", "<u8"), ("state", "<i4"), ("waves_count", "<f4")]
+    )
+
+    class MatmulDescAttribute(IntEnum):
+        TRANSA = 3
+        TRANSB = 4
+
+    class MatmulPreferenceAttribute(IntEnum):
+        MAX_WORKSPACE_BYTES = 1
+
+    def __init__(self, backend, proposals=3):
+        self.backend, self.proposals, self.live, self.next = backend, proposals, {}, 100
+        self.run_with = []
+
+    def _new(self, value):
+        self.next += 1
+        self.live[self.next] = value
+        return self.next
+
+    def create(self):
+        return self._new("handle")
+
+    def destroy(self, handle):
+        del self.live[handle]
+
+    def matmul_desc_create(self, compute, scale):
+        assert scale == 0
+        return self._new({"compute": compute, 3: 0, 4: 0})
+
+    def matmul_desc_set_attribute(self, desc, attribute, buffer, size):
+        assert size == 4
+        self.live[desc][attribute] = (ctypes.c_int32).from_address(buffer).value
+
+    def matrix_layout_create(self, kind, rows, columns, leading):
+        return self._new((kind, rows, columns, leading))
+
+    def matmul_preference_create(self):
+        return self._new({})
+
+    def matmul_preference_set_attribute(self, preference, attribute, buffer, size):
+        assert size == 8
+        self.live[preference][attribute] = (ctypes.c_uint64).from_address(buffer).value
+
+    matmul_desc_destroy = matrix_layout_destroy = matmul_preference_destroy = destroy
+
+    def matmul_algo_get_heuristic(self, handle, desc, a, b, c, d, preference, most, results, found):
+        assert self.live[preference][1] == 32 << 20
+        count = min(most, self.proposals)
+        size = self.matmul_heuristic_result_dtype.itemsize
+        table = np.frombuffer((ctypes.c_char * (size * most)).from_address(results), self.matmul_heuristic_result_dtype)
+        for i in range(count):
+            table[i]["algo"]["data_"][:] = 1000 + i
+        (ctypes.c_int32).from_address(found).value = count
+
+    def matmul(self, handle, desc, alpha, a, al, b, bl, beta, c, cl, d, dl, algo, workspace, size, stream):
+        assert stream == self.backend.stream
+        assert len(self.backend.memory[workspace]) == size
+        operation = self.live[desc]
+        self.run_with.append((operation["compute"], (ctypes.c_uint64).from_address(algo).value))
+        (akind, *ashape), (bkind, *bshape), (kind, rows, columns, ld) = (self.live[x] for x in (al, bl, dl))
+        a_ = column_major(self.backend, a, akind, *ashape)
+        b_ = column_major(self.backend, b, bkind, *bshape)
+        result = (a_.T if operation[3] else a_) @ (b_.T if operation[4] else b_)
+        assert result.shape == (rows, columns)
+        assert ld == max(1, rows)
+        store_values(self.backend, d, kind, result.T)
+
+
+class FakeCusparse:
+    class SpMMAlg(IntEnum):
+        DEFAULT = 0
+        CSR_ALG1 = 4
+        CSR_ALG2 = 6
+        CSR_ALG3 = 12
+
+    class Order(IntEnum):
+        COL = 1
+        ROW = 2
+
+    class IndexType(IntEnum):
+        INDEX_32I = 2
+
+    class IndexBase(IntEnum):
+        ZERO = 0
+
+    class Operation(IntEnum):
+        NON_TRANSPOSE = 0
+
+    class cuSPARSEError(Exception):  # noqa: N801 - the library's own name
+        pass
+
+    def __init__(self, backend):
+        self.backend, self.live, self.next, self.calls = backend, {}, 500, []
+        self.refused = None  # value of an algorithm that is not supported
+
+    def _new(self, value):
+        self.next += 1
+        self.live[self.next] = value
+        return self.next
+
+    def create(self):
+        return self._new("handle")
+
+    def destroy(self, handle):
+        del self.live[handle]
+
+    destroy_sp_mat = destroy_dn_mat = destroy
+
+    def set_stream(self, handle, stream):
+        assert stream == self.backend.stream
+
+    def create_csr(self, rows, columns, nnz, offsets, indices, values, offset_type, index_type, base, kind):
+        assert (offset_type, index_type, base) == (2, 2, 0)
+        read = self.backend.array
+        parts = (load_values(self.backend, values, kind, nnz), read(indices, np.int32, nnz))
+        return self._new(sparse.csr_array((*parts, read(offsets, np.int32, rows + 1)), shape=(rows, columns)))
+
+    def create_dn_mat(self, rows, columns, leading, pointer, kind, order):
+        assert leading == max(1, rows if order == 1 else columns)
+        return self._new((rows, columns, pointer, kind, order))
+
+    def sp_mm_buffer_size(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm):
+        self.calls.append(("size", algorithm))
+        return 4096
+
+    def sp_mm_preprocess(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
+        self.calls.append(("preprocess", algorithm))
+        assert len(self.backend.memory[workspace]) == 4096
+
+    def sp_mm(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
+        self.calls.append(("run", algorithm))
+        if algorithm == self.refused:
+            raise self.cuSPARSEError("CUSPARSE_STATUS_NOT_SUPPORTED (10): operation not supported")
+        assert compute == 0
+        rows, columns, pointer, kind, order = self.live[b]
+        values = load_values(self.backend, pointer, kind, rows * columns)
+        dense = values.reshape(columns, rows).T if order == 1 else values.reshape(rows, columns)
+        result = self.live[a] @ dense
+        rows, columns, pointer, kind, order = self.live[c]
+        assert result.shape == (rows, columns)
+        store_values(self.backend, pointer, kind, result.T if order == 1 else result)

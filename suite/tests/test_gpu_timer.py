@@ -1,0 +1,93 @@
+"""The order of events, flushes and launches that makes a time right."""
+
+import pytest
+from fake_gpu import FACTS, FakeDriverError, open_fake
+
+from nnzbench.devices import DeviceLost
+from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
+
+
+def run_of(device):
+    def run():
+        device.backend._step("launch", "k")
+        device.backend.now_ms += 0.007
+
+    return run
+
+
+def names(device, start):
+    return [step[1] if step[0] == "launch" else step[0] for step in device.backend.log[start:]]
+
+
+def test_the_gpu_is_kept_busy_before_a_timed_interval():
+    device = open_fake()
+    timer = device.timer
+    start = len(device.backend.log)
+    assert timer.elapsed_us(run_of(device)) == pytest.approx(7.0)  # without the delay's own 10
+    assert names(device, start) == ["delay", "record", "k", "record", "elapsed"]
+
+
+def test_cold_samples_flush_before_each_run_and_outside_the_interval():
+    device = open_fake()
+    timer = device.timer
+    start = len(device.backend.log)
+    times = timer.cold_us(run_of(device), 2)
+    assert times == pytest.approx([7.0, 7.0])
+    sample = ["fill", "record", "k", "record"]
+    assert names(device, start) == ["allocate", *sample, *sample, "synchronise", "elapsed", "elapsed"]
+
+
+def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
+    device = open_fake()
+    for _ in range(3):
+        device.timer.cold_us(lambda: None, 2)
+    large = [step for step in device.backend.log if step[0] == "allocate" and step[1] >= LEAST_FLUSH_BYTES]
+    assert len(large) == 1
+    big = GpuTimer(device.backend, lambda call: call(), lambda: None, 60 << 20, None)
+    assert big.flush_bytes == 240 << 20
+
+
+def test_a_graph_holds_the_launches_and_runs_nothing_while_captured():
+    device = open_fake()
+    replay = device.timer.capture(run_of(device), 25)
+    assert device.timer.elapsed_us(replay) == pytest.approx(250.0)
+
+
+def test_device_faults_surface_from_every_measurement():
+    device = open_fake()
+    timer = device.timer
+
+    def faulty():
+        raise FakeDriverError("an illegal memory access was encountered")
+
+    for measure in (
+        lambda: timer.elapsed_us(faulty),
+        lambda: timer.cold_us(faulty, 1),
+        lambda: timer.capture(faulty, 1),
+    ):
+        with pytest.raises(DeviceLost):
+            measure()
+
+
+def test_clock_and_throttling_come_from_nvml():
+    timer = open_fake(ClockInfo=1755, CurrentClocksEventReasons=1 | 4 | 64).timer
+    assert timer.sm_clock_mhz() == 1755.0
+    assert timer.throttle_reasons() == ("hw_thermal_slowdown", "sw_power_cap")  # idle is no throttling
+
+
+def test_nothing_is_known_without_nvml():
+    device = open_fake()
+    timer = GpuTimer(device.backend, lambda call: call(), lambda: None, FACTS.l2_bytes, None)
+    assert timer.sm_clock_mhz() is None
+    assert timer.throttle_reasons() == ()
+
+
+def test_unanswered_questions_are_unknown():
+    timer = open_fake().timer
+    assert timer.sm_clock_mhz() is None
+    assert timer.throttle_reasons() == ()
+
+
+def test_older_nvml_names_are_asked_too():
+    timer = open_fake(CurrentClocksThrottleReasons=4).timer
+    assert timer.throttle_reasons() == ("sw_power_cap",)
