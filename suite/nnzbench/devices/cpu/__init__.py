@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class LaunchError(RuntimeError):
-    """A launch is ill-formed, or the kernel crashed or broke a rule of barriers and warps (with `.cu` file and line)."""
+    """A launch is ill-formed, or the kernel crashed or broke a rule of barriers and warps (names the line)."""
 
 
 class SanitizerError(LaunchError):

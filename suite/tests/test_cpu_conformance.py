@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import conformance
+import pytest
+
+from nnzbench.devices import open_device
+from nnzbench.devices.cpu_device import CpuDevice
+
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
+
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+def test_plain(case: conformance.Case) -> None:
+    conformance.check(open_device("cpu"), case)
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+def test_sanitizers_find_nothing(case: conformance.Case, build: str) -> None:
+    conformance.check(CpuDevice(build), case)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("order", ["backward", "random:7"])
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+def test_any_order_gives_the_same_bits(case: conformance.Case, order: str) -> None:
+    conformance.check(CpuDevice(order=order), case)
