@@ -72,6 +72,7 @@ class Planner:
     def cycles(self, tiling: Tiling) -> float:
         """Estimated clocks of one launch, without what every tiling pays alike."""
         t, rows = tiling, self.rows(tiling)
+        image = self.addressing.pointers > 1
         v, wide = t.columns_per_thread, t.tile_columns * t.column_tiles
         across = -(-self.addressing.columns // wide)
         down = len(rows.tiles) // t.row_tiles
@@ -85,7 +86,9 @@ class Planner:
         fetch = code * min(per_sm, down) / rate
         adding = 2 * t.rows * v / 4 * t.parts if t.parts > 1 else t.rows * v
         issue = per_sm * t.column_tiles * t.row_tiles * (rows.nonzeros * v + rows.loads + adding) / 4 / 0.6
-        reached = self.matrix.k if t.staged else min(self.matrix.k, rows.loads * t.row_tiles)
+        reached = float(self.matrix.k if t.staged else min(self.matrix.k, rows.loads * t.row_tiles))
+        if image:  # the taps of a channel re-read nearly the same lines
+            reached = min(reached, 3.5 * self.matrix.k / self.addressing.pointers)
         traffic = per_sm * reached * wide * self.element / min(60.0, 3100.0 / busy)
         idle = 500.0 if t.warps * per_sm < 8 else 0.0
         fixed = (250.0 if t.staged else 0.0) + (150.0 if t.parts > 1 else 0.0) + idle + 200.0 * (per_sm - 1)
