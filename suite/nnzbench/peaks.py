@@ -157,8 +157,9 @@ def _tensor_tflops(device: GpuDevice, math: str) -> float | None:
         return None
     m = n = _GEMM_SIZE
     k = _GEMM_SIZE // 2
-    tile = np.random.default_rng(2).standard_normal((k, k), dtype=np.float32)
     case = GemmCase(math, transposed=False)
+    tile = np.random.default_rng(2).standard_normal((k, k), dtype=np.float32)
+    tile = tile.astype(np.float16 if case.dtype == "f16" else np.float32)
     try:
         gemm = prepare_gemm(device, case, np.tile(tile, (m // k, 1)), np.tile(tile, (1, n // k)))
     except (Unsupported, LaunchError):
