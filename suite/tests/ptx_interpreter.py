@@ -54,21 +54,24 @@ class Kernel:
         buffers: dict[str, NDArray[Any]],
         shared_bytes: int,
         backward: bool = False,
+        width: int = 0,
     ) -> None:
-        """Runs all blocks; `buffers` by parameter name without `p_`, written in place."""
+        """Runs all blocks; `buffers` by parameter name without `p_`, written in place. `width`: of a 2-D block."""
         memory = Memory({name: buffers[name.removeprefix("p_")] for name in self.parameters})
         for y in range(grid[1]):
             for x in range(grid[0]):
                 shared = Shared(shared_bytes)
                 special = {"%ctaid.x": x, "%ctaid.y": y, "%nctaid.x": grid[0], "%nctaid.y": grid[1]}
-                warps = [self._warp(w, special, memory, shared, threads) for w in range(threads // LANES)]
+                warps = [self._warp(w, special, memory, shared, threads, width) for w in range(threads // LANES)]
                 _to_the_end(warps[::-1] if backward else warps)
 
     def _warp(
-        self, warp: int, special: dict[str, int], memory: Memory, shared: Shared, threads: int
+        self, warp: int, special: dict[str, int], memory: Memory, shared: Shared, threads: int, width: int
     ) -> Generator[tuple[int, int], None, None]:
         registers: dict[str, Any] = {name: np.full(LANES, value, np.uint32) for name, value in special.items()}
-        registers["%tid.x"] = (np.arange(LANES) + warp * LANES).astype(np.uint32)
+        linear = np.arange(LANES) + warp * LANES
+        registers["%tid.x"] = (linear % (width or threads)).astype(np.uint32)
+        registers["%tid.y"] = (linear // (width or threads)).astype(np.uint32)
         registers["shared"] = np.zeros(LANES, np.uint32)
         at = 0
         while at < len(self.code):
@@ -87,7 +90,7 @@ class Kernel:
                 if not (index == index[0]).all():
                     raise PtxError("the jump index differs within a warp")
                 at = self.labels[self.tables[operands[1]][int(index[0])]]
-            elif name == "bar":
+            elif name in ("bar", "barrier"):
                 identity = operands[0]
                 number = int(registers[identity][0]) if identity in registers else int(identity)
                 yield number, int(operands[1]) if len(operands) > 1 else threads
@@ -203,6 +206,10 @@ def _step(
         _copy(parts, operands, registers, active, memory, shared)
         return
     out = operands[0]
+    if name == "red":
+        data, offsets = shared.cells(_address(out, registers)[active], 4, True)
+        np.add.at(data.view(np.float32), offsets // 4, registers[operands[1]][active])
+        return
     if name in ("ld", "st"):
         _access(parts, operands, registers, active, memory, shared)
     elif name == "setp":
@@ -295,7 +302,8 @@ def _access(
     for i, name in enumerate(names):
         index = offsets[:, None] + np.arange(i * dtype.itemsize, (i + 1) * dtype.itemsize)
         if storing:
-            data[index] = _as(registers[name], dtype)[active].view(np.uint8).reshape(index.shape)
+            value = _as(registers[name], dtype) if name in registers else np.full(LANES, int(name), dtype)
+            data[index] = value[active].view(np.uint8).reshape(index.shape)
         else:
             old = registers.get(name)
             fresh = np.zeros(LANES, dtype) if old is None or old.dtype != dtype else old.copy()

@@ -1,0 +1,21 @@
+// The counterpart of SparseRT's generated code that reads its schedule from memory (figure 8 of the paper).
+#include "sparsert_rolled.cuh"
+
+#ifndef ROWS
+#define ROWS 32
+#endif
+#ifndef THREADS
+#define THREADS 256
+#endif
+
+constexpr int kRows = ROWS;  // of the tallest block
+constexpr int kThreads = THREADS;
+static_assert(kRows >= 1, "a block has at least one row");
+static_assert(kThreads >= 1 && kThreads <= 1024, "a block has 1 to 1024 threads");
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    sparsert_rolled(const float* b, float* c, const int* row_start, const int* body_start, const int* columns,
+                    const int* first, const int* rows, const float* values, int n) {
+    DYN_SHARED(float, sums);
+    rolled<kRows>(b, c, row_start, body_start, columns, first, rows, values, n, sums);
+}
