@@ -6,17 +6,17 @@ Failures are rows with a reason; the run goes on, unless the device itself is lo
 from __future__ import annotations
 
 import fnmatch
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.experiments import AS_TABLE, Experiment
-from nnzbench.kernel import AnyKernel, Candidate, candidates
+from nnzbench.kernel import AnyKernel
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
 from nnzbench.peaks import Peaks
@@ -25,7 +25,7 @@ from nnzbench.progress import RunProgress
 from nnzbench.results import Results, Tuning
 from nnzbench.rows import Subject, make_record
 from nnzbench.timing import QUICK, Policy, StoppingRule, warm_up
-from nnzbench.trial import Conditions, Outcome, failure, try_candidate
+from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 
 QUICK_PROBLEMS = 3
 QUICK_CANDIDATES = 8
@@ -89,7 +89,8 @@ def run_experiment(
     Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
     """
     chosen = _kernels(experiment, session, choice, progress)
-    work = list(_work(choose_problems(experiment.problems(choice.real), choice), chosen, session, choice))
+    problems = choose_problems(experiment.problems(choice.real), choice)
+    work = list(choose_work(problems, chosen, session.kernels, choice))
     counts: Counter[str] = Counter()
     with Results(folder, choice.resume, choice.overwrite, progress.note) as results:
         results.write_environment(session.environment)
@@ -122,8 +123,11 @@ def _kernels(
     return {name: dtypes for name, dtypes in wanted.items() if name in session.kernels}
 
 
-def _work(
-    problems: list[Problem], chosen: Mapping[str, tuple[DType, ...]], session: Session, choice: Choice
+def choose_work(
+    problems: list[Problem],
+    chosen: Mapping[str, tuple[DType, ...]],
+    known: Mapping[str, AnyKernel],
+    choice: Choice,
 ) -> Iterator[tuple[Problem, list[str]]]:
     """Each problem in each dtype with the kernels that run it, those of other ops left out.
 
@@ -131,7 +135,7 @@ def _work(
     """
     ops = {problem.op for problem in problems}
     for problem in problems:
-        able = [n for n in chosen if problem.op in session.kernels[n].ops or not ops & session.kernels[n].ops]
+        able = [n for n in chosen if problem.op in known[n].ops or not ops & known[n].ops]
         dtypes = {name: chosen[name] or (problem.dtype,) for name in able}
         for dtype in dict.fromkeys(dtype for name in able for dtype in dtypes[name]):
             if choice.dtypes is None or dtype in choice.dtypes:
@@ -172,18 +176,24 @@ class _Run:
                 self._add(problem, None, name, "", Outcome("unsupported", f"no operands: {error}"))
                 progress.advance()
             return
-        truth = _Lazy(lambda: reference(problem, operands))
+        truth = functools.cache(lambda: reference(problem, operands))
         for name in waiting:
             progress.step(f"{problem.name} {problem.dtype} {name}")
             self._kernel(problem, operands, truth, self.session.kernels[name], progress)
             progress.advance()
 
     def _kernel(
-        self, problem: Problem, operands: Operands, truth: _Lazy, kernel: AnyKernel, progress: RunProgress
+        self,
+        problem: Problem,
+        operands: Operands,
+        truth: Callable[[], Reference],
+        kernel: AnyKernel,
+        progress: RunProgress,
     ) -> None:
         start = time.monotonic()
         tried = correct = 0
-        for candidate in self._candidates(kernel, problem, operands):
+        limit = QUICK_CANDIDATES if self.choice.quick else None
+        for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, limit):
             if isinstance(candidate, Outcome):
                 self._add(problem, operands, kernel.name, "", candidate)
                 continue
@@ -207,20 +217,6 @@ class _Run:
             Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
         )
 
-    def _candidates(self, kernel: AnyKernel, problem: Problem, operands: Operands) -> Iterator[Candidate | Outcome]:
-        """The candidates, then what stopped them coming, if anything did."""
-        found = candidates(kernel, problem, operands, self.session.device)
-        limited = islice(found, QUICK_CANDIDATES) if self.choice.quick else found
-        while True:
-            try:
-                candidate = next(limited)
-            except StopIteration:
-                return
-            except Exception as error:
-                yield failure(error)
-                return
-            yield candidate
-
     def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
         device = self.session.device.name
         key = (self.experiment.name, problem.name, problem.dtype, kernel, variant, device, policy)
@@ -240,16 +236,3 @@ class _Run:
         ]
         self.results.add(rows)
         self.counts.update(row.status for row in rows)
-
-
-class _Lazy:
-    """A float64 reference computed when it is first needed: a problem no kernel supports never pays for it."""
-
-    def __init__(self, make: Callable[[], Reference]) -> None:
-        self._make = make
-        self._value: Reference | None = None
-
-    def __call__(self) -> Reference:
-        if self._value is None:
-            self._value = self._make()
-        return self._value

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from nnzbench.check import passes, relative_error
 from nnzbench.compile import CompileError, CompileTimeout
-from nnzbench.devices import DeviceLost, Timer
-from nnzbench.kernel import Candidate, Prepared, Resources, Unsupported
-from nnzbench.operands import Reference
+from nnzbench.devices import Device, DeviceLost, Timer
+from nnzbench.kernel import AnyKernel, Candidate, Prepared, Resources, Unsupported, candidates
+from nnzbench.operands import Operands, Reference
+from nnzbench.problem import Problem
 from nnzbench.record import Status
 from nnzbench.timing import Clock, Measurement, Policy, StoppingRule, measure
 
@@ -55,6 +57,22 @@ def failure(error: Exception) -> Outcome:
     if isinstance(error, CompileError):
         return Outcome("compile-error", text)
     return Outcome("launch-error", f"{type(error).__name__}: {text}", lost=isinstance(error, DeviceLost))
+
+
+def enumerate_candidates(
+    kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, limit: int | None = None
+) -> Iterator[Candidate | Outcome]:
+    """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did."""
+    found = islice(candidates(kernel, problem, operands, device), limit)
+    while True:
+        try:
+            candidate = next(found)
+        except StopIteration:
+            return
+        except Exception as error:
+            yield failure(error)
+            return
+        yield candidate
 
 
 def try_candidate(

@@ -1,0 +1,35 @@
+"""`pytest` runs the tests; `pytest --benchmark` runs the experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("nnzbench").addoption(
+        "--benchmark",
+        action="store_true",
+        default=False,
+        dest="nnzbench_run",
+        help="run the GPU benchmarks of suite/benchmarks (checks on the processor where there is no GPU)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from nnzbench import pytest_bridge
+
+    pytest_bridge.configure(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    from nnzbench import pytest_bridge
+
+    return pytest_bridge.ignore(collection_path, config)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    from nnzbench import pytest_bridge
+
+    return pytest_bridge.header(config)
