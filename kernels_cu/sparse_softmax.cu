@@ -36,28 +36,23 @@ struct Maximum {
 };
 
 struct Sum {
-    static __device__ __forceinline__ float of(float a, float b) {
-        return a + b;
-    }
+    static __device__ __forceinline__ float of(float a, float b) { return a + b; }
 };
 
 template <typename Operation>
-__device__ __forceinline__ float reduce(float x, unsigned lanes) {
+__device__ __forceinline__ float reduce(float x) {
 #pragma unroll
     for (int offset = kWidth / 2; offset > 0; offset /= 2) {
-        x = Operation::of(x, __shfl_xor_sync(lanes, x, offset, kWidth));
+        x = Operation::of(x, __shfl_xor_sync(0xffffffffu, x, offset, kWidth));
     }
     return x;
 }
 
 extern "C" __global__ void __launch_bounds__(kWidth* kRows)
     sparse_softmax(int m, const int4* __restrict__ rows, const Value* __restrict__ x, Value* __restrict__ y) {
+    // Every lane stays to the end, so that shuffles are of whole warps: a subwarp without a row has an empty one.
     const int slot = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.y);
-    if (slot >= m) return;
-    const unsigned lanes =
-        kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
-
-    const int4 record = nnz::ldg(rows + slot);
+    const int4 record = slot < m ? nnz::ldg(rows + slot) : make_int4(0, 0, 0, 0);
     const int begin = record.y + static_cast<int>(threadIdx.x), end = record.z;
     const int rest = begin + kItems * kWidth;
     const float lowest = -__int_as_float(0x7f800000);
@@ -72,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
 #pragma unroll
     for (int i = 0; i < kItems; ++i) top = Maximum::of(top, kept[i]);
     for (int at = rest; at < end; at += kWidth) top = Maximum::of(top, widen(nnz::ldg(x + at)));
-    top = reduce<Maximum>(top, lanes);
+    top = reduce<Maximum>(top);
 
     float sum = 0.0f;
 #pragma unroll
@@ -83,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
         }
     }
     for (int at = rest; at < end; at += kWidth) sum += expf(widen(nnz::ldg(x + at)) - top);
-    sum = reduce<Sum>(sum, lanes);
+    sum = reduce<Sum>(sum);
 
     const float scale = 1.0f / sum;
 #pragma unroll

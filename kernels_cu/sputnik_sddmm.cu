@@ -7,15 +7,15 @@
 //   VI-B  vector loads of both dense operands along k; scalar accesses to the sparse ones
 //
 // Who computes what: threadIdx.y is the strip within the block, threadIdx.x the lane. Lane t takes elements
-// [t * VECTOR, + VECTOR) of every BLOCK_WIDTH * VECTOR along k: it loads its part of the row of A once and multiplies it
-// with the same part of each of the strip's rows of B. The reduction halves the outputs a lane cares for at every step
-// instead of reducing each output fully, and leaves STRIP / BLOCK_WIDTH finished outputs in each lane.
+// [t * VECTOR, + VECTOR) of every BLOCK_WIDTH * VECTOR along k: it loads its part of the row of A once and multiplies
+// it with the same part of each of the strip's rows of B. The reduction halves the outputs a lane cares for at every
+// step instead of reducing each output fully, and leaves STRIP / BLOCK_WIDTH finished outputs in each lane.
 //
 // Outputs past the end of a short strip repeat its last nonzero in groups of 4 and are not stored, so no row of B is
-// read that the strip does not refer to.
+// read that the strip does not refer to. Lanes past the end of k multiply zeros with the first elements of those rows.
 //
-// Difference from the paper: the host lists the strips, longest first, so no block starts without work (the paper starts
-// as many as a full row would need); a list in row order switches this load balancing off.
+// Difference from the paper: the host lists the strips, longest first, so no block starts without work (the paper
+// starts as many as a full row would need); a list in row order switches this load balancing off.
 //
 // Buffers
 //   strips   int4[count]: row, first entry, end of entries (at most STRIP on), 0
@@ -39,25 +39,28 @@ constexpr int kStrip = STRIP;
 constexpr int kVector = VECTOR;
 
 static_assert(kWidth >= 4 && 32 % kWidth == 0, "BLOCK_WIDTH must divide a warp");
-static_assert(kWidth * kStrips % 32 == 0 && kWidth * kStrips <= 1024, "a block must be whole warps, at most 1024 threads");
+static_assert(kWidth * kStrips % 32 == 0 && kWidth * kStrips <= 1024,
+              "a block must be whole warps, at most 1024 threads");
 static_assert(kStrip % kWidth == 0 && kStrip <= 64, "STRIP must be a multiple of BLOCK_WIDTH, at most 64");
 static_assert((kStrip & (kStrip - 1)) == 0 && kStrip >= 4, "STRIP must be a power of two");
 static_assert(sizeof(Value) * kVector <= 16, "a load is at most 16 bytes");
 
+constexpr int kAhead = kStrip < 8 ? kStrip : 8;  // rows of B whose loads are issued before their arithmetic
 constexpr int kStride = kStrip + 4;  // subwarps of a warp read different banks
 
-// Adds the lanes' partial sums of all outputs; afterwards lane t holds the totals of outputs t * kStrip / kWidth and on.
+// Adds the lanes' partial sums of all outputs; afterwards lane t holds the totals of outputs t * kStrip / kWidth and
+// on.
 template <int Offset, int Count>
-__device__ __forceinline__ void reduce(float* sums, unsigned lanes) {
+__device__ __forceinline__ void reduce(float* sums) {
     if constexpr (Offset > 0) {
         const bool upper = (threadIdx.x & Offset) != 0;
 #pragma unroll
         for (int i = 0; i < Count / 2; ++i) {
             const float kept = upper ? sums[i + Count / 2] : sums[i];
             const float sent = upper ? sums[i] : sums[i + Count / 2];
-            sums[i] = kept + __shfl_xor_sync(lanes, sent, Offset, kWidth);
+            sums[i] = kept + __shfl_xor_sync(0xffffffffu, sent, Offset, kWidth);
         }
-        reduce<Offset / 2, Count / 2>(sums, lanes);
+        reduce<Offset / 2, Count / 2>(sums);
     }
 }
 
@@ -67,18 +70,54 @@ __device__ __forceinline__ Pack<Value, kVector> load_row(const Value* part, int 
     return load<kVector>(reinterpret_cast<const Value*>(address));
 }
 
+// Adds the products of one part of the row of A with the same part of `items` rows of B (all kStrip where kFull),
+// kAhead rows at a time: first their loads, then arithmetic.
+template <bool kFull>
+__device__ __forceinline__ void multiply(float (&sums)[kStrip], const Pack<Value, kVector>& left, const Value* part,
+                                         const int* __restrict__ columns, int items, int row_bytes) {
+#pragma unroll
+    for (int i = 0; i < kStrip; i += kAhead) {
+        Pack<Value, kVector> right[kAhead];
+#pragma unroll
+        for (int j = 0; j < kAhead; j += 4) {
+            if (kFull || i + j < items) {
+                const int4 rows = *reinterpret_cast<const int4*>(columns + i + j);
+                right[j] = load_row(part, rows.x, row_bytes);
+                right[j + 1] = load_row(part, rows.y, row_bytes);
+                right[j + 2] = load_row(part, rows.z, row_bytes);
+                right[j + 3] = load_row(part, rows.w, row_bytes);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+            if (kFull || i + j / 4 * 4 < items) {
+#pragma unroll
+                for (int v = 0; v < kVector; ++v) sums[i + j] += widen(left.at[v]) * widen(right[j].at[v]);
+            }
+        }
+    }
+}
+
+// The lane's part of the row of A at `at`; past its end zeros, and `at` moves to where loads from B are allowed.
+__device__ __forceinline__ Pack<Value, kVector> load_left(const Value* row, int& at, int k) {
+    const bool inside = at < k;
+    at = inside ? at : 0;
+    Pack<Value, kVector> left = load<kVector>(row + at);
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) left.at[v] = inside ? left.at[v] : narrow(0.0f);
+    return left;
+}
+
 extern "C" __global__ void __launch_bounds__(kWidth* kStrips)
     sputnik_sddmm(int count, int k, const int4* __restrict__ strips, const Index* __restrict__ indices,
                   const Value* __restrict__ a, const Value* __restrict__ b, Value* __restrict__ d) {
     __shared__ __align__(16) int shared_columns[kStrips][kStride];
 
+    // Every lane stays to the end, so that barriers and shuffles are of whole warps: a subwarp without a strip repeats
+    // the last one and stores nothing.
     const int slot = static_cast<int>(blockIdx.x) * kStrips + static_cast<int>(threadIdx.y);
-    if (slot >= count) return;
-    const unsigned lanes =
-        kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
     const int lane = static_cast<int>(threadIdx.x);
-
-    const int4 strip = nnz::ldg(strips + slot);
+    const int4 strip = nnz::ldg(strips + (slot < count ? slot : count - 1));
     const int row = strip.x, first = strip.y, items = strip.z - strip.y;
     int* const columns = shared_columns[threadIdx.y];
 #pragma unroll
@@ -86,34 +125,27 @@ extern "C" __global__ void __launch_bounds__(kWidth* kStrips)
         const int item = i + lane < items ? i + lane : items - 1;
         columns[i + lane] = nnz::ldg(indices + first + item);
     }
-    __syncwarp(lanes);
+    __syncwarp();
 
     const Value* const row_a = a + static_cast<long long>(row) * k;
     const int row_bytes = k * static_cast<int>(sizeof(Value));
     float sums[kStrip] = {};
-    for (int at = lane * kVector; at < k; at += kWidth * kVector) {
-        const Pack<Value, kVector> left = load<kVector>(row_a + at);
+    for (int step = 0; step < k; step += kWidth * kVector) {
+        int at = step + lane * kVector;
+        const Pack<Value, kVector> left = load_left(row_a, at, k);
         const Value* const part = opaque(b + at);
-#pragma unroll
-        for (int i = 0; i < kStrip; i += 4) {
-            if (i < items) {
-                const int4 column = *reinterpret_cast<const int4*>(columns + i);
-                const Pack<Value, kVector> right[4] = {load_row(part, column.x, row_bytes), load_row(part, column.y, row_bytes),
-                                                       load_row(part, column.z, row_bytes), load_row(part, column.w, row_bytes)};
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-#pragma unroll
-                    for (int v = 0; v < kVector; ++v) sums[i + j] += widen(left.at[v]) * widen(right[j].at[v]);
-                }
-            }
+        if (items == kStrip) {
+            multiply<true>(sums, left, part, columns, items, row_bytes);
+        } else {
+            multiply<false>(sums, left, part, columns, items, row_bytes);
         }
     }
 
-    reduce<kWidth / 2, kStrip>(sums, lanes);
+    reduce<kWidth / 2, kStrip>(sums);
     constexpr int kPerLane = kStrip / kWidth;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
         const int item = lane * kPerLane + i;
-        if (item < items) d[first + item] = narrow(sums[i]);
+        if (slot < count && item < items) d[first + item] = narrow(sums[i]);
     }
 }

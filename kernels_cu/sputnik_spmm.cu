@@ -13,28 +13,28 @@
 //   V-D3  mixed precision: fp16 values in and out, 16-bit indices, fp32 arithmetic
 //
 // Who computes what: threadIdx.y is the row within the block, threadIdx.x the lane within the subwarp. Lane t owns
-// columns [t * VECTOR_B + g * BLOCK_WIDTH * VECTOR_B, + VECTOR_B) of the tile for g = 0 .. BLOCK_ITEMS_X / (BLOCK_WIDTH *
-// VECTOR_B) - 1. Per step a subwarp copies BLOCK_ITEMS_K (value, offset) entries to shared memory; each lane then reads
-// them back four at a time (the same word for all lanes) and multiplies with its own columns of B.
+// VECTOR_B columns of the tile from t * VECTOR_B on, and again every BLOCK_WIDTH * VECTOR_B columns. Per step a subwarp
+// copies BLOCK_ITEMS_K (value, offset) entries to shared memory; each lane then reads them back four at a time (the
+// same word for all lanes) and multiplies with its own columns of B.
 //
 // Masked entries have value 0 and the index of another entry of the same row: rows of B that no nonzero of the row
 // refers to are never read, so their Inf and NaN can't leak.
 //
-// Transposed product (section IX): for C = W^T B with W in CSR, the host caches the structure of W^T once per topology and
-// the position in W of each of its entries; GATHER reads values through those positions, so that new values of W need no
-// rearranging.
+// Transposed product (section IX): for C = W^T B with W in CSR, the host caches the structure of W^T once per topology
+// and the position in W of each of its entries; GATHER reads values through those positions, so that new values of W
+// need no rearranging.
 //
 // Differences from the paper: a row's number, start and end come in one 16-byte record instead of three dependent
 // loads; 16-bit indices are widened and pre-scaled while staging; PREFETCH (not in the paper) loads the next tile of A
 // before the current one is multiplied.
 //
 // Buffers
-//   rows     int4[m]: row, first entry, end of entries, 0; in processing order
-//   values   nnz values, padded with readable entries to a multiple of VECTOR_A (the padding is never used)
-//   indices  nnz column indices, padded alike
+//   rows       int4[m]: row, first entry, end of entries, 0; in processing order
+//   values     nnz values, padded with readable entries to a multiple of VECTOR_A (the padding is never used)
+//   indices    nnz column indices, padded alike
 //   positions  int[nnz], padded alike: where an entry's value is in `values`, only with GATHER
-//   b, c     k x n and m x n; n and both addresses multiples of VECTOR_B elements
-//   bias     float[m], only with BIAS; arguments that a switch leaves unused may be any pointer
+//   b, c       k x n and m x n; n and both addresses multiples of VECTOR_B elements
+//   bias       float[m], only with BIAS; arguments that a switch leaves unused may be any pointer
 // Launch: block (BLOCK_WIDTH, BLOCK_ITEMS_Y); grid (ceil(n / BLOCK_ITEMS_X), ceil(m / BLOCK_ITEMS_Y)), with the axes
 // exchanged under ROWS_FASTEST.
 //
@@ -71,7 +71,7 @@ static_assert(kItemsK % kAhead == 0 && kAhead % 4 == 0, "BLOCK_ITEMS_K must be a
 static_assert(kItemsK % kVectorA == 0, "BLOCK_ITEMS_K must be a multiple of VECTOR_A");
 static_assert(sizeof(Value) * kVectorA <= 16 && sizeof(Value) * kVectorB <= 16, "an access is at most 16 bytes");
 
-constexpr int kGroups = kItemsX / (kWidth * kVectorB);                         // column groups per lane
+constexpr int kGroups = kItemsX / (kWidth * kVectorB);  // column groups per lane
 constexpr int kLoadsA = (kItemsK + kWidth * kVectorA - 1) / (kWidth * kVectorA);  // vector loads per lane and tile
 constexpr int kStride = kItemsK + 4;  // subwarps of a warp read different banks
 
@@ -143,21 +143,23 @@ struct Accumulators {
     float at[kGroups][kVectorB];
 };
 
-// Where the lane's column groups start in the first row of B. A group past column n points to the lane's first one: it is
-// multiplied like the others and never stored.
+// Where the lane's column groups start in the first row of B. A group past column n points to the lane's first one: it
+// is multiplied like the others and never stored.
 struct Columns {
     const Value* at[kGroups];
 };
 
 // The lane's columns of one row of B; `offset` is a staged index, pre-scaled or not.
-__device__ __forceinline__ void load_b(Pack<Value, kVectorB> (&fragment)[kGroups], const Columns& columns, int offset, int n) {
+__device__ __forceinline__ void load_b(Pack<Value, kVectorB> (&fragment)[kGroups], const Columns& columns, int offset,
+                                       int n) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
         fragment[g] = load<kVectorB>(columns.at[g] + (PRESCALE ? offset : static_cast<long long>(offset) * n));
     }
 }
 
-__device__ __forceinline__ void multiply(Accumulators& sum, float value, const Pack<Value, kVectorB> (&fragment)[kGroups]) {
+__device__ __forceinline__ void multiply(Accumulators& sum, float value,
+                                         const Pack<Value, kVectorB> (&fragment)[kGroups]) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
@@ -168,7 +170,8 @@ __device__ __forceinline__ void multiply(Accumulators& sum, float value, const P
 // Multiplies `items` staged entries (all of them where kFull) in groups of 4: first the loads of B, then arithmetic.
 template <bool kFull>
 __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __restrict__ s_values,
-                                              const int* __restrict__ s_offsets, const Columns& columns, int items, int n) {
+                                              const int* __restrict__ s_offsets, const Columns& columns, int items,
+                                              int n) {
 #pragma unroll
     for (int k = 0; k < kItemsK; k += kAhead) {
         Pack<Value, kVectorB> b[kAhead][kGroups];
@@ -207,8 +210,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
     const int slot = row_block * kRows + static_cast<int>(threadIdx.y);
     if (slot >= m) return;
     // Barriers below are among the lanes of one row, so that rows of one warp may differ in length.
-    const unsigned subwarp =
-        kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
+    const unsigned subwarp = kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
     float* const s_values = shared_values[threadIdx.y];
     int* const s_offsets = shared_offsets[threadIdx.y];
 
@@ -231,27 +233,23 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
         while (true) {
             store_tile(tile, s_values, s_offsets, n);
             __syncwarp(subwarp);
-            const int items = end - at;
             at += kItemsK;
-            const bool more = at < end;
-            if (PREFETCH && more) tile = load_tile(a, at, first, end);
-            if (first_column < n) {
-                if (items >= kItemsK) {
-                    multiply_tile<true>(sum, s_values, s_offsets, columns, items, n);
-                } else if (RESIDUE_UNROLL) {
-                    multiply_tile<false>(sum, s_values, s_offsets, columns, items, n);
-                } else {
-#pragma unroll 1
-                    for (int i = 0; i < items; ++i) {
-                        Pack<Value, kVectorB> fragment[kGroups];
-                        load_b(fragment, columns, s_offsets[i], n);
-                        multiply(sum, s_values[i], fragment);
-                    }
-                }
-            }
-            if (!more) break;
+            if (at >= end) break;
+            if (PREFETCH) tile = load_tile(a, at, first, end);
+            if (first_column < n) multiply_tile<true>(sum, s_values, s_offsets, columns, kItemsK, n);
             __syncwarp(subwarp);
             if (!PREFETCH) tile = load_tile(a, at, first, end);
+        }
+        const int residue = end - (at - kItemsK);
+        if (first_column < n && RESIDUE_UNROLL) {
+            multiply_tile<false>(sum, s_values, s_offsets, columns, residue, n);
+        } else if (first_column < n) {
+#pragma unroll 1
+            for (int i = 0; i < residue; ++i) {
+                Pack<Value, kVectorB> fragment[kGroups];
+                load_b(fragment, columns, s_offsets[i], n);
+                multiply(sum, s_values[i], fragment);
+            }
         }
     }
 

@@ -73,9 +73,7 @@ __device__ __forceinline__ void store(T* p, const Pack<T, N>& pack) {
     *reinterpret_cast<Word<T, N>*>(p) = pack.word;
 }
 
-__device__ __forceinline__ float widen(float x) {
-    return x;
-}
+__device__ __forceinline__ float widen(float x) { return x; }
 
 __device__ __forceinline__ Value narrow(float x) {
 #if F16
@@ -86,9 +84,7 @@ __device__ __forceinline__ Value narrow(float x) {
 }
 
 #if F16
-__device__ __forceinline__ float widen(__half x) {
-    return __half2float(x);
-}
+__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
 #endif
 
 // Keeps the address of `opaque(base) + offset` one multiply-add: without it the compiler takes a known base apart and

@@ -157,7 +157,7 @@ def test_a_planted_read_past_the_end_is_found() -> None:
     ("barrier", "without"),
     [
         ("s_offsets, n);\n            __syncwarp(subwarp);", "s_offsets, n);"),
-        ("if (!more) break;\n            __syncwarp(subwarp);", "if (!more) break;"),
+        ("columns, kItemsK, n);\n            __syncwarp(subwarp);", "columns, kItemsK, n);"),
     ],
     ids=["after staging", "before staging"],
 )
