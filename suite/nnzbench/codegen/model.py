@@ -74,7 +74,7 @@ class Planner:
         t, rows = tiling, self.rows(tiling)
         image = self.addressing.pointers > 1
         v, wide = t.columns_per_thread, t.tile_columns * t.column_tiles
-        across = -(-self.addressing.columns // wide)
+        across = -(-self.addressing.columns // (wide * t.loop))
         down = len(rows.tiles) // t.row_tiles
         blocks = down * across
         per_sm = -(-blocks // self.sms)
@@ -85,13 +85,19 @@ class Planner:
         rate = (16.0 if t.staged else 9.0 * (segments / 8) ** 0.3) * min(1.0, (262144 / max(whole, 1)) ** 0.3)
         fetch = code * min(per_sm, down) / rate
         adding = 2 * t.rows * v / 4 * t.parts if t.parts > 1 else t.rows * v
-        issue = per_sm * t.column_tiles * t.row_tiles * (rows.nonzeros * v + rows.loads + adding) / 4 / 0.6
+        issue = per_sm * t.loop * t.column_tiles * t.row_tiles * (rows.nonzeros * v + rows.loads + adding) / 4 / 0.6
         reached = float(self.matrix.k if t.staged else min(self.matrix.k, rows.loads * t.row_tiles))
         if image:  # the taps of a channel re-read nearly the same lines
             reached = min(reached, 3.5 * self.matrix.k / self.addressing.pointers)
-        traffic = per_sm * reached * wide * self.element / min(60.0, 3100.0 / busy)
+        traffic = per_sm * t.loop * reached * wide * self.element / min(60.0, 3100.0 / busy)
         idle = 500.0 if t.warps * per_sm < 8 else 0.0
-        fixed = (250.0 if t.staged else 0.0) + (150.0 if t.parts > 1 else 0.0) + idle + 200.0 * (per_sm - 1)
+        fixed = (
+            (250.0 if t.staged else 0.0)
+            + (150.0 if t.parts > 1 else 0.0)
+            + idle
+            + 200.0 * (per_sm - 1)
+            + 400.0 * (t.loop - 1)
+        )
         return fixed + float(np.linalg.norm([fetch, issue, traffic]))
 
     def grid(self) -> list[Tiling]:
@@ -99,11 +105,12 @@ class Planner:
         m, k, n = self.matrix.m, self.matrix.k, self.addressing.columns
         image = self.addressing.pointers > 1
         found = []
-        for rows, parts, across, down, v, staged in product(
-            (8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4, 8), (1, 2), (False, True)
-        ):
+        shapes = product((8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4, 8), (1, 2), (1, 2, 4), (False, True))
+        for rows, parts, across, down, v, loop, staged in shapes:
             depth = 32 if rows <= 32 and v == 1 else 16
-            t = Tiling(rows, parts, v, down, across, staged=staged, depth=depth)
+            t = Tiling(rows, parts, v, down, across, loop, staged, depth)
+            if loop > 1 and (across > 1 or staged or n <= t.tile_columns * (loop - 1)):
+                continue
             if t.warps < 2 or t.threads > 1024 or (rows * v + depth * v + 24) * t.threads > 65536:
                 continue
             if rows > 8 and rows * down >= 2 * m:
@@ -154,9 +161,9 @@ _PROVEN = (
 def _varied(ranked: Sequence[Tiling], count: int) -> list[Tiling]:
     """The first `count` of a ranked list, with no more than two of a family."""
     chosen: list[Tiling] = []
-    families: dict[tuple[int, bool, bool], int] = {}
+    families: dict[tuple[int, bool, bool, bool], int] = {}
     for t in ranked:
-        family = (t.rows, t.staged, t.column_tiles > 1)
+        family = (t.rows, t.staged, t.column_tiles > 1, t.loop > 1)
         if families.get(family, 0) < 2 and len(chosen) < count:
             families[family] = families.get(family, 0) + 1
             chosen.append(t)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nnzbench.codegen import cpp, ptx
+from nnzbench.codegen import cpp, ptx, tuning
 from nnzbench.codegen.addressing import Addressing, MatrixColumns
 from nnzbench.codegen.model import Planner
 from nnzbench.codegen.program import Epilogue, Program
@@ -77,11 +77,24 @@ def prefetch(plans: Sequence[Plan], arch: str) -> None:
         pass
 
 
+def tuned_first(planner: Planner, pattern: str, problem: Problem, arch: str) -> list[Tiling]:
+    """The planner's candidates, led by the winner of an earlier exhaustive search where there was one."""
+    chosen = planner.candidates()
+    known = tuning.recall(tuning.key(pattern, problem, arch))
+    if known is not None and known.tiling in chosen:
+        chosen.remove(known.tiling)
+    return chosen if known is None else [known.tiling, *chosen]
+
+
 @dataclass(frozen=True)
 class SparseRT:
-    """SpMM with values in the code; each tiling the planner finds promising is a candidate."""
+    """SpMM with values in the code; each tiling the planner finds promising is a candidate.
+
+    With `values` in a buffer only the pattern is in the code: retraining the values needs no new program.
+    """
 
     name: str = "sparsert"
+    values: Literal["code", "buffer"] = "code"
     paper: str = "SparseRT (PACT 2020)"
     ops: frozenset[str] = frozenset({"spmm"})
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
@@ -91,8 +104,8 @@ class SparseRT:
         if problem.m == 0 or problem.n == 0:
             raise Unsupported("the output is empty")
         planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
-        for tiling in planner.candidates():
-            yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n))
+        for tiling in tuned_first(planner, operands.pattern, problem, arch):
+            yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
 
     def prefetch(self, plans: Sequence[Plan], arch: str) -> None:
         """Assembles all plans in parallel, so that preparing them finds the cache filled."""
@@ -100,3 +113,4 @@ class SparseRT:
 
 
 register(SparseRT())
+register(SparseRT("sparsert_pattern", "buffer"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nnzbench.codegen.addressing import ImagePixels
 from nnzbench.kernel import Plan, Unsupported, register
-from nnzbench.kernels.sparsert import make_plan, make_planner, prefetch
+from nnzbench.kernels.sparsert import make_plan, make_planner, prefetch, tuned_first
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
@@ -37,7 +37,7 @@ class SparseRTConv:
             raise Unsupported(f"{c.r}x{c.s} filters need {c.r * c.s} pointers per thread, at most {MAX_TAPS}")
         planner = make_planner(operands.sparse, ImagePixels(c), arch, problem.dtype)
         shape = (c.batch, c.filters, c.out_height, c.out_width)
-        for tiling in planner.candidates():
+        for tiling in tuned_first(planner, operands.pattern, problem, arch):
             yield make_plan(planner, tiling, operands.dense["x"], arch, shape)
 
     def prefetch(self, plans: Sequence[Plan], arch: str) -> None:

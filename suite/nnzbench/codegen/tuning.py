@@ -1,0 +1,57 @@
+"""The tuning cache: the fastest tiling found for a pattern on an architecture, kept on disk between runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nnzbench import paths
+from nnzbench.codegen.tiling import Tiling
+from nnzbench.problem import Problem
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A finished search and its price."""
+
+    tiling: Tiling
+    median_us: float
+    candidates: int
+    correct: int
+    generate_s: float
+    """Inspection and code generation of all candidates."""
+    assemble_s: float
+    """Wall time of the parallel assembly."""
+    measure_s: float
+
+
+def key(pattern: str, problem: Problem, arch: str) -> str:
+    """File name of a search: what the best tiling depends on."""
+    return f"{arch}-{pattern}-{problem.shape or problem.n}-{problem.dtype}"
+
+
+def recall(name: str) -> Tuned | None:
+    """The stored result, None where there is none or it can't be read."""
+    try:
+        entry = json.loads(_file(name).read_bytes())
+        return Tuned(**{**entry, "tiling": Tiling(**entry["tiling"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def remember(name: str, tuned: Tuned) -> Path:
+    """Stores a result by one rename, so that a reader sees all of it or none."""
+    path = _file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+    with os.fdopen(handle, "w") as file:
+        json.dump(asdict(tuned), file)
+    Path(temporary).replace(path)
+    return path
+
+
+def _file(name: str) -> Path:
+    return paths.cache() / "tuning" / f"{name}.json"
