@@ -11,9 +11,12 @@ import click
 from rich.console import Console
 
 from nnzbench import paths
-from nnzbench.devices import DEVICES, Device, open_device
+from nnzbench.compile import CompileError
+from nnzbench.devices import DEVICES, Device, DeviceLost, open_device
+from nnzbench.environment import snapshot
 from nnzbench.experiments import EXPERIMENTS, Experiment, experiment
 from nnzbench.kernel import Unsupported, kernels
+from nnzbench.peaks import Peaks, measure_peaks
 from nnzbench.problem import DType
 from nnzbench.progress import Bar, Lines, RunProgress
 from nnzbench.sweep import Choice, Session, Summary, run_experiment
@@ -141,19 +144,22 @@ def default_device() -> Device:
     )
 
 
-def open_session(device: Device) -> Session:
+def open_session(device: Device, progress: RunProgress) -> Session:
     """Measures the device's peaks and takes the snapshot that every row of this process names."""
-    from nnzbench.environment import snapshot
-    from nnzbench.peaks import measure_peaks
-
-    peaks = measure_peaks(device)
+    try:
+        peaks = measure_peaks(device)
+    except DeviceLost:
+        raise
+    except (CompileError, Unsupported, RuntimeError) as error:
+        progress.note(f"the GPU's peaks can't be measured, rows have no limit ({error})")
+        peaks = Peaks()
     return Session(device, kernels(), peaks, snapshot(device, peaks))
 
 
 def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path) -> list[Summary]:
     summaries = []
     with _progress() as progress:
-        session = open_session(device)
+        session = open_session(device, progress)
         for one in chosen:
             summaries.append(run_experiment(one, session, out / one.name, choice, progress))
     for summary in summaries:

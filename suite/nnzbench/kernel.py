@@ -104,6 +104,8 @@ class Candidate:
     math: str
     prepare: Callable[[], Prepared]
     notes: Mapping[str, str] = field(default_factory=dict)
+    plan: Plan | None = None
+    """What `prepare` compiles, so that many can be compiled at once; None for a library."""
 
 
 @runtime_checkable
@@ -173,7 +175,7 @@ def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: 
         yield from kernel.candidates(problem, operands, device)
         return
     for plan in kernel.plans(problem, operands, device.arch):
-        yield Candidate(plan.variant, plan.math, lambda plan=plan: device.prepare(plan))  # type: ignore[misc]
+        yield Candidate(plan.variant, plan.math, lambda plan=plan: device.prepare(plan), plan=plan)  # type: ignore[misc]
 
 
 def poison_value(dtype: np.dtype[Any]) -> float | int:

@@ -45,13 +45,20 @@ class Results:
     `overwrite` is asked for, or where they can't be read.
     """
 
-    def __init__(self, folder: Path, resume: bool, overwrite: bool, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        resume: bool,
+        overwrite: bool,
+        environment: Mapping[str, Any],
+        note: Callable[[str], None],
+    ) -> None:
         self.folder = folder
         self.records_path = folder / "records.csv"
         self.tuning_path = folder / "tuning.csv"
         self._resume, self._overwrite, self._note = resume, overwrite, note
         self._lock = FileLock(_lock_path(folder))
-        self.environment = ""
+        self._snapshot, self._environment = environment, ""
         self.done: set[Key] = set()
         self.tuned: set[tuple[str, ...]] = set()
 
@@ -94,19 +101,15 @@ class Results:
             self.done = {record.key for record in read_records(self.records_path)}
         self.tuned = {tuning.key for tuning in _read_tuning(self.tuning_path)}
 
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Saves the snapshot that the following rows name; an equal one in the folder is used again."""
-        text = json.dumps(environment, indent=2, sort_keys=True, default=str) + "\n"
-        number = 1
-        while True:
-            path = self.folder / ("environment.json" if number == 1 else f"environment-{number}.json")
-            if not path.exists():
-                path.write_text(text, encoding="utf-8")
-            elif path.read_text(encoding="utf-8") != text:
-                number += 1
-                continue
-            self.environment = path.name
-            return
+    @property
+    def environment(self) -> str:
+        """File name of the environment's snapshot, written when the first row asks for it."""
+        if not self._environment:
+            taken = len(list(self.folder.glob("environment*.json")))
+            self._environment = f"environment-{taken + 1}.json" if taken else "environment.json"
+            text = json.dumps(self._snapshot, indent=2, sort_keys=True, default=str) + "\n"
+            (self.folder / self._environment).write_text(text, encoding="utf-8")
+        return self._environment
 
     def add(self, records: Iterable[Record]) -> None:
         """Appends the rows and flushes them to disk."""

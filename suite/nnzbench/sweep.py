@@ -92,8 +92,7 @@ def run_experiment(
     problems = choose_problems(experiment.problems(choice.real), choice)
     work = list(choose_work(problems, chosen, session.kernels, choice))
     counts: Counter[str] = Counter()
-    with Results(folder, choice.resume, choice.overwrite, progress.note) as results:
-        results.write_environment(session.environment)
+    with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note) as results:
         run = _Run(experiment, session, results, choice, counts)
         progress.start(experiment.name, sum(len(names) for _, names in work))
         for problem, names in work:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from nnzbench.ahead import compiled_ahead
 from nnzbench.check import passes, relative_error
 from nnzbench.compile import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
@@ -62,8 +63,15 @@ def failure(error: Exception) -> Outcome:
 def enumerate_candidates(
     kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, limit: int | None = None
 ) -> Iterator[Candidate | Outcome]:
-    """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did."""
-    found = islice(candidates(kernel, problem, operands, device), limit)
+    """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
+
+    Where the device takes its programs from the shared compile cache, they are compiled ahead, in parallel.
+    """
+    found = _until_failure(islice(candidates(kernel, problem, operands, device), limit))
+    return compiled_ahead(found, device.arch) if device.name == "cupy" else found
+
+
+def _until_failure(found: Iterator[Candidate]) -> Iterator[Candidate | Outcome]:
     while True:
         try:
             candidate = next(found)

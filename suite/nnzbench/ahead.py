@@ -1,0 +1,45 @@
+"""Compiles the plans of many candidates at once into the cache, before each is prepared on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
+
+from nnzbench.compile import CompileTimeout, Job, compile_many
+from nnzbench.kernel import Candidate, Prepared, Unsupported
+
+AT_ONCE = 32
+"""Candidates whose plans (with their buffers) are held in memory at a time."""
+TIMEOUT_S = 60.0
+"""Limit of one compilation; ptxas takes minutes on very long bodies."""
+
+T = TypeVar("T")
+
+
+def compiled_ahead(found: Iterator[Candidate | T], arch: str) -> Iterator[Candidate | T]:
+    """The same items in the same order, their programs already in the compile cache.
+
+    A candidate whose program does not compile within `TIMEOUT_S` raises that when it is prepared; other failures are
+    met again in the cache.
+    """
+    while held := list(islice(found, AT_ONCE)):
+        with_plan = [(at, item.plan) for at, item in enumerate(held) if isinstance(item, Candidate) and item.plan]
+        try:
+            for index, result in compile_many([Job.of(plan, arch) for _, plan in with_plan], timeout_s=TIMEOUT_S):
+                at = with_plan[index][0]
+                item = held[at]
+                if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
+                    held[at] = replace(item, prepare=_Raises(result))
+        except Unsupported:  # no compiler: preparing says so, candidate by candidate
+            pass
+        yield from held
+
+
+class _Raises:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __call__(self) -> Prepared:
+        raise self._error
