@@ -97,7 +97,12 @@ class Case:
 
 
 def _case(
-    name: str, launches: tuple[Launch, ...], buffers: dict[str, Array], expected: Any, poison: bool = True, runs: int = 1
+    name: str,
+    launches: tuple[Launch, ...],
+    buffers: dict[str, Array],
+    expected: Any,
+    poison: bool = True,
+    runs: int = 1,
 ) -> Case:
     plan = Plan(name, "cuda", SOURCE, {"VALUE": 7}, buffers, "y", launches)
     return Case(name, plan, np.asarray(expected, dtype=buffers["y"].dtype), poison, runs)
@@ -117,15 +122,15 @@ def _cases() -> tuple[Case, ...]:
     lanes += [np.full(32, ballot - 2**32 if ballot >= 2**31 else ballot), np.where(t < 16, t ^ 3, 1)]
     # products of halves and the sum are exact in float64, so that NumPy rounds once
     fma = (a.astype(np.float64) * b.astype(np.float64) + np.tile([1.0, -1.0], 32)).astype(np.float16)
-    affine = Launch("scale_and_shift", (4, 1, 1), (256, 1, 1), ("x", "y", -1.5, -3, 1000))
+    affine = Launch("scale_and_shift", (16, 1, 1), (64, 1, 1), ("x", "y", -1.5, -3, 1000))
     staged = np.concatenate([np.arange(120, dtype=np.float32), np.zeros(8, np.float32)])
     return (
         _case("scalar arguments", (affine,), {"x": x, "y": zeros}, -1.5 * x - 3),
         _case(
             "launches in order",
             (
-                Launch("scale_and_shift", (4, 1, 1), (256, 1, 1), ("x", "between", 2.0, 1, 1000)),
-                Launch("scale_and_shift", (8, 1, 1), (128, 1, 1), ("between", "y", 3.0, -1, 1000)),
+                Launch("scale_and_shift", (16, 1, 1), (64, 1, 1), ("x", "between", 2.0, 1, 1000)),
+                Launch("scale_and_shift", (32, 1, 1), (32, 1, 1), ("between", "y", 3.0, -1, 1000)),
             ),
             {"x": x, "between": zeros, "y": zeros},
             3 * (2 * x + 1) - 1,
@@ -138,7 +143,7 @@ def _cases() -> tuple[Case, ...]:
         ),
         _case(
             "buffers keep their contents between runs",
-            (Launch("histogram", (20, 1, 1), (256, 1, 1), ("x", "y", 5000)),),
+            (Launch("histogram", (79, 1, 1), (64, 1, 1), ("x", "y", 5000)),),
             {"x": bins, "y": np.zeros(10, np.int32)},
             3 * np.bincount(bins, minlength=10),
             poison=False,
@@ -152,7 +157,7 @@ def _cases() -> tuple[Case, ...]:
         ),
         _case(
             "64 KiB of dynamic shared memory",
-            (Launch("reverse", (1, 1, 1), (1024, 1, 1), ("x", "y", 16384), shared_bytes=65536),),
+            (Launch("reverse", (1, 1, 1), (256, 1, 1), ("x", "y", 16384), shared_bytes=65536),),
             {"x": big, "y": np.zeros_like(big)},
             big[::-1],
         ),

@@ -15,8 +15,11 @@ def test_plain(case: conformance.Case) -> None:
 
 
 @pytest.mark.parametrize("build", ["asan", "tsan"])
-@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_sanitizers_find_nothing(case: conformance.Case, build: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["buffers keep their contents between runs", "asynchronous copies", "block reduction", "warp operations"]
+)
+def test_sanitizers_find_nothing(name: str, build: str) -> None:
+    (case,) = (case for case in conformance.CASES if case.name == name)
     conformance.check(CpuDevice(build), case)  # type: ignore[arg-type]
 
 

@@ -109,7 +109,7 @@ def program(plan: Plan, build: str) -> Program:
     includes = [f"-I{_CXX}", f"-I{paths.kernels_cu() / 'include'}", f"-I{paths.kernels_cu()}"]
     headers = sorted([*_CXX.iterdir(), *paths.kernels_cu().glob("**/*.cuh")])
     instrument = BUILDS[build].instrument
-    objects = [_runtime_object(command, build, unit) for unit in ("runtime.cpp", "program.cpp")]
+    objects = [_object(command, build, "runtime.cpp"), _object(command, "plain", "program.cpp")]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "plan.cpp"
         source.write_text(wrapper)
@@ -153,7 +153,8 @@ def _flags(command: tuple[str, ...], build: str) -> list[str]:
     return [*_COMMON, *BUILDS[build].flags, *_identity(command)[1], f"-ffile-prefix-map={_CXX}/="]
 
 
-def _runtime_object(command: tuple[str, ...], build: str, unit: str) -> Program:
+def _object(command: tuple[str, ...], build: str, unit: str) -> Program:
+    """A part of the runtime; only the scheduler differs between builds."""
     flags = _flags(command, build)
     sources = [path.read_text() for path in sorted(_CXX.iterdir()) if path.is_file()]
     return _cached([*command, *flags, "-c", str(_CXX / unit)], key=[*flags, unit, *sources], command=command)

@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <atomic>
-#include <type_traits>
-
 #include "runtime.h"
 
 #define NNZ_CPU 1
@@ -207,10 +204,11 @@ namespace nnz_cpu {
 // Relaxed, as on the device; returns the old value.
 template <typename T, typename Change>
 T update(T* p, Change change) {
-    std::atomic_ref<T> cell(*p);
-    T old = cell.load(std::memory_order_relaxed);
-    while (!cell.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
-    }
+    T old, changed;
+    __atomic_load(p, &old, __ATOMIC_RELAXED);
+    do {
+        changed = change(old);
+    } while (!__atomic_compare_exchange(p, &old, &changed, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return old;
 }
 

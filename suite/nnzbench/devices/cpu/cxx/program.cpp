@@ -17,7 +17,7 @@
 #include <sstream>
 #include <string>
 
-#include "runtime.h"
+#include "grid.h"
 
 using namespace nnz_cpu;
 
@@ -108,9 +108,7 @@ int main(int argc, char** argv) {
     const std::string order = argv[4];
     for (const Buffer& buffer : job.buffers) {
         std::memcpy(buffer.memory, data + buffer.offset, buffer.bytes);
-#ifdef NNZ_CPU_ASAN
-        std::fprintf(stderr, "nnz-buffer %p %s\n", buffer.memory, buffer.name.c_str());
-#endif
+        std::fprintf(stderr, "nnz-buffer %p %s\n", buffer.memory, buffer.name.c_str());  // names it in a sanitizer's finding
     }
     for (const Launch& launch : job.launches)
         run_grid(launch, order == "forward" ? Order::forward : order == "backward" ? Order::backward : Order::random,

@@ -1,7 +1,5 @@
 // The scheduler of runtime.h. Built without sanitizer instrumentation: it tells TSan about fibers and meeting points, so
 // that a race is reported between CUDA threads unless a barrier of the kernel itself orders them.
-#include "runtime.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,12 +9,18 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "fiber.h"
 #include "fiber.inc"
+#include "grid.h"
 
 #if defined(__linux__) && !defined(NNZ_CPU_ASAN) && !defined(NNZ_CPU_TSAN)
 #include <link.h>
@@ -44,6 +48,26 @@ namespace nnz_cpu {
 namespace {
 
 constexpr int kWarp = 32;
+
+enum class State { ready, at_barrier, at_warp_op, exited };
+
+struct Thread : Fiber {
+    Context context;
+    State state = State::ready;
+    Site site{};  // where it waits
+    WarpCall call{};
+    uint64_t result = 0;
+    std::deque<Copy> copies;  // oldest first
+    Copy landing{};
+    unsigned open_group = 0;                                   // number of groups committed so far
+    std::vector<std::pair<unsigned, unsigned>> calls_by_mask;  // TSan build: calls made with each mask in this block
+    void* sanitizer = nullptr;                                 // TSan's fiber or ASan's fake stack
+};
+static_assert(sizeof(Thread) <= kFiberBytes);
+
+Thread& current() {
+    return static_cast<Thread&>(self());
+}
 
 struct Warp {
     unsigned live = 0;     // lanes that exist and have not exited
@@ -90,21 +114,21 @@ public:
     Worker(const Launch& launch, Order order, uint64_t seed);
     ~Worker();
     void run_block(Dim index);
-    BarrierResult wait_at_barrier(Fiber& me, Site site, bool predicate);
-    uint64_t wait_in_warp(Fiber& me, const WarpCall& call);
-    unsigned live_lanes(const Fiber& me) const { return warps_[me.index / kWarp].live; }
-    void leave(Fiber& me);  // back to the scheduler
+    BarrierResult wait_at_barrier(Thread& me, Site site, bool predicate);
+    uint64_t wait_in_warp(Thread& me, const WarpCall& call);
+    unsigned live_lanes(const Thread& me) const { return warps_[me.index / kWarp].live; }
+    void leave(Thread& me);  // back to the scheduler
     static void thread_main();
 
 private:
-    Fiber& fiber(size_t i) { return fiber_in(reinterpret_cast<uintptr_t>(stacks_) + i * kStackBytes); }
-    void resume(Fiber& target);
-    void exit_thread(Fiber& me);
+    Thread& fiber(size_t i) { return static_cast<Thread&>(fiber_in(reinterpret_cast<uintptr_t>(stacks_) + i * kStackBytes)); }
+    void resume(Thread& target);
+    void exit_thread(Thread& me);
     void open_barrier();
     void complete(Warp& warp, int first_thread, unsigned mask);
     void begin_block();
     [[noreturn]] void report_deadlock();
-    std::string describe(const Fiber& one) const;
+    std::string describe(const Thread& one) const;
 
     const Launch& launch_;
     Order order_;
@@ -133,7 +157,7 @@ private:
     char block_token_[2] = {};
 };
 
-Worker& worker_of(const Fiber& one) {
+Worker& worker_of(const Thread& one) {
     return *static_cast<Worker*>(one.block);
 }
 
@@ -156,7 +180,7 @@ Worker::Worker(const Launch& launch, Order order, uint64_t seed)
     for (size_t i = 0; i < threads_; ++i) {
         char* low = stacks_ + i * kStackBytes;
         mprotect(low, page, PROT_NONE);  // a stack too small is a crash, not a silent overwrite
-        Fiber& one = *new (&fiber(i)) Fiber;
+        Thread& one = *new (&fiber(i)) Thread;
         one.block = this;
         one.index = static_cast<int>(i);
         const auto n = static_cast<unsigned>(i);
@@ -178,12 +202,12 @@ Worker::~Worker() {
 #ifdef NNZ_CPU_TSAN
         __tsan_destroy_fiber(fiber(i).sanitizer);
 #endif
-        fiber(i).~Fiber();
+        fiber(i).~Thread();
     }
     munmap(mapping_, mapped_);
 }
 
-void Worker::resume(Fiber& target) {
+void Worker::resume(Thread& target) {
 #ifdef NNZ_CPU_ASAN
     __sanitizer_start_switch_fiber(&scheduler_sanitizer_, stacks_ + target.index * kStackBytes, kStackBytes);
 #endif
@@ -196,7 +220,7 @@ void Worker::resume(Fiber& target) {
 #endif
 }
 
-void Worker::leave(Fiber& me) {
+void Worker::leave(Thread& me) {
 #ifdef NNZ_CPU_ASAN
     __sanitizer_start_switch_fiber(&me.sanitizer, scheduler_stack_, scheduler_stack_bytes_);
 #endif
@@ -211,7 +235,7 @@ void Worker::leave(Fiber& me) {
 
 // Where every fiber starts; it goes round once per block and never returns.
 void Worker::thread_main() {
-    Fiber& me = self();
+    Thread& me = current();
     Worker& worker = worker_of(me);
 #ifdef NNZ_CPU_ASAN
     __sanitizer_finish_switch_fiber(nullptr, &worker.scheduler_stack_, &worker.scheduler_stack_bytes_);
@@ -245,7 +269,7 @@ void Worker::begin_block() {
         warps_[w].waiting = 0;
     }
     for (size_t i = 0; i < threads_; ++i) {
-        Fiber& one = fiber(i);
+        Thread& one = fiber(i);
         one.state = State::ready;
         one.copies.clear();
         one.open_group = 0;
@@ -272,7 +296,7 @@ void Worker::run_block(Dim block_index) {
     dynamic_shared = nullptr;
 }
 
-void Worker::exit_thread(Fiber& me) {
+void Worker::exit_thread(Thread& me) {
     me.state = State::exited;
     tsan_release(&block_token_[block_parity_]);
     tsan_release(&barrier_token_[phase_]);
@@ -296,7 +320,7 @@ void Worker::open_barrier() {
     }
 }
 
-BarrierResult Worker::wait_at_barrier(Fiber& me, Site site, bool predicate) {
+BarrierResult Worker::wait_at_barrier(Thread& me, Site site, bool predicate) {
     if (arrived_ == 0) {
         barrier_site_ = site;
         barrier_thread_ = me.index;
@@ -316,7 +340,7 @@ BarrierResult Worker::wait_at_barrier(Fiber& me, Site site, bool predicate) {
     return result_;
 }
 
-uint64_t Worker::wait_in_warp(Fiber& me, const WarpCall& call) {
+uint64_t Worker::wait_in_warp(Thread& me, const WarpCall& call) {
     const int lane = me.index % kWarp;
     Warp& warp = warps_[me.index / kWarp];
     const auto [name, op, mask, value, source, site] = call;
@@ -350,7 +374,7 @@ uint64_t Worker::wait_in_warp(Fiber& me, const WarpCall& call) {
 void Worker::complete(Warp& warp, int first_thread, unsigned mask) {
     const unsigned lanes = mask & warp.live;
     if (lanes == 0 || (lanes & ~warp.waiting) != 0) return;
-    auto at = [&](int lane) -> Fiber& { return fiber(first_thread + lane); };
+    auto at = [&](int lane) -> Thread& { return fiber(first_thread + lane); };
     const WarpCall& first = at(__builtin_ctz(lanes)).call;
     uint64_t all = 0;
     bool started = false;
@@ -389,7 +413,7 @@ void Worker::complete(Warp& warp, int first_thread, unsigned mask) {
     }
     for (int i = 0; i < kWarp; ++i) {
         if (!(lanes >> i & 1)) continue;
-        Fiber& one = at(i);
+        Thread& one = at(i);
         one.result = all;
         if (first.op == Op::shuffle) one.result = at(one.call.source_lane).call.value;
         if (first.op == Op::match) {
@@ -403,7 +427,7 @@ void Worker::complete(Warp& warp, int first_thread, unsigned mask) {
     warp.waiting &= ~lanes;
 }
 
-std::string Worker::describe(const Fiber& one) const {
+std::string Worker::describe(const Thread& one) const {
     char text[160];
     std::snprintf(text, sizeof text, "thread (%u,%u,%u) of block (%u,%u,%u)", one.thread.x, one.thread.y, one.thread.z,
                   index.x, index.y, index.z);
@@ -412,7 +436,7 @@ std::string Worker::describe(const Fiber& one) const {
 
 // Names the first group's line, then lists who waits where, consecutive threads together.
 void Worker::report_deadlock() {
-    auto place = [&](Fiber& one) -> std::string {
+    auto place = [&](Thread& one) -> std::string {
         if (one.state == State::exited) return "have left the kernel";
         const std::string site = std::string(one.site.file) + ":" + std::to_string(one.site.line);
         if (one.state == State::at_barrier) return "wait in __syncthreads at " + site;
@@ -446,22 +470,39 @@ void fail(const char* format, ...) {
 }
 
 BarrierResult barrier(Site site, bool predicate) {
-    Fiber& me = self();
+    Thread& me = current();
     return worker_of(me).wait_at_barrier(me, site, predicate);
 }
 
 uint64_t warp_op(const WarpCall& call) {
-    Fiber& me = self();
+    Thread& me = current();
     return worker_of(me).wait_in_warp(me, call);
 }
 
 unsigned live_lanes() {
-    return worker_of(self()).live_lanes(self());
+    return worker_of(current()).live_lanes(current());
 }
 
 void yield() {
-    Fiber& me = self();
+    Thread& me = current();
     worker_of(me).leave(me);
+}
+
+Copy& new_copy() {
+    Thread& me = current();
+    return me.copies.emplace_back(Copy{nullptr, {}, 0, me.open_group});
+}
+
+void cp_async_commit() {
+    ++current().open_group;
+}
+
+const Copy* next_landing(unsigned newest_in_flight) {
+    Thread& me = current();
+    if (me.copies.empty() || me.copies.front().group + newest_in_flight >= me.open_group) return nullptr;
+    me.landing = me.copies.front();
+    me.copies.pop_front();
+    return &me.landing;
 }
 
 long long nanoseconds() {

@@ -5,14 +5,12 @@
 // sentence naming the .cu file and line: barriers met at different lines, warp operations that can't complete, deadlock.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
 #include <type_traits>
 #include <utility>
-#include <vector>
-
-#include "fiber.h"
 
 namespace nnz_cpu {
 
@@ -53,34 +51,6 @@ struct Copy {
     unsigned group;
 };
 
-enum class State { ready, at_barrier, at_warp_op, exited };
-
-struct Block;
-
-// A CUDA thread. It lies at the top of its own stack, in a slot aligned to its size, so that `self` finds it from
-// the stack pointer alone: no thread-local lookup, and nothing a compiler may cache across a switch.
-struct Fiber {
-    Context context;
-    Block* block = nullptr;
-    Dim thread{};
-    int index = 0;  // linear thread index within the block
-    State state = State::ready;
-    Site site{};     // where it waits
-    WarpCall call{};
-    uint64_t result = 0;
-    std::vector<Copy> copies;
-    unsigned open_group = 0;  // number of groups committed so far
-    std::vector<std::pair<unsigned, unsigned>> calls_by_mask;  // TSan build: calls made with each mask in this block
-    void* sanitizer = nullptr;                                 // TSan's fiber or ASan's fake stack
-};
-
-#if defined(NNZ_CPU_ASAN) || defined(NNZ_CPU_TSAN)
-constexpr size_t kStackBytes = 256 * 1024;  // sanitizers make frames several times larger
-#else
-constexpr size_t kStackBytes = 64 * 1024;
-#endif
-constexpr size_t kFiberBytes = (sizeof(Fiber) + 63) / 64 * 64;
-
 // The state common to a block's threads that kernels read.
 struct Block {
     Dim index{};
@@ -88,6 +58,22 @@ struct Block {
     Dim size{};
     void* dynamic_shared = nullptr;
 };
+
+// A CUDA thread as its kernel sees it; runtime.cpp keeps the rest. It lies at the top of its own stack, in a slot aligned
+// to its size, so that `self` finds it from the stack pointer alone: no thread-local lookup, and nothing a compiler may
+// cache across a switch.
+struct Fiber {
+    Block* block = nullptr;
+    Dim thread{};
+    int index = 0;  // linear thread index within the block
+};
+
+#if defined(NNZ_CPU_ASAN) || defined(NNZ_CPU_TSAN)
+constexpr size_t kStackBytes = 256 * 1024;  // sanitizers make frames several times larger
+#else
+constexpr size_t kStackBytes = 64 * 1024;
+#endif
+constexpr size_t kFiberBytes = 1280;
 
 // The fiber of the stack slot that starts at `slot`. Slots are so aligned that equal offsets in them share one set of
 // every cache, so neighbours keep their fiber, and their stack below it, at different offsets.
@@ -117,32 +103,26 @@ void yield();
 long long nanoseconds();
 void full_fence();
 
-// The copied bytes are read at once but land at the wait.
+// A place in the calling thread's list of copies, in the group it has not committed yet.
+Copy& new_copy();
+void cp_async_commit();
+// The next copy that must have landed when only so many groups may be in flight, null when there are no more.
+const Copy* next_landing(unsigned newest_in_flight);
+
+// The copied bytes are read at once but land at the wait. Both accesses are made here, where sanitizers see them.
 template <int Bytes>
 void cp_async(void* dst, const void* src, bool keep) {
     static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async copies 4, 8 or 16 bytes");
     if (reinterpret_cast<uintptr_t>(dst) % Bytes || (keep && reinterpret_cast<uintptr_t>(src) % Bytes))
         fail("asynchronous copy of %d bytes with a misaligned address (thread %d of its block)", Bytes, self().index);
-    Copy copy{dst, {}, Bytes, self().open_group};
+    Copy& copy = new_copy();
+    copy.to = dst;
+    copy.bytes = Bytes;
     if (keep) __builtin_memcpy(copy.data, src, Bytes);
-    self().copies.push_back(copy);
-}
-
-inline void cp_async_commit() {
-    ++self().open_group;
 }
 
 inline void cp_async_wait(unsigned newest_in_flight) {
-    Fiber& me = self();
-    size_t kept = 0;
-    for (const Copy& copy : me.copies) {
-        if (copy.group + newest_in_flight < me.open_group) {
-            memcpy(copy.to, copy.data, copy.bytes);
-        } else {
-            me.copies[kept++] = copy;
-        }
-    }
-    me.copies.resize(kept);
+    while (const Copy* copy = next_landing(newest_in_flight)) memcpy(copy->to, copy->data, copy->bytes);
 }
 
 // A kernel as the host launches it: `kinds` holds p (pointer), i (32-bit integer), f (float) or ? per parameter.
@@ -182,18 +162,5 @@ constexpr Entry entry(const char* name) {
 
 // Defined by the program built for one plan; ends with an entry without a name.
 extern const Entry entries[];
-
-enum class Order { forward, backward, random };
-
-struct Launch {
-    const Entry* entry;
-    Dim grid;
-    Dim block;
-    size_t shared_bytes;
-    std::vector<void*> arguments;
-};
-
-// Runs every block of the launch; returns when all are done.
-void run_grid(const Launch& launch, Order order, uint64_t seed, unsigned workers);
 
 }  // namespace nnz_cpu
