@@ -68,7 +68,15 @@ _ALL = (
         "Unrolling, load balancing and tuning, one left out at a time",
         SPARSERT,
         "Figure 8",
-        _kernels("sparsert_ablation", "sparsert", "cublas"),
+        _kernels(
+            "sparsert",
+            "sparsert_paper",
+            "sparsert_pattern",
+            "sparsert_rolled",
+            "sparsert_unbalanced",
+            "sparsert_fixed",
+            "cublas",
+        ),
     ),
     Experiment(
         "sputnik_figure1",
