@@ -12,8 +12,8 @@
 
 constexpr int kThreads = 256;
 constexpr int kVectors = 4;  // float4 in flight per thread of a copy or a read
-constexpr int kChains = 8;   // independent sums per thread: more than the latency of a multiply-add
-constexpr int kSteps = 16;   // multiply-adds of each chain per round
+constexpr int kChains = 8;  // independent sums per thread: more than the latency of a multiply-add
+constexpr int kSteps = 16;  // multiply-adds of each chain per round
 
 __device__ __forceinline__ float4 load_past_l1(const float4* p) {
 #ifdef NNZ_CPU
@@ -73,9 +73,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     out[blockIdx.x * kThreads + threadIdx.x] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(32) empty(int unused) {
-    static_cast<void>(unused);
-}
+extern "C" __global__ void __launch_bounds__(32) empty(int unused) { static_cast<void>(unused); }
 
 extern "C" __global__ void __launch_bounds__(32) delay(int cycles) {
 #ifdef NNZ_CPU

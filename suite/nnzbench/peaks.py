@@ -81,6 +81,7 @@ def measure_peaks(device: Device) -> Peaks:
     with _prepared(device, read_plan(read_bytes, blocks, _READ_PASSES)) as read:
         read_us = _best_us(timer, read.run)
     with _prepared(device, empty_plan()) as empty:
+        empty.run()  # loads the module before anything is captured
         floors: dict[Policy, float] = {}
         for policy in ("hot", "cold"):
             floors[policy] = measure(timer, empty.run, policy).median
