@@ -78,7 +78,7 @@ class Kernel:
             guard, operation, operands = self.code[at]
             self.reached.add(at)
             at += 1
-            active = registers[guard] if guard else np.ones(LANES, bool)
+            active = registers[guard.lstrip("!")] ^ guard.startswith("!") if guard else np.ones(LANES, bool)
             name = operation.split(".")[0]
             if name == "bra":
                 if guard and active.any() != active.all():
@@ -102,7 +102,7 @@ class Kernel:
 
 
 def _parse(line: str) -> tuple[str, str, list[str]]:
-    found = re.fullmatch(r"(?:@(%\w+) )?([\w.]+)(?: (.*))?;", line)
+    found = re.fullmatch(r"(?:@(!?%\w+) )?([\w.]+)(?: (.*))?;", line)
     if not found:
         raise PtxError(f"can't parse: {line}")
     operands = re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[3] or "")
@@ -296,6 +296,10 @@ def _access(
         return
     size = dtype.itemsize * len(names)
     if not active.any():
+        for name in names if not storing else ():  # whatever was in the register
+            registers.setdefault(
+                name, np.full(LANES, np.nan, np.float32).view(dtype if dtype.itemsize == 4 else np.uint32)
+            )
         return
     where = memory if parts[1] == "global" else shared
     data, offsets = where.cells(_address(place, registers)[active], size, storing)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from fakes import FakeTimer
 from test_sparsert import random_matrix, truth
 
 import nnzbench.tune
+from nnzbench.cli_tune import command
 from nnzbench.codegen import tuning
 from nnzbench.codegen.tiling import Tiling
 from nnzbench.codegen.tuning import Tuned
@@ -126,3 +128,20 @@ def test_reasons_not_to_tune(operands: Operands, assembler: set[int]) -> None:
     device.timer = None
     with pytest.raises(Unsupported, match="needs a GPU"):
         tune(PROBLEM, operands, device)
+
+
+def test_command_says_why_it_can_not_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnzbench.cli_tune.open_device", lambda name: CpuLike())
+    runner = CliRunner()
+    nothing = runner.invoke(command, ["sparsert_table1", "--problems", "no such*"])
+    assert nothing.exit_code == 2
+    assert "named like 'no such*'" in nothing.output
+    said = runner.invoke(command, ["sparsert_table1", "--problems", "12*", "--device", "cpu"])
+    assert said.exit_code == 0
+    assert "tuning needs a GPU" in " ".join(said.output.split())
+
+
+class CpuLike:
+    name, gpu, arch, timer = "cpu", "cpu", "sm_80", None
+
+    def close(self) -> None: ...

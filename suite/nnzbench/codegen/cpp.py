@@ -43,6 +43,7 @@ def emit(program: Program) -> str:
         f'extern "C" __global__ void __launch_bounds__({t.threads}) {ENTRY}({parameters}) {{',
         "  DYN_SHARED(unsigned char, shared);" if p.shared_bytes else "",
         "  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;",
+        f"  if (warp >= {t.warps}) return;  // a scout" if t.scouts else "",
         f"  const int g = warp % {t.parts}, gw = warp / {t.parts};",
         f"  const int w = gw / {t.row_tiles}, tile = {down} * {t.row_tiles} + gw % {t.row_tiles};",
         f"  const int part = tile * {t.parts} + g;",
@@ -109,7 +110,7 @@ def _stage(p: Program) -> list[str]:
     width, last = p.stage_width, p.columns - 1
     return [
         "element* staged = reinterpret_cast<element*>(shared);",
-        f"for (int i = threadIdx.x; i < {p.schedule.k * width}; i += blockDim.x) {{",
+        f"for (int i = threadIdx.x; i < {p.schedule.k * width}; i += {p.schedule.tiling.workers}) {{",
         f"  const int x = group * {width} + i % {width};",
         f"  staged[i] = b[(long long)(i / {width}) * {p.columns} + (x < {last} ? x : {last})];",
         "}",

@@ -150,8 +150,10 @@ class Program:
         limit = SHARED_LIMIT.get(capability, 48) * 1024
         if self.shared_bytes > limit:
             raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory, at most {limit}")
-        if t.staged and (t.loop > 1 or self.addressing.pointers > 1 or t.threads % (self.stage_width // self.chunk)):
+        if t.staged and (t.loop > 1 or self.addressing.pointers > 1 or t.workers % (self.stage_width // self.chunk)):
             raise Unsupported(f"{t.name}: staging needs a matrix, no loop, and whole rows per copy step")
+        if t.scouts and t.loop > 1:
+            raise Unsupported(f"{t.name}: scouts run the code once, so they have nothing to do for a loop")
         grid = self.launch().grid
         if grid[1] > 65535:
             raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")
