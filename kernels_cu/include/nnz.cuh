@@ -22,7 +22,7 @@
 
 #else
 
-#define DYN_SHARED(T, name)                                            \
+#define DYN_SHARED(T, name)                                             \
     extern __shared__ __align__(16) unsigned char nnz_dynamic_shared[]; \
     T* const name = reinterpret_cast<T*>(nnz_dynamic_shared)
 
@@ -45,9 +45,7 @@ __device__ __forceinline__ void st_stream(T* p, T v) {
     __stcs(p, v);
 }
 
-__device__ __forceinline__ float fma_rn(float a, float b, float c) {
-    return __fmaf_rn(a, b, c);
-}
+__device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 #ifdef NNZ_CPU
 
@@ -56,9 +54,7 @@ __device__ __forceinline__ void cp_async_bytes(void* dst, const void* src, bool 
     nnz_cpu::cp_async<Bytes>(dst, src, keep);
 }
 
-__device__ __forceinline__ void cp_async_commit() {
-    nnz_cpu::cp_async_commit();
-}
+__device__ __forceinline__ void cp_async_commit() { nnz_cpu::cp_async_commit(); }
 
 template <int N>
 __device__ __forceinline__ void cp_async_wait() {
@@ -79,9 +75,7 @@ __device__ __forceinline__ void cp_async_bytes(void* dst, const void* src, bool 
     }
 }
 
-__device__ __forceinline__ void cp_async_commit() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int N>
 __device__ __forceinline__ void cp_async_wait() {

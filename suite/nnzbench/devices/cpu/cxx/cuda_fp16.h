@@ -9,9 +9,13 @@ namespace nnz_cpu {
 inline double half_to_double(unsigned short half) {
     const int exponent = half >> 10 & 31, mantissa = half & 1023;
     double magnitude;
-    if (exponent == 31) magnitude = mantissa ? __builtin_nan("") : __builtin_inf();
-    else if (exponent == 0) magnitude = mantissa * 0x1p-24;
-    else magnitude = from_bits<double>(static_cast<uint64_t>(exponent + 1008) << 52 | static_cast<uint64_t>(mantissa) << 42);
+    if (exponent == 31)
+        magnitude = mantissa ? __builtin_nan("") : __builtin_inf();
+    else if (exponent == 0)
+        magnitude = mantissa * 0x1p-24;
+    else
+        magnitude =
+            from_bits<double>(static_cast<uint64_t>(exponent + 1008) << 52 | static_cast<uint64_t>(mantissa) << 42);
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -33,8 +37,9 @@ inline unsigned short half_from_double(double value) {
     const int shift = exponent >= -14 ? 42 : 42 - 14 - exponent;  // bits that half can't hold
     const uint64_t half_way = uint64_t{1} << (shift - 1), dropped = mantissa & ((uint64_t{1} << shift) - 1);
     uint64_t kept = mantissa >> shift;
-    if (exponent >= -14) kept += static_cast<uint64_t>(exponent + 14) << 10;  // the leading one adds the last exponent unit
-    if (dropped > half_way || (dropped == half_way && (kept & 1))) ++kept;    // a carry moves into the exponent rightly
+    if (exponent >= -14)
+        kept += static_cast<uint64_t>(exponent + 14) << 10;  // the leading one adds the last exponent unit
+    if (dropped > half_way || (dropped == half_way && (kept & 1))) ++kept;  // a carry moves into the exponent rightly
     return static_cast<unsigned short>(sign | kept);
 }
 

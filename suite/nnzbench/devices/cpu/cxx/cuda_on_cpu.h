@@ -38,14 +38,14 @@
 
 // ---- vector types, aligned as on the device ----------------------------------------------------------------------
 
-#define NNZ_VECTORS(T, name, align2, align4)                                                          \
-    struct name##1 { T x; };                                                                          \
-    struct __align__(align2) name##2 { T x, y; };                                                     \
-    struct name##3 { T x, y, z; };                                                                    \
-    struct __align__(align4) name##4 { T x, y, z, w; };                                               \
-    inline name##1 make_##name##1(T x) { return {x}; }                                                \
-    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                        \
-    inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                                \
+#define NNZ_VECTORS(T, name, align2, align4)                           \
+    struct name##1 { T x; };                                           \
+    struct __align__(align2) name##2 { T x, y; };                      \
+    struct name##3 { T x, y, z; };                                     \
+    struct __align__(align4) name##4 { T x, y, z, w; };                \
+    inline name##1 make_##name##1(T x) { return {x}; }                 \
+    inline name##2 make_##name##2(T x, T y) { return {x, y}; }         \
+    inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; } \
     inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 NNZ_VECTORS(signed char, char, 2, 4)
 NNZ_VECTORS(unsigned char, uchar, 2, 4)
@@ -73,9 +73,7 @@ struct dim3 {
 
 // ---- barriers and fences -----------------------------------------------------------------------------------------
 
-inline void __syncthreads(NNZ_CALLER) {
-    nnz_cpu::barrier({file, line}, false);
-}
+inline void __syncthreads(NNZ_CALLER) { nnz_cpu::barrier({file, line}, false); }
 inline int __syncthreads_count(int predicate, NNZ_CALLER) {
     return nnz_cpu::barrier({file, line}, predicate != 0).count;
 }
@@ -137,17 +135,20 @@ T __shfl_sync(unsigned mask, T value, int source, int width = 32, NNZ_CALLER) {
 template <typename T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, NNZ_CALLER) {
     const int lane = nnz_cpu::lane(), source = lane - static_cast<int>(delta);
-    return nnz_cpu::shuffle("__shfl_up_sync", mask, value, source < (lane & ~(width - 1)) ? lane : source, {file, line});
+    return nnz_cpu::shuffle("__shfl_up_sync", mask, value, source < (lane & ~(width - 1)) ? lane : source,
+                            {file, line});
 }
 template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, NNZ_CALLER) {
     const int lane = nnz_cpu::lane(), source = lane + static_cast<int>(delta);
-    return nnz_cpu::shuffle("__shfl_down_sync", mask, value, source > (lane | (width - 1)) ? lane : source, {file, line});
+    return nnz_cpu::shuffle("__shfl_down_sync", mask, value, source > (lane | (width - 1)) ? lane : source,
+                            {file, line});
 }
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, NNZ_CALLER) {
     const int lane = nnz_cpu::lane(), source = lane ^ lane_mask;
-    return nnz_cpu::shuffle("__shfl_xor_sync", mask, value, source > (lane | (width - 1)) ? lane : source, {file, line});
+    return nnz_cpu::shuffle("__shfl_xor_sync", mask, value, source > (lane | (width - 1)) ? lane : source,
+                            {file, line});
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, NNZ_CALLER) {
     return nnz_cpu::reduce("__ballot_sync", nnz_cpu::Op::ballot, mask, predicate != 0, {file, line});
@@ -160,13 +161,15 @@ inline int __all_sync(unsigned mask, int predicate, NNZ_CALLER) {
 }
 template <typename T>
 unsigned __match_any_sync(unsigned mask, T value, NNZ_CALLER) {
-    const nnz_cpu::WarpCall call{"__match_any_sync", nnz_cpu::Op::match, mask, nnz_cpu::to_bits(value), 0, {file, line}};
+    const nnz_cpu::WarpCall call{"__match_any_sync", nnz_cpu::Op::match, mask, nnz_cpu::to_bits(value), 0,
+                                 {file, line}};
     return static_cast<unsigned>(nnz_cpu::warp_op(call));
 }
 
-#define NNZ_REDUCE(name, T, op)                                                                        \
-    inline T name(unsigned mask, T value, NNZ_CALLER) {                             \
-        return static_cast<T>(nnz_cpu::reduce(#name, nnz_cpu::Op::op, mask, static_cast<uint32_t>(value), {file, line})); \
+#define NNZ_REDUCE(name, T, op)                                                                         \
+    inline T name(unsigned mask, T value, NNZ_CALLER) {                                                 \
+        return static_cast<T>(                                                                          \
+            nnz_cpu::reduce(#name, nnz_cpu::Op::op, mask, static_cast<uint32_t>(value), {file, line})); \
     }
 NNZ_REDUCE(__reduce_add_sync, int, add)
 NNZ_REDUCE(__reduce_add_sync, unsigned, add)
@@ -181,10 +184,16 @@ NNZ_REDUCE(__reduce_xor_sync, unsigned, bit_xor)
 
 // ---- loads, stores, atomics --------------------------------------------------------------------------------------
 
-#define NNZ_LOAD(name) \
-    template <typename T> __forceinline__ T name(const T* p) { return *p; }
-#define NNZ_STORE(name) \
-    template <typename T> __forceinline__ void name(T* p, std::type_identity_t<T> value) { *p = value; }
+#define NNZ_LOAD(name)                   \
+    template <typename T>                \
+    __forceinline__ T name(const T* p) { \
+        return *p;                       \
+    }
+#define NNZ_STORE(name)                                              \
+    template <typename T>                                            \
+    __forceinline__ void name(T* p, std::type_identity_t<T> value) { \
+        *p = value;                                                  \
+    }
 NNZ_LOAD(__ldg)
 NNZ_LOAD(__ldca)
 NNZ_LOAD(__ldcg)
@@ -214,17 +223,17 @@ T update(T* p, Change change) {
 
 }  // namespace nnz_cpu
 
-#define NNZ_ATOMIC(name, expression)                                                          \
-    template <typename T>                                                                     \
-    T name(T* p, std::type_identity_t<T> value) {                                             \
-        return nnz_cpu::update(p, [&](T old) -> T { return expression; });                    \
+#define NNZ_ATOMIC(name, expression)                                       \
+    template <typename T>                                                  \
+    T name(T* p, std::type_identity_t<T> value) {                          \
+        return nnz_cpu::update(p, [&](T old) -> T { return expression; }); \
     }
 NNZ_ATOMIC(atomicAdd, old + value)
 NNZ_ATOMIC(atomicSub, old - value)
 NNZ_ATOMIC(atomicExch, value)
 NNZ_ATOMIC(atomicMin, value < old ? value : old)
 NNZ_ATOMIC(atomicMax, value > old ? value : old)
-NNZ_ATOMIC(atomicAnd, old & value)
+NNZ_ATOMIC(atomicAnd, old& value)
 NNZ_ATOMIC(atomicOr, old | value)
 NNZ_ATOMIC(atomicXor, old ^ value)
 NNZ_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
@@ -243,15 +252,19 @@ template <typename A, typename B>
     requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
 __forceinline__ auto min(A a, B b) {
     using T = decltype(a + b);
-    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(fmin(static_cast<T>(a), static_cast<T>(b)));
-    else return static_cast<T>(b) < static_cast<T>(a) ? static_cast<T>(b) : static_cast<T>(a);
+    if constexpr (std::is_floating_point_v<T>)
+        return static_cast<T>(fmin(static_cast<T>(a), static_cast<T>(b)));
+    else
+        return static_cast<T>(b) < static_cast<T>(a) ? static_cast<T>(b) : static_cast<T>(a);
 }
 template <typename A, typename B>
     requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
 __forceinline__ auto max(A a, B b) {
     using T = decltype(a + b);
-    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(fmax(static_cast<T>(a), static_cast<T>(b)));
-    else return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(b) : static_cast<T>(a);
+    if constexpr (std::is_floating_point_v<T>)
+        return static_cast<T>(fmax(static_cast<T>(a), static_cast<T>(b)));
+    else
+        return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(b) : static_cast<T>(a);
 }
 
 __forceinline__ float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -26,9 +26,7 @@ inline void make_context(Context& context, char* low, char* top, void (*entry)()
     makecontext(&context, entry, 0);
 }
 
-inline void swap_context(Context& from, Context& to) {
-    swapcontext(&from, &to);
-}
+inline void swap_context(Context& from, Context& to) { swapcontext(&from, &to); }
 
 #else
 
@@ -56,9 +54,7 @@ inline void make_context(Context& context, char*, char* top, void (*entry)()) {
 #endif
 }
 
-inline void swap_context(Context& from, Context& to) {
-    nnz_cpu_switch(&from.stack_pointer, to.stack_pointer);
-}
+inline void swap_context(Context& from, Context& to) { nnz_cpu_switch(&from.stack_pointer, to.stack_pointer); }
 
 #endif
 

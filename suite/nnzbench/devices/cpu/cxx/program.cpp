@@ -55,7 +55,8 @@ void read_launch(Job& job, std::istringstream& line) {
     const size_t wanted = std::strlen(launch.entry->kinds);
     std::vector<std::string> given;
     for (std::string argument; line >> argument;) given.push_back(argument);
-    if (given.size() != wanted) fail("%s takes %zu arguments, the launch gives %zu", name.c_str(), wanted, given.size());
+    if (given.size() != wanted)
+        fail("%s takes %zu arguments, the launch gives %zu", name.c_str(), wanted, given.size());
     for (size_t i = 0; i < wanted; ++i) {
         const char kind = given[i][0];
         if (kind != launch.entry->kinds[i])
@@ -80,7 +81,8 @@ Job read_job(const char* path) {
             Buffer buffer{};
             line >> buffer.offset >> buffer.bytes >> buffer.name;
             // An allocation of its own and of its exact size: AddressSanitizer guards the first byte past the end.
-            if (posix_memalign(&buffer.memory, 256, buffer.bytes) != 0) fail("no memory for buffer '%s'", buffer.name.c_str());
+            if (posix_memalign(&buffer.memory, 256, buffer.bytes) != 0)
+                fail("no memory for buffer '%s'", buffer.name.c_str());
             job.buffers.push_back(buffer);
         } else {
             read_launch(job, line);
@@ -91,7 +93,7 @@ Job read_job(const char* path) {
 
 char* map_file(const char* path) {
     const int file = open(path, O_RDWR);
-    struct stat status {};
+    struct stat status{};
     if (file < 0 || fstat(file, &status) != 0) fail("can't open %s", path);
     void* mapping = mmap(nullptr, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (mapping == MAP_FAILED) fail("can't map %s", path);
@@ -108,10 +110,14 @@ int main(int argc, char** argv) {
     const std::string order = argv[4];
     for (const Buffer& buffer : job.buffers) {
         std::memcpy(buffer.memory, data + buffer.offset, buffer.bytes);
-        std::fprintf(stderr, "nnz-buffer %p %s\n", buffer.memory, buffer.name.c_str());  // names it in a sanitizer's finding
+        std::fprintf(stderr, "nnz-buffer %p %s\n", buffer.memory,
+                     buffer.name.c_str());  // names it in a sanitizer's finding
     }
     for (const Launch& launch : job.launches)
-        run_grid(launch, order == "forward" ? Order::forward : order == "backward" ? Order::backward : Order::random,
+        run_grid(launch,
+                 order == "forward"    ? Order::forward
+                 : order == "backward" ? Order::backward
+                                       : Order::random,
                  std::strtoull(argv[5], nullptr, 10), static_cast<unsigned>(std::atoi(argv[6])));
     for (const Buffer& buffer : job.buffers) {
         if (std::memcmp(buffer.memory, data + buffer.offset, buffer.bytes) != 0)

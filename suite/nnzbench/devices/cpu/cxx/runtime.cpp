@@ -33,12 +33,8 @@
 
 #ifdef NNZ_CPU_TSAN
 #include <sanitizer/tsan_interface.h>
-static void tsan_acquire(void* token) {
-    __tsan_acquire(token);
-}
-static void tsan_release(void* token) {
-    __tsan_release(token);
-}
+static void tsan_acquire(void* token) { __tsan_acquire(token); }
+static void tsan_release(void* token) { __tsan_release(token); }
 #else
 static void tsan_acquire(void*) {}
 static void tsan_release(void*) {}
@@ -59,18 +55,16 @@ struct Thread : Fiber {
     uint64_t result = 0;
     std::deque<Copy> copies;  // oldest first
     Copy landing{};
-    unsigned open_group = 0;                                   // number of groups committed so far
+    unsigned open_group = 0;  // number of groups committed so far
     std::vector<std::pair<unsigned, unsigned>> calls_by_mask;  // TSan build: calls made with each mask in this block
-    void* sanitizer = nullptr;                                 // TSan's fiber or ASan's fake stack
+    void* sanitizer = nullptr;  // TSan's fiber or ASan's fake stack
 };
 static_assert(sizeof(Thread) <= kFiberBytes);
 
-Thread& current() {
-    return static_cast<Thread&>(self());
-}
+Thread& current() { return static_cast<Thread&>(self()); }
 
 struct Warp {
-    unsigned live = 0;     // lanes that exist and have not exited
+    unsigned live = 0;  // lanes that exist and have not exited
     unsigned waiting = 0;  // lanes inside a warp operation
     std::map<std::pair<unsigned, unsigned>, char> tokens;  // TSan build: by mask and parity of the call
 };
@@ -121,7 +115,9 @@ public:
     static void thread_main();
 
 private:
-    Thread& fiber(size_t i) { return static_cast<Thread&>(fiber_in(reinterpret_cast<uintptr_t>(stacks_) + i * kStackBytes)); }
+    Thread& fiber(size_t i) {
+        return static_cast<Thread&>(fiber_in(reinterpret_cast<uintptr_t>(stacks_) + i * kStackBytes));
+    }
     void resume(Thread& target);
     void exit_thread(Thread& me);
     void open_barrier();
@@ -157,9 +153,7 @@ private:
     char block_token_[2] = {};
 };
 
-Worker& worker_of(const Thread& one) {
-    return *static_cast<Worker*>(one.block);
-}
+Worker& worker_of(const Thread& one) { return *static_cast<Worker*>(one.block); }
 
 Worker::Worker(const Launch& launch, Order order, uint64_t seed)
     : launch_(launch),
@@ -255,7 +249,8 @@ void Worker::begin_block() {
     std::free(dynamic_shared);
     dynamic_shared = nullptr;
     if (launch_.shared_bytes > 0) {
-        if (posix_memalign(&dynamic_shared, 128, launch_.shared_bytes) != 0) fail("no memory for dynamic shared memory");
+        if (posix_memalign(&dynamic_shared, 128, launch_.shared_bytes) != 0)
+            fail("no memory for dynamic shared memory");
         std::memset(dynamic_shared, 0xff, launch_.shared_bytes);  // NaN in every floating type
     }
 #ifdef NNZ_CPU_FILL_STATIC_SHARED
@@ -345,11 +340,11 @@ uint64_t Worker::wait_in_warp(Thread& me, const WarpCall& call) {
     Warp& warp = warps_[me.index / kWarp];
     const auto [name, op, mask, value, source, site] = call;
     if (!(mask >> lane & 1))
-        fail("%s:%d: %s called by lane %d, which its mask 0x%08x leaves out (%s)", site.file, site.line, name, lane, mask,
-             describe(me).c_str());
+        fail("%s:%d: %s called by lane %d, which its mask 0x%08x leaves out (%s)", site.file, site.line, name, lane,
+             mask, describe(me).c_str());
     if (op == Op::shuffle && !(mask >> source & 1))
-        fail("%s:%d: %s in lane %d reads lane %d, which takes no part: mask 0x%08x (%s)", site.file, site.line, name, lane,
-             source, mask, describe(me).c_str());
+        fail("%s:%d: %s in lane %d reads lane %d, which takes no part: mask 0x%08x (%s)", site.file, site.line, name,
+             lane, source, mask, describe(me).c_str());
     me.call = call;
     me.site = site;
     me.state = State::at_warp_op;
@@ -384,30 +379,46 @@ void Worker::complete(Warp& warp, int first_thread, unsigned mask) {
         if (call.mask != mask) return;  // it waits for another set of lanes
         if (call.op != first.op)
             fail("%s:%d: %s in lane %d meets %s at %s:%d in lane %d of the same mask 0x%08x", call.site.file,
-                 call.site.line, call.name, i, first.name, first.site.file, first.site.line, __builtin_ctz(lanes), mask);
+                 call.site.line, call.name, i, first.name, first.site.file, first.site.line, __builtin_ctz(lanes),
+                 mask);
         const uint64_t value = call.value;
         const auto low = static_cast<uint32_t>(value), so_far = static_cast<uint32_t>(all);
         switch (call.op) {
             case Op::sync:
-            case Op::match: break;
+            case Op::match:
+                break;
             case Op::shuffle:
                 if (!(lanes >> call.source_lane & 1))
-                    fail("%s:%d: %s in lane %d reads lane %d, which has left the kernel", call.site.file, call.site.line,
-                         call.name, i, call.source_lane);
+                    fail("%s:%d: %s in lane %d reads lane %d, which has left the kernel", call.site.file,
+                         call.site.line, call.name, i, call.source_lane);
                 break;
-            case Op::ballot: all |= uint64_t{value != 0} << i; break;
-            case Op::add: all = static_cast<uint32_t>(so_far + low); break;
+            case Op::ballot:
+                all |= uint64_t{value != 0} << i;
+                break;
+            case Op::add:
+                all = static_cast<uint32_t>(so_far + low);
+                break;
             case Op::min_int:
                 all = started ? static_cast<uint32_t>(std::min(static_cast<int>(so_far), static_cast<int>(low))) : low;
                 break;
             case Op::max_int:
                 all = started ? static_cast<uint32_t>(std::max(static_cast<int>(so_far), static_cast<int>(low))) : low;
                 break;
-            case Op::min_unsigned: all = started ? std::min(so_far, low) : low; break;
-            case Op::max_unsigned: all = std::max(so_far, low); break;
-            case Op::bit_and: all = started ? so_far & low : low; break;
-            case Op::bit_or: all = so_far | low; break;
-            case Op::bit_xor: all = so_far ^ low; break;
+            case Op::min_unsigned:
+                all = started ? std::min(so_far, low) : low;
+                break;
+            case Op::max_unsigned:
+                all = std::max(so_far, low);
+                break;
+            case Op::bit_and:
+                all = started ? so_far & low : low;
+                break;
+            case Op::bit_or:
+                all = so_far | low;
+                break;
+            case Op::bit_xor:
+                all = so_far ^ low;
+                break;
         }
         started = true;
     }
@@ -451,7 +462,8 @@ void Worker::report_deadlock() {
         while (end < threads_ && place(fiber(end)) == where) ++end;
         if (first_site.empty() && fiber(i).state != State::exited)
             first_site = std::string(fiber(i).site.file) + ":" + std::to_string(fiber(i).site.line);
-        who += (who.empty() ? "threads " : "; threads ") + std::to_string(i) + "-" + std::to_string(end - 1) + " " + where;
+        who +=
+            (who.empty() ? "threads " : "; threads ") + std::to_string(i) + "-" + std::to_string(end - 1) + " " + where;
         i = end;
     }
     fail("%s: deadlock in block (%u,%u,%u): %s", first_site.c_str(), index.x, index.y, index.z, who.c_str());
@@ -479,9 +491,7 @@ uint64_t warp_op(const WarpCall& call) {
     return worker_of(me).wait_in_warp(me, call);
 }
 
-unsigned live_lanes() {
-    return worker_of(current()).live_lanes(current());
-}
+unsigned live_lanes() { return worker_of(current()).live_lanes(current()); }
 
 void yield() {
     Thread& me = current();
@@ -493,9 +503,7 @@ Copy& new_copy() {
     return me.copies.emplace_back(Copy{nullptr, {}, 0, me.open_group});
 }
 
-void cp_async_commit() {
-    ++current().open_group;
-}
+void cp_async_commit() { ++current().open_group; }
 
 const Copy* next_landing(unsigned newest_in_flight) {
     Thread& me = current();
@@ -505,13 +513,9 @@ const Copy* next_landing(unsigned newest_in_flight) {
     return &me.landing;
 }
 
-long long nanoseconds() {
-    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
+long long nanoseconds() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-void full_fence() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-}
+void full_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 void run_grid(const Launch& launch, Order order, uint64_t seed, unsigned workers) {
     const size_t blocks = size_t{launch.grid.x} * launch.grid.y * launch.grid.z;

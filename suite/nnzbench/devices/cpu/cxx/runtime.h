@@ -26,7 +26,20 @@ struct Site {
 // Last parameters of what a kernel calls; left to their defaults they are the caller's place.
 #define NNZ_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-enum class Op { sync, shuffle, ballot, match, add, min_int, max_int, min_unsigned, max_unsigned, bit_and, bit_or, bit_xor };
+enum class Op {
+    sync,
+    shuffle,
+    ballot,
+    match,
+    add,
+    min_int,
+    max_int,
+    min_unsigned,
+    max_unsigned,
+    bit_and,
+    bit_or,
+    bit_xor
+};
 
 // One thread's side of a warp operation; `value` holds its 4 or 8 bytes.
 struct WarpCall {
@@ -85,13 +98,9 @@ __attribute__((always_inline)) inline Fiber& self() {
     return fiber_in(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) & ~uintptr_t{kStackBytes - 1});
 }
 
-inline int lane() {
-    return self().index % 32;
-}
+inline int lane() { return self().index % 32; }
 
-inline void* dynamic_shared() {
-    return self().block->dynamic_shared;
-}
+inline void* dynamic_shared() { return self().block->dynamic_shared; }
 
 // Ends the program; the host turns the sentence into an exception.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
@@ -146,9 +155,7 @@ struct Call;
 template <typename... P, void (*Kernel)(P...)>
 struct Call<Kernel> {
     static constexpr char kinds[] = {kind_of<P>()..., '\0'};
-    static void run(void** arguments) {
-        unpack(arguments, std::index_sequence_for<P...>{});
-    }
+    static void run(void** arguments) { unpack(arguments, std::index_sequence_for<P...>{}); }
     template <size_t... I>
     static void unpack([[maybe_unused]] void** arguments, std::index_sequence<I...>) {
         Kernel(*static_cast<P*>(arguments[I])...);
