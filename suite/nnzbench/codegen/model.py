@@ -128,7 +128,8 @@ class Planner:
                 continue
             found.append(t)
             scouted = replace(t, scouts=True)
-            if loop == 1 and scouted.threads <= 1024 and (rows * v + depth * v + 24) * scouted.threads <= 65536:
+            loads = -(-self.rows(t).loads // parts)  # registers that scouts keep: see Program.check
+            if loop == 1 and scouted.threads <= 1024 and (rows + loads + 30) * v <= min(240, 65536 // scouted.threads):
                 found.append(scouted)
         return found
 

@@ -154,6 +154,10 @@ class Program:
             raise Unsupported(f"{t.name}: staging needs a matrix, no loop, and whole rows per copy step")
         if t.scouts and t.loop > 1:
             raise Unsupported(f"{t.name}: scouts run the code once, so they have nothing to do for a loop")
+        # a register that a scout's skipped load leaves as it was counts as live from the start of the kernel
+        loads = max((body.columns.size for body in self.schedule.bodies), default=0)
+        if t.scouts and (loads + t.rows) * v + 24 > min(255, 65536 // t.threads):
+            raise Unsupported(f"{t.name}: {loads} loads of a scout and {t.rows} accumulators do not fit the registers")
         grid = self.launch().grid
         if grid[1] > 65535:
             raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")
