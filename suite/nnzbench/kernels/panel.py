@@ -29,7 +29,7 @@ class Tiling:
     row_steps: int
     block_k: int
     stages: int
-    bulk: bool = False
+    producers: int = 0
 
     @property
     def sub(self) -> int:
@@ -46,22 +46,23 @@ class Tiling:
         """Rows per block."""
         return self.warps * self.row_steps * self.sub
 
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory per block: the stages, each with its row of zeros."""
-        return 4 * self.stages * (self.block_k + 1) * self.block_n
+    def shared_bytes(self, segment_units: int) -> int:
+        """Dynamic shared memory per block: in each stage a panel with its row of zeros, and a segment."""
+        return self.stages * (4 * (self.block_k + 1) * self.block_n + 16 * (segment_units + 2 * self.sub))
 
     def __str__(self) -> str:
         text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_v{self.vec}_s{self.stages}"
-        return f"{text}_bulk" if self.bulk else text
+        return f"{text}_p{self.producers}" if self.producers else text
 
 
 @dataclass(frozen=True)
 class Packed:
     """A matrix in the stream order of one tiling; see the header of `panel_spmm.cu`."""
 
-    stream_starts: NDArray[np.int32]
-    unit_counts: NDArray[np.uint8]
+    segments: NDArray[np.int32]
+    """(groups * chunks + 1,) first unit of each group's chunks."""
+    spans: NDArray[np.uint8]
+    """(groups, chunks, warps, span bytes): each warp's first unit in the segment, then its units per row step."""
     row_ids: NDArray[np.int32]
     stream: NDArray[np.float32]
     """(units, 4) words: two {byte offset, value} pairs each."""
@@ -119,27 +120,31 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     units = -(-in_slots.reshape(hands, steps, sub, chunks).max(axis=2) // 2)  # (hands, steps, chunks)
     if units.size and units.max() > 255:
         raise Unsupported(f"a row has over 510 nonzeros in {tiling.block_k} columns")
-    units = units.swapaxes(1, 2)  # (hands, chunks, steps): the order of the stream
-    ends = np.cumsum(units.ravel())
-    first = (ends - units.ravel()).reshape(units.shape)
+    # (groups, chunks, warps, steps): the order in which a block meets its units
+    units = units.reshape(groups, tiling.warps, steps, chunks).transpose(0, 3, 1, 2)
+    ends = np.cumsum(units.ravel()) * sub
+    first = (ends - units.ravel() * sub).reshape(units.shape)
+    total = int(ends[-1]) if ends.size else 0
+    segments = np.append(first[:, :, 0, 0].ravel(), total)
 
     hand, rest = np.divmod(slot[rows], steps * sub)
     step, lane_group = np.divmod(rest, sub)
-    unit = (first[hand, chunk, step] + position // 2) * sub + lane_group
-    total = int(ends[-1]) * sub if ends.size else 0
-    stream = np.zeros(2 * (total + 2 * sub), dtype=_PAIR)
+    group, warp = np.divmod(hand, tiling.warps)
+    unit = first[group, chunk, warp, step] + position // 2 * sub + lane_group
+    stream = np.zeros(2 * max(total, 1), dtype=_PAIR)
     row_bytes = 4 * tiling.block_n
     stream["offset"] = tiling.block_k * row_bytes
     at = 2 * unit + position % 2
     stream["offset"][at] = (matrix.indices % tiling.block_k) * row_bytes
     stream["value"][at] = matrix.values
 
-    words = -(-steps // 4)
-    count_bytes = np.zeros((groups, chunks, tiling.warps, 4 * words), dtype=np.uint8)
-    count_bytes[..., :steps] = units.reshape(groups, tiling.warps, chunks, steps).swapaxes(1, 2)
+    spans = np.zeros((groups, chunks, tiling.warps, 4 + -(-steps // 4) * 4), dtype=np.uint8)
+    starts_in_segment = first[..., 0] - first[:, :, :1, 0]
+    spans[..., :4] = starts_in_segment.astype("<u4")[..., None].view(np.uint8)
+    spans[..., 4 : 4 + steps] = units
     return Packed(
-        stream_starts=(first[:, 0, 0] * sub if chunks else np.zeros(hands)).astype(np.int32),
-        unit_counts=count_bytes,
+        segments=segments.astype(np.int32),
+        spans=spans,
         row_ids=row_ids.astype(np.int32),
         stream=stream.view(np.float32).reshape(-1, 4),
         fill=2 * total / matrix.nnz if matrix.nnz else 1.0,
@@ -176,10 +181,10 @@ def tilings(m: int, k: int, n: int, arch: str) -> Iterator[Tiling]:
         for block_k in (64, 128, 256):
             stages = 3 if k > 2 * block_k else 2
             tiling = Tiling(lanes, v, warps, row_steps, block_k, stages)
-            if tiling.shared_bytes <= limit and block_k <= max(64, k) and block_k * tiling.block_n >= 4096:
+            if tiling.shared_bytes(0) <= limit and block_k <= max(64, k) and block_k * tiling.block_n >= 4096:
                 yield tiling
-                if arch >= "sm_90" and n % 4 == 0:
-                    yield replace(tiling, bulk=True)
+                if arch >= "sm_80" and n % 4 == 0:
+                    yield replace(tiling, producers=4)
 
 
 class Panel:
@@ -194,10 +199,13 @@ class Panel:
         """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the matrix has no nonzero")
+        limit = SHARED_BYTES_PER_BLOCK[arch.removesuffix("a")]
         found = False
         for tiling in tilings(problem.m, problem.k, problem.n, arch):
-            found = True
-            yield make_plan(problem, operands, tiling)
+            plan = make_plan(problem, operands, tiling)
+            if plan.launches[0].shared_bytes <= limit:
+                found = True
+                yield plan
         if not found:
             raise Unsupported(f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU")
 
@@ -208,8 +216,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
     packed = pack(operands.sparse, tiling)
     b = operands.dense["b"]
     buffers: dict[str, NDArray[Any]] = {
-        "stream_starts": packed.stream_starts,
-        "unit_counts": packed.unit_counts,
+        "segments": packed.segments,
+        "spans": packed.spans,
         "row_ids": packed.row_ids,
         "stream": packed.stream,
         "b": b,
@@ -218,7 +226,9 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
     fill = 4 if problem.n % 4 == 0 else 2 if problem.n % 2 == 0 else 1
     chunks = -(-problem.k // tiling.block_k)
     grid = (-(-problem.m // tiling.block_m), -(-problem.n // tiling.block_n), 1)
-    args = (problem.k, problem.n, chunks, "stream_starts", "unit_counts", "row_ids", "stream", "b", "c")
+    block = (32 * (tiling.warps + tiling.producers), 1, 1)
+    segment_units = int(np.diff(packed.segments).max(initial=0))
+    args = (problem.k, problem.n, chunks, segment_units, "segments", "spans", "row_ids", "stream", "b", "c")
     return Plan(
         variant=str(tiling),
         language="cuda",
@@ -231,11 +241,19 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
             "BLOCK_K": tiling.block_k,
             "STAGES": tiling.stages,
             "FILL": fill,
-            "BULK": int(tiling.bulk),
+            "PRODUCERS": tiling.producers,
         },
         buffers=buffers,
         output="c",
-        launches=(Launch("panel_spmm", grid, (32 * (tiling.warps + tiling.bulk), 1, 1), args, tiling.shared_bytes),),
+        launches=(
+            Launch(
+                "panel_spmm",
+                grid,
+                (32 * (tiling.warps + tiling.producers), 1, 1),
+                args,
+                tiling.shared_bytes(segment_units),
+            ),
+        ),
         generate_ms=1e3 * (time.perf_counter() - start),
     )
 

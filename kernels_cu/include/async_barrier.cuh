@@ -1,0 +1,46 @@
+// Barriers in shared memory that asynchronous copies report to, so that producer warps can run chunks ahead of consumer
+// warps that never wait for each other. sm_80 and later only.
+#pragma once
+
+#if !defined(NNZ_CPU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+
+namespace nnz {
+
+using Barrier = unsigned long long;  // an mbarrier object
+
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+// One phase of the barrier completes with its `arrivals`-th arrival.
+__device__ __forceinline__ void barrier_init(Barrier* barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Arrives once all of the calling thread's copies so far have landed; the thread itself goes on.
+__device__ __forceinline__ void barrier_arrive_after_copies(Barrier* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Waits until the phase of the given parity has completed.
+__device__ __forceinline__ void barrier_wait(Barrier* barrier, unsigned parity) {
+    unsigned done = 0;
+    while (done == 0) {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#endif
+                     : "=r"(done)
+                     : "r"(shared_address(barrier)), "r"(parity)
+                     : "memory");
+    }
+}
+
+}  // namespace nnz
+
+#endif
