@@ -199,7 +199,13 @@ def _processor() -> str | None:
 
 
 def _source() -> dict[str, Any]:
-    """Commit of the checkout this package runs from, and whether its code differs; None for an installed copy."""
+    """Commit of the checkout this package runs from, and whether its code differs; None for an installed copy.
+
+    `$NNZBENCH_COMMIT` names the commit of a copy without its repository, such as one unpacked from `git archive`.
+    """
+    named = os.environ.get("NNZBENCH_COMMIT")
+    if named:
+        return {"commit": named, "dirty": False}
     here = Path(__file__).resolve()
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return {"commit": None, "dirty": None}  # installed, perhaps inside some other repository
