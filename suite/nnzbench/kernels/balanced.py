@@ -1,0 +1,105 @@
+"""Kernel `balanced`: products with a matrix whose rows keep the same number of nonzeros in every column range.
+
+Yao, Cao, Xiao, Zhang, Nie: "Balanced Sparsity for Efficient DNN Inference on GPU", AAAI 2019, section 4. Up to 16
+columns, the time is that of reading W (`balanced_rows`); with many, as in a convolution's product, that of reading X in
+shared memory (`balanced_wide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnzbench.arches import SHARED_BYTES_PER_BLOCK
+from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
+from nnzbench.kernels import balanced_rows, balanced_wide
+from nnzbench.matrices.balanced import BalancedMatrix
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.sources import BALANCED_BLOCKS
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+
+def range_count(problem: Problem) -> int:
+    """Balance ranges per row that the problem's source names (`balanced:<ranges>:<seed>`), else the paper's 32."""
+    words = problem.source.split(":")
+    named = words[0] == "balanced" and len(words) == 3
+    return min(int(words[1]) if named else BALANCED_BLOCKS, problem.k)
+
+
+def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32) -> Plan:
+    """The paper's mapping; `x` is (k, n). Raises `Unsupported` where a column of X does not fit in shared memory."""
+    n = x.shape[1]
+    elements = matrix.width * matrix.ranges
+    fitting = [c for c in (4, 2, 1) if c < 2 * n and elements * c * 4 <= SHARED_BYTES_PER_BLOCK[arch] - 1024]
+    if not fitting:
+        raise Unsupported(f"the paper's mapping holds a column of X in shared memory; {elements} rows do not fit")
+    columns = fitting[0]
+    half = x.dtype == np.float16
+    launch = Launch(
+        "balanced_paper",
+        (-(-matrix.m // warps), -(-n // columns), 1),
+        (32 * warps, 1, 1),
+        (matrix.m, matrix.k, n, matrix.width, matrix.ranges, "values", "positions", "x", "y"),
+        elements * columns * 4,
+    )
+    return Plan(
+        variant="paper" if warps == 32 else f"paper_w{warps}",
+        language="cuda",
+        source="balanced_paper.cu",
+        defines={
+            "KEEP": matrix.keep,
+            "COLUMNS": columns,
+            "WARPS": warps,
+            "POSITION16": int(matrix.positions.itemsize == 2),
+            "F16": int(half),
+        },
+        buffers={
+            "values": np.ascontiguousarray(matrix.values.transpose(0, 2, 1)),
+            "positions": np.ascontiguousarray(matrix.positions.transpose(0, 2, 1)),
+            "x": np.ascontiguousarray(x),
+            "y": np.zeros((matrix.m, n), dtype=x.dtype),
+        },
+        output="y",
+        launches=(launch,),
+        math="f16" if half else "f32",
+    )
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Y = W X for a balanced W: the paper's mapping and streams of rows up to 16 columns, panels of X above."""
+
+    name: str = "balanced"
+    paper: str = "Yao, Cao, Xiao, Zhang, Nie: Balanced Sparsity for Efficient DNN Inference on GPU, AAAI 2019"
+    ops: frozenset[str] = frozenset({"spmm", "spmv"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Raises `Unsupported` where the matrix is not balanced, naming the row and range, or the output is empty."""
+        x = operands.dense["b"]
+        if problem.m == 0 or x.shape[1] == 0 or problem.k == 0:
+            raise Unsupported("the product is empty")
+        try:
+            matrix = BalancedMatrix.from_csr(operands.sparse, range_count(problem))
+        except MatrixError as error:
+            raise Unsupported(str(error)) from error
+        yield from plans(matrix, x, arch)
+
+
+def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
+    """Every plan for a matrix at hand; `x` is (k, n), of the type of the matrix values."""
+    if x.shape[1] > balanced_rows.MOST_COLUMNS:
+        yield from balanced_wide.plans(matrix, x, arch)
+        return
+    yield from balanced_rows.plans(matrix, x, arch)
+    for warps in (32, 8):
+        try:
+            yield paper_plan(matrix, x, arch, warps)
+        except Unsupported:
+            return  # the paper has nothing for an X so long
+
+
+register(Balanced())
