@@ -132,6 +132,7 @@ _SM90 = (
     Tiling("bulk", 16, 1, 8),
     Tiling("bulk", 16, 1, 4),
     Tiling("bulk", 32, 1, 4),
+    Tiling("bulk", 32, 1, 2),
     Tiling("bulk", 8, 2, 8),
     Tiling("bulk", 16, 1, 8, runs=4),
     Tiling("bulk", 16, 1, 8, narrow=2),
@@ -177,6 +178,8 @@ def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling
         return None  # runs merge short rows, where there are many
     if tiling.warps * tiling.blocks > 16 and columns * strands.rows * tiling.runs >= 16:
         return None  # too few registers for the sums
+    if tiling.staging == "registers" and matrix.positions.itemsize == 2:
+        tiling = replace(tiling, chunk=tiling.chunk // 2)
     if tiling.staging == "registers" and columns > 4:
         tiling = replace(tiling, chunk=min(tiling.chunk, 4), blocks=1)
     item_packs = strands.packs * tiling.runs
