@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +59,17 @@ class Reference:
 
     value: NDArray[np.float64]
     scale: NDArray[np.float64]
+
+    @functools.cached_property
+    def weight(self) -> NDArray[np.float64]:
+        """1/scale, and 0 where nothing is summed."""
+        return np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
+
+    @functools.cached_property
+    def empty(self) -> NDArray[np.bool_] | None:
+        """Where nothing is summed and the result must be exactly zero; None where that is nowhere."""
+        empty = self.scale == 0
+        return empty if empty.any() else None
 
 
 def make_operands(problem: Problem) -> Operands:

@@ -83,7 +83,9 @@ def _remarks(timed: Measurement | None, outcome: Outcome, policy: str) -> str:
     remarks = []
     if timed.throttled:
         remarks.append(f"throttled ({', '.join(timed.throttled)})")
-    if not timed.stable:
+    if timed.behind:
+        remarks.append("ended early, clearly behind a faster candidate")
+    elif not timed.stable:
         remarks.append("median not settled within the time limit")
     if policy == "hot" and not outcome.capturable:
         remarks.append("stream launches, not a graph")

@@ -191,6 +191,7 @@ class _Run:
     ) -> None:
         start = time.monotonic()
         tried = correct = 0
+        fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         limit = QUICK_CANDIDATES if self.choice.quick else None
         for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, limit):
             if isinstance(candidate, Outcome):
@@ -201,9 +202,14 @@ class _Run:
             if not missing:
                 continue
             policies = tuple(policy for policy in self.policies if policy in missing)
-            conditions = Conditions(policies, QUICK if self.choice.quick else StoppingRule(), clock=self.session.clock)
+            to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
+            rule = QUICK if self.choice.quick else StoppingRule()
+            conditions = Conditions(policies, rule, clock=self.session.clock, to_beat_us=to_beat)
             outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
             correct += outcome.status == "ok"
+            for policy, measured in outcome.measurements.items():
+                key = (candidate.math, policy)
+                fastest[key] = min(measured.median, fastest.get(key, measured.median))
             self._add(problem, operands, kernel.name, candidate.variant, outcome, candidate.math)
             if outcome.status == "wrong":
                 progress.note(f"WRONG: {kernel.name} {candidate.variant} on {problem.name}: {outcome.reason}")

@@ -27,6 +27,10 @@ LAUNCHES = (10, 200)
 """Fewest and most launches in one graph."""
 FEWEST_SAMPLES = 3
 """Taken even where they outlast the wall cap: fewer have no quartiles."""
+BEHIND = 1.25
+"""A candidate whose fastest samples take this much longer than a competitor's median can't win."""
+EVENT_STEP_US = 0.064
+"""Two ticks of the event clock, as seen on Hopper: no finer interval is asked of single launches."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,12 @@ class StoppingRule:
     ramp_seconds: float = 0.005
     """Untimed work before the samples: the clock falls while the host checks a result."""
 
-    def settled(self, samples: Sequence[float]) -> bool:
-        """Whether the confidence interval of the median is within the tolerance."""
+    def settled(self, samples: Sequence[float], step_us: float = 0.0) -> bool:
+        """Whether the confidence interval of the median is within the tolerance, or one step of the clock."""
         if len(samples) < self.min_samples:
             return False
         low, high = median_interval(samples)
-        return high - low <= 2 * self.tolerance * statistics.median(samples)
+        return high - low <= max(2 * self.tolerance * statistics.median(samples), step_us)
 
 
 QUICK = StoppingRule(min_samples=7, max_samples=50, max_seconds=0.015, tolerance=0.02, ramp_seconds=0.002)
@@ -68,6 +72,8 @@ class Measurement:
     """Throttle reasons seen at any reading, sorted. The samples are kept."""
     stable: bool
     """False where the wall cap or the sample limit ended the measurement."""
+    behind: bool = False
+    """True where it was ended early, because a competing candidate is clearly faster."""
 
     @property
     def median(self) -> float:
@@ -102,15 +108,17 @@ def measure(
     rule: StoppingRule | None = None,
     capturable: bool = True,
     clock: Clock = time.monotonic,
+    to_beat_us: float | None = None,
 ) -> Measurement:
     """Times `run` (already run once, so that modules are loaded) under `policy`.
 
-    Nothing is discarded. `clock` gives host seconds, injected by tests.
+    Nothing is discarded. `clock` gives host seconds, injected by tests. With `to_beat_us`, the median of a competitor,
+    the measurement ends once it is clear that it will not be reached.
     """
     rule = rule or StoppingRule()
     batch = _hot_batch(timer, run, capturable) if policy == "hot" else _cold_batch(timer, run)
     _ramp(batch, rule.ramp_seconds, clock)
-    return _sample(timer, batch, rule, clock)
+    return _sample(timer, batch, rule, clock, 0.0 if policy == "hot" else EVENT_STEP_US, to_beat_us)
 
 
 def warm_up(
@@ -169,21 +177,33 @@ def _ramp(batch: Batch, seconds: float, clock: Clock) -> None:
         batch(1)
 
 
-def _sample(timer: Timer, batch: Batch, rule: StoppingRule, clock: Clock) -> Measurement:
+def _sample(
+    timer: Timer, batch: Batch, rule: StoppingRule, clock: Clock, step_us: float, to_beat_us: float | None
+) -> Measurement:
     samples: list[float] = []
     clocks: list[float] = []
     throttled: set[str] = set()
-    start = clock()
-    step = FEWEST_SAMPLES  # a slow kernel must be able to stop at the wall cap
-    stable = False
-    while True:
-        samples += batch(min(step, rule.max_samples - len(samples)))
+
+    def read_clock() -> None:
         mhz = timer.sm_clock_mhz()
         if mhz is not None:
             clocks.append(mhz)
         throttled.update(timer.throttle_reasons())
-        stable = rule.settled(samples)
+
+    start = clock()
+    step = FEWEST_SAMPLES  # a slow kernel must be able to stop at the wall cap
+    stable = behind = False
+    while True:
+        samples += batch(min(step, rule.max_samples - len(samples)))
+        if len(clocks) < 2:
+            read_clock()  # and once more at the end: a reading can take longer than the samples
+        stable = rule.settled(samples, step_us)
+        behind = not stable and to_beat_us is not None and min(samples) > BEHIND * to_beat_us
+        if behind and len(samples) >= rule.min_samples // 2:
+            break
         if stable or len(samples) >= rule.max_samples or clock() - start >= rule.max_seconds:
             break
         step = max(1, rule.min_samples // 2)
-    return Measurement(tuple(samples), statistics.median(clocks) if clocks else None, tuple(sorted(throttled)), stable)
+    read_clock()
+    mhz_median = statistics.median(clocks) if clocks else None
+    return Measurement(tuple(samples), mhz_median, tuple(sorted(throttled)), stable, behind)

@@ -120,3 +120,17 @@ def test_warm_up_never_lasts_longer_than_its_limit():
     timer.mhz = lambda: next(swing)
     warm_up(timer, timer.launch, timer.clock)
     assert 3.0 <= timer.clock.now < 3.5
+
+
+def test_a_candidate_clearly_behind_is_not_measured_to_the_end():
+    noisy = itertools.cycle([30.0, 41.0, 55.0])
+    result = run(timer_of(noisy), "cold", to_beat_us=10.0)
+    assert result.behind
+    assert not result.stable
+    assert len(result.samples_us) < StoppingRule().min_samples
+    assert not run(timer_of(itertools.cycle([30.0, 41.0, 55.0])), "cold", to_beat_us=29.0).behind
+
+
+def test_single_launches_need_not_be_known_finer_than_the_event_clock():
+    ticks = itertools.cycle([2.848, 2.88, 2.912])
+    assert run(timer_of(ticks), "cold").stable
