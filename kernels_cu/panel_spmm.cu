@@ -44,7 +44,7 @@ constexpr int kThreads = (kWarps + kProducers) * 32;
 constexpr int kCopiers = kProducers > 0 ? kProducers * 32 : kThreads;  // threads that copy
 constexpr int kSpanWords = 1 + (kRowSteps + 3) / 4;
 constexpr int kPanelFloats = (kBlockK + 1) * kBlockN;  // the last row stays zero: where padding points
-constexpr int kReadAhead = 2 * kSub;                   // units behind a segment that are read, not used
+constexpr int kReadAhead = 2 * kSub;  // units behind a segment that are read, not used
 
 static_assert(kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp into 1, 2 or 4 sub-rows");
 static_assert(kVec == 1 || kVec == 2 || kVec == 4, "VEC must be a vector width");
@@ -143,7 +143,8 @@ __device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], 
 
 // segments: first unit of each group's chunks, (groups * chunks + 1). spans: (groups, chunks, WARPS, kSpanWords).
 // row_ids: (groups, WARPS, ROW_STEPS, kSub), -1 where there is no row. segment_units: those of the longest segment.
-extern "C" __global__ void __launch_bounds__(kThreads)
+// Without a least number of blocks per multiprocessor ptxas saves registers by making each load wait for the one before.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     panel_spmm(int k, int n, int chunks, int segment_units, const int* __restrict__ segments,
                const unsigned* __restrict__ spans, const int* __restrict__ row_ids, const uint4* __restrict__ stream,
                const float* __restrict__ b, float* __restrict__ c) {
@@ -170,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         }
     };
 #if PRODUCERS
-    __shared__ nnz::Barrier full[kStages];   // a chunk has landed
+    __shared__ nnz::Barrier full[kStages];  // a chunk has landed
     __shared__ nnz::Barrier empty[kStages];  // every warp has used it
     if (threadIdx.x < kStages) {
         nnz::barrier_init(&full[threadIdx.x], kCopiers);

@@ -1,21 +1,22 @@
 // C = A B, fp32. A: m x k, sparse, packed by the host; B: k x n and C: m x n, dense, row-major.
 //
-// Streams rows of A as packed {index, value} words, with the fewest dependent loads between launch and store: made for
-// products so small that latency, not bandwidth, is the cost. Long rows are split over the warps of a block.
+// Streams pieces of rows of A as packed {index, value} words, with the fewest dependent loads between launch and store:
+// made for products so small that latency, not bandwidth, is the cost. A long row is cut into as many pieces as it needs,
+// so that no thread group has more work than any other, however uneven the rows are.
 //
 // Who computes what
-//   grid    x: groups of ROWS rows, y: tiles of kBlockN = LANES * VEC columns
-//   block   LANES x ROWS x PARTS threads; the PARTS thread groups of a row share its nonzeros equally and add up in
-//           shared memory, in a fixed order
-//   lane    VEC columns of one row: neighbouring ones where ADJACENT, else LANES apart (for n that is no multiple of VEC)
+//   grid    x: groups of SLOTS pieces, y: tiles of kBlockN = LANES * VEC columns
+//   block   LANES x SLOTS threads; the pieces of a row are neighbours in one block and add up in shared memory, in order
+//   lane    VEC columns of one piece: neighbouring ones where ADJACENT, else LANES apart (for n that is no multiple of VEC)
 //
-// What the host packs (`nnzbench.kernels.row_stream`): rows in order of falling length, so that the rows of a block are
-// alike; each row's nonzeros as {column, value bits} pairs, filled to a multiple of four with pairs of column -1, which load
-// nothing: an Inf or NaN in a row of B that is not used can't leak. Two pairs are one 128-bit load, the same for all lanes.
+// What the host packs (`nnzbench.kernels.row_stream`): every slot owns PIECE {row of B, value bits} pairs at a place that
+// follows from its number alone, so the first words and the slot's header travel together. Two pairs are one 128-bit load,
+// the same for all lanes. Pairs behind a piece's last repeat its row of B: their loads hit, and their products are not
+// added, so an Inf or NaN of B can't leak. The words of the next batch of UNROLL pairs travel with this batch's rows of B.
 //
 // Defines
-//   LANES     8, 16 or 32                       VEC      columns per lane: 1, 2 or 4
-//   ROWS      rows per block                    PARTS    thread groups per row; more than one needs LANES = 32
+//   LANES     4, 8, 16 or 32                   VEC      columns per lane: 1, 2 or 4
+//   SLOTS     pieces per block                 PIECE    pairs per slot, a multiple of UNROLL
 //   UNROLL    pairs in flight per lane: 4, 8 or 16
 //   ADJACENT  1: VEC neighbouring columns, n must be a multiple of VEC; 0: columns LANES apart, any n
 #include "nnz.cuh"
@@ -23,101 +24,111 @@
 
 constexpr int kLanes = LANES;
 constexpr int kVec = VEC;
-constexpr int kRows = ROWS;
-constexpr int kParts = PARTS;
+constexpr int kSlots = SLOTS;
+constexpr int kPiece = PIECE;
 constexpr int kUnroll = UNROLL;
 constexpr bool kAdjacent = ADJACENT;
 
 constexpr int kBlockN = kLanes * kVec;
-constexpr int kThreads = kLanes * kRows * kParts;
+constexpr int kThreads = kLanes * kSlots;
+constexpr int kWords = kUnroll / 2;  // 128-bit words per batch
+constexpr int kBases = kAdjacent ? 1 : kVec;  // loads per row of B
 
-static_assert(kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
+static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
 static_assert(kVec == 1 || kVec == 2 || kVec == 4, "VEC must be a vector width");
-static_assert(kUnroll == 4 || kUnroll == 8 || kUnroll == 16, "UNROLL counts pairs, four to a packed group");
-static_assert(kParts == 1 || kLanes == 32, "the parts of a row are whole warps");
-static_assert(kThreads <= 1024, "a block holds at most 1024 threads");
+static_assert(kUnroll == 4 || kUnroll == 8 || kUnroll == 16, "UNROLL counts pairs, two to a packed word");
+static_assert(kPiece % kUnroll == 0, "a piece is a whole number of batches");
+static_assert(kThreads % 32 == 0 && kThreads <= 1024, "a block is whole warps, 1024 threads at most");
 
 using Vector = nnz::Columns<kVec>::type;
 
+// The lane's columns in row 0 of B. Columns outside are read at the last one inside, and never stored.
 struct Tile {
-    const float* b;  // the lane's first column in row 0 of B
-    int n;
-    int columns;  // columns from the lane's first to the matrix's edge
+    const char* base[kBases];
+    int row_bytes;
 
-    __device__ __forceinline__ void multiply_add(float* acc, int index, unsigned value) const {
-        const float* row = b + static_cast<long long>(index) * n;
+    __device__ __forceinline__ Vector row(int index) const {
+        const long long offset = static_cast<long long>(index) * row_bytes;
         if constexpr (kAdjacent) {
-            if (columns > 0) nnz::multiply_add(acc, __uint_as_float(value), nnz::ldg(reinterpret_cast<const Vector*>(row)));
+            return nnz::load_here(reinterpret_cast<const Vector*>(base[0] + offset));
         } else {
+            Vector value;
 #pragma unroll
             for (int v = 0; v < kVec; ++v) {
-                if (v * kLanes < columns) {
-                    acc[v] = nnz::fma_rn(__uint_as_float(value), nnz::ldg(row + v * kLanes), acc[v]);
-                }
+                const float* column = reinterpret_cast<const float*>(base[v] + offset);
+                reinterpret_cast<float*>(&value)[v] = nnz::load_here(column);
             }
+            return value;
         }
     }
 };
 
-// spans: {first 128-bit word, words} of each row slot; row_ids: the slot's row, -1 behind the last.
-// words: two {column, value bits} pairs each.
-extern "C" __global__ void __launch_bounds__(kThreads, kThreads <= 256 ? 2 : 1)
-    row_spmm(int n, const int2* __restrict__ spans, const int* __restrict__ row_ids, const uint4* __restrict__ words,
+__device__ __forceinline__ void load_batch(uint4 (&batch)[kWords], const uint4* words) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) batch[i] = nnz::ldg(words + i);
+}
+
+// headers: of each slot {row, -1 unless the slot holds the row's first piece; nonzeros of this piece + 65536 * pieces of the
+// row}. words: PIECE / 2 of each slot. Only the first `joined_blocks` blocks hold rows of more than one piece.
+// A least number of blocks per multiprocessor must be given: without it ptxas saves registers by making each load of a
+// batch wait for the one before.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    row_spmm(int n, int joined_blocks, const int2* __restrict__ headers, const uint4* __restrict__ words,
              const float* __restrict__ b, float* __restrict__ c) {
     const int lane = threadIdx.x % kLanes;
-    const int row_slot = threadIdx.x / kLanes % kRows;
-    const int part = threadIdx.x / (kLanes * kRows);
-    const int slot = blockIdx.x * kRows + row_slot;
+    const int own = threadIdx.x / kLanes;
+    const int slot = blockIdx.x * kSlots + own;
+    words += static_cast<long long>(slot) * (kPiece / 2);
+    uint4 batch[kWords];
+    load_batch(batch, words);
+    const int2 header = nnz::ldg(headers + slot);
+
     const int column = blockIdx.y * kBlockN + (kAdjacent ? lane * kVec : lane);
-    const Tile tile{b + column, n, n - column};
+    Tile tile;
+    tile.row_bytes = n * 4;
+#pragma unroll
+    for (int v = 0; v < kBases; ++v) {
+        tile.base[v] = reinterpret_cast<const char*>(b + min(column + v * kLanes, n - (kAdjacent ? kVec : 1)));
+        nnz::keep_in_register(tile.base[v]);
+    }
 
-    const int2 span = nnz::ldg(spans + slot);
-    const int row = nnz::ldg(row_ids + slot);
-    const int groups = span.y / 2;  // of four pairs
-    const int begin = groups * part / kParts * 2;
-    const int end = groups * (part + 1) / kParts * 2;
-    const uint4* word = words + span.x + begin;
-    int left = end - begin;
     float acc[kVec] = {};
-
-    constexpr int kBatch = kUnroll / 2;
-    // Padding stands in the last group only, so the batches before it load without a test.
-    for (; left > kBatch; left -= kBatch, word += kBatch) {
-        uint4 batch[kBatch];
+    int left = header.y & 0xffff;
+#pragma unroll 1
+    do {
+        Vector rows[kUnroll];
+        float values[kUnroll];
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) batch[i] = nnz::ldg(word + i);
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-            tile.multiply_add(acc, batch[i].x, batch[i].y);
-            tile.multiply_add(acc, batch[i].z, batch[i].w);
+        for (int i = 0; i < kUnroll; ++i) {
+            const uint4 word = batch[i / 2];
+            rows[i] = tile.row(i % 2 ? word.z : word.x);
+            values[i] = __uint_as_float(i % 2 ? word.w : word.y);
         }
-    }
-    for (; left > 0; left -= 2, word += 2) {
-        const uint4 low = nnz::ldg(word);
-        const uint4 high = nnz::ldg(word + 1);
-        tile.multiply_add(acc, low.x, low.y);
-        if (static_cast<int>(low.z) >= 0) tile.multiply_add(acc, low.z, low.w);
-        if (static_cast<int>(high.x) >= 0) tile.multiply_add(acc, high.x, high.y);
-        if (static_cast<int>(high.z) >= 0) tile.multiply_add(acc, high.z, high.w);
-    }
-
-    if constexpr (kParts > 1) {
-        __shared__ float partial[kParts][kRows][kVec][kLanes];
+        words += kWords;
+        if (kPiece > kUnroll && left > kUnroll) load_batch(batch, words);
 #pragma unroll
-        for (int v = 0; v < kVec; ++v) partial[part][row_slot][v][lane] = acc[v];
+        for (int i = 0; i < kUnroll; ++i) {
+            if (i < left) nnz::multiply_add(acc, values[i], rows[i]);
+        }
+        left -= kUnroll;
+    } while (kPiece > kUnroll && left > 0);
+
+    if (blockIdx.x < joined_blocks) {
+        __shared__ float partial[kSlots][kVec][kLanes];
+#pragma unroll
+        for (int v = 0; v < kVec; ++v) partial[own][v][lane] = acc[v];
         __syncthreads();
-        if (part > 0) return;
+        const int pieces = header.y >> 16;
+#pragma unroll 1
+        for (int other = 1; other < pieces; ++other) {
 #pragma unroll
-        for (int v = 0; v < kVec; ++v) {
-            acc[v] = partial[0][row_slot][v][lane];
-#pragma unroll
-            for (int other = 1; other < kParts; ++other) acc[v] += partial[other][row_slot][v][lane];
+            for (int v = 0; v < kVec; ++v) acc[v] += partial[own + other][v][lane];
         }
     }
-    if (row < 0) return;
-    float* out = c + static_cast<long long>(row) * n + column;
+    if (header.x < 0) return;
+    float* out = c + static_cast<long long>(header.x) * n + column;
     if constexpr (kAdjacent) {
-        if (tile.columns > 0) {
+        if (column < n) {
             Vector value;
 #pragma unroll
             for (int v = 0; v < kVec; ++v) reinterpret_cast<float*>(&value)[v] = acc[v];
@@ -126,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kThreads <= 256 ? 2 : 1)
     } else {
 #pragma unroll
         for (int v = 0; v < kVec; ++v) {
-            if (v * kLanes < tile.columns) out[v * kLanes] = acc[v];
+            if (column + v * kLanes < n) out[v * kLanes] = acc[v];
         }
     }
 }

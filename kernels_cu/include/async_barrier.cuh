@@ -18,7 +18,8 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, int arrivals) {
 }
 
 __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier)) : "memory");
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+                 : "memory");
 }
 
 // Arrives once all of the calling thread's copies so far have landed; the thread itself goes on.

@@ -22,10 +22,11 @@ PANELS = (
     panel.Tiling(32, 1, 4, 1, 64, 2),
 )
 ROWS = (
-    row_stream.Tiling(32, 4, 4, 1, 8),
-    row_stream.Tiling(32, 2, 1, 4, 4),
-    row_stream.Tiling(8, 2, 16, 1, 4),
-    row_stream.Tiling(32, 1, 1, 8, 16),
+    row_stream.Tiling(32, 4, 4, 64, 8),
+    row_stream.Tiling(32, 2, 8, 16, 4),
+    row_stream.Tiling(8, 2, 16, 32, 4),
+    row_stream.Tiling(4, 4, 32, 16, 16),
+    row_stream.Tiling(32, 1, 16, 32, 16),
 )
 # m, k, n, density: edges of tiles and chunks, one column, one row, few and many nonzeros
 SHAPES = ((70, 130, 128, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
@@ -66,7 +67,9 @@ def test_both_kernels_match_float64_on_awkward_shapes(shape: tuple[int, int, int
     for tiling in PANELS:
         assert error(device, panel.make_plan(problem(data), data, tiling), data) < 1e-6, tiling
     for tiling in ROWS:
-        assert error(device, row_stream.make_plan(problem(data), data, tiling), data) < 1e-6, tiling
+        longest = int(data.sparse.row_lengths.max())
+        fitted = row_stream.fit(tiling.lanes, tiling.vec, tiling.piece, tiling.unroll, longest)
+        assert error(device, row_stream.make_plan(problem(data), data, fitted), data) < 1e-6, fitted
 
 
 def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
@@ -77,8 +80,8 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
         for plan in (
             panel.make_plan(problem(data), data, PANELS[0]),
             panel.make_plan(problem(data), data, PANELS[1]),
-            row_stream.make_plan(problem(data), data, ROWS[0]),
             row_stream.make_plan(problem(data), data, ROWS[1]),
+            row_stream.make_plan(problem(data), data, ROWS[4]),
         ):
             assert error(CpuDevice(), plan, data) < 1e-6
 
@@ -121,9 +124,43 @@ def test_rows_are_dealt_evenly() -> None:
     assert loads.max() < 1.15 * loads.mean()
 
 
-def test_every_size_of_n_has_a_row_tiling() -> None:
+def test_every_size_of_n_has_a_row_tiling_and_no_problem_too_many() -> None:
+    matrix = operands(random_dense(64, 200, 0.1), 1).sparse
     for n in (1, 2, 3, 7, 8, 16, 17, 31, 49, 64, 196, 3136):
-        assert list(row_stream.tilings(n, 20.0)), n
+        assert 0 < len(list(row_stream.tilings(matrix, n, "sm_90"))) <= 16, n
+
+
+def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full() -> None:
+    pieces = np.array([7, 5, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1])
+    first, blocks, joined = row_stream.place_pieces(pieces, 8)
+    assert blocks == 5
+    assert joined == 5
+    taken = np.concatenate([np.arange(at, at + count) for at, count in zip(first, pieces, strict=True)])
+    assert np.unique(taken).size == taken.size
+    assert taken.max() < 8 * blocks
+    assert (first // 8 == (first + pieces - 1) // 8).all()
+
+
+def test_no_piece_is_long_however_uneven_the_rows() -> None:
+    dense = random_dense(64, 500, 0.05)
+    dense[11] = 1.0
+    matrix = operands(dense, 1).sparse
+    for tiling in row_stream.tilings(matrix, 64, "sm_90"):
+        packed = row_stream.pack(matrix, tiling)
+        held = packed.headers[:, 1] & 0xFFFF
+        assert held.max() <= tiling.piece, tiling
+        assert held.sum() == matrix.nnz, tiling
+        assert sorted(packed.headers[packed.headers[:, 0] >= 0, 0]) == list(range(64))
+
+
+def test_rows_stream_refuses_what_equal_slots_would_blow_up() -> None:
+    rows, k = 40_000, 300_000
+    offsets = np.concatenate([[0], k + np.arange(rows)])
+    indices = np.concatenate([np.arange(k), np.zeros(rows - 1, dtype=np.int64)]).astype(np.int32)
+    matrix = CSR(rows, k, offsets, indices, np.ones(indices.size, dtype=np.float32))
+    data = Operands(matrix, {"b": np.ones((k, 1), dtype=np.float32)}, "")
+    with pytest.raises(Unsupported, match="uneven"):
+        next(row_stream.RowStream().plans(problem(data), data, "sm_90"))
 
 
 def test_panel_refuses_a_matrix_too_small_to_fill_a_gpu() -> None:

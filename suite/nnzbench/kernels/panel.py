@@ -249,7 +249,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
             Launch(
                 "panel_spmm",
                 grid,
-                (32 * (tiling.warps + tiling.producers), 1, 1),
+                block,
                 args,
                 tiling.shared_bytes(segment_units),
             ),

@@ -1,4 +1,4 @@
-"""Kernel `row_stream`: SpMM over rows packed as {index, value} words, for products whose cost is latency."""
+"""Kernel `row_stream`: SpMM over pieces of rows packed as {index, value} words, for products whose cost is latency."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernel import Launch, Plan, register
+from nnzbench.arches import sm_count
+from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
 _PAIR = np.dtype([("index", "<i4"), ("value", "<f4")])
+_MOST_THREADS = 512
+_BATCH_CYCLES = 700
+"""Clocks from a batch's words to its last product when B comes from a busy L2; like the next two, only for ranking."""
+_JOIN_CYCLES = 300
+"""Clocks to add up the pieces of a row through shared memory."""
+_WARP_CYCLES = 20
+"""Issue slots of a multiprocessor that a warp takes besides its batches."""
+_SPARE_BYTES = 1 << 24
+"""Packed bytes that any matrix may take; beyond them, at most `_SPARE_FACTOR` times its own nonzeros."""
+_SPARE_FACTOR = 6
 
 
 @dataclass(frozen=True)
@@ -23,63 +34,152 @@ class Tiling:
 
     lanes: int
     vec: int
-    rows: int
-    parts: int
+    slots: int
+    piece: int
     unroll: int
 
     @property
     def threads(self) -> int:
         """Threads per block."""
-        return self.lanes * self.rows * self.parts
+        return self.lanes * self.slots
+
+    @property
+    def block_n(self) -> int:
+        """Columns per block."""
+        return self.lanes * self.vec
 
     def __str__(self) -> str:
-        return f"n{self.lanes * self.vec}_v{self.vec}_r{self.rows}_p{self.parts}_u{self.unroll}"
+        return f"n{self.block_n}_v{self.vec}_s{self.slots}_p{self.piece}_u{self.unroll}"
 
 
-def pack(matrix: CSR, rows_per_block: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
-    """Rows by falling length: spans (slots, 2), row ids (slots,) and 128-bit words (words, 4) of two pairs each."""
-    slots = -(-matrix.m // rows_per_block) * rows_per_block
+@dataclass(frozen=True)
+class Packed:
+    """A matrix cut into the pieces of one tiling; see the header of `row_spmm.cu`."""
+
+    headers: NDArray[np.int32]
+    """(slots, 2): the row, or -1; nonzeros of the piece + 65536 * pieces of the row."""
+    words: NDArray[np.float32]
+    """(slots * piece / 2, 4): two {index, value} pairs each."""
+    joined_blocks: int
+    """Leading blocks that hold rows of more than one piece."""
+
+
+def place_pieces(pieces: NDArray[np.int64], slots: int) -> tuple[NDArray[np.int64], int, int]:
+    """First slot of each row when rows of `pieces` neighbouring slots, at most `slots`, fill blocks of `slots`.
+
+    Rows come by falling count of pieces. Returns also the blocks used, and how many of them, the leading ones, hold a
+    row of more than one piece.
+    """
+    first = np.empty(pieces.size, dtype=np.int64)
+    free = np.zeros(0, dtype=np.int64)  # slots left in each block
+    joined = 0
+    for count in np.unique(pieces)[::-1]:
+        rows = np.flatnonzero(pieces == count)
+        if count == 1:
+            joined = free.size
+        room = int((free // count).sum())
+        fresh = -(-max(0, rows.size - room) // (slots // count))
+        free = np.concatenate([free, np.full(fresh, slots)])
+        takes = free // count
+        block = np.repeat(np.arange(free.size), takes)[: rows.size]
+        nth = np.arange(block.size) - np.concatenate([[0], np.cumsum(takes)[:-1]])[block]
+        first[rows] = block * slots + slots - free[block] + nth * count
+        free = free - np.bincount(block, minlength=free.size) * count
+    return first, free.size, joined if (pieces == 1).any() else free.size
+
+
+def pack(matrix: CSR, tiling: Tiling) -> Packed:
+    """Cuts rows into pieces of near-equal whole batches and places those of a row side by side in one block.
+
+    Raises `ValueError` where a row needs more pieces than a block has slots (`fit` makes tilings for which none does).
+    """
     order = np.argsort(-matrix.row_lengths, kind="stable")
-    lengths = np.zeros(slots, dtype=np.int64)
-    lengths[: matrix.m] = matrix.row_lengths[order]
-    words = -(-lengths // 4) * 2
-    ends = np.cumsum(words)
-    pairs = np.zeros(2 * int(ends[-1]) if slots else 0, dtype=_PAIR)
-    pairs["index"] = -1
-    first = np.empty(matrix.m, dtype=np.int64)
-    first[order] = 2 * (ends - words)[: matrix.m]
-    rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
-    at = first[rows] + np.arange(matrix.nnz) - matrix.offsets[rows]
-    pairs["index"][at] = matrix.indices
-    pairs["value"][at] = matrix.values
-    row_ids = np.full(slots, -1, dtype=np.int32)
-    row_ids[: matrix.m] = order
-    spans = np.stack([ends - words, words], axis=1).astype(np.int32)
-    return spans, row_ids, pairs.view(np.float32).reshape(-1, 4)
+    lengths = matrix.row_lengths[order]
+    batches = -(-lengths // tiling.unroll)
+    pieces = np.maximum(1, -(-batches // (tiling.piece // tiling.unroll)))
+    if pieces.max(initial=0) > tiling.slots:
+        raise ValueError(f"a row of {lengths[0]} nonzeros needs more than {tiling.slots} pieces of {tiling.piece}")
+    first, blocks, joined = place_pieces(pieces, tiling.slots)
+
+    row = np.repeat(np.arange(matrix.m), pieces)  # of each piece, by place in `order`
+    nth = np.arange(row.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begin = batches[row] * nth // pieces[row] * tiling.unroll
+    end = np.minimum(batches[row] * (nth + 1) // pieces[row] * tiling.unroll, lengths[row])
+    slot = first[row] + nth
+    headers = np.zeros((blocks * tiling.slots, 2), dtype=np.int32)
+    headers[:, 0] = -1
+    headers[slot[nth == 0], 0] = order
+    headers[slot, 1] = end - begin
+    headers[slot[nth == 0], 1] += (pieces << 16).astype(np.int32)
+
+    pairs = np.zeros((blocks * tiling.slots, tiling.piece), dtype=_PAIR)
+    sizes = end - begin
+    held = np.repeat(np.arange(row.size), sizes)
+    within = np.arange(held.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    source = matrix.offsets[order][row][held] + begin[held] + within
+    pairs["index"][slot[held], within] = matrix.indices[source]
+    pairs["value"][slot[held], within] = matrix.values[source]
+    full = slot[sizes > 0]
+    last = sizes[sizes > 0]
+    behind = np.arange(tiling.piece) >= last[:, None]
+    pairs["index"][full] = np.where(behind, pairs["index"][full, last - 1][:, None], pairs["index"][full])
+    return Packed(headers, pairs.view(np.float32).reshape(-1, 4), joined)
 
 
-def tilings(n: int, mean_length: float) -> Iterator[Tiling]:
-    """Tilings worth trying for n columns and rows of `mean_length` nonzeros."""
-    adjacent = 4 if n % 4 == 0 else 2 if n % 2 == 0 else 1
-    shapes = [(8, 1), (16, 1)] if n <= 16 else [(32, 1), (32, 2), (32, 4)]
-    if adjacent > 1:
-        shapes += [(16, adjacent), (8, adjacent)]
-    for lanes, vec in shapes:
-        if lanes * vec > 8 and lanes * vec >= 2 * n:
-            continue
-        if lanes < 32:
-            for unroll in (4, 8):
-                yield Tiling(lanes, vec, 128 // lanes, 1, unroll)
-            continue
-        for parts in (1, 2, 4, 8):
-            if parts > 1 and mean_length < 8 * parts:
+def fit(lanes: int, vec: int, piece: int, unroll: int, longest: int) -> Tiling:
+    """The smallest block of 128 threads or more in which the pieces of the longest row fit; a longer piece if none."""
+    slots = 128 // lanes
+    while slots * piece < longest and slots * lanes < _MOST_THREADS:
+        slots *= 2
+    needed = -(-longest // (slots * unroll)) * unroll
+    return Tiling(lanes, vec, slots, max(piece, needed), unroll)
+
+
+def shapes(n: int) -> list[tuple[int, int]]:
+    """(lanes, columns per lane) worth trying for n columns, the likeliest first."""
+    if n % 4 == 0:
+        wide = [(32, 4), (32, 2), (16, 4), (8, 4)] if n > 64 else [(32, 2), (8, 4), (16, 2), (4, 4), (32, 1)]
+    elif n % 2 == 0:
+        wide = [(32, 2), (16, 2), (32, 1), (8, 2)]
+    else:
+        wide = [(32, 2), (32, 1), (16, 4), (16, 2), (16, 1), (8, 1), (4, 1)]
+    fitting = [(lanes, vec) for lanes, vec in wide if lanes * vec < 2 * n or lanes * vec <= 4]
+    return fitting[:4] or [(4, 1)]
+
+
+def tilings(matrix: CSR, n: int, arch: str) -> Iterator[Tiling]:
+    """Tilings worth trying, the likeliest first: for each shape the four best piece lengths of a rough cost model.
+
+    The model weighs the batches that a thread group runs one after another against the L1 wavefronts of all groups.
+    """
+    lengths = matrix.row_lengths
+    longest = max(1, int(lengths.max(initial=0)))
+    ranked: list[tuple[int, int, Tiling]] = []
+    for place, (lanes, vec) in enumerate(shapes(n)):
+        found: dict[Tiling, float] = {}
+        for exponent in range(3, 10):
+            piece = 1 << exponent
+            if piece > 8 and piece >= 2 * longest:
+                break
+            tiling = fit(lanes, vec, piece, min(piece, 8 if vec == 4 else 16), longest)
+            pieces = np.maximum(1, -(-lengths // tiling.piece))
+            packed_bytes = 8 * int(pieces.sum()) * tiling.piece
+            if packed_bytes > max(_SPARE_BYTES, _SPARE_FACTOR * 8 * matrix.nnz) or tiling.piece >= 1 << 16:
                 continue
-            unroll = 16 if mean_length >= 64 * parts else 8 if mean_length >= 16 * parts else 4
-            yield Tiling(lanes, vec, max(1, 4 // parts), parts, unroll)
+            batches = np.maximum(pieces, -(-lengths // tiling.unroll))
+            tiles = lanes / 32 * -(-n // tiling.block_n)
+            work = (int(batches.sum()) * tiling.unroll * (vec + 1) + int(pieces.sum()) * _WARP_CYCLES) * tiles
+            chain = int((-(-batches // pieces)).max()) * _BATCH_CYCLES
+            joins = _JOIN_CYCLES if (pieces > 1).any() else 0
+            found[tiling] = chain + joins + work / sm_count(arch)
+        best = sorted(found, key=lambda tiling: found[tiling])[:4]
+        ranked += [(rank, place, tiling) for rank, tiling in enumerate(best)]
+    for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2]):
+        yield tiling
 
 
 class RowStream:
-    """Own row-split SpMM with packed words and rows split over warps."""
+    """Own row-split SpMM with packed words; rows are cut into pieces, so that long ones cost no more than others."""
 
     name = "row_stream"
     paper = "nnzbench"
@@ -87,18 +187,21 @@ class RowStream:
     dtypes = frozenset({"f32"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling; every matrix and n has some."""
-        matrix = operands.sparse
-        for tiling in tilings(problem.n, matrix.nnz / max(1, matrix.m)):
+        """One plan per tiling; raises `Unsupported` where a few rows hold so much that equal slots waste memory."""
+        found = False
+        for tiling in tilings(operands.sparse, problem.n, arch):
+            found = True
             yield make_plan(problem, operands, tiling)
+        if not found:
+            raise Unsupported("rows are too uneven for slots of equal length")
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
     start = time.perf_counter()
-    spans, row_ids, words = pack(operands.sparse, tiling.rows)
-    block_n = tiling.lanes * tiling.vec
-    grid = (row_ids.size // tiling.rows, -(-problem.n // block_n), 1)
+    packed = pack(operands.sparse, tiling)
+    grid = (len(packed.headers) // tiling.slots, -(-problem.n // tiling.block_n), 1)
+    args = (problem.n, packed.joined_blocks, "headers", "words", "b", "c")
     return Plan(
         variant=str(tiling),
         language="cuda",
@@ -106,22 +209,19 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
         defines={
             "LANES": tiling.lanes,
             "VEC": tiling.vec,
-            "ROWS": tiling.rows,
-            "PARTS": tiling.parts,
+            "SLOTS": tiling.slots,
+            "PIECE": tiling.piece,
             "UNROLL": tiling.unroll,
             "ADJACENT": int(problem.n % tiling.vec == 0),
         },
         buffers={
-            "spans": spans,
-            "row_ids": row_ids,
-            "words": words,
+            "headers": packed.headers,
+            "words": packed.words,
             "b": operands.dense["b"],
             "c": np.empty((problem.m, problem.n), dtype=np.float32),
         },
         output="c",
-        launches=(
-            Launch("row_spmm", grid, (tiling.threads, 1, 1), (problem.n, "spans", "row_ids", "words", "b", "c")),
-        ),
+        launches=(Launch("row_spmm", grid, (tiling.threads, 1, 1), args),),
         generate_ms=1e3 * (time.perf_counter() - start),
     )
 
