@@ -77,8 +77,8 @@ class Summary:
 
     @property
     def failed(self) -> bool:
-        """Whether a kernel computed something wrong or crashed."""
-        return any(self.statuses.get(status) for status in ("wrong", "launch-error"))
+        """Whether a kernel computed something wrong, crashed or did not compile."""
+        return any(self.statuses.get(status) for status in ("wrong", "compile-error", "launch-error"))
 
 
 def run_experiment(
