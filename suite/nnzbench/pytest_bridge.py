@@ -21,6 +21,7 @@ from nnzbench.kernel import Unsupported, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
 from nnzbench.problem import Problem
+from nnzbench.record import FAILURES
 from nnzbench.sweep import CHECK, Choice, Session, choose_problems, choose_work
 from nnzbench.timing import Policy
 from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
@@ -105,7 +106,7 @@ class Bench:
         """
         case = self._cases[(name, *parameters)]
         tried = self._try(case, experiment(case.problem.experiment).policies)
-        bad = [one for one in tried if one.outcome.status in ("wrong", "launch-error")]
+        bad = [one for one in tried if one.outcome.status in FAILURES]
         if bad:
             pytest.fail("\n".join(f"{one.variant}: {one.outcome.status}: {one.outcome.reason}" for one in bad))
         good = [one for one in tried if one.outcome.status == "ok"]

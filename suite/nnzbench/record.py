@@ -17,6 +17,8 @@ from typing import Any, Literal, get_args, get_type_hints
 SCHEMA = "nnzbench/1"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
+FAILURES: frozenset[Status] = frozenset({"wrong", "compile-error", "launch-error"})
+"""What a kernel must not do, where `unsupported` and `timeout` are answers."""
 Key = tuple[str, ...]
 
 

@@ -22,6 +22,7 @@ from nnzbench.operands import Operands, Reference, make_operands, reference
 from nnzbench.peaks import Peaks
 from nnzbench.problem import DType, Problem
 from nnzbench.progress import RunProgress
+from nnzbench.record import FAILURES
 from nnzbench.results import Results, Tuning
 from nnzbench.rows import Subject, make_record
 from nnzbench.timing import QUICK, Policy, StoppingRule, warm_up
@@ -78,7 +79,7 @@ class Summary:
     @property
     def failed(self) -> bool:
         """Whether a kernel computed something wrong, crashed or did not compile."""
-        return any(self.statuses.get(status) for status in ("wrong", "compile-error", "launch-error"))
+        return any(self.statuses.get(status) for status in FAILURES)
 
 
 def run_experiment(

@@ -114,7 +114,7 @@ def test_a_failure_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path, fault,
     }
     assert all(reason in r.reason for r in bad)
     assert all(r.selected for r in rows(tmp_path) if r.variant == "good")
-    assert summary.failed == (status in ("wrong", "launch-error"))
+    assert summary.failed == (status in ("wrong", "compile-error", "launch-error"))
     assert kernel.open_count == 0
 
 
