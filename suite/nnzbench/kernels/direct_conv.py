@@ -1,14 +1,55 @@
-"""Direct sparse convolution: the published kernel and one of our own, which reads and writes plain NCHW images."""
+"""Direct sparse convolution: the published kernel, and one of our own that reads and writes plain NCHW images.
+
+Ours is generated for a layer's weights. A block computes some output channels of a tile of whole output rows; its input
+is staged in shared memory, padding included, so that neither padding nor a change of layout costs a pass of its own.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
+from nnzbench.codegen import conv_cpp, conv_ptx
+from nnzbench.codegen.conv_model import ConvModel
+from nnzbench.codegen.conv_program import make_program
+from nnzbench.codegen.conv_tile import ConvTiling
+from nnzbench.codegen.target import compute_capability
 from nnzbench.kernel import Plan, Unsupported, register
 from nnzbench.kernels import direct_conv_paper
-from nnzbench.operands import Operands
+from nnzbench.operands import Operands, storage_dtype
 from nnzbench.problem import Problem
+
+CANDIDATES = 5
+"""Tilings tried."""
+LONG = 100_000
+"""Nonzeros from which a program takes the assembler half a minute, and fewer are tried."""
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: ConvTiling, arch: str) -> Plan:
+    """Generates the program of one tiling. Raises `Unsupported` where it does not fit the architecture."""
+    start = time.perf_counter()
+    assert problem.conv is not None
+    program = make_program(operands.sparse, problem.conv, tiling, _element(problem))
+    source = conv_ptx.emit(program, arch)
+    elapsed = (time.perf_counter() - start) * 1e3
+    return Plan(
+        variant=tiling.name,
+        language="ptx",
+        source=source,
+        defines={},
+        buffers=program.buffers(operands.dense["x"].astype(storage_dtype(problem.dtype), copy=False)),
+        output="y",
+        launches=(program.launch(),),
+        math=problem.dtype,
+        generate_ms=elapsed,
+        cpu_source=conv_cpp.emit(program),
+    )
+
+
+def _element(problem: Problem) -> Literal[2, 4]:
+    return 2 if problem.dtype == "f16" else 4
 
 
 @dataclass(frozen=True)
@@ -21,10 +62,13 @@ class DirectConv:
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The published variants."""
+        """Our most promising tilings, then the published variants."""
         c = problem.conv
         if c is None or not c.batch * c.filters * c.out_height * c.out_width:
             raise Unsupported("the output is empty")
+        model = ConvModel(c, operands.sparse.nnz, _element(problem), compute_capability(arch))
+        for tiling in model.candidates(CANDIDATES if operands.sparse.nnz < LONG else CANDIDATES // 2):
+            yield make_plan(problem, operands, tiling, arch)
         yield from direct_conv_paper.plans(problem, operands)
 
 

@@ -1,0 +1,150 @@
+"""Chooses tilings of the generated convolution by estimating what an SM, its caches and memory take for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from nnzbench.codegen.conv_program import reserved_registers
+from nnzbench.codegen.conv_tile import ConvTile, ConvTiling
+from nnzbench.codegen.program import SHARED_LIMIT
+from nnzbench.kernel import Unsupported
+from nnzbench.problem import ConvShape
+
+_SMS = 132
+_L2_BYTES = 24.0
+"""Bytes a clock per SM from L2, all SMs reading: about 5.5 TB/s on an H200."""
+_DRAM_BYTES = 18.0
+"""Bytes a clock per SM to and from memory."""
+_FETCH_BYTES = 3.0
+"""Bytes a clock of instructions that the SM's caches do not hold."""
+_CODE_CACHE = 100_000
+_BLOCK_CYCLES = 2500.0
+"""Start, first chunks and last stores of a block."""
+_TAPS_PER_CHUNK = 72
+"""So that a chunk's work outweighs its barrier."""
+_FEWEST_SUMS = 12
+
+
+@dataclass(frozen=True)
+class ConvModel:
+    """Estimates for one layer: its sizes, stored nonzeros and element size."""
+
+    shape: ConvShape
+    nonzeros: int
+    element: Literal[2, 4]
+    capability: int
+
+    def cycles(self, tiling: ConvTiling) -> float:
+        """Clocks of the whole launch by the slowest of issue, shared memory, instruction fetch, L2 and memory."""
+        s, tile = self.shape, ConvTile(self.shape, tiling, self.element)
+        groups = -(-s.filters // tiling.rows_per_lane)
+        inputs = s.channels * s.r * s.s
+        density = self.nonzeros / max(1, s.filters * inputs)
+        rows = min(tiling.rows_per_lane, s.filters)
+        multiplies = self.nonzeros / groups
+        loads = inputs * (1 - (1 - density) ** rows)
+        warps = tiling.threads // 32
+        slowest = -(-warps * tiling.blocks // 4) / tiling.blocks  # warps per block of the busiest of four schedulers
+        copies = tile.pieces * s.channels / tiling.threads * 1.5 + tile.chunks * 12
+        issue = (multiplies + loads * (1 if self.element == 4 else 2) + copies + 1.5 * rows) * slowest
+        port = loads * tile.wavefronts * warps + tile.pieces * s.channels * tile.piece * self.element / 128
+        resident = tiling.blocks
+        busy = max(issue, port) * resident / min(1.0, warps * resident / 14)
+        code = 16 * (multiplies + loads)
+        fetch = code / _FETCH_BYTES * resident if groups * code > _CODE_CACHE else 0.0
+        blocks = groups * tile.tiles
+        waves = -(-blocks // (_SMS * resident))
+        overlap = _BLOCK_CYCLES if resident == 1 else _BLOCK_CYCLES / 2
+        compute = waves * (max(busy, fetch) + overlap) + (0.0 if fetch else code / _FETCH_BYTES)
+        staged = tile.rows * min(tile.columns, s.width) * tiling.images * s.channels * self.element
+        l2 = blocks * staged / (_L2_BYTES * _SMS)
+        image = s.batch * (s.channels * tile.plane + s.filters * s.out_height * s.out_width)
+        return max(compute, l2, image * self.element / (_DRAM_BYTES * _SMS)) + 0.2 * (compute + l2)
+
+    def candidates(self, count: int) -> list[ConvTiling]:
+        """The most promising tilings, best first, that differ in warps, channels per lane, or whether rows are whole.
+
+        Raises `Unsupported` where none fits the architecture.
+        """
+        chosen: dict[tuple[int, int, bool], ConvTiling] = {}
+        for tiling in sorted(self.grid(), key=self.cycles):
+            whole = tiling.width == self.shape.out_width
+            chosen.setdefault((tiling.allotted_threads, tiling.rows_per_lane, whole), tiling)
+            if len(chosen) == count:
+                break
+        if not chosen:
+            raise Unsupported(f"no tile of {self.shape} fits the shared memory of sm_{self.capability}")
+        return list(chosen.values())
+
+    def grid(self) -> Iterator[ConvTiling]:
+        """All tilings considered that fit."""
+        row_counts = self._row_counts()
+        for place in sorted(self._places()):
+            for blocks in (1, 2, 3, 4):
+                for rows in row_counts:
+                    tiling = self._staged(ConvTiling(rows, *place, chunk=1, blocks=blocks))
+                    if tiling is not None:
+                        yield tiling
+
+    def _row_counts(self) -> list[int]:
+        """Channels per lane that divide the filters evenly."""
+        filters = self.shape.filters
+        counts = {-(-filters // groups) for groups in range(1, filters + 1)}
+        return sorted(c for c in counts if c <= 112 and (c >= _FEWEST_SUMS or c == filters))
+
+    def _places(self) -> set[tuple[int, int, int]]:
+        """Images, height and width of tiles that fill at least four of five lanes, or of all where none does."""
+        s = self.shape
+        narrowest = _divided(s.out_width, 1024)
+        places = set()
+        for across in range(narrowest, max(9, narrowest + 2)):
+            width = s.out_width if across == 1 else _divided(s.out_width, across * 8) * 8
+            if across > 1 and not 32 <= width < s.out_width:
+                continue
+            for height in _shares(s.out_height):
+                for images in _shares(s.batch):
+                    if images * height * width <= 1024:
+                        places.add((images, height, width))
+        full = {place for place in places if self._filled(place) >= 0.8}
+        return full or places
+
+    def _filled(self, place: tuple[int, int, int]) -> float:
+        """Part of the allotted lanes that computes an output, edges of the image included."""
+        tiling = ConvTiling(1, *place, chunk=1)
+        tile, s = ConvTile(self.shape, tiling, self.element), self.shape
+        return s.batch * s.out_height * s.out_width / (tile.tiles * tiling.allotted_threads)
+
+    def _staged(self, tiling: ConvTiling) -> ConvTiling | None:
+        """`tiling` with as many channels per chunk as are useful and fit, None where it has no room.
+
+        A register's worth of slack is kept: the assembler spills where it has none.
+        """
+        s = self.shape
+        tile = ConvTile(s, tiling, self.element)
+        spare = tiling.registers - tiling.rows_per_lane - reserved_registers(tile) - 1
+        if spare < 3 or tiling.threads > 1024:
+            return None
+        budget = SHARED_LIMIT.get(self.capability, 48) * 1024 // tiling.blocks - 1024
+        room = budget // (tiling.stages * (tile.channel_pitch * self.element + 16))
+        wanted = min(s.channels, max(2, _TAPS_PER_CHUNK // (s.r * s.s)), room)
+        if wanted < 1:
+            return None
+        together = max(1, tiling.threads // tile.pieces)  # channels that one copy per thread can cover
+        chunk = wanted // together * together if wanted > together else wanted
+        even = _divided(s.channels, _divided(s.channels, chunk))
+        chunk = min(chunk, _divided(even, together) * together)
+        return ConvTiling(
+            tiling.rows_per_lane, tiling.images, tiling.height, tiling.width, chunk, tiling.stages, tiling.blocks,
+            min(8, spare),
+        )  # fmt: skip
+
+
+def _divided(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _shares(size: int) -> set[int]:
+    """Sizes of the largest part when `size` is cut into 1, 2, 3... near-equal parts."""
+    return {_divided(size, parts) for parts in range(1, size + 1)}

@@ -1,0 +1,105 @@
+"""A generated convolution bound to its weights: what both emitters walk, and the launch they share."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.codegen.conv_tile import ConvTile, ConvTiling
+from nnzbench.codegen.program import SHARED_LIMIT
+from nnzbench.codegen.schedule import Body, Schedule, make_schedule
+from nnzbench.codegen.tiling import Tiling, assign_rows
+from nnzbench.kernel import Launch, Unsupported
+from nnzbench.matrices.formats import CSR
+from nnzbench.problem import ConvShape
+
+ENTRY = "direct_conv"
+MAX_INSTRUCTIONS = 400_000
+"""Longer programs take the assembler minutes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Part of a body: the columns `[first, last)` whose input lies in one chunk."""
+
+    body: Body
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class ConvProgram:
+    """One kernel: which output channels each group sums, and where a tile's input lies."""
+
+    schedule: Schedule
+    tile: ConvTile
+
+    @property
+    def element(self) -> Literal[2, 4]:
+        """Bytes of an element of input and output; sums are fp32."""
+        return self.tile.element
+
+    @property
+    def groups(self) -> int:
+        """Groups of output channels."""
+        return self.schedule.tiles
+
+    @cached_property
+    def runs(self) -> list[list[Run]]:
+        """By group and chunk."""
+        taps = self.tile.shape.r * self.tile.shape.s
+        edges = np.arange(self.tile.chunks + 1) * self.tile.tiling.chunk * taps
+        return [
+            [Run(body, a, b) for a, b in itertools.pairwise(np.searchsorted(body.columns, edges).tolist())]
+            for body in self.schedule.bodies
+        ]
+
+    @property
+    def out_plane(self) -> int:
+        """Elements of one channel of the output."""
+        return self.tile.shape.out_height * self.tile.shape.out_width
+
+    def buffers(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Everything to upload; `x` is NCHW, and so is the output `y`."""
+        s = self.tile.shape
+        y = np.zeros((s.batch, s.filters, s.out_height, s.out_width), x.dtype)
+        return {"x": np.ascontiguousarray(x), "y": y}
+
+    def launch(self) -> Launch:
+        """Blocks of the same tile and different groups are neighbours, so that they meet their input in L2."""
+        t = self.tile
+        return Launch(ENTRY, (self.groups * t.tiles, 1, 1), (t.tiling.threads, 1, 1), ("x", "y"), t.shared_bytes)
+
+    def check(self, capability: int) -> None:
+        """Raises `Unsupported` with the reason where hardware or encoding has no room."""
+        tile, t = self.tile, self.tile.tiling
+        instructions = sum(body.instructions for body in self.schedule.bodies)
+        if instructions > MAX_INSTRUCTIONS:
+            raise Unsupported(f"{instructions} instructions: programs are assembled up to {MAX_INSTRUCTIONS}")
+        if t.threads > 1024:
+            raise Unsupported(f"{t.name}: {t.threads} threads a block, at most 1024")
+        if t.rows_per_lane + reserved_registers(tile) > t.registers:
+            raise Unsupported(f"{t.name}: {t.rows_per_lane} sums do not fit {t.registers} registers")
+        limit = SHARED_LIMIT.get(capability, 48) * 1024
+        if tile.shared_bytes > limit:
+            raise Unsupported(f"{t.name}: {tile.shared_bytes} bytes of shared memory, at most {limit}")
+        s = tile.shape
+        most = max(s.batch * s.channels * tile.plane, s.batch * s.filters * self.out_plane)
+        if most >= 2**31 or max(t.chunk * tile.plane, s.filters * self.out_plane) * self.element >= 2**31:
+            raise Unsupported("images beyond 2**31 elements do not fit the generated offsets")
+
+
+def reserved_registers(tile: ConvTile) -> int:
+    """Registers of a thread beside its sums and the loads on their way."""
+    return 9 + 3 * tile.pieces_per_thread
+
+
+def make_program(matrix: CSR, shape: ConvShape, tiling: ConvTiling, element: Literal[2, 4]) -> ConvProgram:
+    """Deals output channels to groups with near-equal nonzeros and orders each group's by (channel, r, s)."""
+    rows = assign_rows(matrix, tiling.rows_per_lane)
+    return ConvProgram(make_schedule(matrix, Tiling(tiling.rows_per_lane), rows), ConvTile(shape, tiling, element))
