@@ -145,10 +145,23 @@ def from_row(row: dict[str, str]) -> Record:
 def read_records(path: Path) -> list[Record]:
     """Reads a records file. Raises `RecordError` naming file, line and column; a cut-off last line is an error too."""
     with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file, strict=True)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise RecordError(f"{path}: the header is not the {SCHEMA} column list")
-        return list(_parse(path, reader))
+        reader = csv.DictReader(_whole_lines(file, path), strict=True)
+        try:
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise RecordError(f"{path}: the header is not the {SCHEMA} column list")
+            return list(_parse(path, reader))
+        except csv.Error as error:
+            raise RecordError(f"{path}, line {reader.line_num}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{path}: not a UTF-8 file ({error.reason})") from None
+
+
+def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
+    """The lines; one without its end was cut off, if only within its last cell."""
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            raise RecordError(f"{path}, line {number}: the line is cut off")
+        yield line
 
 
 def _parse(path: Path, reader: csv.DictReader[str]) -> Iterator[Record]:
