@@ -25,10 +25,15 @@ def compiled_ahead(found: Iterator[Candidate | T], arch: str) -> Iterator[Candid
     met again in the cache.
     """
     while held := list(islice(found, AT_ONCE)):
-        with_plan = [(at, item.plan) for at, item in enumerate(held) if isinstance(item, Candidate) and item.plan]
+        programs = [
+            (at, Job.of(stage, arch))
+            for at, item in enumerate(held)
+            if isinstance(item, Candidate) and item.plan
+            for stage in item.plan.stages()
+        ]
         try:
-            for index, result in compile_many([Job.of(plan, arch) for _, plan in with_plan], timeout_s=TIMEOUT_S):
-                at = with_plan[index][0]
+            for index, result in compile_many([job for _, job in programs], timeout_s=TIMEOUT_S):
+                at = programs[index][0]
                 item = held[at]
                 if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
                     held[at] = replace(item, prepare=_Raises(result))

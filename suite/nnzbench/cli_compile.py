@@ -117,10 +117,11 @@ def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Want
             seen = set()
             try:
                 for plan in lister.plans(kernel, arch):
-                    job = Job.of(plan, arch)
-                    if (plan.variant, job.identity()) not in seen:
-                        seen.add((plan.variant, job.identity()))
-                        wanted.append(_Wanted(kernel.name, plan.variant, job, plan.launches))
+                    for stage in plan.stages():
+                        job = Job.of(stage, arch)
+                        if (plan.variant, job.identity()) not in seen:
+                            seen.add((plan.variant, job.identity()))
+                            wanted.append(_Wanted(kernel.name, plan.variant, job, stage.launches))
             except Unsupported as reason:
                 refused.append(Row(kernel.name, "", "", arch, "unsupported", str(reason)))
     return wanted, refused

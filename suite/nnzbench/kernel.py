@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -39,6 +39,9 @@ class Launch:
     args: tuple[Arg, ...]
     shared_bytes: int = 0
     """Dynamic shared memory per block, bytes."""
+    source: str = ""
+    """The program this launch is from where that is not the plan's own; then `defines` are its defines."""
+    defines: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,24 @@ class Plan:
     """For a `ptx` plan: equivalent CUDA C++ text that the cpu device runs instead, same launches and buffers."""
     unpermute: Callable[[Array], Array] | None = None
     """Maps the raw output buffer to the problem's layout before the check, where a kernel uses its own."""
+
+    def stages(self) -> tuple[Plan, ...]:
+        """The plan as plans of one program each, to be run one after another over the same buffers.
+
+        Neighbouring launches of the same program stay together; most plans are one stage, and then that is this plan.
+        """
+        runs: list[tuple[tuple[str, Mapping[str, int | str]], list[Launch]]] = []
+        for launch in self.launches:
+            wanted = (launch.source, launch.defines) if launch.source else (self.source, self.defines)
+            if not runs or runs[-1][0] != wanted:
+                runs.append((wanted, []))
+            runs[-1][1].append(launch)
+        if len(runs) <= 1 and not any(launch.source for launch in self.launches):
+            return (self,)
+        return tuple(
+            replace(self, source=source, defines=defines, launches=tuple(launches))
+            for (source, defines), launches in runs
+        )
 
 
 @dataclass(frozen=True)

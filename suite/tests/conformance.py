@@ -86,6 +86,15 @@ extern "C" __global__ void all_but_last_int(int* y, int n) {
 }
 """
 
+OTHER = r"""
+#include "nnz.cuh"
+
+extern "C" __global__ void add_value(float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += VALUE;
+}
+"""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -134,6 +143,18 @@ def _cases() -> tuple[Case, ...]:
             ),
             {"x": x, "between": zeros, "y": zeros},
             3 * (2 * x + 1) - 1,
+        ),
+        _case(
+            "launches of several programs",
+            (
+                Launch("scale_and_shift", (16, 1, 1), (64, 1, 1), ("x", "between", 2.0, 1, 1000)),
+                Launch("add_value", (16, 1, 1), (64, 1, 1), ("between", 1000), source=OTHER, defines={"VALUE": 10}),
+                Launch("add_value", (16, 1, 1), (64, 1, 1), ("between", 1000), source=OTHER, defines={"VALUE": 100}),
+                Launch("scale_and_shift", (32, 1, 1), (32, 1, 1), ("between", "y", 3.0, -1, 1000)),
+                Launch("add_value", (16, 1, 1), (64, 1, 1), ("y", 1000), source=OTHER, defines={"VALUE": 10}),
+            ),
+            {"x": x, "between": zeros, "y": zeros},
+            3 * (2 * x + 1 + 110) - 1 + 10,
         ),
         _case(
             "three dimensions",

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -72,8 +72,9 @@ class CpuDevice:
         try:
             written = job.write(plan, folder)
             prepare_ms = 1e3 * (time.perf_counter() - started)
-            built = program(plan, self._build)
-            _execute([str(built.path), "check", str(written.description)], folder)
+            built = [program(stage, self._build) for stage in plan.stages()]
+            for made, description in zip(built, written.descriptions, strict=True):
+                _execute([str(made.path), "check", str(description)], folder)
         except BaseException:
             cleanup()
             raise
@@ -86,7 +87,7 @@ class CpuDevice:
             read=written.read,
             poison=written.poison,
             close=close,
-            compile_ms=built.compile_ms,
+            compile_ms=sum({made.path: made.compile_ms for made in built}.values()),
             prepare_ms=prepare_ms,
             capturable=False,
         )
@@ -96,11 +97,13 @@ class CpuDevice:
             cleanup()
         self._cleanups.clear()
 
-    def _run(self, built: Program, written: job.Job) -> None:
+    def _run(self, built: Sequence[Program], written: job.Job) -> None:
         # at least two, so that blocks that write the same place race even on one core
         workers = min(BUILDS[self._build].max_workers, max(os.cpu_count() or 1, 2))
-        files = [str(written.description), str(written.data)]
-        _execute([str(built.path), "run", *files, *self._order, str(workers), str(_TIME_LIMIT_S)], written.data.parent)
+        limits = [str(workers), str(_TIME_LIMIT_S)]
+        for made, description in zip(built, written.descriptions, strict=True):
+            files = [str(description), str(written.data)]
+            _execute([str(made.path), "run", *files, *self._order, *limits], written.data.parent)
 
 
 def _execute(command: list[str], folder: Path) -> None:

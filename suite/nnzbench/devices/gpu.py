@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.compile import assemble_ptx, compile_cuda
+from nnzbench.compile import Job, assemble_ptx, compile_cuda
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.devices.nvml import Clocks, open_clocks
@@ -153,6 +153,11 @@ def build_plan(plan: Plan, arch: str) -> Built:
     return Built(compiled.path.read_bytes(), dict(compiled.resources), compiled.compile_ms)
 
 
+def _program(stage: Plan) -> str:
+    """Equal for stages that one compiled program serves."""
+    return Job.of(stage, "").identity()
+
+
 def translate(error: Exception) -> Exception:
     """The driver's error as `DeviceLost` where the context is gone for good, else as `LaunchError`."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -288,13 +293,22 @@ class GpuDevice:
 
     def prepare(self, plan: Plan) -> Prepared:
         """Compiles, uploads and binds arguments. Raises `CompileError`, `Unsupported`, `LaunchError`."""
-        built = self._build(plan, self.arch)
+        stages = plan.stages()
+        programs: dict[str, Plan] = {}  # all the launches of a program, wherever they come
+        for stage in stages:
+            before = programs[_program(stage)].launches if _program(stage) in programs else ()
+            programs[_program(stage)] = replace(stage, launches=before + stage.launches)
+        builds = {name: self._build(program, self.arch) for name, program in programs.items()}
         started = time.perf_counter()
-        launches = [launch for launch in plan.launches if all(launch.grid) and all(launch.block)]
-        resources = built.resources.get(plan.launches[0].entry) if plan.launches else None
+        resources = builds[_program(stages[0])].resources.get(plan.launches[0].entry) if plan.launches else None
         arrays = {name: self.upload(np.asarray(array)) for name, array in plan.buffers.items()}
-        module = self.guarded(lambda: self.backend.load(built.cubin))
-        calls = [self._bind(module, launch, plan, built, arrays) for launch in launches]
+        modules = {name: self._load(built) for name, built in builds.items()}
+        calls = [
+            self._bind(modules[name], launch, programs[name], builds[name], arrays)
+            for name, stage in ((_program(stage), stage) for stage in stages)
+            for launch in stage.launches
+            if all(launch.grid) and all(launch.block)
+        ]
         output = arrays[plan.output]
         errors = self.backend.errors
 
@@ -316,7 +330,11 @@ class GpuDevice:
                 array.free()
 
         prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
-        return Prepared(run, read, output.poison, close, resources, built.compile_ms, prepare_ms)
+        compile_ms = sum(built.compile_ms for built in builds.values())
+        return Prepared(run, read, output.poison, close, resources, compile_ms, prepare_ms)
+
+    def _load(self, built: Built) -> Any:
+        return self.guarded(lambda: self.backend.load(built.cubin))
 
     def _bind(
         self, module: Any, launch: Launch, plan: Plan, built: Built, arrays: dict[str, DeviceArray]

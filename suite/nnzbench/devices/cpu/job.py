@@ -25,7 +25,8 @@ _ALIGN = 64
 class Job:
     """A plan on disk; the programs' results land in `data`."""
 
-    description: Path
+    descriptions: tuple[Path, ...]
+    """One file per stage of the plan, to be run in order over the same data."""
     data: Path
     output: Array
     """Only its shape and dtype are used after writing."""
@@ -51,18 +52,21 @@ def write(plan: Plan, folder: Path) -> Job:
     names = {name: index for index, name in enumerate(plan.buffers)}
     offsets: dict[str, int] = {}
     end = 0
-    lines = []
+    buffers = []
     with (folder / "data").open("wb") as data:
         for name, array in plan.buffers.items():
             offsets[name] = end
-            lines.append(f"buffer {end} {array.nbytes} {name}")
+            buffers.append(f"buffer {end} {array.nbytes} {name}")
             data.seek(end)
             np.ascontiguousarray(array).tofile(data)
             end += math.ceil(array.nbytes / _ALIGN) * _ALIGN
         data.truncate(max(end, _ALIGN))
-    lines += [_launch_line(launch, names) for launch in plan.launches if _checked(launch)]
-    (folder / "job").write_text("\n".join(lines) + "\n")
-    return Job(folder / "job", folder / "data", plan.buffers[plan.output], offsets[plan.output])
+    descriptions = []
+    for number, stage in enumerate(plan.stages()):
+        launches = [_launch_line(launch, names) for launch in stage.launches if _checked(launch)]
+        descriptions.append(folder / f"job{number}")
+        descriptions[-1].write_text("\n".join([*buffers, *launches]) + "\n")
+    return Job(tuple(descriptions), folder / "data", plan.buffers[plan.output], offsets[plan.output])
 
 
 def _checked(launch: Launch) -> bool:
