@@ -1,8 +1,40 @@
 // Barriers in shared memory that asynchronous copies report to, so that producer warps can run chunks ahead of consumer
-// warps that never wait for each other. sm_80 and later only.
+// warps that never wait for each other. sm_80 and later only; the CPU build has the same calls.
 #pragma once
 
-#if !defined(NNZ_CPU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#include "nnz.cuh"
+
+#ifdef NNZ_CPU
+
+namespace nnz {
+
+struct Barrier {
+    int arrivals;
+    int missing;
+    unsigned completed;  // phases
+};
+
+inline void barrier_init(Barrier* barrier, int arrivals) { *barrier = Barrier{arrivals, arrivals, 0}; }
+
+inline void barrier_arrive(Barrier* barrier) {
+    if (__atomic_sub_fetch(&barrier->missing, 1, __ATOMIC_ACQ_REL) > 0) return;
+    __atomic_store_n(&barrier->missing, barrier->arrivals, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&barrier->completed, 1, __ATOMIC_ACQ_REL);
+}
+
+inline void barrier_arrive_after_copies(Barrier* barrier) {
+    cp_async_commit();
+    cp_async_wait<0>();
+    barrier_arrive(barrier);
+}
+
+inline void barrier_wait(Barrier* barrier, unsigned parity) {
+    while ((__atomic_load_n(&barrier->completed, __ATOMIC_ACQUIRE) & 1) == parity) nnz_cpu::yield();
+}
+
+}  // namespace nnz
+
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
 namespace nnz {
 

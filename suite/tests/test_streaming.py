@@ -20,6 +20,7 @@ PANELS = (
     panel.Tiling(8, 4, 2, 2, 32, 3),
     panel.Tiling(16, 4, 2, 5, 64, 3),
     panel.Tiling(32, 1, 4, 1, 64, 2),
+    panel.Tiling(16, 4, 3, 2, 32, 3, producers=2),
 )
 ROWS = (
     row_stream.Tiling(32, 4, 4, 64, 8),
@@ -90,7 +91,8 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
 def test_clean_under_sanitizers_and_any_schedule(build: Any) -> None:
     data = operands(random_dense(37, 70, 0.3), 36)
     for device in (CpuDevice(build=build), CpuDevice(order="backward"), CpuDevice(order="random:5")):
-        assert error(device, panel.make_plan(problem(data), data, PANELS[2]), data) < 1e-6
+        for tiling in (PANELS[2], PANELS[4]):
+            assert error(device, panel.make_plan(problem(data), data, tiling), data) < 1e-6
         assert error(device, row_stream.make_plan(problem(data), data, ROWS[1]), data) < 1e-6
 
 

@@ -151,40 +151,40 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     )
 
 
+# lanes, columns per lane, warps, row steps: what has won on an H200 for one size of product or another
+_SHAPES = (
+    (32, 4, 16, 4),
+    (32, 4, 16, 2),
+    (32, 4, 16, 8),
+    (32, 4, 8, 4),
+    (16, 4, 16, 4),
+    (16, 4, 16, 2),
+    (8, 4, 16, 4),
+    (8, 4, 16, 2),
+    (8, 4, 16, 1),
+)
+_SCALAR_SHAPES = ((32, 1, 16, 4), (32, 1, 16, 2))
+"""For n that is no multiple of two, and for narrow products, where they win as well."""
+_CHUNKS = {128: (64, 128), 64: (64, 128, 256), 32: (256,)}
+"""Rows of B per chunk by tile width: wide tiles leave room for fewer."""
+_LONG_K = 1024
+"""From here on chunks are many enough that warps which only copy pay."""
+
+
 def tilings(m: int, k: int, n: int, arch: str) -> Iterator[Tiling]:
-    """Tilings worth trying: the widest lanes that n fills, and enough blocks for every multiprocessor."""
-    limit = SHARED_BYTES_PER_BLOCK[arch.removesuffix("a")]
-    vec = 4 if n % 4 == 0 else 2 if n % 2 == 0 else 1
-    for lanes, v, warps, row_steps in (
-        (32, 4, 16, 4),
-        (32, 4, 16, 2),
-        (32, 4, 16, 8),
-        (32, 4, 8, 4),
-        (16, 4, 16, 4),
-        (16, 4, 16, 2),
-        (32, 2, 16, 4),
-        (32, 2, 16, 8),
-        (8, 4, 16, 4),
-        (8, 4, 16, 2),
-        (8, 4, 16, 1),
-        (32, 1, 16, 4),
-        (32, 1, 16, 2),
-    ):
-        if v > vec and not (v == 4 and vec == 2):
-            continue
-        shape = Tiling(lanes, v, warps, row_steps, 0, 3)
-        if shape.block_n >= 2 * max(n, 32):
-            continue
+    """Tilings worth trying: lanes that n fills, and enough blocks for every multiprocessor."""
+    shapes = (_SHAPES if n % 2 == 0 else ()) + (_SCALAR_SHAPES if n % 2 or n < 256 else ())
+    for lanes, vec, warps, row_steps in shapes:
+        shape = Tiling(lanes, vec, warps, row_steps, 0, 3)
         blocks = -(-m // shape.block_m) * -(-n // shape.block_n)
-        if blocks < sm_count(arch) // 4 or shape.block_m >= 2 * m:
+        if shape.block_n >= 2 * max(n, 32) or shape.block_m >= 2 * m or blocks < sm_count(arch) // 4:
             continue
-        for block_k in (64, 128, 256):
-            stages = 3 if k > 2 * block_k else 2
-            tiling = Tiling(lanes, v, warps, row_steps, block_k, stages)
-            if tiling.shared_bytes(0) <= limit and block_k <= max(64, k) and block_k * tiling.block_n >= 4096:
-                yield tiling
-                if arch >= "sm_80" and n % 4 == 0:
-                    yield replace(tiling, producers=4)
+        longest = max(64, -(-k // 64) * 64)
+        for block_k in dict.fromkeys(min(chunk, longest) for chunk in _CHUNKS[shape.block_n]):
+            tiling = replace(shape, block_k=block_k, stages=3 if k > 2 * block_k else 2)
+            yield tiling
+            if arch >= "sm_80" and n % 4 == 0 and k >= _LONG_K and shape.block_n >= 64:
+                yield replace(tiling, producers=4)
 
 
 class Panel:
