@@ -1,4 +1,4 @@
-"""A GPU that is a dictionary: device memory, streams and events in Python, and dense and sparse libraries over them."""
+"""A GPU that is a dictionary: device memory, streams and events in Python, and dense libraries over them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from enum import IntEnum
 from types import SimpleNamespace
 
 import numpy as np
-from scipy import sparse
 
 from nnzbench.devices.gpu import Built, GpuDevice, GpuFacts
 from nnzbench.devices.nvml import Clocks
@@ -312,78 +311,3 @@ class FakeCublasLt:
         assert result.shape == (rows, columns)
         assert ld == max(1, rows)
         store_values(self.backend, d, kind, result.T)
-
-
-class FakeCusparse:
-    class SpMMAlg(IntEnum):
-        DEFAULT = 0
-        CSR_ALG1 = 4
-        CSR_ALG2 = 6
-        CSR_ALG3 = 12
-
-    class Order(IntEnum):
-        COL = 1
-        ROW = 2
-
-    class IndexType(IntEnum):
-        INDEX_32I = 2
-
-    class IndexBase(IntEnum):
-        ZERO = 0
-
-    class Operation(IntEnum):
-        NON_TRANSPOSE = 0
-
-    class cuSPARSEError(Exception):  # noqa: N801 - the library's own name
-        pass
-
-    def __init__(self, backend):
-        self.backend, self.live, self.next, self.calls = backend, {}, 500, []
-        self.refused = None  # value of an algorithm that is not supported
-
-    def _new(self, value):
-        self.next += 1
-        self.live[self.next] = value
-        return self.next
-
-    def create(self):
-        return self._new("handle")
-
-    def destroy(self, handle):
-        del self.live[handle]
-
-    destroy_sp_mat = destroy_dn_mat = destroy
-
-    def set_stream(self, handle, stream):
-        assert stream == self.backend.stream
-
-    def create_csr(self, rows, columns, nnz, offsets, indices, values, offset_type, index_type, base, kind):
-        assert (offset_type, index_type, base) == (2, 2, 0)
-        read = self.backend.array
-        parts = (load_values(self.backend, values, kind, nnz), read(indices, np.int32, nnz))
-        return self._new(sparse.csr_array((*parts, read(offsets, np.int32, rows + 1)), shape=(rows, columns)))
-
-    def create_dn_mat(self, rows, columns, leading, pointer, kind, order):
-        assert leading == max(1, rows if order == 1 else columns)
-        return self._new((rows, columns, pointer, kind, order))
-
-    def sp_mm_buffer_size(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm):
-        self.calls.append(("size", algorithm))
-        return 4096
-
-    def sp_mm_preprocess(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
-        self.calls.append(("preprocess", algorithm))
-        assert len(self.backend.memory[workspace]) == 4096
-
-    def sp_mm(self, handle, op_a, op_b, alpha, a, b, beta, c, compute, algorithm, workspace):
-        self.calls.append(("run", algorithm))
-        if algorithm == self.refused:
-            raise self.cuSPARSEError("CUSPARSE_STATUS_NOT_SUPPORTED (10): operation not supported")
-        assert compute == 0
-        rows, columns, pointer, kind, order = self.live[b]
-        values = load_values(self.backend, pointer, kind, rows * columns)
-        dense = values.reshape(columns, rows).T if order == 1 else values.reshape(rows, columns)
-        result = self.live[a] @ dense
-        rows, columns, pointer, kind, order = self.live[c]
-        assert result.shape == (rows, columns)
-        store_values(self.backend, pointer, kind, result.T if order == 1 else result)

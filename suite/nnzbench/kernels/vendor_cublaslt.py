@@ -20,6 +20,7 @@ from nnzbench.kernels.vendor_support import (
     finish,
     load_bindings,
     open_library,
+    refusal,
     refusing,
     require_gpu,
     require_math,
@@ -150,7 +151,7 @@ class CublasLt:
             try:
                 proposed = _proposed(gpu, handle, case, problem)
             except Unsupported as error:
-                yield Candidate(case.variant, case.math, _refusal(error))
+                yield refusal(case.variant, case.math, str(error))
                 continue
             for index, algorithm in enumerate(proposed):
 
@@ -171,13 +172,6 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
     if not found:
         raise Unsupported(f"cublaslt knows no {case.variant} algorithm for this shape")
     return found
-
-
-def _refusal(error: Unsupported) -> Callable[[], Prepared]:
-    def prepare() -> Prepared:
-        raise error
-
-    return prepare
 
 
 register(CublasLt())

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
-from nnzbench.kernel import Array, Prepared, Unsupported
+from nnzbench.kernel import Array, Candidate, Prepared, Unsupported
 
 T = TypeVar("T")
 
@@ -67,12 +67,21 @@ def refusing(what: str, call: Callable[[], T]) -> T:
     try:
         return call()
     except Exception as error:
-        if type(error).__name__ not in ("cuBLASError", "cuBLASLtError", "cuSPARSEError"):
+        if type(error).__name__ not in ("cuBLASError", "cuBLASLtError", "cuSPARSEError", "cuSPARSELtError"):
             raise
         text = _line(error)
         if any(reason in text for reason in ("NOT_SUPPORTED", "INVALID_VALUE", "ARCH_MISMATCH")):
             raise Unsupported(f"{what}: {text}") from None
         raise LaunchError(f"{what}: {text}") from None
+
+
+def refusal(variant: str, math: str, reason: str) -> Candidate:
+    """A candidate that can't be prepared, so that the reason becomes a row."""
+
+    def prepare() -> Prepared:
+        raise Unsupported(reason)
+
+    return Candidate(variant, math, prepare)
 
 
 def _line(error: Exception) -> str:
