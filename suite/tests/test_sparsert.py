@@ -56,11 +56,8 @@ TILINGS = [
     Tiling(8, row_tiles=4, staged=True),
     Tiling(16, parts=4, staged=True, row_tiles=2),
     Tiling(8, parts=3, loop=2),
-    Tiling(8, parts=4, scouts=True, depth=4),
-    Tiling(8, row_tiles=4, staged=True, scouts=True),
-    Tiling(8, parts=2, row_tiles=2, column_tiles=2, scouts=True),
-    Tiling(8, loop=3, rows_first=True),
-    Tiling(8, parts=2, rows_first=True, column_tiles=2),
+    Tiling(8, loop=3),
+    Tiling(8, parts=2, row_tiles=2, column_tiles=2),
 ]
 
 

@@ -16,8 +16,6 @@ from nnzbench.codegen.program import ENTRY, Program
 def emit(program: Program) -> str:
     """The CUDA C++ text."""
     p, t = program, program.schedule.tiling
-    across, down = ("blockIdx.y", "blockIdx.x") if t.rows_first else ("blockIdx.x", "blockIdx.y")
-    step = "gridDim.y" if t.rows_first else "gridDim.x"
     types = {"rows": "const int", "bias": "const float", "values": "const float", "c": "element"}
     parameters = ", ".join(f"{types.get(name, 'const element')}* {name}" for name in p.parameters())
     columns = [
@@ -43,11 +41,10 @@ def emit(program: Program) -> str:
         f'extern "C" __global__ void __launch_bounds__({t.threads}) {ENTRY}({parameters}) {{',
         "  DYN_SHARED(unsigned char, shared);" if p.shared_bytes else "",
         "  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;",
-        f"  if (warp >= {t.warps}) return;  // a scout" if t.scouts else "",
         f"  const int g = warp % {t.parts}, gw = warp / {t.parts};",
-        f"  const int w = gw / {t.row_tiles}, tile = {down} * {t.row_tiles} + gw % {t.row_tiles};",
+        f"  const int w = gw / {t.row_tiles}, tile = blockIdx.y * {t.row_tiles} + gw % {t.row_tiles};",
         f"  const int part = tile * {t.parts} + g;",
-        f"  for (int group = {across}; group < {p.column_groups}; group += {step}) {{",
+        f"  for (int group = blockIdx.x; group < {p.column_groups}; group += gridDim.x) {{",
         *["    " + line for line in columns],
         *["    " + line for line in _stage(p)],
         "    Sums a = {};",
@@ -110,7 +107,7 @@ def _stage(p: Program) -> list[str]:
     width, last = p.stage_width, p.columns - 1
     return [
         "element* staged = reinterpret_cast<element*>(shared);",
-        f"for (int i = threadIdx.x; i < {p.schedule.k * width}; i += {p.schedule.tiling.workers}) {{",
+        f"for (int i = threadIdx.x; i < {p.schedule.k * width}; i += {p.schedule.tiling.threads}) {{",
         f"  const int x = group * {width} + i % {width};",
         f"  staged[i] = b[(long long)(i / {width}) * {p.columns} + (x < {last} ? x : {last})];",
         "}",

@@ -8,7 +8,7 @@ B lies in shared memory, and less the larger the kernel's whole code is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -91,7 +91,6 @@ class Planner:
             reached = min(reached, 3.5 * self.matrix.k / self.addressing.pointers)
         traffic = per_sm * t.loop * reached * wide * self.element / min(60.0, 3100.0 / busy)
         idle = 500.0 if t.warps * per_sm < 8 else 0.0
-        fetch *= 0.9 if t.scouts else 1.0  # a guess: part of the fetch hides behind the first loads of B
         fixed = (
             (250.0 if t.staged else 0.0)
             + (150.0 if t.parts > 1 else 0.0)
@@ -127,10 +126,6 @@ class Planner:
             if parts > 1 and k < 4 * parts:
                 continue
             found.append(t)
-            scouted = replace(t, scouts=True)
-            loads = -(-self.rows(t).loads // parts)  # registers that scouts keep: see Program.check
-            if loop == 1 and scouted.threads <= 1024 and (rows + loads + 30) * v <= min(240, 65536 // scouted.threads):
-                found.append(scouted)
         return found
 
     def candidates(self, count: int = 9) -> list[Tiling]:
@@ -140,14 +135,10 @@ class Planner:
         """
         self.check()
         feasible = set(self.grid())
-        ranked = sorted((t for t in feasible if not t.scouts), key=lambda t: (self.cycles(t), t.name))
+        ranked = sorted(feasible, key=lambda t: (self.cycles(t), t.name))
         chosen = _varied(ranked, count)
         limit = 1.6 * self.cycles(ranked[0]) if ranked else 0.0
-        scouted = [replace(t, scouts=True) for t in chosen[:3]]
         chosen += [t for t in _PROVEN if t in feasible and t not in chosen and self.cycles(t) < limit]
-        chosen += [t for t in scouted if t in feasible]
-        if chosen and chosen[0].column_tiles == 1:
-            chosen.append(replace(chosen[0], rows_first=True))
         return chosen
 
 

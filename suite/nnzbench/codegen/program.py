@@ -130,8 +130,7 @@ class Program:
         t = self.schedule.tiling
         across = -(-self.column_groups // t.loop)
         down = self.schedule.tiles // t.row_tiles
-        grid = (down, across, 1) if t.rows_first else (across, down, 1)
-        return Launch(ENTRY, grid, (t.threads, 1, 1), tuple(self.parameters()), self.shared_bytes)
+        return Launch(ENTRY, (across, down, 1), (t.threads, 1, 1), tuple(self.parameters()), self.shared_bytes)
 
     def check(self, capability: int) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room for this tiling."""
@@ -150,14 +149,8 @@ class Program:
         limit = SHARED_LIMIT.get(capability, 48) * 1024
         if self.shared_bytes > limit:
             raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory, at most {limit}")
-        if t.staged and (t.loop > 1 or self.addressing.pointers > 1 or t.workers % (self.stage_width // self.chunk)):
+        if t.staged and (t.loop > 1 or self.addressing.pointers > 1 or t.threads % (self.stage_width // self.chunk)):
             raise Unsupported(f"{t.name}: staging needs a matrix, no loop, and whole rows per copy step")
-        if t.scouts and t.loop > 1:
-            raise Unsupported(f"{t.name}: scouts run the code once, so they have nothing to do for a loop")
-        # a register that a scout's skipped load leaves as it was counts as live from the start of the kernel
-        loads = max((body.columns.size for body in self.schedule.bodies), default=0)
-        if t.scouts and (loads + t.rows) * v + 24 > min(255, 65536 // t.threads):
-            raise Unsupported(f"{t.name}: {loads} loads of a scout and {t.rows} accumulators do not fit the registers")
         grid = self.launch().grid
         if grid[1] > 65535:
             raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")

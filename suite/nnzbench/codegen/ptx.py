@@ -38,24 +38,21 @@ class _Emitter:
         shared = [".extern .shared .align 16 .b8 shared[];"] if p.shared_bytes else []
         parameters = ",\n".join(f"  .param .u64 p_{name}" for name in p.parameters())
         accumulators = t.rows * self.v
-        most = max((body.columns.size for body in p.schedule.bodies), default=0)
-        # a load that scouts skip must not share its register with an earlier one, or it would have to wait for it
-        self.slots = max(1, most) if t.scouts else t.depth
         return [
             *shared,
             f".visible .entry {ENTRY}(\n{parameters}\n)",
             f".maxntid {t.threads}, 1, 1",
             ".minnctapersm 1",
             "{",
-            f".reg .f32 %a<{accumulators}>, %b<{self.slots * self.v}>, %s<{max(t.parts, 4) * 4}>, %w<4>, %f<4>;",
+            f".reg .f32 %a<{accumulators}>, %b<{t.depth * self.v}>, %s<{max(t.parts, 4) * 4}>, %w<4>, %f<4>;",
             ".reg .b16 %h<8>;",
-            f".reg .b32 %x<{self.slots}>;",
+            f".reg .b32 %x<{t.depth}>;",
             ".reg .u32 %thread, %warp, %lane, %g, %s_, %w_, %gw, %tile, %group, %part, %col, %outcol, %image, %pixel;",
             ".reg .u32 %t0, %t1, %t2, %t3, %t4, %sb, %sm, %sr, %bar, %u;",
             f".reg .s32 %row<{max(1, self._units_per_warp() * p.rows_per_unit)}>;",
             f".reg .f32 %bias<{max(1, self._units_per_warp() * p.rows_per_unit)}>;",
             f".reg .b64 %in, %out, %wide, %zeros, %rows, %biases, %values, %c, %q<4>, %pb<{p.addressing.pointers}>;",
-            ".reg .pred %pi, %pv, %pr, %pl, %worker;",
+            ".reg .pred %pi, %pv, %pr, %pl;",
             *self._where(),
             *self._row_table(),
             "AGAIN:",
@@ -74,7 +71,6 @@ class _Emitter:
     def _where(self) -> list[str]:
         """Which part, row tile and column tile this warp has."""
         p, t = self.p, self.t
-        across, down = ("%ctaid.y", "%ctaid.x") if t.rows_first else ("%ctaid.x", "%ctaid.y")
         names = {"b": "%in", "c": "%out", "zeros": "%zeros", "rows": "%rows", "bias": "%biases", "values": "%values"}
         lines = []
         for name in p.parameters():
@@ -84,22 +80,12 @@ class _Emitter:
             "mov.u32 %thread, %tid.x;",
             "shr.u32 %warp, %thread, 5;",
             "and.b32 %lane, %thread, 31;",
-            *self._scout(),
             *divmod_ptx("%gw", "%g", "%warp", t.parts),
             *divmod_ptx("%w_", "%s_", "%gw", t.row_tiles),
-            f"mov.u32 %t0, {down};",
+            "mov.u32 %t0, %ctaid.y;",
             f"mad.lo.u32 %tile, %t0, {t.row_tiles}, %s_;",
             f"mad.lo.u32 %part, %tile, {t.parts}, %g;",
-            f"mov.u32 %group, {across};",
-        ]
-
-    def _scout(self) -> list[str]:
-        """The second half of the warps are scouts with the places of the first half."""
-        if not self.t.scouts:
-            return []
-        return [
-            f"setp.lt.u32 %worker, %warp, {self.t.warps};",
-            f"@!%worker sub.u32 %warp, %warp, {self.t.warps};",
+            "mov.u32 %group, %ctaid.x;",
         ]
 
     def _columns(self) -> list[str]:
@@ -111,7 +97,7 @@ class _Emitter:
             "shl.b32 %t0, %t0, 5;",
             "add.u32 %t0, %t0, %lane;",
             f"mul.lo.u32 %t0, %t0, {self.v};",
-            f"setp.lt{'.and' if t.scouts else ''}.u32 %pv, %t0, {self.p.columns}{', %worker' if t.scouts else ''};",
+            f"setp.lt.u32 %pv, %t0, {self.p.columns};",
             f"min.u32 %col, %t0, {last};",
             *self.p.addressing.ptx(self.element),
             f"mad.wide.u32 %c, %outcol, {self.element}, %out;",
@@ -146,11 +132,10 @@ class _Emitter:
             return []
         chunk, bytes_ = p.chunk, p.chunk * self.element
         per_row = p.stage_width // chunk
-        step = t.workers // per_row
+        step = t.threads // per_row
         count = -(-p.schedule.k // step)
         asynchronous = self.capability >= 80 and bytes_ == 16
         lines = [
-            *(["@!%worker bra READY;"] if t.scouts else []),
             *divmod_ptx("%t1", "%t0", "%thread", per_row),
             f"mul.lo.u32 %t2, %t0, {chunk};",
             f"mad.lo.u32 %t3, %group, {p.stage_width}, %t2;",
@@ -182,7 +167,7 @@ class _Emitter:
             lines += ["cp.async.commit_group;", "cp.async.wait_group 0;"]
         return [
             *lines,
-            *([f"bar.sync 0, {t.workers};", "READY:", "mov.u32 %sb, shared;"] if t.scouts else ["bar.sync 0;"]),
+            "bar.sync 0;",
             "mad.lo.u32 %t0, %w_, 32, %lane;",
             f"mad.lo.u32 %sb, %t0, {self.v * self.element}, %sb;",
         ]
@@ -227,7 +212,7 @@ class _Emitter:
         for i in range(min(depth, len(columns))):
             lines.append(self._load(columns[i], i))
         for i in range(len(columns)):
-            slot = i % self.slots
+            slot = i % depth
             lines += self._widen(slot)
             for j in range(first[i], first[i + 1]):
                 value = immediates[j]
@@ -243,13 +228,10 @@ class _Emitter:
                     a = rows[j] * v + c
                     lines.append(f"fma.rn.f32 %a{a}, %b{slot * v + c}, {value}, %a{a};")
             if i + depth < len(columns):
-                lines.append(self._load(columns[i + depth], (i + depth) % self.slots))
+                lines.append(self._load(columns[i + depth], slot))
         return lines
 
     def _load(self, k: int, slot: int) -> str:
-        return ("@%worker " if self.t.scouts else "") + self._fetch(k, slot)
-
-    def _fetch(self, k: int, slot: int) -> str:
         v = self.v
         if self.t.staged:
             space, base, offset = "ld.shared", "%sb", k * self.p.stage_width * self.element
@@ -307,7 +289,7 @@ class _Emitter:
         """Of the warps that share a row tile and column tile, by a barrier of their own where there are enough."""
         groups = self.t.row_tiles * self.t.column_tiles
         if groups == 1 or groups > 15:
-            return f"bar.sync 0, {self.t.workers};" if self.t.scouts else "bar.sync 0;"
+            return "bar.sync 0;"
         return f"bar.sync %bar, {32 * self.t.parts};"
 
     def _reduce(self) -> list[str]:
@@ -318,7 +300,6 @@ class _Emitter:
         part_bytes = units * line_bytes
         lines = [
             "SUM:",
-            *(["@!%worker bra NEXT;"] if t.scouts else []),
             "mov.u32 %t0, shared;",
             f"mad.lo.u32 %t0, %lane, {vector * 4}, %t0;",
             f"mad.lo.u32 %sm, %warp, {part_bytes}, %t0;",
@@ -356,8 +337,7 @@ class _Emitter:
         t = self.t
         if t.loop == 1:
             return []
-        across = "%nctaid.y" if t.rows_first else "%nctaid.x"
-        again = ["mov.u32 %t0, " + across + ";", "add.u32 %group, %group, %t0;"]
+        again = ["mov.u32 %t0, %nctaid.x;", "add.u32 %group, %group, %t0;"]
         again += [f"setp.lt.u32 %pl, %group, {self.p.column_groups};"]
         # a warp must not overwrite sums that another still reads
         wait = [self._barrier()] if self.p.reduces else []

@@ -35,10 +35,6 @@ class Tiling:
     """B is first copied into shared memory by the whole block (it holds all of K)."""
     depth: int = 16
     """Loads of B issued ahead of their use."""
-    scouts: bool = False
-    """As many warps again run the same code without loads or results: they fetch instructions while B is on its way."""
-    rows_first: bool = False
-    """Blocks of neighbouring index take neighbouring rows instead of neighbouring columns."""
 
     @property
     def warps(self) -> int:
@@ -46,14 +42,9 @@ class Tiling:
         return self.row_tiles * self.column_tiles * self.parts
 
     @property
-    def workers(self) -> int:
-        """Threads per block that compute."""
-        return 32 * self.warps
-
-    @property
     def threads(self) -> int:
-        """Threads per block, scouts included."""
-        return self.workers * (2 if self.scouts else 1)
+        """Threads per block."""
+        return 32 * self.warps
 
     @property
     def tile_columns(self) -> int:
@@ -77,10 +68,6 @@ class Tiling:
             parts.append(f"d{self.depth}")
         if self.staged:
             parts.append("staged")
-        if self.scouts:
-            parts.append("scouts")
-        if self.rows_first:
-            parts.append("rows")
         return "_".join(parts)
 
 
