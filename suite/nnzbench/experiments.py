@@ -118,14 +118,14 @@ _ALL = (
         "Sparse attention of a Transformer",
         SPUTNIK,
         "Table III, figure 11",
-        _kernels("sputnik_sddmm", "sparse_softmax", *_SPMM, "cublas", "cusparse"),
+        _kernels("sparse_attention", "dense_attention", "sputnik_sddmm", "sparse_softmax", *_SPMM, "cusparse"),
     ),
     Experiment(
         "sputnik_mobilenet",
         "The layers of MobileNetV1",
         SPUTNIK,
         "Table IV, figure 12",
-        _kernels(*_SPMM, "cublas", "cublaslt"),
+        _kernels("sputnik_bias_relu", "row_stream_bias_relu", "cublas_bias_relu", "depthwise_conv"),
     ),
     Experiment(
         "balanced_figure4",

@@ -11,7 +11,7 @@ from nnzbench.operands import Operands
 from nnzbench.peaks import Peaks
 from nnzbench.problem import Problem
 
-DENSE_KERNELS = frozenset({"cublas", "cublaslt", "cudnn"})
+DENSE_KERNELS = frozenset({"cublas", "cublaslt", "cudnn", "cublas_bias_relu", "dense_attention"})
 """Kernels that multiply by every weight, zeros included: their limit is that of the dense product."""
 
 INDEX_BYTES = 4
@@ -30,7 +30,7 @@ def useful_work(problem: Problem, operands: Operands) -> Work:
     """Two operations per nonzero per output column; CSR, dense operands and output moved once.
 
     Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes. A softmax counts four
-    operations per nonzero (maximum, exponential, sum, quotient).
+    operations per nonzero (maximum, exponential, sum, quotient), and attention two products and one softmax.
     """
     element = _ELEMENT_BYTES[problem.dtype]
     matrix = operands.sparse
@@ -38,6 +38,9 @@ def useful_work(problem: Problem, operands: Operands) -> Work:
     dense = element * sum(array.size for array in operands.dense.values())
     if problem.op == "gemm":
         return dense_work(problem, operands)
+    if problem.op == "attention":
+        output = element * problem.m * problem.n
+        return Work(4.0 * matrix.nnz * (problem.n + 1), float(structure + dense + output))
     if problem.op == "sparse_softmax":
         return Work(4.0 * matrix.nnz, INDEX_BYTES * (matrix.m + 1) + 2.0 * element * matrix.nnz)
     if problem.op == "sddmm":
@@ -54,6 +57,8 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
     dense = sum(array.size for array in operands.dense.values())
     if problem.op == "sddmm":
         return Work(2.0 * problem.m * problem.n * problem.k, float(element * (dense + problem.m * problem.n)))
+    if problem.op == "attention":
+        return Work(4.0 * problem.m * problem.k * (problem.n + 1), float(element * (dense + problem.m * problem.n)))
     columns, m, k = _output_columns(problem), operands.sparse.m, operands.sparse.k
     return Work(2.0 * m * k * columns, float(element * (m * k + dense + m * columns)))
 

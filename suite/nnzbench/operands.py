@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.problem import DType, Problem
+from nnzbench.problem import ConvShape, DType, Problem
 
 Array = NDArray[Any]
 
@@ -36,7 +36,9 @@ class Operands:
 
     `sparse` is the sparse operand (for `sddmm` the output's pattern, m x n). `dense` holds by op:
     spmm, spmv, gemm: `b` (k, n) row-major; sddmm: `a` (m, k) and `b` (n, k); sparse_softmax: nothing;
-    conv2d, conv1d: `x` (batch, channels, height, width), with `sparse` the (filters, channels*r*s) weights.
+    conv2d, conv1d: `x` (batch, channels, height, width), with `sparse` the (filters, channels*r*s) weights;
+    depthwise: `x` and `bias` (channels,), with `sparse` the dense (channels, r*s) weights; pointwise: `b` (k, n) and
+    `bias` (m,); attention: `q` (m, n), `k` and `v` (k, n), with `sparse` the mask, whose values are not used.
     """
 
     sparse: CSR
@@ -93,14 +95,22 @@ def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
         return {"a": normal(problem.m, problem.k), "b": normal(problem.n, problem.k)}
     if problem.op == "sparse_softmax":
         return {}
+    if problem.op == "attention":  # the scores' factor 1/sqrt(features) is part of Q, as it can be of Q's weights
+        q = normal(problem.m, problem.n) / np.float32(np.sqrt(problem.n))
+        return {"q": q, "k": normal(problem.k, problem.n), "v": normal(problem.k, problem.n)}
+    bias = {"bias": normal(problem.m)} if problem.op in ("pointwise", "depthwise") else {}
     if problem.conv is not None:
         c = problem.conv
-        return {"x": normal(c.batch, c.channels, c.height, c.width)}
-    return {"b": normal(problem.k, problem.n)}
+        return {"x": normal(c.batch, c.channels, c.height, c.width), **bias}
+    return {"b": normal(problem.k, problem.n), **bias}
 
 
 def reference(problem: Problem, operands: Operands) -> Reference:
     """The float64 result: (m, n) for products, (nnz,) for sddmm and softmax, NCHW for convolutions."""
+    if problem.op == "attention":
+        return _attention(operands)
+    if problem.op == "depthwise":
+        return _depthwise(problem, operands)
     if problem.op == "sddmm":
         return _sddmm(operands)
     if problem.op == "sparse_softmax":
@@ -109,7 +119,45 @@ def reference(problem: Problem, operands: Operands) -> Reference:
         return _convolution(problem, operands)
     b = operands.dense["b"].astype(np.float64)
     a = operands.sparse.to_scipy()
-    return Reference(a @ b, abs(a) @ abs(b))
+    product = Reference(a @ b, abs(a) @ abs(b))
+    return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
+
+
+def _bias_relu(product: Reference, bias: Array) -> Reference:
+    """max(product + bias, 0); `bias` broadcasts to the product's shape."""
+    return Reference(np.maximum(product.value + bias.astype(np.float64), 0), product.scale + np.abs(bias))
+
+
+def _attention(operands: Operands) -> Reference:
+    """Some queries at a time, all their scores dense. Errors are measured by sum p |v|: scores' own are far smaller."""
+    mask, dense = operands.sparse, operands.dense
+    q, keys, v = (dense[name].astype(np.float64) for name in ("q", "k", "v"))
+    value, scale = np.zeros(q.shape), np.zeros(q.shape)
+    step = max(1, (1 << 24) // max(1, mask.k))  # keeps the dense scores near 128 MB
+    for at in range(0, mask.m, step):
+        end = min(at + step, mask.m)
+        held = slice(mask.offsets[at], mask.offsets[end])
+        rows, columns = np.repeat(np.arange(end - at), mask.row_lengths[at:end]), mask.indices[held]
+        scores = (q[at:end] @ keys.T)[rows, columns]
+        offsets = (mask.offsets[at : end + 1] - mask.offsets[at]).astype(np.int32)
+        weights = np.zeros((end - at, mask.k))
+        weights[rows, columns] = _softmax(CSR(end - at, mask.k, offsets, columns, scores)).value
+        value[at:end], scale[at:end] = weights @ v, weights @ np.abs(v)
+    return Reference(value, scale)
+
+
+def _depthwise(problem: Problem, operands: Operands) -> Reference:
+    c = problem.conv
+    assert c is not None
+    weights = operands.sparse.to_dense().astype(np.float64)
+    x = operands.dense["x"].astype(np.float64)
+    shape = (c.batch, c.channels, c.out_height, c.out_width)
+    value, scale = np.zeros(shape), np.zeros(shape)
+    for tap, plane in _taps(c, x):
+        w = weights[:, tap, None, None]
+        value += w * plane
+        scale += np.abs(w * plane)
+    return _bias_relu(Reference(value, scale), operands.dense["bias"][:, None, None])
 
 
 def _sddmm(operands: Operands) -> Reference:
@@ -143,17 +191,23 @@ def _convolution(problem: Problem, operands: Operands) -> Reference:
     c = problem.conv
     assert c is not None
     x = operands.dense["x"].astype(np.float64)
-    padded = np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
     weights = operands.sparse.to_scipy().tocsc()
     shape = (c.filters, c.batch * c.out_height * c.out_width)
     value, scale = np.zeros(shape), np.zeros(shape)
-    for tap in range(c.r * c.s):
-        i, j = divmod(tap, c.s)
-        rows = slice(i, i + (c.out_height - 1) * c.stride + 1, c.stride)
-        columns = slice(j, j + (c.out_width - 1) * c.stride + 1, c.stride)
-        plane = padded[:, :, rows, columns].transpose(1, 0, 2, 3).reshape(c.channels, -1)
+    for tap, shifted in _taps(c, x):
+        plane = shifted.transpose(1, 0, 2, 3).reshape(c.channels, -1)
         w = weights[:, tap :: c.r * c.s].tocsr()
         value += w @ plane
         scale += abs(w) @ np.abs(plane)
     out = (c.filters, c.batch, c.out_height, c.out_width)
     return Reference(value.reshape(out).swapaxes(0, 1), scale.reshape(out).swapaxes(0, 1))
+
+
+def _taps(c: ConvShape, x: Array) -> Iterator[tuple[int, Array]]:
+    """Each filter tap and the padded input shifted by it, at the output's positions (NCHW)."""
+    padded = np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
+    for tap in range(c.r * c.s):
+        i, j = divmod(tap, c.s)
+        rows = slice(i, i + (c.out_height - 1) * c.stride + 1, c.stride)
+        columns = slice(j, j + (c.out_width - 1) * c.stride + 1, c.stride)
+        yield tap, padded[:, :, rows, columns]

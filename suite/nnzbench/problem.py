@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Op = Literal["spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"]
+Op = Literal[
+    "spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm", "attention", "pointwise", "depthwise"
+]
+"""What is computed. The last three are steps of a network that only their own kernels compute:
+
+`attention`: softmax(Q K^T) V with scores at the sparse operand's positions alone; `pointwise`: a 1x1 convolution with
+bias and ReLU, max(A B + bias, 0); `depthwise`: a convolution of each channel with its own filter, bias and ReLU.
+"""
 DType = Literal["f32", "f16", "bf16"]
 
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Sizes of a convolution: NCHW input, `filters x channels x r x s` weights, no dilation, no groups.
+    """Sizes of a convolution: NCHW input, `filters x channels/groups x r x s` weights, no dilation.
 
     A 1-D convolution has `height == r == 1` and `pad_h == 0`.
     """
@@ -26,6 +33,8 @@ class ConvShape:
     pad_h: int = 0
     pad_w: int = 0
     stride: int = 1
+    groups: int = 1
+    """`channels` for a depthwise convolution (`filters` is then `channels` too), else 1."""
 
     @property
     def out_height(self) -> int:
@@ -40,7 +49,8 @@ class ConvShape:
     def __str__(self) -> str:
         text = f"n{self.batch}_c{self.channels}_h{self.height}_w{self.width}_d{self.filters}_r{self.r}_s{self.s}"
         text += f"_p{self.pad_h}" if self.pad_h == self.pad_w else f"_ph{self.pad_h}_pw{self.pad_w}"
-        return text if self.stride == 1 else f"{text}_u{self.stride}"
+        text += "" if self.stride == 1 else f"_u{self.stride}"
+        return text if self.groups == 1 else f"{text}_g{self.groups}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class Problem:
     """One multiplication to be run by every kernel that supports it.
 
     The equivalent matrix product is always (m x k, sparse) times (k x n, dense); for `sddmm` the sparse operand
-    is the m x n output's pattern and k the length of the dot products; `gemm` has a dense left operand.
+    is the m x n output's pattern and k the length of the dot products; `gemm` has a dense left operand. `attention` has
+    the m x k mask of m queries and k keys, and heads of n features.
     """
 
     experiment: str
@@ -72,5 +83,15 @@ class Problem:
 
     @property
     def shape(self) -> str:
-        """The convolution's sizes as text, empty for matrix products."""
-        return "" if self.conv is None else str(self.conv)
+        """What the matrix sizes do not tell: the convolution's sizes, `attention`, `bias_relu`; empty for products."""
+        words = [] if self.conv is None else [str(self.conv)]
+        words += ["attention"] if self.op == "attention" else []
+        words += ["bias_relu"] if self.op in ("pointwise", "depthwise") else []
+        return "_".join(words)
+
+    @property
+    def recorded_op(self) -> str:
+        """The op of records.csv: of a step, the product that it is named by (`shape` then tells them apart)."""
+        if self.op == "pointwise":
+            return "spmm" if self.sparsity else "gemm"
+        return {"attention": "spmm", "depthwise": "conv2d"}.get(self.op, self.op)

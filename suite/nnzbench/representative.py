@@ -16,9 +16,10 @@ def _problem(op: Op, m: int, k: int, n: int, sparsity: float = 0.75, source: str
 
 
 def _convolution(op: Op, shape: ConvShape) -> Problem:
-    k = shape.channels * shape.r * shape.s
+    k = shape.channels // shape.groups * shape.r * shape.s
     n = shape.batch * shape.out_height * shape.out_width
-    return replace(_problem(op, shape.filters, k, n), name=f"{op} {shape}", conv=shape)
+    sparsity = 0.0 if op == "depthwise" else 0.75
+    return replace(_problem(op, shape.filters, k, n, sparsity), name=f"{op} {shape}", conv=shape)
 
 
 PROBLEMS = (
@@ -37,6 +38,11 @@ PROBLEMS = (
     _problem("spmv", 256, 512, 1),
     _problem("spmv", 256, 512, 1, 0.75, "balanced:0"),
     _problem("gemm", 64, 64, 64, 0.0),
+    _problem("attention", 96, 128, 64, 0.75),
+    _problem("pointwise", 16, 512, 128, 0.75),
+    _problem("pointwise", 16, 512, 49, 0.9),
+    _convolution("depthwise", ConvShape(1, 32, 14, 14, 32, 3, 3, 1, 1, 1, 32)),
+    _convolution("depthwise", ConvShape(1, 32, 28, 28, 32, 3, 3, 1, 1, 2, 32)),
     _convolution("conv2d", ConvShape(2, 16, 14, 14, 32, 3, 3, 1, 1)),
     _convolution("conv2d", ConvShape(2, 32, 14, 14, 32, 1, 1)),
     _convolution("conv2d", ConvShape(1, 8, 28, 28, 16, 5, 5, 2, 2)),

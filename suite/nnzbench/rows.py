@@ -37,7 +37,7 @@ def make_record(
         schema=SCHEMA,
         experiment=subject.experiment,
         problem=problem.name,
-        op=problem.op,
+        op=problem.recorded_op,
         m=problem.m,
         k=problem.k,
         n=problem.n,

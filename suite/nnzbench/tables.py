@@ -33,6 +33,7 @@ COLUMNS = (
     "pad_h",
     "pad_w",
     "stride",
+    "groups",
     "count",
     "model",
     "citation",
@@ -42,7 +43,7 @@ COLUMNS = (
 
 _REQUIRED = frozenset({"label", "op", "sparsity", "matrix"})
 _CONV = ("batch", "channels", "height", "width", "filters", "r", "s")
-_CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1}
+_CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1, "groups": 1}
 _SOURCES = frozenset(
     {"dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block"}
 )
@@ -135,7 +136,7 @@ class _Line:
         if "(extra)" in self.fields or None in self.fields.values():
             raise TableError(f"{self.path.name}, line {self.number}: has not as many columns as the header.")
         op = self._word("op", typing.get_args(Op))
-        conv = self._conv() if op.startswith("conv") else None
+        conv = self._conv() if op.startswith("conv") or op == "depthwise" else None
         sparsity = self._sparsity()
         source = self.fields["matrix"] or ""
         if source.partition(":")[0] not in _SOURCES or not source.partition(":")[2]:
@@ -148,7 +149,7 @@ class _Line:
             name="",
             op=typing.cast(Op, op),
             m=self._derived("m", conv.filters if conv else None),
-            k=self._derived("k", conv.channels * conv.r * conv.s if conv else None),
+            k=self._derived("k", conv.channels // conv.groups * conv.r * conv.s if conv else None),
             n=self._derived("n", conv.batch * conv.out_height * conv.out_width if conv else None),
             sparsity=sparsity,
             source=source,
@@ -198,6 +199,8 @@ class _Line:
         shape = ConvShape(**sizes)
         if shape.out_height < 1 or shape.out_width < 1:
             raise self._error("height", "the filter is larger than the padded image")
+        if shape.groups != 1 and not shape.groups == shape.channels == shape.filters:
+            raise self._error("groups", f"{shape.groups} is neither 1 nor the count of channels and filters")
         return shape
 
 
@@ -210,7 +213,7 @@ def _choose(problem: Problem, real: bool | None) -> Problem:
 
 def _renamed(problem: Problem) -> Problem:
     """Names a problem `<label>_<sizes>_<level in percent>_<source kind>`, with the type where it is not f32."""
-    sizes = problem.shape or f"{problem.m}x{problem.k}x{problem.n}"
+    sizes = str(problem.conv or f"{problem.m}x{problem.k}x{problem.n}")
     kind = problem.source.partition(":")[0]
     name = f"{problem.label}_{sizes}_{100 * problem.sparsity:g}_{kind}"
     return replace(problem, name=name if problem.dtype == "f32" else f"{name}_{problem.dtype}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -158,6 +158,10 @@ def _program(stage: Plan) -> str:
     return Job.of(stage, "").identity()
 
 
+def _first(builds: Mapping[str, tuple[Plan, Built]]) -> Mapping[str, Resources]:
+    return next(iter(builds.values()))[1].resources
+
+
 def translate(error: Exception) -> Exception:
     """The driver's error as `DeviceLost` where the context is gone for good, else as `LaunchError`."""
     text = " ".join(str(error).split()) or type(error).__name__
@@ -293,22 +297,11 @@ class GpuDevice:
 
     def prepare(self, plan: Plan) -> Prepared:
         """Compiles, uploads and binds arguments. Raises `CompileError`, `Unsupported`, `LaunchError`."""
-        stages = plan.stages()
-        programs: dict[str, Plan] = {}  # all the launches of a program, wherever they come
-        for stage in stages:
-            before = programs[_program(stage)].launches if _program(stage) in programs else ()
-            programs[_program(stage)] = replace(stage, launches=before + stage.launches)
-        builds = {name: self._build(program, self.arch) for name, program in programs.items()}
+        builds = self._builds(plan)
         started = time.perf_counter()
-        resources = builds[_program(stages[0])].resources.get(plan.launches[0].entry) if plan.launches else None
         arrays = {name: self.upload(np.asarray(array)) for name, array in plan.buffers.items()}
-        modules = {name: self._load(built) for name, built in builds.items()}
-        calls = [
-            self._bind(modules[name], launch, programs[name], builds[name], arrays)
-            for name, stage in ((_program(stage), stage) for stage in stages)
-            for launch in stage.launches
-            if all(launch.grid) and all(launch.block)
-        ]
+        calls = self._bind_all(plan, builds, arrays)
+        resources = _first(builds).get(plan.launches[0].entry) if plan.launches else None
         output = arrays[plan.output]
         errors = self.backend.errors
 
@@ -330,14 +323,46 @@ class GpuDevice:
                 array.free()
 
         prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
-        compile_ms = sum(built.compile_ms for built in builds.values())
+        compile_ms = sum(built.compile_ms for _, built in builds.values())
         return Prepared(run, read, output.poison, close, resources, compile_ms, prepare_ms)
+
+    def bind(self, plan: Plan, arrays: Mapping[str, DeviceArray]) -> Callable[[], None]:
+        """Enqueues the plan's launches at each call, over `arrays` in place of its own buffers.
+
+        For a launch of ours between a library's calls. Raises `CompileError`, `Unsupported`, `LaunchError`.
+        """
+        calls = self._bind_all(plan, self._builds(plan), arrays)
+
+        def run(keep: Any = arrays) -> None:
+            for call in calls:
+                self.guarded(call)
+
+        return run
+
+    def _builds(self, plan: Plan) -> dict[str, tuple[Plan, Built]]:
+        """Each program of the plan by its identity, with all of its launches, in the order of first use."""
+        programs: dict[str, Plan] = {}
+        for stage in plan.stages():
+            before = programs[_program(stage)].launches if _program(stage) in programs else ()
+            programs[_program(stage)] = replace(stage, launches=before + stage.launches)
+        return {name: (program, self._build(program, self.arch)) for name, program in programs.items()}
+
+    def _bind_all(
+        self, plan: Plan, builds: Mapping[str, tuple[Plan, Built]], arrays: Mapping[str, DeviceArray]
+    ) -> list[Callable[[], None]]:
+        modules = {name: self._load(built) for name, (_, built) in builds.items()}
+        return [
+            self._bind(modules[name], launch, *builds[name], arrays)
+            for name, stage in ((_program(stage), stage) for stage in plan.stages())
+            for launch in stage.launches
+            if all(launch.grid) and all(launch.block)
+        ]
 
     def _load(self, built: Built) -> Any:
         return self.guarded(lambda: self.backend.load(built.cubin))
 
     def _bind(
-        self, module: Any, launch: Launch, plan: Plan, built: Built, arrays: dict[str, DeviceArray]
+        self, module: Any, launch: Launch, plan: Plan, built: Built, arrays: Mapping[str, DeviceArray]
     ) -> Callable[[], None]:
         args = [np.uint64(arrays[a].pointer) if isinstance(a, str) else as_scalar(a) for a in launch.args]
         # an entry launched twice with different sizes needs the limit of the larger one

@@ -8,14 +8,14 @@ inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared, register
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
@@ -84,34 +84,52 @@ class Handle:
 def prepare_gemm(device: GpuDevice, case: GemmCase, a: Array, b: Array) -> Prepared:
     """C (m, n) = A (m, k) B (k, n), all row-major unless `case` stores A transposed; cuBLAS's own choice of algorithm.
 
-    cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places and B needs no transpose.
     Raises `Unsupported` without cuBLAS or where it refuses, `LaunchError` where the product fails.
     """
     require_math(device, case.math)
     started = time.perf_counter()
     handle = open_library(device, "cublas", lambda: Handle(device))
-    cublas, value = handle.cublas, handle.value
     (m, k), n = a.shape, b.shape[1]
     weights, dense = device.upload(case.stored(a)), device.upload(to_storage(b, case.dtype))
     output = Output(device, m, n, case.dtype)
-    kind = CUDA_TYPE[case.dtype]
-    compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if case.math == "tf32" else cublas.ComputeType.COMPUTE_32F
-    transpose = cublas.Operation.T if case.transposed else cublas.Operation.N
+    run = product(handle, case.math, (m, k, n), weights, dense, output.array, a_transposed=case.transposed)
+    return finish(device, run, output, [Freed(weights, dense)], started)
+
+
+def product(
+    handle: Handle,
+    math: str,
+    sizes: tuple[int, int, int],
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    a_transposed: bool = False,
+    b_transposed: bool = False,
+) -> Callable[[], None]:
+    """Enqueues C (m, n) = A (m, k) B (k, n) at each call, all row-major; a transposed operand lies (k, m) or (n, k).
+
+    `sizes` is (m, k, n). cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places.
+    """
+    m, k, n = sizes
+    cublas = handle.cublas
+    kind = CUDA_TYPE["f32" if math == "tf32" else math]
+    compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if math == "tf32" else cublas.ComputeType.COMPUTE_32F
+    plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
     scalars = np.array([1.0, 0.0], np.float32)  # alpha and beta, read by the host at each call
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     # fmt: off
     arguments = (
-        value, int(cublas.Operation.N), int(transpose), n, m, k,
-        alpha, dense.pointer, kind, max(1, n), weights.pointer, kind, max(1, m if case.transposed else k),
-        beta, output.array.pointer, kind, max(1, n), int(compute), int(cublas.GemmAlgo.DFALT),
+        handle.value, turned if b_transposed else plain, turned if a_transposed else plain, n, m, k,
+        alpha, b.pointer, kind, max(1, k if b_transposed else n), a.pointer, kind, max(1, m if a_transposed else k),
+        beta, c.pointer, kind, max(1, n), int(compute), int(cublas.GemmAlgo.DFALT),
     )
     # fmt: on
-    what = f"cublas {case.variant}"
+    what = f"cublas {math} {m}x{k}x{n}"
 
-    def run(keep: Any = (scalars, weights, dense, output, handle)) -> None:
+    def run(keep: Any = (scalars, a, b, c, handle)) -> None:
         refusing(what, lambda: cublas.gemm_ex(*arguments))
 
-    return finish(device, run, output, [Freed(weights, dense)], started)
+    return run
 
 
 class Cublas:

@@ -1,0 +1,72 @@
+"""Kernel `sparse_attention`: softmax(Q K^T) V with scores at the mask's positions alone, in three launches.
+
+Gale, Zaharia, Young, Elsen: "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-C. Sampled products, sparse
+softmax and SpMM run one after another over shared buffers; scores and weights take one value per position of the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnzbench.chain import Step, chain
+from nnzbench.kernel import Array, Plan, Unsupported, register
+from nnzbench.kernels.sparse_softmax import softmax_plan
+from nnzbench.kernels.sputnik import Tile, heuristic_tile, oracle_tiles, spmm_plan
+from nnzbench.kernels.sputnik_sddmm import Strip, candidates, heuristic_strip, sddmm_plan
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+_STEPS_TRIED = 4
+"""Strips and tiles tried of each kind: the heuristic's and the first other candidates."""
+
+
+def attention_plan(mask: CSR, q: Array, keys: Array, v: Array, strip: Strip, tile: Tile, label: str = "") -> Plan:
+    """The plan of one choice of strip and tile; `q` (m, d), `keys` and `v` (k, d) float32, the factor of scores in `q`.
+
+    Raises `Unsupported` where the mask is empty.
+    """
+    if mask.nnz == 0:
+        raise Unsupported("the mask has no positions")
+    unset = mask.with_values(np.zeros(mask.nnz, dtype=np.float32))
+    scores = sddmm_plan(unset, q, keys, strip)
+    softmax = softmax_plan(unset, items=32)
+    context = spmm_plan(unset, v, tile)
+    shared = {"indices": "indices"}
+    name = "_".join(part for part in (label, strip.name, tile.name) if part)
+    return chain(
+        name,
+        (
+            Step(scores, {**shared, "a": "q", "b": "keys", "d": "scores"}),
+            Step(softmax, {"rows": "rows", "x": "scores", "y": "weights"}),
+            Step(context, {**shared, "rows": "rows", "values": "weights", "b": "v", "c": "context"}),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class SparseAttention:
+    """Attention at the positions of a mask: heuristics first, then combinations of the steps' candidates."""
+
+    name: str = "sparse_attention"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section VII-C"
+    ops: frozenset[str] = frozenset({"attention"})
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The heuristics' plan (`heuristic_...`), then the other pairs of strip and tile."""
+        q, keys, v = (operands.dense[name] for name in ("q", "k", "v"))
+        features = q.shape[1]
+        first_strip, first_tile = heuristic_strip(features, 4), heuristic_tile(features, 4)
+        strips = [first_strip, *candidates(features, 4)][:_STEPS_TRIED]
+        tiles = [first_tile, *(tile for tile in oracle_tiles(features, 4) if tile != first_tile)][:_STEPS_TRIED]
+        for strip in strips:
+            for tile in tiles:
+                label = "heuristic" if (strip, tile) == (first_strip, first_tile) else ""
+                yield attention_plan(operands.sparse, q, keys, v, strip, tile, label)
+
+
+register(SparseAttention())

@@ -1,0 +1,71 @@
+"""Dense attention, the baseline of `sparse_attention`: cuBLAS, a masked softmax, cuBLAS.
+
+All scores are computed and kept, m x k of them, as a standard Transformer does; the mask is applied in the softmax, so
+that the result is that of the sparse kernel and is checked against the same reference.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernel import Candidate, Prepared, register
+from nnzbench.kernels.masked_softmax import masked_softmax_plan
+from nnzbench.kernels.vendor_cublas import MODES, Handle, product
+from nnzbench.kernels.vendor_support import Freed, Output, finish, open_library, require_gpu, require_math
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+
+def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepared:
+    """softmax(Q K^T over the mask) V, products in math mode `f32` or `tf32`, softmax in fp32.
+
+    Raises `Unsupported` without cuBLAS or for rows too long for the softmax, `LaunchError` where there is no memory.
+    """
+    require_math(device, math)
+    started = time.perf_counter()
+    handle = open_library(device, "cublas", lambda: Handle(device))
+    mask = operands.sparse
+    q, keys, v = (device.upload(operands.dense[name]) for name in ("q", "k", "v"))
+    features = q.shape[1]
+    scores = device.empty((mask.m, mask.k), np.float32)
+    softmax = masked_softmax_plan(mask, np.empty((0, 0), np.float32))
+    bits = device.upload(softmax.buffers["mask"])
+    output = Output(device, mask.m, features, "f32")
+    steps = (
+        product(handle, math, (mask.m, features, mask.k), q, keys, scores, b_transposed=True),
+        device.bind(softmax, {"mask": bits, "x": scores}),
+        product(handle, math, (mask.m, mask.k, features), scores, v, output.array),
+    )
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return finish(device, run, output, [Freed(q, keys, v, scores, bits)], started)
+
+
+class DenseAttention:
+    """All scores, as cuBLAS computes them."""
+
+    name = "dense_attention"
+    paper = "NVIDIA cuBLAS and a softmax kernel of this suite"
+    ops = frozenset({"attention"})
+    dtypes = frozenset({"f32"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per math mode. Raises `Unsupported` without a GPU."""
+        gpu = require_gpu(device, self.name)
+        for math in MODES["f32"]:
+
+            def prepare(math: str = math) -> Prepared:
+                return prepare_attention(gpu, math, operands)
+
+            yield Candidate(math, math, prepare)
+
+
+register(DenseAttention())
