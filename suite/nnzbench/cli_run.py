@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ def _names_of(
     "--standin/--real",
     "standin",
     default=None,
-    help="Only stand-in patterns, or only real ones [default: real where on disk].",
+    help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
 )
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
@@ -158,10 +159,12 @@ def open_session(device: Device, progress: RunProgress) -> Session:
 
 def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path) -> list[Summary]:
     summaries = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends a run as tidily as Ctrl-C
+    part = "standin" if choice.real is False else ""
     with _progress() as progress:
         session = open_session(device, progress)
         for one in chosen:
-            summaries.append(run_experiment(one, session, out / one.name, choice, progress))
+            summaries.append(run_experiment(one, session, out / one.name / part, choice, progress))
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")

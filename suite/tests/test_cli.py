@@ -50,8 +50,8 @@ def invoke(*args):
     return CliRunner().invoke(main, list(args))
 
 
-def rows(tmp_path, gpu="fake-gpu"):
-    return read_records(tmp_path / "reports" / gpu / "small" / "records.csv")
+def rows(tmp_path, gpu="fake-gpu", standin=False):
+    return read_records(tmp_path / "reports" / gpu / "small" / ("standin" if standin else "") / "records.csv")
 
 
 def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):
@@ -69,9 +69,16 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     assert again.exit_code == 2
     assert "--resume to go on or --overwrite" in again.output
     assert "nothing new" in invoke("run", "small", "--resume").output
-    assert invoke("run", "small", "--overwrite", "--policy", "cold", "--standin").exit_code == 0
-    assert {(r.policy, r.problem) for r in rows(tmp_path)} == {("cold", "p0_False"), ("cold", "p1_False")}
+    assert invoke("run", "small", "--overwrite", "--policy", "cold").exit_code == 0
+    assert {(r.policy, r.problem) for r in rows(tmp_path)} == {("cold", "p0_None"), ("cold", "p1_None")}
     assert invoke("run", "small", "--resume", "--overwrite").exit_code == 2
+
+
+def test_a_run_on_stand_ins_lies_beside_the_one_on_real_data(world, tmp_path):
+    assert invoke("run", "small").exit_code == 0
+    assert invoke("run", "small", "--standin").exit_code == 0
+    assert {r.problem for r in rows(tmp_path, standin=True)} == {"p0_False", "p1_False"}
+    assert {r.problem for r in rows(tmp_path)} == {"p0_None", "p1_None"}
 
 
 def test_a_wrong_result_is_exit_status_1_with_the_row_kept(world, tmp_path):
