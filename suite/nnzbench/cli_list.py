@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -62,8 +63,9 @@ def list_kernels(as_json: bool) -> None:
 
 @command.command("problems")
 @click.argument("experiments", nargs=-1)
+@click.option("--full", is_flag=True, help="All problems where the default is a sample.")
 @as_json
-def list_problems(experiments: tuple[str, ...], as_json: bool) -> None:
+def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> None:
     """The problems of EXPERIMENTS (default: of all), with the source each would use on this machine."""
     from nnzbench.experiments import EXPERIMENTS, experiment
 
@@ -80,6 +82,6 @@ def list_problems(experiments: tuple[str, ...], as_json: bool) -> None:
             "source": problem.source,
         }
         for name in experiments or EXPERIMENTS
-        for problem in experiment(name).problems()
+        for problem in replace(experiment(name), full=full).problems()
     ]
     show(rows, as_json)

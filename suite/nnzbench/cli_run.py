@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -55,6 +56,7 @@ def _names_of(
     default=None,
     help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
 )
+@click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc: 3,012 matrices).")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: reports/<gpu>/.")
@@ -69,6 +71,7 @@ def command(
     problems: tuple[str, ...],
     dtypes: tuple[DType, ...] | None,
     standin: bool | None,
+    full: bool,
     resume: bool,
     overwrite: bool,
     out: Path | None,
@@ -80,7 +83,7 @@ def command(
     """
     if resume and overwrite:
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
-    chosen = _experiments(experiments, bool(kernel_names))
+    chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
         kernels=_kernel_names(kernel_names),

@@ -30,12 +30,14 @@ class Experiment:
     kernels: Mapping[str, tuple[DType, ...]]
     """Dtypes per kernel name, `AS_TABLE` for that of each problem. An unregistered kernel is skipped with a note."""
     policies: tuple[Policy, ...] = field(default=POLICIES)
+    full: bool = False
+    """All problems of its table where the default is a sample."""
 
     def problems(self, real: bool | None = None) -> list[Problem]:
         """The problems of its table: on real data where it is on disk (None), or on stand-ins alone (False)."""
         from nnzbench import tables
 
-        return tables.load(self.name, real)
+        return tables.load(self.name, real, self.full)
 
 
 SPARSERT = "SparseRT (PACT 2020)"

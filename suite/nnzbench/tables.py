@@ -52,6 +52,9 @@ _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 _SEQUENCE = 256
 """Tokens per sentence of the Transformer (a choice: the paper gives 256 to over 2048)."""
 
+_SAMPLE_STEP = 50
+"""Of Sputnik's 3,012 matrices, 60 are its sample: one or two of each model, method and sparsity level."""
+
 
 class TableError(MatrixError):
     """A problem table is wrong; the message names file, line and column."""
@@ -75,13 +78,14 @@ def experiments_with_tables() -> list[str]:
     return sorted({path.stem for path in _folder().glob("*.csv")} | {"sputnik_dlmc"})
 
 
-def load(experiment: str, real: bool | None = None) -> list[Problem]:
+def load(experiment: str, real: bool | None = None, full: bool = False) -> list[Problem]:
     """The problems of `experiment`, in the table's order, with unique names.
 
     `real`: None takes real matrices where they are on disk and their calibrated stand-ins elsewhere, False always
-    stand-ins, True always real ones (`load_sparse` then raises where one is missing). Raises `TableError`.
+    stand-ins, True always real ones (`load_sparse` then raises where one is missing). `full`: all matrices of
+    `sputnik_dlmc` instead of its sample. Raises `TableError`.
     """
-    problems = [_choose(row.problem, real) for row in rows(experiment)]
+    problems = [_choose(row.problem, real) for row in rows(experiment, full)]
     seen: dict[str, int] = {}
     for at, problem in enumerate(problems):
         if problem.name in seen:
@@ -90,10 +94,10 @@ def load(experiment: str, real: bool | None = None) -> list[Problem]:
     return problems
 
 
-def rows(experiment: str) -> list[Row]:
+def rows(experiment: str, full: bool = False) -> list[Row]:
     """The lines of the experiment's table; the problems carry the preferred (real) sources."""
     if experiment == "sputnik_dlmc":
-        return list(_collection(experiment))
+        return list(_collection(experiment, dlmc_selection() if full else dlmc_sample()))
     path = _folder() / f"{experiment}.csv"
     if not path.is_file():
         raise TableError(
@@ -219,9 +223,9 @@ def _renamed(problem: Problem) -> Problem:
     return replace(problem, name=name if problem.dtype == "f32" else f"{name}_{problem.dtype}")
 
 
-def _collection(experiment: str) -> Iterator[Row]:
+def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row]:
     """Sputnik's figure 9 and table I: each matrix of its data set as SpMM (f32, f16) and SDDMM, at both batch sizes."""
-    for entry in dlmc_selection():
+    for entry in entries:
         for batch in _MODEL_BATCHES[entry.model]:
             n = columns_of(entry, batch)
             label = entry.path.removesuffix(".smtx").replace("/", ".")
@@ -252,6 +256,18 @@ def dlmc_selection() -> list[index.DlmcEntry]:
     """Sputnik's 3,012 matrices: BLEU above 20 or top-1 above 70 as the collection's table has them, not empty."""
     least = {"transformer": 20.0, "rn50": 70.0}
     return [e for e in index.dlmc().values() if e.nnz > 0 and e.quality > least[e.model]]
+
+
+def dlmc_sample() -> list[index.DlmcEntry]:
+    """A stratified sample of `dlmc_selection`: every 50th of its matrices ordered by stratum, then by size.
+
+    Strata are model, pruning method, sparsity level and kind of layer, so that each has its share of the sample.
+    """
+
+    def stratum(e: index.DlmcEntry) -> tuple[str, str, float, str, int, str]:
+        return e.model, e.method, float(e.target_sparsity), e.layer_kind, e.rows * e.cols, e.path
+
+    return sorted(dlmc_selection(), key=stratum)[_SAMPLE_STEP // 2 :: _SAMPLE_STEP]
 
 
 def columns_of(entry: index.DlmcEntry, batch: int) -> int:

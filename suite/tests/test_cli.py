@@ -31,7 +31,10 @@ register(Mine())
 
 class Small(Experiment):
     def problems(self, real=None):
-        return [Problem("small", f"p{i}_{real}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}") for i in range(2)]
+        return [
+            Problem("small", f"p{i}_{real}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}")
+            for i in range(9 if self.full else 2)
+        ]
 
 
 @pytest.fixture
@@ -72,6 +75,13 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     assert invoke("run", "small", "--overwrite", "--policy", "cold").exit_code == 0
     assert {(r.policy, r.problem) for r in rows(tmp_path)} == {("cold", "p0_None"), ("cold", "p1_None")}
     assert invoke("run", "small", "--resume", "--overwrite").exit_code == 2
+
+
+def test_a_full_run_goes_on_with_the_sample(world, tmp_path):
+    invoke("run", "small")
+    assert invoke("run", "small", "--full", "--resume").exit_code == 0
+    assert len(rows(tmp_path)) == 9 * 2 * 2
+    assert len(json.loads(invoke("list", "problems", "small", "--full", "--json").stdout)) == 9
 
 
 def test_a_run_on_stand_ins_lies_beside_the_one_on_real_data(world, tmp_path):

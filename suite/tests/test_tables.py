@@ -31,7 +31,7 @@ EXPECTED = {
     "sparsert_table3": 8,
     "sputnik_ablation": 100,
     "sputnik_attention": 4,
-    "sputnik_dlmc": 3012 * 2 * 3,
+    "sputnik_dlmc": 60 * 2 * 3,
     "sputnik_figure1": 15,
     "sputnik_figure7": 11,
     "sputnik_mobilenet": 180,
@@ -127,9 +127,24 @@ def test_the_collection_is_sputniks() -> None:
     assert len(entries) == 3012
     assert len(index.dlmc()) == 3846
     assert len({e.group for e in index.dlmc().values()}) == 49  # the paper's "49 models"
-    sputnik = {p.name: p for p in tables.load("sputnik_dlmc")}
+    sputnik = {p.name: p for p in tables.load("sputnik_dlmc", full=True)}
+    assert len(sputnik) == 3012 * 2 * 3
     name = "rn50.magnitude_pruning.0.9.bottleneck_1_block_group4_1_1_b1_512x2048x52_90_standin"
     assert sputnik[name].n == 52  # 49 positions in multiples of four
+
+
+def test_the_sample_has_its_share_of_every_stratum() -> None:
+    chosen, everything = tables.dlmc_sample(), tables.dlmc_selection()
+    assert len(chosen) == 60
+    assert {e.group for e in chosen} == {e.group for e in everything}
+    for share in (lambda e: e.model, lambda e: e.layer_kind):
+        counts, expected = Counter(map(share, chosen)), Counter(map(share, everything))
+        assert all(abs(counts[one] - expected[one] / 50.2) < 3 for one in expected)
+    sizes = sorted(e.rows * e.cols for e in chosen)
+    assert sizes[0] <= 1 << 14
+    assert sizes[-1] >= 1 << 21
+    names = {p.name for p in tables.load("sputnik_dlmc", full=True)}
+    assert {p.name for p in tables.load("sputnik_dlmc")} < names  # a full run goes on with the sample's records
 
 
 def test_mobilenet_widths_round_to_multiples_of_eight() -> None:

@@ -57,7 +57,7 @@ class RowStreamPointwise:
     dtypes: frozenset[str] = frozenset({"f32"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The likeliest plans of `row_stream`, each followed by bias and ReLU. Raises `Unsupported` for dense layers."""
+        """The likeliest plans of `row_stream`, each with bias and ReLU. Raises `Unsupported` for dense layers."""
         _require_sparse(problem)
         for product in islice(row_stream.RowStream().plans(problem, operands, arch), _ROW_STREAM_PLANS):
             after = bias_relu_plan(operands.dense["bias"], product.buffers[product.output])
