@@ -1,6 +1,6 @@
-"""Sputnik, figure 9 and table I: 3,012 pruned matrices at two batch sizes, as SpMM and SDDMM. Takes many hours.
+"""Sputnik, figure 9 and table I: a sample of 60 of the 3,012 pruned matrices at two batch sizes, as SpMM and SDDMM.
 
-python runners/sputnik_dlmc.py --resume    go on where an earlier run stopped
+python runners/sputnik_dlmc.py --full    all of them, which takes many hours
 
 Takes the options of `nnzbench run`.
 """
