@@ -18,8 +18,20 @@ T = TypeVar("T")
 CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14}
 """cudaDataType of the operands, by problem dtype."""
 
+STORAGE = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+"""How results lie in device memory, by problem dtype."""
+
 WORKSPACE_BYTES = 32 << 20
 """Fixed workspace of a dense library's handle: what cuBLAS itself takes on the largest GPUs."""
+
+
+class Result(Protocol):
+    """The result of a library call in device memory."""
+
+    array: DeviceArray
+
+    def read(self) -> Array: ...
+    def poison(self) -> None: ...
 
 
 class Closable(Protocol):
@@ -105,8 +117,7 @@ class Output:
 
     def __init__(self, device: GpuDevice, m: int, n: int, dtype: str, column_major: bool = False) -> None:
         self._dtype, self._column_major = dtype, column_major
-        storage = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[dtype]
-        self.array: DeviceArray = device.empty((n, m) if column_major else (m, n), storage)
+        self.array: DeviceArray = device.empty((n, m) if column_major else (m, n), STORAGE[dtype])
 
     def read(self) -> Array:
         """Waits, then copies to the host as an (m, n) array."""
@@ -120,7 +131,7 @@ class Output:
 
 
 def finish(
-    device: GpuDevice, run: Callable[[], None], output: Output, resources: Sequence[Closable], started: float
+    device: GpuDevice, run: Callable[[], None], output: Result, resources: Sequence[Closable], started: float
 ) -> Prepared:
     """A `Prepared` of a library call: run once (libraries load modules at first use) and tried in a graph.
 
