@@ -14,6 +14,10 @@ from nnzbench.kernel import Unsupported
 
 _COMMANDS = {
     "run": ("nnzbench.cli_run:command", "Run experiments on this machine's GPU (or check them on its processor)."),
+    "tune": (
+        "nnzbench.cli_tune:command",
+        "Search every tiling of the code generator for one problem, and keep the best.",
+    ),
     "report": ("nnzbench.cli_report:command", "Redraw tables and figures from recorded runs."),
     "compare": ("nnzbench.cli_compare:command", "Compare two runs on one GPU; exit 1 if anything regressed."),
     "list": ("nnzbench.cli_list:command", "List experiments, kernels or problems."),

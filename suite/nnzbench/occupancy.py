@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nnzbench.arches import block_shared_bytes
 from nnzbench.kernel import Unsupported
 
 WARP = 32
@@ -29,8 +30,6 @@ class SmLimits:
     warps: int
     shared_bytes: int
     """Per SM, all blocks together."""
-    block_shared_bytes: int
-    """Largest static plus dynamic shared memory of one block (above 48 KiB only as dynamic, by opting in)."""
     shared_unit: int
     reserved_bytes: int
     """Shared memory that the system takes in every block."""
@@ -38,12 +37,12 @@ class SmLimits:
 
 _KIB = 1024
 SM_LIMITS = {
-    "sm_70": SmLimits(32, 64, 96 * _KIB, 96 * _KIB, 256, 0),
-    "sm_75": SmLimits(16, 32, 64 * _KIB, 64 * _KIB, 256, 0),
-    "sm_80": SmLimits(32, 64, 164 * _KIB, 163 * _KIB, 128, _KIB),
-    "sm_86": SmLimits(16, 48, 100 * _KIB, 99 * _KIB, 128, _KIB),
-    "sm_89": SmLimits(24, 48, 100 * _KIB, 99 * _KIB, 128, _KIB),
-    "sm_90": SmLimits(32, 64, 228 * _KIB, 227 * _KIB, 128, _KIB),
+    "sm_70": SmLimits(32, 64, 96 * _KIB, 256, 0),
+    "sm_75": SmLimits(16, 32, 64 * _KIB, 256, 0),
+    "sm_80": SmLimits(32, 64, 164 * _KIB, 128, _KIB),
+    "sm_86": SmLimits(16, 48, 100 * _KIB, 128, _KIB),
+    "sm_89": SmLimits(24, 48, 100 * _KIB, 128, _KIB),
+    "sm_90": SmLimits(32, 64, 228 * _KIB, 128, _KIB),
 }
 
 
@@ -93,7 +92,7 @@ def _by_registers(registers: int, warps: int) -> int:
 
 
 def _by_shared(limits: SmLimits, shared_bytes: int) -> int:
-    if shared_bytes > limits.block_shared_bytes:
+    if shared_bytes > block_shared_bytes(arch):
         return 0
     used = -(-(shared_bytes + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
     return limits.shared_bytes // used if used else limits.blocks

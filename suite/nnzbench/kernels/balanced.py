@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnzbench.arches import SHARED_BYTES_PER_BLOCK
+from nnzbench.arches import block_shared_bytes
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.kernels import balanced_rows, balanced_wide
 from nnzbench.matrices.balanced import BalancedMatrix
@@ -33,7 +33,7 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32) -> 
     """The paper's mapping; `x` is (k, n). Raises `Unsupported` where a column of X does not fit in shared memory."""
     n = x.shape[1]
     elements = matrix.width * matrix.ranges
-    fitting = [c for c in (4, 2, 1) if c < 2 * n and elements * c * 4 <= SHARED_BYTES_PER_BLOCK[arch] - 1024]
+    fitting = [c for c in (4, 2, 1) if c < 2 * n and elements * c * 4 <= block_shared_bytes(arch) - 1024]
     if not fitting:
         raise Unsupported(f"the paper's mapping holds a column of X in shared memory; {elements} rows do not fit")
     columns = fitting[0]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import SHARED_BYTES_PER_BLOCK, sm_count
+from nnzbench.arches import block_shared_bytes, sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported
 from nnzbench.matrices.balanced import BalancedMatrix
 
@@ -109,7 +109,7 @@ def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
     Raises `Unsupported` where not even one range fits.
     """
     group = min(32, 1 << (matrix.ranges - 1).bit_length())
-    limit = SHARED_BYTES_PER_BLOCK[arch] * 3 // 4
+    limit = block_shared_bytes(arch) * 3 // 4
     while group > 1 and _x_bytes(matrix, n, group) > limit:
         group //= 2
     if _x_bytes(matrix, n, group) > limit:
@@ -185,7 +185,7 @@ def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling
     item_packs = strands.packs * tiling.runs
     chunk = _chunk(item_packs, tiling.chunk)
     x_bytes = _x_bytes(matrix, n, strands.group)
-    free = SHARED_BYTES_PER_BLOCK[arch] // tiling.blocks - _RESERVED_BYTES - x_bytes
+    free = block_shared_bytes(arch) // tiling.blocks - _RESERVED_BYTES - x_bytes
     stages = 1
     if tiling.staging != "registers":
         stage_bytes = tiling.warps * chunk * 128 * (matrix.values.itemsize + matrix.positions.itemsize)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import SHARED_BYTES_PER_BLOCK, sm_count
+from nnzbench.arches import block_shared_bytes, sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported
 from nnzbench.matrices.balanced import BalancedMatrix
 
@@ -117,11 +117,11 @@ def make_plan(matrix: BalancedMatrix, x: Array, tiling: Tiling, arch: str) -> Pl
     unit_count = -(-panel_ranges(matrix) * matrix.keep // 2)
     panel_bytes = (block_k + 1) * tiling.block_n * x.itemsize
     stage_bytes = panel_bytes + tiling.block_m * unit_count * 16
-    stages = min(3, (SHARED_BYTES_PER_BLOCK[arch] - 1024) // stage_bytes)
+    stages = min(3, (block_shared_bytes(arch) - 1024) // stage_bytes)
     groups = -(-matrix.m // tiling.block_m)
     if stages < 2 or groups > _LARGEST_GRID_Y:
         return None
-    if stages == 3 and 3 * stage_bytes > SHARED_BYTES_PER_BLOCK[arch] // 2:
+    if stages == 3 and 3 * stage_bytes > block_shared_bytes(arch) // 2:
         stages = 2  # rather another block
     units = pack(matrix, tiling.block_m, tiling.block_n)
     fill = next(size for size in (16 // x.itemsize, 4, 2, 1) if n % size == 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import SHARED_BYTES_PER_BLOCK, sm_count
+from nnzbench.arches import block_shared_bytes, sm_count
 from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -199,7 +199,7 @@ class Panel:
         """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the matrix has no nonzero")
-        limit = SHARED_BYTES_PER_BLOCK[arch.removesuffix("a")]
+        limit = block_shared_bytes(arch)
         found = False
         for tiling in tilings(problem.m, problem.k, problem.n, arch):
             plan = make_plan(problem, operands, tiling)
