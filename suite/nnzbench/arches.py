@@ -18,8 +18,8 @@ _BLOCK_SHARED_BYTES = {
 }
 _EVERYWHERE = 48 * _KIB
 
-# The part that each architecture is best known by (V100, T4, A100, RTX A6000, RTX 4090, H100, B200, RTX 5090); tile choice
-# needs only the order of size, so an architecture that is not listed is taken for a middling one.
+# The part that each architecture is best known by (V100, T4, A100, RTX A6000, RTX 4090, H100, B200, RTX 5090). Tile
+# choice needs only the order of size, so an architecture that is not listed is taken for a middling one.
 _SM_COUNT = {
     "sm_70": 80,
     "sm_75": 40,

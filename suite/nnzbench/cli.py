@@ -16,7 +16,7 @@ _COMMANDS = {
     "run": ("nnzbench.cli_run:command", "Run experiments on this machine's GPU (or check them on its processor)."),
     "tune": (
         "nnzbench.cli_tune:command",
-        "Search every tiling of the code generator for one problem, and keep the best.",
+        "Measure all tilings of the code generator; keep the best.",
     ),
     "report": ("nnzbench.cli_report:command", "Redraw tables and figures from recorded runs."),
     "compare": ("nnzbench.cli_compare:command", "Compare two runs on one GPU; exit 1 if anything regressed."),

@@ -76,7 +76,7 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int) -> Occ
         "blocks": limits.blocks,
         "warps": limits.warps // warps,
         "registers": _by_registers(registers, warps),
-        "shared memory": _by_shared(limits, shared_bytes),
+        "shared memory": _by_shared(arch, limits, shared_bytes),
     }
     limiter = min(fits, key=lambda name: fits[name])
     blocks = fits[limiter]
@@ -91,7 +91,7 @@ def _by_registers(registers: int, warps: int) -> int:
     return REGISTERS_PER_SM // _PARTITIONS // per_warp * _PARTITIONS // warps
 
 
-def _by_shared(limits: SmLimits, shared_bytes: int) -> int:
+def _by_shared(arch: str, limits: SmLimits, shared_bytes: int) -> int:
     if shared_bytes > block_shared_bytes(arch):
         return 0
     used = -(-(shared_bytes + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
