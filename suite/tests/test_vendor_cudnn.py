@@ -163,7 +163,7 @@ def test_a_missing_frontend_or_library_says_what_to_install(monkeypatch):
         return modules[name]
 
     monkeypatch.setattr(importlib, "import_module", load)
-    with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[cudnn13\]'"):
+    with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[vendor13\]'"):
         vendor_cudnn.load_frontend()
 
     def missing():

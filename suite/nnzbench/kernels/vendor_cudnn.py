@@ -24,6 +24,7 @@ from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
 from nnzbench.kernels.vendor_cublas import MODES
 from nnzbench.kernels.vendor_support import (
+    INSTALL_VENDOR,
     STORAGE,
     Freed,
     finish,
@@ -43,7 +44,6 @@ TRIALS = 3
 """Runs of a plan, after a first one, when the fastest are looked for."""
 TILE_SIZES = 8
 """Most tile sizes tried of an engine for which the heuristics propose none."""
-INSTALL = "pip install 'nnzbench[cudnn13]' (cudnn12 for V100)"
 
 X, W, Y = 1, 2, 3
 """Identifiers of image, filters and result in the graph."""
@@ -70,11 +70,13 @@ def load_frontend() -> Any:
         frontend = importlib.import_module("cudnn")
     except ImportError as error:
         reason = str(error).strip().split("\n")[0]
-        raise Unsupported(f"cudnn needs nvidia-cudnn-frontend ({reason}): {INSTALL}") from None
+        raise Unsupported(f"cudnn needs nvidia-cudnn-frontend ({reason}): {INSTALL_VENDOR}") from None
     try:
         frontend.backend_version()
     except Exception as error:
-        raise Unsupported(f"cudnn: libcudnn can't be loaded ({' '.join(str(error).split())}): {INSTALL}") from None
+        raise Unsupported(
+            f"cudnn: libcudnn can't be loaded ({' '.join(str(error).split())}): {INSTALL_VENDOR}"
+        ) from None
     return frontend
 
 

@@ -24,6 +24,9 @@ STORAGE = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 WORKSPACE_BYTES = 32 << 20
 """Fixed workspace of a dense library's handle: what cuBLAS itself takes on the largest GPUs."""
 
+INSTALL_VENDOR = "pip install 'nnzbench[vendor13]' (vendor12 for V100)"
+"""What brings cuDNN and cuSPARSELt."""
+
 
 class Result(Protocol):
     """The result of a library call in device memory."""
