@@ -7,6 +7,7 @@ SM while the kernel's code is small, and the more slowly the larger the code of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -88,7 +89,7 @@ class Planner:
         block_code = INSTRUCTION_BYTES * instructions * t.row_tiles
         sm_code = block_code * min(per_sm, down)
         slowdown = max(1.0, block_code * down / SMALL_KERNEL) * max(1.0, sm_code / SMALL_CODE)
-        fetch = t.loop * sm_code / 20.0 * slowdown**0.5
+        fetch = t.loop * sm_code / 20.0 * math.sqrt(slowdown)
         warp_fetch = t.loop * INSTRUCTION_BYTES * instructions / t.parts / 8.0
         issue = turns * t.column_tiles * t.row_tiles * instructions / 4
 
