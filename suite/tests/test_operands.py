@@ -179,3 +179,20 @@ def test_dense_operands_have_the_documented_shapes_and_no_zeros(op, shapes):
     operands = make_operands(problem(op, n=5 if op != "sparse_softmax" else 9))
     assert {name: array.shape for name, array in operands.dense.items()} == shapes
     assert all(array.all() for array in operands.dense.values())
+
+
+@pytest.mark.parametrize("op", ["spmm", "conv2d"])
+def test_dense_and_sparse_references_agree(op, monkeypatch):
+    conv = ConvShape(2, 6, 7, 5, 8, 3, 3, 1, 1) if op == "conv2d" else None
+    asked = problem(op, m=8, k=54, n=11, conv=conv)
+    operands = with_empty_rows(make_operands(asked))
+    taken = []
+    monkeypatch.setattr(CSR, "to_scipy", lambda matrix, real=CSR.to_scipy: taken.append("sparse") or real(matrix))
+    monkeypatch.setattr(CSR, "to_dense", lambda matrix, real=CSR.to_dense: taken.append("dense") or real(matrix))
+    dense = reference(asked, operands)
+    monkeypatch.setattr("nnzbench.operands.DENSE_REFERENCE", 0.9)
+    sparse = reference(asked, operands)
+    assert taken == ["dense", "sparse"]  # half of the weights are zero
+    np.testing.assert_allclose(dense.value, sparse.value, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(dense.scale, sparse.scale, rtol=1e-13)
+    np.testing.assert_array_equal(dense.empty, sparse.empty)
