@@ -6,12 +6,15 @@ says who computes what; this module chooses tiles and launch geometry.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench import cost_rule
+from nnzbench.arches import sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -133,6 +136,37 @@ def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
     return tiles
 
 
+def tile_features(tile: Tile, lengths: NDArray[np.int64], n: int, itemsize: int, sms: int) -> dict[str, float]:
+    """What `cost_rule` weighs: what a tile does with rows of these lengths, per multiprocessor where work adds up."""
+    longest, mean = float(lengths.max(initial=0)), float(lengths.mean()) if lengths.size else 0.0
+    column_tiles = -(-n // tile.x)
+    warps = column_tiles * tile.width / 32  # per row
+    loads = tile.x / (tile.width * tile.vector_b) * max(1.0, tile.vector_b * itemsize / 4)  # 128-byte wavefronts
+    entries = 4.0 * float((-(-lengths // 4)).sum())  # residues are computed in fours
+    blocks = -(-lengths.size // tile.y) * column_tiles
+    resident = max(1, min(32, 2048 // max(32, tile.y * tile.width)))
+    return {
+        "launch": 1.0,
+        "wavefronts": entries * warps * loads / sms,
+        "entries": entries * warps / sms,
+        "steps": float((-(-lengths // tile.k)).sum()) * warps / sms,
+        "rows": lengths.size * warps / sms,
+        "blocks": blocks / sms,
+        "waves": -(-blocks // (sms * resident)) * math.ceil(mean / tile.ahead),
+        "longest": longest / tile.ahead,
+        "longest_staged": 0.0 if tile.prefetch else longest / tile.k,
+        "longest_prefetched": longest / tile.k if tile.prefetch else 0.0,
+    }
+
+
+def rule_tile(matrix: CSR, n: int, itemsize: int, sms: int) -> Tile:
+    """Our own choice: of the heuristic's tile and the oracle's candidates, the one of least predicted cost."""
+    costs = cost_rule.load("sputnik_tile")
+    lengths = matrix.row_lengths
+    tiles = dict.fromkeys((heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize)))
+    return min(tiles, key=lambda tile: costs.predict(tile_features(tile, lengths, n, itemsize, sms), tile.name))
+
+
 def spmm_plan(
     matrix: CSR,
     b: Array,
@@ -213,7 +247,7 @@ def spmm_plan(
 
 @dataclass(frozen=True)
 class Sputnik:
-    """C = A B by row splitting: the paper's heuristic first, then the oracle's candidates."""
+    """C = A B by row splitting: our rule's tile and the paper's heuristic first, then the oracle's candidates."""
 
     name: str = "sputnik"
     paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section V"
@@ -221,12 +255,14 @@ class Sputnik:
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The heuristic's plan (`heuristic_...`), then one per tile of `oracle_tiles`."""
+        """Our rule's plan (`rule_...`), the paper's heuristic's (`heuristic_...`), then the other `oracle_tiles`."""
         b = operands.dense["b"]
-        first = heuristic_tile(b.shape[1], b.dtype.itemsize)
-        yield spmm_plan(operands.sparse, b, first, "heuristic")
-        for tile in oracle_tiles(b.shape[1], b.dtype.itemsize):
-            if tile != first:
+        n, itemsize = b.shape[1], b.dtype.itemsize
+        ruled, paper = rule_tile(operands.sparse, n, itemsize, sm_count(arch)), heuristic_tile(n, itemsize)
+        yield spmm_plan(operands.sparse, b, ruled, "rule")
+        yield spmm_plan(operands.sparse, b, paper, "heuristic")
+        for tile in oracle_tiles(n, itemsize):
+            if tile not in (ruled, paper):
                 yield spmm_plan(operands.sparse, b, tile)
 
 

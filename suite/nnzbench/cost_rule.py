@@ -1,0 +1,155 @@
+"""Choosing without measuring: costs that are linear in a few features, with constants fitted to recorded runs.
+
+Every candidate's time is predicted as (sum of constant * feature) * factor of the candidate; the least is chosen.
+Constants stand in `datasets/selection_rule.csv`; `runners/fit_selection_rule.py` fits them to records and says how
+close to the oracle the rule comes on matrices it was not fitted to.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+
+from nnzbench import paths
+
+Features = Mapping[str, float]
+COLUMNS = ("rule", "kind", "name", "value", "origin")
+_TRUST = 5.0
+"""Trials of a candidate at which half of what its factor explains is believed."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Constants of one rule: microseconds per unit of each feature, and how far each candidate is off on average."""
+
+    constants: Mapping[str, float]
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    def predict(self, features: Features, candidate: str) -> float:
+        """Microseconds. A feature without a constant costs nothing."""
+        cost = sum(self.constants.get(name, 0.0) * value for name, value in features.items())
+        return cost * self.factors.get(candidate, 1.0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One timed candidate: `contest` is the problem it competes on, `matrix` the identity of its pattern."""
+
+    contest: str
+    matrix: str
+    candidate: str
+    features: Features
+    us: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """How near choices come to the fastest candidate of each contest: 100 is the oracle."""
+
+    percent: float
+    """Geometric mean over contests."""
+    worst_percent: float
+    contests: int
+
+
+def fit(trials: Sequence[Trial]) -> Costs:
+    """Least squares of relative errors with constants of at least 0; factors are what then remains, shrunk to 1.
+
+    Raises `ValueError` without trials.
+    """
+    if not trials:
+        raise ValueError("there are no trials to fit to")
+    names = sorted({name for trial in trials for name in trial.features})
+    us = np.array([trial.us for trial in trials])
+    table = np.array([[trial.features.get(name, 0.0) for name in names] for trial in trials])
+    scale = np.abs(table).max(axis=0)
+    scale[scale == 0] = 1.0
+    solved, _ = nnls(table / scale / us[:, None], np.ones(len(trials)))
+    constants = dict(zip(names, (solved / scale).tolist(), strict=True))
+    plain = Costs(constants)
+    left: dict[str, list[float]] = {}
+    for trial in trials:
+        predicted = plain.predict(trial.features, trial.candidate)
+        if predicted > 0:
+            left.setdefault(trial.candidate, []).append(float(np.log(trial.us / predicted)))
+    factors = {name: float(np.exp(sum(logs) / (len(logs) + _TRUST))) for name, logs in sorted(left.items())}
+    return Costs(constants, factors)
+
+
+def contests(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """The trials of each contest, in order."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.contest, []).append(trial)
+    return found
+
+
+def score(trials: Sequence[Trial], chosen: Mapping[str, str]) -> Score:
+    """The score of one choice per contest; contests without a choice, or whose choice was not timed, do not count."""
+    ratios = []
+    for name, rivals in contests(trials).items():
+        took = [trial.us for trial in rivals if trial.candidate == chosen.get(name)]
+        if took:
+            ratios.append(min(trial.us for trial in rivals) / min(took))
+    if not ratios:
+        return Score(float("nan"), float("nan"), 0)
+    logs = np.log(ratios)
+    return Score(100 * float(np.exp(logs.mean())), 100 * float(min(ratios)), len(ratios))
+
+
+def choices(costs: Costs, trials: Sequence[Trial]) -> dict[str, str]:
+    """The candidate of least predicted time in each contest."""
+    return {
+        name: min(rivals, key=lambda trial: costs.predict(trial.features, trial.candidate)).candidate
+        for name, rivals in contests(trials).items()
+    }
+
+
+def cross_validate(trials: Sequence[Trial], folds: int = 5) -> Score:
+    """The score on matrices not fitted to: all trials of one matrix are in one fold, each fold is judged by the rest.
+
+    Raises `ValueError` for fewer matrices than folds.
+    """
+    matrices = sorted({trial.matrix for trial in trials})
+    if len(matrices) < folds:
+        raise ValueError(f"{len(matrices)} matrices can't be split into {folds} folds")
+    fold = {matrix: at % folds for at, matrix in enumerate(matrices)}
+    chosen: dict[str, str] = {}
+    for held in range(folds):
+        costs = fit([trial for trial in trials if fold[trial.matrix] != held])
+        chosen |= choices(costs, [trial for trial in trials if fold[trial.matrix] == held])
+    return score(trials, chosen)
+
+
+def path() -> Path:
+    """The file of the constants in use."""
+    return paths.datasets() / "selection_rule.csv"
+
+
+@cache
+def load(rule: str) -> Costs:
+    """The constants of `rule` in use. Raises `KeyError` where the file has none."""
+    with path().open(newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["rule"] == rule]
+    if not rows:
+        raise KeyError(f"{path().name} has no constants of the rule '{rule}'")
+    parts: dict[str, dict[str, float]] = {"constant": {}, "factor": {}}
+    for row in rows:
+        parts[row["kind"]][row["name"]] = float(row["value"])
+    return Costs(parts["constant"], parts["factor"])
+
+
+def save(target: Path, rules: Mapping[str, Costs], origin: str) -> None:
+    """Writes the constants of all rules; `origin` says what they were fitted to."""
+    with target.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for rule, costs in rules.items():
+            for kind, values in (("constant", costs.constants), ("factor", costs.factors)):
+                writer.writerows([rule, kind, name, f"{value:.6g}", origin] for name, value in values.items())

@@ -1,0 +1,225 @@
+"""Selection by fitted costs: on times that a known model made, from records, and as the sputnik kernel's first plan."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnzbench import cost_rule, families
+from nnzbench.arches import sm_count
+from nnzbench.cost_rule import Costs, Trial
+from nnzbench.kernel import kernels
+from nnzbench.kernels.sputnik import heuristic_tile, oracle_tiles, rule_tile, spmm_plan, tile_features
+from nnzbench.matrices.generate import uneven_rows, uniform
+from nnzbench.operands import make_operands
+from nnzbench.problem import Problem
+from nnzbench.record import SCHEMA, Record, append
+from nnzbench.rule_records import family_trials, heuristic_choices, tile_of, tile_trials
+
+RUNNER = Path(__file__).resolve().parents[2] / "runners" / "fit_selection_rule.py"
+TRUE = Costs(
+    {"launch": 3.0, "wavefronts": 0.001, "steps": 0.01, "longest": 0.4, "blocks": 0.05}, {"y4_x128_w32_v4": 1.2}
+)
+
+
+def shapes() -> Iterator[tuple[int, int, int, float]]:
+    for m, k in ((64, 256), (512, 512), (2048, 512), (256, 1024), (1024, 1024)):
+        for n in (32, 128, 196, 256):
+            for cov in (0.0, 0.5):
+                yield m, k, n, cov
+
+
+def trials(noise: float = 0.0) -> list[Trial]:
+    rng = np.random.default_rng(0)
+    found = []
+    for m, k, n, cov in shapes():
+        lengths = uneven_rows(m, k, 0.9, cov, 0).row_lengths
+        for tile in dict.fromkeys((heuristic_tile(n, 4), *oracle_tiles(n, 4))):
+            features = tile_features(tile, lengths, n, 4, 132)
+            us = TRUE.predict(features, tile.name) * np.exp(noise * rng.standard_normal())
+            found.append(Trial(f"{m}x{k}x{n}/{cov}", f"{m}x{k}/{cov}", tile.name, features, float(us)))
+    return found
+
+
+def test_fitting_finds_the_model_that_made_the_times() -> None:
+    made = trials()
+    costs = cost_rule.fit(made)
+    assert all(value >= 0 for value in costs.constants.values())
+    errors = [abs(costs.predict(t.features, t.candidate) / t.us - 1) for t in made]
+    assert np.median(errors) < 0.05
+
+
+def test_choices_are_judged_on_matrices_that_were_not_fitted_to() -> None:
+    made = trials(noise=0.03)
+    judged = cost_rule.cross_validate(made)
+    first = {name: rivals[0].candidate for name, rivals in cost_rule.contests(made).items()}
+    assert judged.contests == len(list(shapes()))
+    assert judged.percent > 95
+    assert cost_rule.score(made, first).percent < judged.percent
+
+
+def test_no_fold_sees_the_matrix_it_is_judged_on() -> None:
+    """Times that only the own matrix explains can't be learnt: a rule that did would have seen them."""
+    rng = np.random.default_rng(1)
+    made = []
+    for matrix in range(40):
+        fast = str(rng.integers(4))
+        for candidate in "0123":
+            features = {"launch": 1.0, f"only{matrix}": 1.0 if candidate == fast else 2.0}
+            made.append(Trial(f"c{matrix}", f"m{matrix}", candidate, features, 1.0 if candidate == fast else 2.0))
+    fitted = cost_rule.choices(cost_rule.fit(made), made)
+    assert cost_rule.score(made, fitted).percent == pytest.approx(100)
+    assert cost_rule.cross_validate(made).percent < 85
+
+
+def test_scores_are_percent_of_the_oracle() -> None:
+    two = [Trial("c", "m", "a", {}, 4.0), Trial("c", "m", "b", {}, 5.0), Trial("d", "m", "a", {}, 1.0)]
+    score = cost_rule.score(two, {"c": "b", "d": "a"})
+    assert (score.percent, score.worst_percent, score.contests) == (pytest.approx(100 * 0.8**0.5), 80, 2)
+    assert cost_rule.score(two, {"c": "not timed"}).contests == 0
+
+
+def test_too_few_matrices_or_trials_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 matrices"):
+        cost_rule.cross_validate([Trial("c", "m", "a", {"launch": 1.0}, 1.0)])
+    with pytest.raises(ValueError, match="no trials"):
+        cost_rule.fit([])
+
+
+def test_constants_are_kept_and_read_again(tmp_path, monkeypatch) -> None:
+    cost_rule.save(tmp_path / "rule.csv", {"one": TRUE, "two": Costs({"x": 1.5})}, "here")
+    monkeypatch.setattr(cost_rule, "path", lambda: tmp_path / "rule.csv")
+    cost_rule.load.cache_clear()
+    try:
+        assert cost_rule.load("one") == TRUE
+        assert cost_rule.load("two") == Costs({"x": 1.5})
+        with pytest.raises(KeyError, match="three"):
+            cost_rule.load("three")
+    finally:
+        cost_rule.load.cache_clear()
+
+
+@pytest.mark.parametrize("n", [1, 49, 66, 128, 12544])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_the_committed_constants_choose_a_tile_for_any_shape(n: int, itemsize: int) -> None:
+    for matrix in (uniform(40, 64, 0.9, 0), uniform(3, 5, 1.0, 0)):
+        tile = rule_tile(matrix, n, itemsize, 132)
+        assert tile in (heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize))
+
+
+def test_the_rule_follows_the_shape_and_the_gpu() -> None:
+    large, small = uniform(4096, 1024, 0.8, 0), uniform(64, 512, 0.95, 0)
+    assert rule_tile(large, 512, 4, 132) != rule_tile(small, 32, 4, 132)
+    features = [tile_features(heuristic_tile(128, 4), large.row_lengths, 128, 4, sms) for sms in (40, 132)]
+    assert features[0]["wavefronts"] > features[1]["wavefronts"]
+    assert features[0]["longest"] == features[1]["longest"]
+
+
+def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper() -> None:
+    problem = Problem("test", "p", "spmm", 64, 128, 64, 0.9, "uniform:0")
+    operands = make_operands(problem)
+    variants = [plan.variant for plan in kernels()["sputnik"].plans(problem, operands, "sm_90")]  # type: ignore[union-attr]
+    tile = rule_tile(operands.sparse, 64, 4, sm_count("sm_90"))
+    assert variants[:2] == [f"rule_{tile.name}", f"heuristic_{heuristic_tile(64, 4).name}"]
+    assert tile.name not in variants[2:]
+    assert len(set(variants)) == len(variants)
+
+
+# ----------------------------------------------------------------------------------------------------- from records
+
+
+def record(problem: Problem, kernel: str, variant: str, us: float, **changed: object) -> Record:
+    operands = make_operands(problem)
+    base = Record(
+        SCHEMA, problem.experiment, problem.name, "spmm", problem.m, problem.k, problem.n, "", problem.dtype,
+        problem.sparsity, operands.sparse.nnz, operands.pattern, problem.source, kernel, variant, False, "cupy",
+        "fake-gpu", "sm_90", "hot", "ok", "", us, us, us, 9, None, 1.0, 1.0, None, None, None, None, None, None, None,
+        None, 1e-7, "environment.json",
+    )  # fmt: skip
+    return replace(base, **changed)  # type: ignore[arg-type]
+
+
+def problem_of(m: int, k: int, n: int, seed: int = 0) -> Problem:
+    return Problem("sputnik_rnn", f"p{m}x{k}x{n}", "spmm", m, k, n, 0.9, f"uniform:{seed}")
+
+
+def test_variants_name_their_tiles() -> None:
+    for dtype, itemsize in (("f32", 4), ("f16", 2)):
+        problem = replace(problem_of(16, 64, 128), dtype=dtype)  # type: ignore[arg-type]
+        operands = make_operands(problem)
+        for tile in (heuristic_tile(128, itemsize), *oracle_tiles(128, itemsize)):
+            for label in ("", "rule", "heuristic"):
+                variant = spmm_plan(operands.sparse, operands.dense["b"], tile, label).variant
+                assert tile_of(variant, 128, itemsize) == tile
+    assert tile_of("y3_x7_w9_v1", 128, 4) is None
+
+
+def test_records_become_trials_of_tiles_and_families() -> None:
+    one = problem_of(16, 64, 128)
+    tile = heuristic_tile(128, 4).name
+    rows = [
+        record(one, "sputnik", f"heuristic_{tile}", 5.0),
+        record(one, "sputnik", oracle_tiles(128, 4)[0].name, 4.0, selected=True),
+        record(one, "row_stream", "any", 3.0, selected=True),
+        record(one, "panel", "any", 6.0),
+        record(one, "sputnik", tile, 1.0, policy="cold"),
+        record(one, "sputnik", tile, 1.0, op="gemm"),
+        record(one, "sputnik", tile, 1.0, shape="attention"),
+        record(one, "cublas", "f32", 1.0, selected=True),
+    ]
+    lengths = {one.name: make_operands(one).sparse.row_lengths}
+    tiles = tile_trials(rows, lambda r: lengths[r.problem])
+    assert [(t.candidate, t.us) for t in tiles] == [(tile, 5.0), (oracle_tiles(128, 4)[0].name, 4.0)]
+    assert cost_rule.score(tiles, heuristic_choices(rows)).percent == pytest.approx(80)
+    found = family_trials(rows, lambda r: lengths[r.problem])
+    assert [(t.candidate, t.us) for t in found] == [("sputnik", 4.0), ("row_stream", 3.0)]
+    assert tile_trials(rows, lambda r: None) == []
+
+
+def test_a_family_is_chosen_by_its_fitted_costs(monkeypatch) -> None:
+    costs = Costs(
+        {"sputnik.launch": 2.0, "sputnik.products": 0.001, "panel.launch": 8.0, "panel.products": 0.0001},
+        {"sputnik": 1.0, "panel": 1.0},
+    )
+    monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs}[rule])
+    assert families.rule_family(uniform(32, 64, 0.9, 0), 32, 132) == "sputnik"
+    assert families.rule_family(uniform(2048, 1024, 0.9, 0), 512, 132) == "panel"
+
+
+def test_the_runner_fits_prints_and_writes(tmp_path, monkeypatch, capsys) -> None:
+    specification = importlib.util.spec_from_file_location("fit_selection_rule", RUNNER)
+    assert specification is not None
+    assert specification.loader is not None
+    runner = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(runner)
+    table = {p.name: p for p in (problem_of(m, 64, 64, seed=m) for m in (16, 32, 64, 128, 256))}
+    monkeypatch.setattr(runner, "problems", lambda experiment, real: table)
+    monkeypatch.setattr(cost_rule, "path", lambda: tmp_path / "rule.csv")
+    rows = []
+    for one in table.values():
+        lengths = make_operands(one).sparse.row_lengths
+        timed = {t.name: TRUE.predict(tile_features(t, lengths, 64, 4, 132), t.name) for t in oracle_tiles(64, 4)}
+        best = min(timed, key=lambda name: timed[name])
+        rows += [record(one, "sputnik", name, us, selected=name == best) for name, us in timed.items()]
+        rows.append(record(one, "sputnik", f"heuristic_{heuristic_tile(64, 4).name}", 50.0))
+        rows.append(record(one, "row_stream", "any", 3.0, selected=True))
+    append(tmp_path / "records.csv", rows)
+    cost_rule.save(tmp_path / "rule.csv", {"sputnik_tile": TRUE}, "before")
+    cost_rule.load.cache_clear()
+    monkeypatch.setattr("sys.argv", ["fit", str(tmp_path / "records.csv"), "--write"])
+    try:
+        runner.main()
+        cost_rule.load.cache_clear()
+        written = cost_rule.load("sputnik_tile")
+    finally:
+        cost_rule.load.cache_clear()
+    said = capsys.readouterr().out
+    assert "on 5 matrices" in said
+    assert "always row_stream" in said
+    assert "fitted to fake-gpu sputnik_rnn" in (tmp_path / "rule.csv").read_text()
+    assert written != TRUE
