@@ -1,0 +1,125 @@
+"""Networks from recorded steps: MobileNetV1's frames per second, attention's time and memory (Sputnik, VII-C, VII-D)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nnzbench import tables
+from nnzbench.record import Record
+from nnzbench.selection import math_class
+
+MOBILENET = "sputnik_mobilenet"
+DENSE = ("cublas_bias_relu",)
+SPARSE = ("sputnik_bias_relu", "row_stream_bias_relu")
+"""Kernels whose fastest computes a sparse layer; give one alone to see its network."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """One MobileNetV1 of the table: its 13 pairs of depthwise and 1x1 convolution at batch 1, layer by layer."""
+
+    name: str
+    """`dense_w1.4` or `sparse_w1.8`: which 1x1 convolutions, and the width multiplier."""
+    us: float | None
+    """Sum over the layers, each as often as it occurs; None where a layer was not timed."""
+    depthwise_us: float
+    pointwise_us: float
+    missing: tuple[str, ...]
+    """Labels of the layers without a time."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its 1x1 convolutions but the first are pruned."""
+        return self.name.startswith("sparse")
+
+    @property
+    def width(self) -> float:
+        """The width multiplier."""
+        return float(self.name.rpartition("_w")[2])
+
+    @property
+    def frames_per_second(self) -> float | None:
+        """1 / time; None where a layer was not timed."""
+        return 1e6 / self.us if self.us else None
+
+
+def mobilenets(records: Iterable[Record], policy: str = "hot", sparse: tuple[str, ...] = SPARSE) -> list[Network]:
+    """Every network of the table, in its order, from one run's records.
+
+    Dense layers take cuBLAS in fp32 (not TF32), sparse ones the fastest of the kernels `sparse`. Layers were timed one
+    by one, back to back with themselves: a network in which each waits for the one before gains nothing over the sum.
+    """
+    times = _fastest(record for record in records if record.experiment == MOBILENET and record.policy == policy)
+    networks: dict[str, list[tuple[str, int, float | None]]] = {}
+    for row in tables.rows(MOBILENET):
+        network, _, _ = row.problem.label.rpartition("_")
+        if row.problem.op == "depthwise":
+            able: tuple[str, ...] = ("depthwise_conv",)
+        else:
+            able = sparse if row.problem.sparsity else DENSE
+        found = [times[key] for kernel in able if (key := (row.problem.label, kernel)) in times]
+        layer = (row.problem.label, row.count, min(found, default=None))
+        networks.setdefault(network, []).append(layer)
+    return [_network(name, layers) for name, layers in networks.items()]
+
+
+def _fastest(records: Iterable[Record]) -> Mapping[tuple[str, str], float]:
+    """Fastest fp32 microseconds by label of the problem and kernel."""
+    times: dict[tuple[str, str], float] = {}
+    for record in records:
+        if record.status != "ok" or record.median_us is None or math_class(record) != "f32":
+            continue
+        label = "_".join(record.problem.split("_")[:3])  # dense_w1.2_pw05
+        key = (label, record.kernel)
+        times[key] = min(record.median_us, times.get(key, record.median_us))
+    return times
+
+
+def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
+    missing = tuple(label for label, _, us in layers if us is None)
+    parts = {"_dw": 0.0, "_pw": 0.0}
+    for label, count, us in layers:
+        parts["_dw" if "_dw" in label else "_pw"] += count * (us or 0.0)
+    total = None if missing else sum(parts.values())
+    return Network(name, total, parts["_dw"], parts["_pw"], missing)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One kernel's attention over one head."""
+
+    kernel: str
+    variant: str
+    math: str
+    us: float
+    buffer_bytes: int
+    """Device memory of inputs, outputs, mask and everything between."""
+
+
+def attentions(records: Iterable[Record], policy: str = "hot") -> list[Attention]:
+    """The selected row of every kernel and arithmetic class that computed a whole attention, fastest first."""
+    found = [
+        Attention(
+            record.kernel,
+            record.variant,
+            math_class(record),
+            record.median_us,
+            attention_bytes(record.kernel == "dense_attention", record.m, record.k, record.n, record.nnz),
+        )
+        for record in records
+        if record.shape == "attention" and record.selected and record.policy == policy and record.median_us is not None
+    ]
+    return sorted(found, key=lambda one: one.us)
+
+
+def attention_bytes(dense: bool, queries: int, keys: int, features: int, nnz: int) -> int:
+    """Bytes of the buffers of `dense_attention` (all scores, and the mask as bits) or `sparse_attention`, in fp32.
+
+    The sparse kernel holds an index, a score and a weight per position of the mask, a record per row and one per 32
+    positions of a row; the last is taken as half full in its row's last one.
+    """
+    outside = 4 * features * 2 * (queries + keys)
+    if dense:
+        return outside + 4 * queries * keys + 4 * queries * -(-keys // 32)
+    return outside + 12 * nnz + 16 * queries + 16 * (nnz // 32 + queries // 2)
