@@ -1,4 +1,4 @@
-"""Networks from recorded steps: MobileNetV1's frames per second, attention's time and memory (Sputnik, VII-C, VII-D)."""
+"""Networks from recorded steps: frames per second of MobileNetV1, time and memory of attention (Sputnik, VII)."""
 
 from __future__ import annotations
 
