@@ -30,8 +30,7 @@ _PACKAGES = (
     (("cupy-cuda12x", "cupy-cuda13x", "cupy"), "runs kernels on the GPU", "cuda12 or cuda13"),
     (("pycuda",), "runs the same kernels through a second library", "pycuda"),
     (("cuda-bindings",), "compiles kernels with NVRTC", "compile"),
-    (("nvmath-python",), "cublaslt, cusparse and cusparselt rows", "cuda12 or cuda13"),
-    (("nvidia-cudnn-frontend",), "cudnn rows", None),
+    (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda12 or cuda13"),
     (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda12 or cuda13"),
     (("pytest-benchmark",), "pytest --benchmark", "test"),
 )
@@ -47,6 +46,8 @@ def examine() -> Iterator[Finding]:
     yield _attempt("nvcc", "builds the pycuda extra", _nvcc)
     for names, purpose, extra in _PACKAGES:
         yield _package(names, purpose, extra)
+    yield _attempt("cuDNN", "cudnn rows", _cudnn)
+    yield _attempt("cuSPARSELt", "cusparselt rows", _cusparselt)
     yield _attempt("DLMC matrices", "real pruned patterns (stand-ins take their place)", _dlmc)
     yield _attempt("real weights", "real pruned values (stand-ins take their place)", _weights)
 
@@ -100,6 +101,19 @@ def _package(names: tuple[str, ...], purpose: str, extra: str | None) -> Finding
     install = f"'nnzbench[{extra}]'" if extra and " or " not in extra else names[0]
     hint = f"the extra {extra} of nnzbench brings it" if extra and " or " in extra else f"pip install {install}"
     return Finding(names[-1], purpose, False, f"not installed; {hint}")
+
+
+def _cudnn() -> str:
+    from nnzbench.kernels.vendor_cudnn import load_frontend
+
+    frontend = load_frontend()
+    return f"{frontend.backend_version_string()}, frontend {frontend.__version__}"
+
+
+def _cusparselt() -> str:
+    from nnzbench.kernels.vendor_cusparselt import library_version
+
+    return library_version()
 
 
 def _dlmc() -> str:

@@ -57,6 +57,7 @@ PACKAGES = (
     "pycuda",
     "cuda-bindings",
     "nvmath-python",
+    "nvidia-cudnn-frontend",
     "nvidia-ml-py",
     "pytest-benchmark",
 )
@@ -129,8 +130,15 @@ def _software(device: Device | None) -> dict[str, Any]:
         found["cuda_runtime"] = device.facts.runtime
         for library in ("cublas", "cusparse"):
             found[library] = _library(lambda library=library: _properties(f"nvmath.bindings.{library}"))  # type: ignore[misc]
-        found["cudnn"] = _library(lambda: str(importlib.import_module("cudnn").backend_version()))
+        found["cusparselt"] = _library(lambda: _properties("nvmath.bindings.cusparseLt"))
+        found["cudnn"] = _library(_cudnn)
     return found
+
+
+def _cudnn() -> str:
+    from nnzbench.kernels.vendor_cudnn import load_frontend
+
+    return str(load_frontend().backend_version())
 
 
 def _nvrtc() -> str | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +11,7 @@ from fakes import FakeDevice
 from nnzbench import doctor
 from nnzbench.cli import main
 from nnzbench.kernel import Unsupported
+from nnzbench.kernels import vendor_cudnn, vendor_cusparselt
 
 
 @pytest.fixture
@@ -39,14 +41,13 @@ def test_every_device_is_opened_closed_and_explained(one_gpu):
 
 def test_a_missing_package_says_what_brings_it(one_gpu, monkeypatch):
     def version(name):
-        if name in ("pycuda", "nvidia-cudnn-frontend") or name.startswith("cupy"):
+        if name == "pycuda" or name.startswith("cupy"):
             raise importlib.metadata.PackageNotFoundError(name)
         return "1.0"
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     details = [finding.detail for finding in doctor.examine()]
     assert "not installed; pip install 'nnzbench[pycuda]'" in details
-    assert "not installed; pip install nvidia-cudnn-frontend" in details
     assert "not installed; the extra cuda12 or cuda13 of nnzbench brings it" in details
 
 
@@ -67,3 +68,15 @@ def test_the_command_prints_text_or_json(one_gpu):
     assert "pycuda is not installed" in text.output
     found = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).output)
     assert {"name", "purpose", "ok", "detail"} == set(found[0])
+
+
+def test_vendor_libraries_are_loaded_for_their_versions(one_gpu, monkeypatch):
+    def absent():
+        raise Unsupported("cusparselt can't be loaded (no such file)")
+
+    frontend = SimpleNamespace(backend_version_string=lambda: "9.28.0", __version__="1.32.0")
+    monkeypatch.setattr(vendor_cudnn, "load_frontend", lambda: frontend)
+    monkeypatch.setattr(vendor_cusparselt, "library_version", absent)
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert (found["cuDNN"].ok, found["cuDNN"].detail) == (True, "9.28.0, frontend 1.32.0")
+    assert (found["cuSPARSELt"].ok, found["cuSPARSELt"].detail) == (False, "cusparselt can't be loaded (no such file)")

@@ -155,26 +155,27 @@ def test_a_plan_that_fails_later_is_a_launch_error_and_a_lost_device_ends_the_se
 
 
 def test_a_missing_frontend_or_library_says_what_to_install(monkeypatch):
-    modules = {"cuda.pathfinder": SimpleNamespace(load_nvidia_dynamic_lib=lambda name: None)}
+    modules = {}
 
     def load(name):
         if name not in modules:
             raise ImportError(f"No module named '{name}'")
         return modules[name]
 
-    monkeypatch.setattr(importlib, "import_module", load)
-    with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[vendor13\]'"):
-        vendor_cudnn.load_frontend()
-
     def missing():
         raise RuntimeError("Unable to find symbol cudnnGetVersion")
 
+    monkeypatch.setattr(importlib, "import_module", load)
+    with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[vendor13\]'"):
+        vendor_cudnn.load_frontend()
     modules["cudnn"] = SimpleNamespace(backend_version=missing)
     with pytest.raises(Unsupported, match=r"libcudnn can't be loaded \(Unable to find symbol cudnnGetVersion\)"):
         vendor_cudnn.load_frontend()
-    del modules["cuda.pathfinder"]
+    modules["cudnn"].backend_version = lambda: 92800
     with pytest.raises(Unsupported, match="cudnn needs libcublasLt"):
         vendor_cudnn.load_frontend()
+    modules["cuda.pathfinder"] = SimpleNamespace(load_nvidia_dynamic_lib=lambda name: None)
+    assert vendor_cudnn.load_frontend() is modules["cudnn"]
 
 
 def test_the_installed_frontend_has_what_we_use():

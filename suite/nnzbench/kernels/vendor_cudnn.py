@@ -74,18 +74,18 @@ def load_frontend() -> Any:
     try:
         frontend.backend_version()
     except Exception as error:
+        raise Unsupported(f"cudnn: libcudnn can't be loaded ({_line(error)}): {INSTALL_VENDOR}") from None
+    try:  # cuDNN ends the process where it misses this one
+        importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublasLt")
+    except Exception as error:
         raise Unsupported(
-            f"cudnn: libcudnn can't be loaded ({' '.join(str(error).split())}): {INSTALL_VENDOR}"
+            f"cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({_line(error)})"
         ) from None
     return frontend
 
 
 def _preload() -> None:
-    """Loads libcublasLt, without which cuDNN ends the process, and libcudnn where it is a package of its own."""
-    try:
-        importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublasLt")
-    except Exception as error:
-        raise Unsupported(f"cudnn needs libcublasLt ({' '.join(str(error).split())})") from None
+    """Loads libcudnn from its package, which the frontend looks for in one folder alone."""
     try:
         package = importlib.util.find_spec("nvidia.cudnn")
     except ImportError:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
@@ -32,6 +32,8 @@ from nnzbench.kernels.vendor_support import (
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+
+T = TypeVar("T")
 
 PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4)}
 """Nonzeros allowed in each aligned group of a row, and the size of the group."""
@@ -74,16 +76,29 @@ def require_pattern(matrix: CSR, dtype: str) -> None:
         )
 
 
+def library_version() -> str:
+    """Such as `0.8.1`. Raises `Unsupported` saying what to install."""
+    lt = load_bindings("cusparseLt")
+    return _loading(lambda: ".".join(str(lt.get_property(part)) for part in range(3)))  # major, minor, patch
+
+
+def _loading(call: Callable[[], T]) -> T:
+    """Makes the call that loads the library. Raises `Unsupported` where it can't be loaded."""
+    try:
+        return refusing("cusparselt", call)
+    except LaunchError:
+        raise
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise Unsupported(f"cusparselt can't be loaded ({reason}): {INSTALL_VENDOR}") from None
+
+
 class Handle:
     """A cuSPARSELt handle, the stream list and the scalars of every product: alpha is 1, beta is 0."""
 
     def __init__(self, device: GpuDevice) -> None:
         self.lt: Any = load_bindings("cusparseLt")
-        try:
-            self.value: int = refusing("cusparselt", self.lt.init)
-        except (ImportError, OSError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise Unsupported(f"cusparselt can't be loaded ({reason}): {INSTALL_VENDOR}") from None
+        self.value: int = _loading(self.lt.init)
         self.streams = np.array([device.backend.stream], np.uint64)
         self._scalars = np.array([1.0, 0.0], np.float32)
         self.alpha = self._scalars.ctypes.data
