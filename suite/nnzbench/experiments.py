@@ -157,9 +157,15 @@ _ALL = (
         "Fully connected layers, the GPU rows",
         EIE,
         "Table IV",
-        _kernels("cublas", "cusparse", "sputnik", "row_stream"),
+        _kernels("cublas", "cublaslt", "cusparse", "sputnik", "row_stream"),
     ),
-    Experiment("nm_sparsity", "2:4 sparsity on tensor cores", LECTURE, "Figure 3", _kernels("cusparselt", "cublas")),
+    Experiment(
+        "nm_sparsity",
+        "2:4 sparsity on tensor cores",
+        LECTURE,
+        "Figure 3",
+        _kernels("cusparselt", "cublas", "cublaslt"),
+    ),
 )
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
