@@ -28,8 +28,8 @@ class SddmmCase:
 
     @property
     def variant(self) -> str:
-        """Such as `sddmm_default_col_preprocess`."""
-        return f"sddmm_default_{self.layout}{'_preprocess' if self.preprocess else ''}"
+        """Such as `sddmm_default_col` or `sddmm_preprocess_col`."""
+        return f"sddmm_{'preprocess' if self.preprocess else 'default'}_{self.layout}"
 
 
 def sddmm_cases() -> list[SddmmCase]:

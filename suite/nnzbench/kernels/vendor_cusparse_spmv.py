@@ -14,7 +14,7 @@ from nnzbench.kernels.vendor_cusparse_support import Descriptors, Routine, open_
 from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math, to_storage
 from nnzbench.matrices.formats import CSR
 
-CSR_ALGORITHMS = ("DEFAULT", "CSR_ALG1", "CSR_ALG2")
+CSR_ALGORITHMS = ("CSR_ALG1", "CSR_ALG2")
 SLICE = 32
 """Rows per slice of sliced ELL: one warp's."""
 
@@ -34,9 +34,9 @@ class SpmvCase:
 
 
 def spmv_cases() -> list[SpmvCase]:
-    """Every algorithm, those of CSR again with preprocessing."""
+    """The library's own choice and every algorithm, those of CSR again with preprocessing."""
     csr = [SpmvCase(name, preprocess) for name in CSR_ALGORITHMS for preprocess in (False, True)]
-    return csr + [SpmvCase(name) for name in ("COO_ALG1", "COO_ALG2", "SELL_ALG1")]
+    return [SpmvCase("DEFAULT"), *csr, *(SpmvCase(name) for name in ("COO_ALG1", "COO_ALG2", "SELL_ALG1"))]
 
 
 def spmv_candidates(device: GpuDevice, matrix: CSR, b: Array, dtype: str) -> Iterator[Candidate]:
