@@ -272,7 +272,8 @@ class Search:
 
     def _times(self) -> dict[int, float]:
         """Microseconds of every plan that builds, fits and runs."""
-        device, times = self.device, {}
+        device = self.device
+        times: dict[int, float] = {}
         output = Image(device, self.inputs)
         for index in buildable(self.handle.cudnn, self.graph):
             size = self.graph.get_workspace_size_plan_at_index(index)
