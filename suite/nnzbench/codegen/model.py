@@ -21,7 +21,7 @@ from nnzbench.matrices.formats import CSR
 INSTRUCTION_BYTES = 16
 MAX_CODE_BYTES = 5 << 19
 """2.5 MB: beyond, instruction fetch from L2 alone takes longer than streaming the matrix as data."""
-MAX_NONZEROS = 98_304
+MAX_NONZEROS = 114_688
 """Beyond, the assembler takes a minute or more per candidate."""
 CANDIDATES = ((2_048, 12), (16_384, 10), (32_768, 8), (65_536, 5), (MAX_NONZEROS, 4))
 """(nonzeros, candidates up to there): what a candidate costs is its assembly, which grows with the nonzeros."""
