@@ -1,0 +1,58 @@
+"""The best sparse kernel against each dense rival: the answer changes with the rival's arithmetic, so all are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnzbench.report.figures import SpeedupTable
+from nnzbench.report.frames import geometric_mean, percent
+from nnzbench.report.series import BEST
+from nnzbench.report.tables import GAP, markdown, number
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The fastest of several series, by key, is what the best kernel is divided by."""
+
+    label: str
+    series: tuple[str, ...]
+
+
+RIVALS = (
+    Rival("cuBLAS fp32, its default algorithm", ("cublas-f32",)),
+    Rival("cuBLASLt fp32, best of all algorithms", ("cublaslt-f32",)),
+    Rival("TF32 tensor cores, best of cuBLAS and cuBLASLt", ("cublas-tf32", "cublaslt-tf32")),
+    Rival("fp16 tensor cores, best of cuBLAS and cuBLASLt", ("cublas-f16", "cublaslt-f16")),
+    Rival("cuSPARSE fp32, best of all algorithms", ("cusparse-f32",)),
+)
+
+
+def ratios(table: SpeedupTable, policy: str, rival: Rival) -> pd.DataFrame:
+    """Per problem with both: `level`, `label` and `ratio` = rival's time / best time of this project's kernels."""
+    points = table.points[table.points["policy"] == policy]
+    best = points[points["series"] == BEST.key].set_index("problem")
+    other = points[points["series"].isin(rival.series)].groupby("problem")["median_us"].min().rename("rival_us")
+    both = best.join(other, how="inner")
+    return both.assign(ratio=both["rival_us"] / both["median_us"])[["level", "label", "ratio"]]
+
+
+def against(table: SpeedupTable, policy: str) -> str:
+    """Markdown: geometric mean of those ratios per level, and how many problems the sparse kernel wins."""
+    levels = list(dict.fromkeys(table.problems["level"]))
+    rows = []
+    for rival in RIVALS:
+        found = ratios(table, policy, rival)
+        if found.empty:
+            continue
+        line = [rival.label]
+        for level in levels:
+            values = found.loc[found["level"] == level, "ratio"]
+            mean = GAP if values.empty else f"**{number(geometric_mean(values))}×**"
+            line += [mean, f"{int((values > 1).sum())} of {len(values)}"]
+        rows.append(line)
+    header = ["best sparse kernel against"]
+    for level in levels:
+        header += [f"{percent(level)} zeros", "wins"]
+    return markdown(header, rows) if rows else ""

@@ -1,0 +1,80 @@
+"""Finds recorded experiments and rebuilds everything that is derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnzbench.report import generic, pages, sparsert, tables
+from nnzbench.report.figures import SpeedupTable
+from nnzbench.report.frames import ResultSet, load
+from nnzbench.report.pages import Page
+from nnzbench.report.readme import write_headline
+
+EXPERIMENTS = (
+    "sparsert_table1", "sparsert_table3", "sparsert_ablation",
+    "sputnik_figure1", "sputnik_figure2", "sputnik_figure7", "sputnik_dlmc", "sputnik_rnn", "sputnik_ablation",
+    "sputnik_attention", "sputnik_mobilenet",
+    "balanced_figure4", "balanced_models",
+    "direct_conv_table6", "direct_conv_table7", "direct_conv_table8", "direct_conv_table9",
+    "eie_table4", "nm_sparsity",
+)  # fmt: skip
+"""The fixed names, in the order of the papers."""
+
+Builder = Callable[[ResultSet], tuple[Page, SpeedupTable]]
+BUILDERS: dict[str, Builder] = {"sparsert_table1": sparsert.build_table1}
+"""Experiments redrawn in their paper's form; every other one gets the generic page."""
+
+NOT_RECORDED = "not recorded yet"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What became of one experiment. `gpu` and `page` are empty where nothing was recorded."""
+
+    experiment: str
+    gpu: str
+    status: str
+    page: Path | None = None
+
+
+def find(reports: Path, gpu: str | None = None) -> dict[str, list[Path]]:
+    """Folders with records by experiment, sorted by GPU."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(reports.glob("*/*/records.csv")):
+        if gpu is None or path.parent.parent.name == gpu:
+            found.setdefault(path.parent.name, []).append(path.parent)
+    return found
+
+
+def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None) -> list[Built]:
+    """Rebuilds the pages of `experiments` (all known and recorded ones for none), then the README's headline.
+
+    Raises `RecordError` for a results file that breaks the schema.
+    """
+    found = find(reports, gpu)
+    built = []
+    for experiment in experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]:
+        folders = found.get(experiment, [])
+        built += [_build_one(folder) for folder in folders]
+        if not folders:
+            built.append(Built(experiment, gpu or "", NOT_RECORDED))
+    write_headline(reports)
+    return built
+
+
+def _build_one(folder: Path) -> Built:
+    results = load(folder)
+    page, table = BUILDERS.get(results.experiment, generic.build)(results)
+    tables.write_csv(table, folder / "summary.csv")
+    (folder / "summary.md").write_text(_summary(page), encoding="utf-8", newline="\n")
+    return Built(results.experiment, results.gpu, "built", pages.write(page, results))
+
+
+def _summary(page: Page) -> str:
+    """The page's tables alone."""
+    parts = [f"# {page.title}"]
+    for section in page.sections:
+        parts += [f"## {section.heading}", *(table for table in section.tables if table)]
+    return "\n\n".join(parts) + "\n"

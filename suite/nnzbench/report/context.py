@@ -1,0 +1,66 @@
+"""Words that every caption needs: which GPU, which policy, when and on what software."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from nnzbench import paths
+
+POLICIES = {
+    "hot": "launches back to back in one CUDA graph, operands as the last launch left them",
+    "cold": "L2 overwritten before each launch, one launch between two events",
+}
+
+
+def policies(frame: pd.DataFrame) -> list[str]:
+    """Policies with a time, hot first."""
+    present = set(frame.loc[frame["median_us"].notna(), "policy"])
+    return [p for p in POLICIES if p in present] + sorted(present - set(POLICIES))
+
+
+def policy_text(policy: str) -> str:
+    """`hot policy: ...` in full."""
+    return f"{policy} policy: {POLICIES[policy]}" if policy in POLICIES else f"{policy} policy"
+
+
+def gpu_name(slug: str, environment: dict[str, Any]) -> str:
+    """The driver's name of the GPU where the environment has it, else the slug with its vendor in capitals."""
+    gpu = environment.get("gpu")
+    name = gpu.get("name") if isinstance(gpu, dict) else None
+    if isinstance(name, str) and name:
+        return name
+    vendor, _, model = slug.partition("-")
+    return f"{vendor.upper()} {model.upper()}".strip()
+
+
+def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
+    """Plain values of the environment, nested names joined by dots, in the file's order."""
+    return [(name, value) for name, value in _flatten("", environment) if value]
+
+
+def _flatten(prefix: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [
+            pair for name, inner in value.items() for pair in _flatten(f"{prefix}.{name}" if prefix else name, inner)
+        ]
+    if isinstance(value, list):
+        return [(prefix, ", ".join(str(item) for item in value))]
+    return [(prefix, "" if value is None else str(value))]
+
+
+def recorded_on(environment: dict[str, Any]) -> str:
+    """Date of the environment's snapshot (YYYY-MM-DD), empty where it has none."""
+    for name in ("recorded_at", "created_at", "timestamp", "time", "date", "utc"):
+        if isinstance(environment.get(name), str):
+            return str(environment[name])[:10]
+    return ""
+
+
+def display_path(path: Any) -> str:
+    """Path relative to the reports folder's parent, so that pages never hold a machine's paths."""
+    try:
+        return str(path.relative_to(paths.reports().parent))
+    except ValueError:
+        return str(path.name)

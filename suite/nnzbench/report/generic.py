@@ -1,0 +1,99 @@
+"""The page of any experiment with records: times, and speed-ups over the best-known dense baseline it has."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.report import context, style, tables
+from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
+from nnzbench.report.frames import ResultSet, each, percent
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import Series, geometric_means, kernel_label, speedup_series, speedups
+from nnzbench.report.style import VENDORS
+
+BASELINES = (("cublas", "f32"), ("cudnn", "f32"), ("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32"))
+USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
+MATH = {"f32": "fp32", "f16": "fp16"}
+
+
+def level_of(sparsity: float) -> float:
+    """The usual level a counted sparsity belongs to, else itself to two digits."""
+    nearest = min(USUAL_LEVELS, key=lambda level: abs(level - sparsity))
+    return nearest if abs(nearest - sparsity) <= 0.0125 else round(sparsity, 2)
+
+
+def tabulate(results: ResultSet) -> SpeedupTable:
+    """Every recorded problem, grouped by level and numbered in the file's order."""
+    frame = results.frame
+    baseline = choose_baseline(frame)
+    columns = ["problem", "op", "m", "k", "n", "sparsity", "source"]
+    problems = frame[columns].drop_duplicates("problem").reset_index(drop=True)
+    problems["level"] = [level_of(float(s)) for s in problems["sparsity"]]
+    problems = problems.sort_values("level", kind="stable", ignore_index=True)
+    problems["label"] = range(1, len(problems) + 1)
+    problems["model"] = problems["op"]
+    series = speedup_series(frame, baseline)
+    rows = speedups(frame, series, baseline).merge(problems[["problem", "label", "level", "model"]], on="problem")
+    points = rows.sort_values(["policy", "label", "position"], kind="stable", ignore_index=True)
+    return SpeedupTable(
+        problems=problems,
+        points=points,
+        means=geometric_means(points, problems),
+        series=tuple(series),
+        baseline=baseline,
+        baseline_text=baseline.label,
+    )
+
+
+def choose_baseline(frame: pd.DataFrame) -> Series:
+    """The first of `BASELINES` with a time, else the first kernel recorded."""
+    timed = frame[frame["median_us"].notna() & frame["selected"]]
+    present = set(zip(timed["kernel"], timed["math"], strict=True))
+    first = frame[["kernel", "math"]].iloc[0]
+    kernel, math = next((pair for pair in BASELINES if pair in present), (str(first["kernel"]), str(first["math"])))
+    dense = kernel in VENDORS
+    label = f"{kernel_label(kernel)} {MATH.get(math, math)}" if dense else kernel_label(kernel)
+    return Series(f"{kernel}-{math}", label, kernel, math)
+
+
+def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
+    """Draws one figure per policy and describes the page."""
+    table = tabulate(results)
+    gpu = context.gpu_name(results.gpu, results.environment)
+    sections = []
+    for policy in context.policies(results.frame):
+        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        title = f"{results.experiment} on {gpu}, {policy} policy"
+        caption = f"Speed-up over {table.baseline_text}; {context.policy_text(policy)}."
+        draw = speedup_figure if _fits(table) else level_figure
+        with style.styled():
+            style.save(draw(table, policy, title, caption), results.folder / stem)
+        sections.append(
+            Section(
+                heading=f"{policy.capitalize()} policy",
+                figure=stem,
+                figure_alt=title,
+                tables=(tables.means(table, policy), *_per_problem(table, policy)),
+            )
+        )
+    gaps = [] if sections else ["No row has a time, so nothing is drawn."]
+    names = {str(row.problem): str(row.problem) for row in each(table.problems)}
+    return Page(
+        title=f"{results.experiment} on {gpu}",
+        intro=f"{len(table.problems)} problems; 1× is {table.baseline_text}.",
+        sections=tuple(sections),
+        gaps=tuple(gaps),
+        problem_names=names,
+    ), table
+
+
+def _fits(table: SpeedupTable) -> bool:
+    counts = table.problems.groupby("level").size()
+    return len(counts) <= 4 and int(counts.max()) <= PER_PANEL
+
+
+def _per_problem(table: SpeedupTable, policy: str) -> list[str]:
+    if not _fits(table):
+        return []
+    levels = dict.fromkeys(table.problems["level"])
+    return [f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}" for level in levels]

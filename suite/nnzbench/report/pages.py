@@ -1,0 +1,67 @@
+"""The Markdown page of one experiment: what was found, from which files, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jinja2
+
+from nnzbench.report import context, tables
+from nnzbench.report.frames import ResultSet
+
+
+@dataclass(frozen=True)
+class Section:
+    """One heading with optional text, figure (a file stem beside the page) and tables (Markdown)."""
+
+    heading: str
+    text: str = ""
+    figure: str = ""
+    figure_alt: str = ""
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """What an experiment's builder hands over; the rest is the same for every experiment."""
+
+    title: str
+    intro: str
+    sections: tuple[Section, ...]
+    gaps: tuple[str, ...] = ()
+    """Sentences that name what is not there."""
+    problem_names: dict[str, str] = field(default_factory=dict)
+    """Short names of problems for the table of failures."""
+    math_text: str = "fp32 is IEEE fp32 with TF32 off unless a row names another arithmetic"
+
+
+def write(page: Page, results: ResultSet) -> Path:
+    """Renders `README.md` in the experiment's folder and returns its path."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nnzbench.report"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # Markdown, not HTML
+    )
+    frame = results.frame
+    text = environment.get_template("experiment.md.j2").render(
+        page=page,
+        results=results,
+        gpu=context.gpu_name(results.gpu, results.environment),
+        arch=str(frame["arch"].iloc[0]),
+        date=context.recorded_on(results.environment),
+        policies=[context.policy_text(policy) for policy in context.policies(frame)],
+        gaps=[*results.left_out, *page.gaps],
+        counts=frame["status"].value_counts().sort_index().to_dict(),
+        rows=len(frame),
+        failures=tables.failures(frame, page.problem_names),
+        tuning=tables.tuning(frame, results.tuning_seconds),
+        facts=context.facts(results.environment),
+        records=(results.folder / "records.csv").name,
+    )
+    path = results.folder / "README.md"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path

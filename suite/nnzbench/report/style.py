@@ -1,0 +1,91 @@
+"""How figures look: one colour and marker per kernel everywhere, light background, bytes that do not change."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, told apart under the common colour-vision deficiencies.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+INK, MUTED, BAND, BAR = "#1f2328", "#6e7781", "#f3f5f7", "#d5dae0"
+
+VENDORS = frozenset({"cublas", "cublaslt", "cusparse", "cusparselt", "cudnn"})
+
+
+class Look(NamedTuple):
+    """Colour and marker of one kernel."""
+
+    colour: str
+    marker: str
+
+
+LOOKS = {
+    "sputnik": Look(BLUE, "o"),
+    "sputnik_sddmm": Look(BLUE, "h"),
+    "sparse_softmax": Look(BLUE, "p"),
+    "sparsert": Look(VERMILLION, "s"),
+    "sparsert_conv": Look(VERMILLION, "D"),
+    "streaming": Look(GREEN, "^"),
+    "balanced": Look(PURPLE, "P"),
+    "direct_conv": Look(GREEN, "X"),
+    "cusparse": Look(ORANGE, "v"),
+    "cusparselt": Look(ORANGE, "<"),
+    "cublas": Look(INK, "_"),
+    "cublaslt": Look(SKY, "_"),
+    "cudnn": Look(INK, "_"),
+}
+_SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">"), Look(VERMILLION, "H"))
+
+
+def look(kernel: str) -> Look:
+    """The kernel's fixed look; a kernel unknown here gets one from its name, the same in every figure."""
+    return LOOKS.get(kernel) or _SPARE[zlib.crc32(kernel.encode()) % len(_SPARE)]
+
+
+_RC: Any = {
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "figure.dpi": 100,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e7eb",
+    "grid.linewidth": 0.7,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "legend.frameon": False,
+    "svg.hashsalt": "nnzbench",
+    "svg.fonttype": "path",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draws with this style whatever the user's matplotlibrc says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)
+        yield
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Writes `stem.png` and `stem.svg` without dates or program versions, so that equal figures are equal bytes."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(stem.with_suffix(".png"), dpi=170, metadata={"Software": None})
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})

@@ -1,0 +1,85 @@
+"""Invented but plausible records for report tests. Never written under reports/."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnzbench.record import SCHEMA, Record, append
+from nnzbench.report.published import sparsert_table1
+from nnzbench.selection import select
+
+# kernel, variant, math, typical speed-up over cuBLAS fp32 at 90 % zeros
+CANDIDATES = (
+    ("sputnik", "heuristic_x32_k32", 1.12),
+    ("sputnik", "x64_k32_v4", 1.35),
+    ("sparsert", "ptx_n64_s4", 1.45),
+    ("streaming", "w8_n128", 1.6),
+    ("cublas", "f32_default_nn", 1.0),
+    ("cublas", "f32_default_nt", 0.9),
+    ("cublas", "tf32_default_nn", 1.4),
+    ("cublas", "f16_default_nn", 2.0),
+    ("cublaslt", "f32_algo7_nn", 1.1),
+    ("cublaslt", "tf32_algo3_nn", 1.5),
+    ("cublaslt", "f16_algo3_nn", 2.1),
+    ("cusparse", "default_row", 0.35),
+    ("cusparse", "csr_alg2_preprocess", 0.6),
+)
+
+
+def record(**changes: Any) -> Record:
+    """A valid timed row, with the given fields changed."""
+    values: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(Record)), None)
+    values.update(
+        schema=SCHEMA, experiment="sparsert_table1", problem="p", op="spmm", m=64, k=256, n=3136, shape="", dtype="f32",
+        sparsity=0.9, nnz=1638, pattern="0123abcd", source="dlmc:rn50/x", kernel="sputnik", variant="v", selected=False,
+        device="cupy", gpu="nvidia-h200", arch="sm_90", policy="hot", status="ok", reason="", median_us=4.0, q1_us=3.9,
+        q3_us=4.1, samples=30, sm_clock_mhz=1980.0, flops=1e7, bytes=2e6, limit_us=2.0, floor_us=0.5, prepare_ms=1.5,
+        compile_ms=800.0, registers=40, shared_bytes=0, spill_bytes=0, code_bytes=4096, relative_error=1e-7,
+        environment="environment.json",
+    )  # fmt: skip
+    values.update(changes)
+    return Record(**values)
+
+
+def failed(row: Record, status: str, reason: str) -> Record:
+    """The same row without a time."""
+    blank = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "relative_error"))
+    return dataclasses.replace(row, status=status, reason=reason, selected=False, **blank)
+
+
+def table1(seed: int = 0, policies: Iterable[str] = ("hot", "cold"), scale: float = 1.0) -> list[Record]:
+    """All 31 rows of SparseRT's Table 1 with every candidate, selected as a run would."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for row in sparsert_table1().itertuples():
+        sparsity = row.level + (0.0098 if row.model == "resnet50" else 0.0)
+        kind = "weights:mbv1" if row.model == "mobilenet_v1" else f"dlmc:{row.model}"
+        base = 4 + 2e-9 * row.m * row.k * row.n * 8
+        for kernel, variant, typical in CANDIDATES:
+            sparse = not kernel.startswith("cublas")
+            gain = typical * (1.4 if sparse and row.level == 0.95 else 1) * float(rng.uniform(0.75, 1.3))
+            for policy in policies:
+                time = base / gain * (scale if sparse else 1) + (3 if policy == "cold" else 0)
+                rows.append(
+                    record(
+                        problem=f"{row.m}x{row.k}x{row.n}_{row.level:g}_{row.label}",
+                        m=row.m, k=row.k, n=row.n, sparsity=sparsity, source=f"{kind}/{row.label}",
+                        nnz=round((1 - sparsity) * row.m * row.k), kernel=kernel, variant=variant, policy=policy,
+                        median_us=time, q1_us=time * 0.99, q3_us=time * 1.01, limit_us=time * 0.5,
+                    )
+                )  # fmt: skip
+    return select(rows)
+
+
+def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | None = None) -> Path:
+    """Writes records.csv and environment.json in `folder`, which it returns."""
+    append(folder / "records.csv", rows)
+    snapshot = environment or {"time": "2026-11-21T10:00:00Z", "gpu": {"name": "NVIDIA H200", "driver": "580.95"}}
+    (folder / "environment.json").write_text(json.dumps(snapshot), encoding="utf-8")
+    return folder
