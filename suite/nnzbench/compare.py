@@ -1,7 +1,9 @@
 """Two runs on one GPU, row by row: SAME, FASTER, SLOWER, UNCLEAR or FAILED. Two runs of one build must say SAME.
 
-A difference counts only where the medians' intervals are further apart than a floor that covers what changes from
-run to run without a cause in the code (placement in memory, temperature), in time and in clock cycles.
+A difference counts only where the medians' intervals are further apart than what changes from run to run without a cause
+in the code, in time and in clock cycles. Samples of one run don't show that part: operands lie where the allocator put
+them, and every sample of the run pays for it alike. It was measured: of 3,102 pairs of unchanged kernels in two runs of
+one table on an H200, half differ by less than 0.3 % (hot) or 1.1 % (cold), 99 in 100 by 4.1 % or 6.8 %, the worst by 14 %.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from nnzbench.record import Key, Record, RecordError, read_records
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
 
-FLOOR = 0.02
-"""Smallest relative difference that is ever called one."""
+SAME_WITHIN = {"hot": 0.04, "cold": 0.07}
+"""Relative difference up to which two medians are called the same: 99 of 100 pairs of one build."""
+DIFFERENT_BEYOND = 0.15
+"""Smallest relative difference that is ever called one: no pair of one build."""
 Z = 3.5
 """Half width of a median's interval in standard errors: one false call in some 2,000 if noise were normal."""
 RESOLUTION_US = {"hot": 0.025, "cold": 0.25}
@@ -98,7 +102,7 @@ def _judge(before: Record, after: Record) -> Comparison:
     if after.median_us is None:
         return Comparison(before, after, "FAILED", None)
     ratio = after.median_us / before.median_us
-    verdict = _verdict(_interval(before), _interval(after), ratio)
+    verdict = _verdict(_interval(before), _interval(after), ratio, SAME_WITHIN.get(before.policy, 0.0))
     if verdict in ("FASTER", "SLOWER") and not _confirmed_in_cycles(before, after, ratio):
         verdict = "UNCLEAR"
     return Comparison(before, after, verdict, ratio)
@@ -114,13 +118,13 @@ def _interval(record: Record) -> tuple[float, float]:
     return max(median - half, median * 1e-3), median + half
 
 
-def _verdict(before: tuple[float, float], after: tuple[float, float], ratio: float) -> Verdict:
-    limit = 1 + FLOOR
+def _verdict(before: tuple[float, float], after: tuple[float, float], ratio: float, same_within: float) -> Verdict:
+    limit = 1 + DIFFERENT_BEYOND
     if after[0] > before[1] * limit:
         return "SLOWER"
     if after[1] * limit < before[0]:
         return "FASTER"
-    return "SAME" if 1 / limit <= ratio <= limit else "UNCLEAR"
+    return "SAME" if abs(math.log(ratio)) <= math.log1p(same_within) else "UNCLEAR"
 
 
 def _confirmed_in_cycles(before: Record, after: Record, ratio: float) -> bool:
@@ -128,5 +132,5 @@ def _confirmed_in_cycles(before: Record, after: Record, ratio: float) -> bool:
     if not before.sm_clock_mhz or not after.sm_clock_mhz:
         return True
     cycles = ratio * after.sm_clock_mhz / before.sm_clock_mhz
-    limit = 1 + FLOOR
+    limit = 1 + DIFFERENT_BEYOND
     return cycles > limit if ratio > 1 else cycles < 1 / limit
