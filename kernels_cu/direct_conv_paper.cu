@@ -34,9 +34,9 @@ struct Entry {
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    direct_conv_paper(const Value* __restrict__ x, const Entry* __restrict__ entries, Value* __restrict__ y, int row_entries,
-                      int filters, int batch, int images_per_block, int image_size, int pitch, int stride, int out_h,
-                      int out_w, int first_z) {
+    direct_conv_paper(const Value* __restrict__ x, const Entry* __restrict__ entries, Value* __restrict__ y,
+                      int row_entries, int filters, int batch, int images_per_block, int image_size, int pitch,
+                      int stride, int out_h, int out_w, int first_z) {
     DYN_SHARED(Entry, staged);  // kChunk
     const int z = first_z + static_cast<int>(blockIdx.z);
     const int filter = z % filters;

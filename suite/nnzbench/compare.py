@@ -1,9 +1,10 @@
 """Two runs on one GPU, row by row: SAME, FASTER, SLOWER, UNCLEAR or FAILED. Two runs of one build must say SAME.
 
-A difference counts only where the medians' intervals are further apart than what changes from run to run without a cause
-in the code, in time and in clock cycles. Samples of one run don't show that part: operands lie where the allocator put
-them, and every sample of the run pays for it alike. It was measured: of 3,102 pairs of unchanged kernels in two runs of
-one table on an H200, half differ by less than 0.3 % (hot) or 1.1 % (cold), 99 in 100 by 4.1 % or 6.8 %, the worst by 14 %.
+A difference counts only where the medians' intervals are further apart than what changes from run to run without a
+cause in the code, in time and in clock cycles. Samples of one run don't show that part: operands lie where the
+allocator put them, and every sample of the run pays for it alike. It was measured: of 3,102 pairs of unchanged kernels
+in two runs of one table on an H200, half differ by less than 0.3 % (hot) or 1.1 % (cold), 99 in 100 by 4.1 % or 6.8 %,
+the worst by 14 %.
 """
 
 from __future__ import annotations
