@@ -50,7 +50,7 @@ def headline(folder: Path) -> str:
             "in geometric mean, and on how many problems it wins.",
             baselines.against(table, policy),
             f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). "
-            f"Yours: `nnzbench run {EXPERIMENT} && nnzbench report {EXPERIMENT}`.",
+            f"Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report {EXPERIMENT}`.",
         ]
     )
 
