@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.report import generic, pages, sparsert, tables
+from nnzbench.report import ablation, generic, pages, sparsert, sparsert_conv, tables
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, load
 from nnzbench.report.pages import Page
@@ -23,7 +23,11 @@ EXPERIMENTS = (
 """The fixed names, in the order of the papers."""
 
 Builder = Callable[[ResultSet], tuple[Page, SpeedupTable]]
-BUILDERS: dict[str, Builder] = {"sparsert_table1": sparsert.build_table1}
+BUILDERS: dict[str, Builder] = {
+    "sparsert_table1": sparsert.build_table1,
+    "sparsert_table3": sparsert_conv.build_table3,
+    "sparsert_ablation": ablation.build,
+}
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 
 NOT_RECORDED = "not recorded yet"

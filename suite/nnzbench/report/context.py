@@ -25,6 +25,11 @@ def policy_text(policy: str) -> str:
     return f"{policy} policy: {POLICIES[policy]}" if policy in POLICIES else f"{policy} policy"
 
 
+def sentence(text: str) -> str:
+    """`text` with a capital first letter, the others as they are, and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def gpu_name(slug: str, environment: dict[str, Any]) -> str:
     """The driver's name of the GPU where the environment has it, else the slug with its vendor in capitals."""
     gpu = environment.get("gpu")
@@ -33,6 +38,15 @@ def gpu_name(slug: str, environment: dict[str, Any]) -> str:
         return name
     vendor, _, model = slug.partition("-")
     return f"{vendor.upper()} {model.upper()}".strip()
+
+
+def commit(environment: dict[str, Any]) -> str:
+    """Abbreviated commit that measured, or a word saying that it is not known."""
+    source = environment.get("source")
+    named = source.get("commit") if isinstance(source, dict) else None
+    if not isinstance(named, str):
+        return "an unnamed version"
+    return f"commit {named[:12]}" + (" with changes" if source and source.get("dirty") else "")
 
 
 def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:

@@ -17,6 +17,8 @@ from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.series import BEST, Series
 from nnzbench.report.style import BAND, BAR, INK, MUTED, SKY, look
 
+HEAD_IN, PANEL_IN, TICKS_IN, LEGEND_IN = 0.95, 3.0, 1.15, 0.62
+"""Inches of the figure's title and caption, of one panel with its title, of slanted labels, of a legend below."""
 PER_PANEL = 24
 """Problems drawn side by side before the labels would touch."""
 
@@ -26,7 +28,7 @@ class SpeedupTable:
     """All that a speed-up page shows, already computed: figures and tables only lay it out."""
 
     problems: pd.DataFrame
-    """One row per problem in drawing order: label, level, model, m, k, n, problem (NaN: not recorded)."""
+    """One row per problem in drawing order: label, level, model, m, k, n, size, problem (NaN: not recorded)."""
     points: pd.DataFrame
     """One row per policy, problem and series with a time."""
     means: pd.DataFrame
@@ -65,28 +67,29 @@ def speedup_figure(table: SpeedupTable, policy: str, title: str, caption: str) -
     """One panel per sparsity level. Points without a baseline are not drawn (the tables name them)."""
     levels = list(dict.fromkeys(table.problems["level"]))
     widest = max(int((table.problems["level"] == level).sum()) for level in levels)
-    figure = Figure(figsize=(10.4, 1.2 + 3.55 * len(levels)))
-    top, bottom, left, right = 0.905, 0.115, 0.062, 0.99
-    panel = (top - bottom) / len(levels)
+    shares = [(int((table.problems["level"] == level).sum()) + 2.6) / (widest + 2.6) for level in levels]
+    beside = shares[-1] < 0.72
+    height = HEAD_IN + (PANEL_IN + TICKS_IN) * len(levels) + (0.0 if beside else LEGEND_IN)
+    figure = Figure(figsize=(10.4, height))
+    left, right = 0.062, 0.99
     limits = _limits(table, policy)
-    axes = []
-    for row, level in enumerate(levels):
+    for row, (level, share) in enumerate(zip(levels, shares, strict=True)):
         problems = table.problems[table.problems["level"] == level]
-        share = (len(problems) + 2.6) / (widest + 2.6)
-        box = (left, top - (row + 1) * panel + 0.085, (right - left) * share, panel - 0.125)
-        axis = figure.add_axes(box)
+        below = HEAD_IN + (row + 1) * (PANEL_IN + TICKS_IN) - TICKS_IN
+        axis = figure.add_axes((left, 1 - below / height, (right - left) * share, (PANEL_IN - 0.3) / height))
         _panel(axis, table, problems, policy, level, limits)
-        axes.append((axis, share))
-    figure.text(0.012, 0.985, title, fontsize=12, fontweight="bold", va="top")
-    figure.text(0.012, 0.953, caption, fontsize=8.5, color=MUTED, va="top")
-    _legend(figure, table, policy, axes, right)
+    figure.text(0.012, 1 - 0.12 / height, title, fontsize=12, fontweight="bold", va="top")
+    figure.text(0.012, 1 - 0.38 / height, caption, fontsize=8.5, color=MUTED, va="top")
+    _legend(figure, table, policy, axis if beside else None)
     return figure
 
 
 def level_figure(table: SpeedupTable, policy: str, title: str, caption: str) -> Figure:
     """For many problems: per level and series, every speed-up as a dot and the geometric mean as a bar."""
     points = table.points[(table.points["policy"] == policy) & table.points["speedup"].notna()]
-    shown = [s for s in table.series if s not in (table.baseline, BEST) and (points["series"] == s.key).any()]
+    shown = [
+        s for s in table.series if s not in (table.baseline, BEST) and s.drawn and (points["series"] == s.key).any()
+    ]
     levels = sorted(set(table.problems["level"]))
     figure = Figure(figsize=(10.4, 5.2))
     axis = figure.add_axes((0.065, 0.25, 0.925, 0.6))
@@ -120,7 +123,9 @@ def level_figure(table: SpeedupTable, policy: str, title: str, caption: str) -> 
 
 
 def _limits(table: SpeedupTable, policy: str) -> tuple[float, float]:
-    values = list(table.points.loc[table.points["policy"] == policy, "speedup"].dropna())
+    drawn = {series.key for series in table.series if series.drawn}
+    here = (table.points["policy"] == policy) & table.points["series"].isin(drawn)
+    values = list(table.points.loc[here, "speedup"].dropna())
     if "paper_speedup" in table.problems:
         values += list(table.problems["paper_speedup"].dropna())
     low, high = min([*values, 0.8]), max([*values, 2.0])
@@ -147,7 +152,7 @@ def _panel(
     axis.grid(axis="y")
     axis.axhline(1, color=INK, lw=1.2)
     for series in table.series:
-        if series == table.baseline:
+        if series == table.baseline or not series.drawn:
             continue
         rows = points[(points["series"] == series.key) & points["speedup"].notna()]
         xs: list[float] = [place[name] for name in rows["problem"]]
@@ -209,7 +214,7 @@ def _bands(axis: Axes, problems: pd.DataFrame) -> None:
 
 
 def _axis_text(axis: Axes, problems: pd.DataFrame, mean_x: float, level: float, limits: tuple[float, float]) -> None:
-    labels = [f"{r.label}:  {r.m}×{r.k}×{r.n}" for r in each(problems)]
+    labels = [f"{r.label}:  {r.size}" for r in each(problems)]
     axis.set_xticks([*range(len(labels)), mean_x], [*labels, "geometric mean"])
     for tick in axis.get_xticklabels():
         tick.set(rotation=38, ha="right", rotation_mode="anchor", fontsize=7.8)
@@ -226,25 +231,24 @@ def _speedup_ticks(axis: Axes, limits: tuple[float, float]) -> None:
     axis.set_ylabel("speed-up (log)")
 
 
-def _legend(figure: Figure, table: SpeedupTable, policy: str, axes: Sequence[tuple[Axes, float]], right: float) -> None:
+def _legend(figure: Figure, table: SpeedupTable, policy: str, beside: Axes | None) -> None:
     """In the free space beside a narrow last panel, else below the figure."""
     drawn = set(table.points.loc[table.points["policy"] == policy, "series"])
     handles: list[Line2D | Patch] = []
     labels: list[str] = []
     for series in table.series:
-        if series == table.baseline or series.key not in drawn:
+        if series == table.baseline or series.key not in drawn or not series.drawn:
             continue
         handles.append(Patch(color=BAR) if series == BEST else series_line(series))
         labels.append(series.label)
     handles.append(Line2D([], [], color=INK, lw=1.2))
-    labels.append(f"1× = {table.baseline_text}")
+    labels.append(f"1× = {table.baseline.label}")
     if table.paper_label:
         handles.append(paper_line())
         labels.append(table.paper_label)
-    axis, share = axes[-1]
-    if share < 0.72:
-        corner = axis.get_position()
+    if beside is not None:
+        corner = beside.get_position()
         anchor = (corner.x1 + 0.012, corner.y1 + 0.02)
         figure.legend(handles, labels, loc="upper left", bbox_to_anchor=anchor, fontsize=8.5, labelspacing=0.55)
     else:
-        figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, bbox_to_anchor=(0.5, 0.002))
+        figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, bbox_to_anchor=(0.5, 0.0))

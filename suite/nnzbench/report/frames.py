@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,9 @@ class ResultSet:
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn."""
     environment: dict[str, Any]
+    """That of the last row."""
+    environments: tuple[tuple[str, int, dict[str, Any]], ...]
+    """File name, rows recorded under it, and content, of every environment."""
     tuning_seconds: dict[str, float]
     """Wall-clock seconds spent on finding each kernel's best candidate, where the run recorded it."""
 
@@ -54,6 +58,16 @@ def each(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples(index=False)
 
 
+def size_of(problem: Any) -> str:
+    """A problem's size in words: `64×256×3136`, or for a convolution `56×56, 64→64` with its batch and filter."""
+    found = re.match(r"n(\d+)_c(\d+)_h(\d+)_w(\d+)_d(\d+)_r(\d+)_s(\d+)", str(getattr(problem, "shape", "")))
+    if found is None:
+        return f"{problem.m}×{problem.k}×{problem.n}"
+    batch, channels, height, width, filters, r, s = found.groups()
+    images = "" if batch == "1" else f"{batch}×"
+    return f"{images}{height}×{width}, {channels}→{filters}, {r}×{s}"
+
+
 def load(folder: Path) -> ResultSet:
     """Reads `records.csv` and its environment in `folder`, which must hold one experiment on one GPU.
 
@@ -67,8 +81,7 @@ def load(folder: Path) -> ResultSet:
     _check(path, records)
     devices = sorted({record.device for record in records}, key=_device_rank)
     kept = [record for record in records if record.device == devices[0]]
-    if len(devices) > 1:  # the selection was made among all devices
-        kept = select(kept)
+    kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
     return ResultSet(
         folder=folder,
         experiment=records[0].experiment,
@@ -77,6 +90,10 @@ def load(folder: Path) -> ResultSet:
         device=devices[0],
         left_out=tuple(_left_out(records, devices, kept)),
         environment=_environment(folder, kept[-1].environment),
+        environments=tuple(
+            (name, sum(record.environment == name for record in kept), _environment(folder, name))
+            for name in dict.fromkeys(record.environment for record in kept)
+        ),
         tuning_seconds=_tuning(folder / "tuning.csv", devices[0]),
     )
 
@@ -133,9 +150,6 @@ def _left_out(records: Sequence[Record], devices: Sequence[str], kept: Sequence[
     ]
     if devices[0] not in GPU_DEVICES:
         out.append(f"The device is `{devices[0]}`: its times say nothing of a GPU.")
-    environments = sorted({record.environment for record in kept})
-    if len(environments) > 1:
-        out.append(f"The rows were recorded under {len(environments)} environments: {', '.join(environments)}.")
     return out
 
 

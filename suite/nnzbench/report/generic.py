@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pandas as pd
 
+from nnzbench import tables as problem_tables
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.report import context, style, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
-from nnzbench.report.frames import ResultSet, each, percent
+from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.pages import Page, Section
-from nnzbench.report.series import Series, geometric_means, kernel_label, speedup_series, speedups
+from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.style import VENDORS
 
 BASELINES = (("cublas", "f32"), ("cudnn", "f32"), ("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32"))
@@ -22,19 +26,22 @@ def level_of(sparsity: float) -> float:
     return nearest if abs(nearest - sparsity) <= 0.0125 else round(sparsity, 2)
 
 
-def tabulate(results: ResultSet) -> SpeedupTable:
-    """Every recorded problem, grouped by level and numbered in the file's order."""
+def tabulate(results: ResultSet, baseline: Series | None = None) -> SpeedupTable:
+    """Every recorded problem, grouped by level, with the paper's own numbers, against `baseline`."""
     frame = results.frame
-    baseline = choose_baseline(frame)
-    columns = ["problem", "op", "m", "k", "n", "sparsity", "source"]
+    baseline = baseline or choose_baseline(frame)
+    columns = ["problem", "op", "m", "k", "n", "shape", "sparsity", "source"]
     problems = frame[columns].drop_duplicates("problem").reset_index(drop=True)
     problems["level"] = [level_of(float(s)) for s in problems["sparsity"]]
     problems = problems.sort_values("level", kind="stable", ignore_index=True)
-    problems["label"] = range(1, len(problems) + 1)
-    problems["model"] = problems["op"]
+    problems["size"] = [size_of(row) for row in each(problems)]
+    problems["model"] = ""
+    problems["label"] = _labels(results.experiment, list(problems["problem"]))
     series = speedup_series(frame, baseline)
     rows = speedups(frame, series, baseline).merge(problems[["problem", "label", "level", "model"]], on="problem")
-    points = rows.sort_values(["policy", "label", "position"], kind="stable", ignore_index=True)
+    place = {name: at for at, name in enumerate(problems["problem"])}
+    rows["place"] = rows["problem"].map(place)
+    points = rows.sort_values(["policy", "place", "position"], kind="stable", ignore_index=True)
     return SpeedupTable(
         problems=problems,
         points=points,
@@ -43,6 +50,23 @@ def tabulate(results: ResultSet) -> SpeedupTable:
         baseline=baseline,
         baseline_text=baseline.label,
     )
+
+
+def _labels(experiment: str, names: Sequence[str]) -> list[str]:
+    """The paper's own numbers for recorded problems, or a running number where a table does not have them all."""
+    try:
+        known = {p.name: p.label for real in (True, False) for p in problem_tables.load(experiment, real)}
+    except MatrixError:
+        known = {}
+    labels = [known.get(name) or _label_by_name(name, known) for name in names]
+    labels = [label.lstrip("0") for label in labels]
+    return labels if all(labels) else [str(number) for number in range(1, len(names) + 1)]
+
+
+def _label_by_name(name: str, known: Mapping[str, str]) -> str:
+    """The label of the same problem on another source of data: names differ in their last word only."""
+    stem = name.rpartition("_")[0]
+    return next((label for other, label in known.items() if other.rpartition("_")[0] == stem), "")
 
 
 def choose_baseline(frame: pd.DataFrame) -> Series:
@@ -73,16 +97,16 @@ def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
                 heading=f"{policy.capitalize()} policy",
                 figure=stem,
                 figure_alt=title,
-                tables=(tables.means(table, policy), *_per_problem(table, policy)),
+                tables=(tables.means(table, policy), *per_problem(table, policy)),
             )
         )
-    gaps = [] if sections else ["No row has a time, so nothing is drawn."]
+    missing = gaps(table) if sections else ["No row has a time, so nothing is drawn."]
     names = {str(row.problem): str(row.problem) for row in each(table.problems)}
     return Page(
         title=f"{results.experiment} on {gpu}",
         intro=f"{len(table.problems)} problems; 1× is {table.baseline_text}.",
         sections=tuple(sections),
-        gaps=tuple(gaps),
+        gaps=tuple(missing),
         problem_names=names,
     ), table
 
@@ -92,7 +116,20 @@ def _fits(table: SpeedupTable) -> bool:
     return len(counts) <= 4 and int(counts.max()) <= PER_PANEL
 
 
-def _per_problem(table: SpeedupTable, policy: str) -> list[str]:
+def gaps(table: SpeedupTable) -> list[str]:
+    """Sentences on problems without a time of the baseline, or of any kernel of ours."""
+    out = []
+    for policy, points in table.points.groupby("policy", sort=True):
+        for what, keys in ((table.baseline.label, {table.baseline.key}), (BEST.label, {BEST.key})):
+            have = set(points.loc[points["series"].isin(keys), "problem"])
+            lost = [f"{row.label} ({row.size})" for row in each(table.problems) if row.problem not in have]
+            if lost and have:
+                out.append(f"No time of {what} ({policy}) for problem {', '.join(lost)}.")
+    return out
+
+
+def per_problem(table: SpeedupTable, policy: str) -> list[str]:
+    """Markdown, one table per level, of every problem's speed-ups; none where problems are too many."""
     if not _fits(table):
         return []
     levels = dict.fromkeys(table.problems["level"])

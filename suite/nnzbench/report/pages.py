@@ -52,7 +52,10 @@ def write(page: Page, results: ResultSet) -> Path:
         results=results,
         gpu=context.gpu_name(results.gpu, results.environment),
         arch=str(frame["arch"].iloc[0]),
-        date=context.recorded_on(results.environment),
+        recordings=[
+            (name, count, context.recorded_on(found), context.commit(found))
+            for name, count, found in results.environments
+        ],
         policies=[context.policy_text(policy) for policy in context.policies(frame)],
         gaps=[*results.left_out, *page.gaps],
         counts=frame["status"].value_counts().sort_index().to_dict(),

@@ -30,6 +30,13 @@ def sparsert_table1() -> pd.DataFrame:
     return frame.rename(columns=names)[["label", "model", "m", "k", "n", "level", "paper_speedup"]]
 
 
+def sparsert_table3() -> pd.DataFrame:
+    """SparseRT's Table 3: label (1-4), level and the speed-up over cuDNN on a T4."""
+    frame = read("sparsert_table3_conv", ("problem", "sparsity", "speedup"))
+    names = {"problem": "label", "sparsity": "level", "speedup": "paper_speedup"}
+    return frame.rename(columns=names)[["label", "level", "paper_speedup"]]
+
+
 def match(problems: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """`table` with the recorded problem of each row: the one of equal sizes whose sparsity is nearest the level.
 

@@ -36,6 +36,11 @@ class Series:
     pick: Pick = "selected"
 
     @property
+    def drawn(self) -> bool:
+        """Whether figures show it. A sparse library's other arithmetic covers a few problems only: tables have it."""
+        return self.kernel != "cusparse" or self.math == "f32"
+
+    @property
     def own(self) -> bool:
         """Whether it is a kernel of this project rather than of a vendor's library."""
         return self.kernel not in VENDORS

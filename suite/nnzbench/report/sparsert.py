@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.record import RecordError
 from nnzbench.report import baselines, context, published, standin, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
-from nnzbench.report.frames import ResultSet, each, geometric_mean, load, percent
+from nnzbench.report.frames import ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
 
@@ -27,6 +27,7 @@ def table1(results: ResultSet) -> SpeedupTable:
     except RecordError as error:
         raise RecordError(f"{results.folder / 'records.csv'}: {error}") from None
     problems["model"] = [MODELS.get(model, model) for model in problems["model"]]
+    problems["size"] = [size_of(row) for row in each(problems)]
     series = speedup_series(frame, BASELINE)
     rows = speedups(frame, series, BASELINE)
     points = rows.merge(problems[["problem", "label", "level", "model"]].dropna(subset=["problem"]), on="problem")
@@ -51,7 +52,9 @@ def build_table1(results: ResultSet) -> tuple[Page, SpeedupTable]:
         stem = "speedup" if policy == "hot" else f"speedup_{policy}"
         with style.styled():
             title = f"Sparse × dense products of pruned layers on {gpu}, {policy} policy"
-            caption = f"Speed-up over {BASELINE_TEXT}. Sizes are M×K×N.\n{context.policy_text(policy).capitalize()}."
+            caption = (
+                f"Speed-up over {BASELINE_TEXT}. Sizes are M×K×N.\n{context.sentence(context.policy_text(policy))}"
+            )
             style.save(speedup_figure(table, policy, title, caption), results.folder / stem)
         sections.append(_section(table, policy, stem, gpu))
     standin_section = _standin(results, table)

@@ -54,12 +54,12 @@ def speedups(table: SpeedupTable, policy: str, level: float) -> str:
     base = dict(zip(points["problem"], points["baseline_us"], strict=True))
     best = points[points["series"] == BEST.key].set_index("problem")["kernel"].to_dict()
     rival = over_rival(points)
-    header = ["problem", "M×K×N", f"{table.baseline.label} (µs)", *(s.label for s in shown)]
+    header = ["problem", "size", f"{table.baseline.label} (µs)", *(s.label for s in shown)]
     header += ["best over cuBLASLt fp32, best"] if rival else []
     header += [table.paper_label] if table.paper_label else []
     rows = []
     for row in each(problems):
-        line = [str(row.label), f"{row.m}×{row.k}×{row.n}", number(base.get(row.problem, math.nan))]
+        line = [str(row.label), row.size, number(base.get(row.problem, math.nan))]
         for series in shown:
             text = number(cells.get((row.problem, series.key), math.nan))
             line.append(f"**{text}** {best[row.problem]}" if series == BEST and row.problem in best else text)

@@ -1,0 +1,87 @@
+"""SparseRT's Table 3 redrawn: 3x3 convolutions of ResNet-50 against cuDNN's fastest fp32 plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from nnzbench.report import context, generic, published, style, tables
+from nnzbench.report.figures import SpeedupTable, speedup_figure
+from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import BEST, Series, pick
+
+BASELINE = Series("cudnn-f32", "best cuDNN fp32 plan", "cudnn", "f32")
+DEFAULT = Series("cudnn-f32-default", "cuDNN fp32, its first choice", "cudnn", "f32", "default")
+
+
+def table3(results: ResultSet) -> SpeedupTable:
+    """Every recorded convolution against the fastest of cuDNN's fp32 plans, the paper's speed-ups beside."""
+    found = generic.tabulate(results, BASELINE)
+    printed = {(str(row.label), row.level): row.paper_speedup for row in each(published.sparsert_table3())}
+    problems = found.problems.copy()
+    problems["paper_speedup"] = [printed.get((str(row.label), row.level), math.nan) for row in each(problems)]
+    return dataclasses.replace(
+        found,
+        problems=problems,
+        baseline_text="the fastest of cuDNN's fp32 plans (Winograd and implicit GEMM included)",
+        paper_label="SparseRT paper, T4",
+    )
+
+
+def build_table3(results: ResultSet) -> tuple[Page, SpeedupTable]:
+    """Draws the figures and tables beside the records and describes the page."""
+    table = table3(results)
+    gpu = context.gpu_name(results.gpu, results.environment)
+    sections = []
+    for policy in context.policies(results.frame):
+        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        title = f"Sparse 3×3 convolutions of ResNet-50, one image, on {gpu}, {policy} policy"
+        caption = f"Speed-up over {table.baseline_text}.\n{context.sentence(context.policy_text(policy))}"
+        with style.styled():
+            style.save(speedup_figure(table, policy, title, caption), results.folder / stem)
+        sections.append(
+            Section(
+                heading=f"{policy.capitalize()} policy",
+                figure=stem,
+                figure_alt=title,
+                text=_finding(table, results, policy),
+                tables=(tables.means(table, policy), *generic.per_problem(table, policy)),
+            )
+        )
+    return Page(
+        title=f"SparseRT Table 3 on {gpu}",
+        intro=(
+            "The four 3×3 convolutions of a pruned ResNet-50 in Table 3 of *SparseRT* (PACT 2020): batch 1, padding 1. "
+            "Real filters where their values are public (problems 1 to 3), the real pattern with random values for "
+            "problem 4."
+        ),
+        sections=tuple(sections),
+        gaps=tuple(generic.gaps(table)),
+        problem_names={row.problem: f"{row.label} at {percent(row.level)}" for row in each(table.problems)},
+    ), table
+
+
+def _finding(table: SpeedupTable, results: ResultSet, policy: str) -> str:
+    sentences = []
+    for level in dict.fromkeys(table.problems["level"]):
+        here = (table.means["policy"] == policy) & (table.means["level"] == level)
+        found = table.means[here & (table.means["series"] == BEST.key)]
+        if found.empty or not found["count"].iloc[0]:
+            continue
+        paper = table.problems.loc[table.problems["level"] == level, "paper_speedup"].dropna()
+        row = found.iloc[0]
+        sentences.append(
+            f"At {percent(level)} zeros the best of this project's kernels is {row['geometric_mean']:.2f}× as fast as "
+            f"the {BASELINE.label} in geometric mean over {row['count']} of {row['of']} problems; the paper reports "
+            f"{geometric_mean(paper):.1f}× over cuDNN on a T4."
+        )
+    default = pick(results.frame, DEFAULT)
+    best = pick(results.frame, BASELINE).set_index(["problem", "policy"])["median_us"]
+    default = default[default["policy"] == policy].join(best.rename("best_us"), on=["problem", "policy"])
+    ratios = (default["median_us"] / default["best_us"]).dropna()
+    if len(ratios):
+        sentences.append(
+            f"cuDNN's own first choice takes {ratios.min():.2f} to {ratios.max():.2f} times its fastest plan."
+        )
+    return " ".join(sentences)
