@@ -57,6 +57,7 @@ def _names_of(
     help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
 )
 @click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc: 3,012 matrices).")
+@click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: reports/<gpu>/.")
@@ -71,6 +72,7 @@ def command(
     problems: tuple[str, ...],
     dtypes: tuple[DType, ...] | None,
     standin: bool | None,
+    uniform: bool,
     full: bool,
     resume: bool,
     overwrite: bool,
@@ -83,6 +85,8 @@ def command(
     """
     if resume and overwrite:
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
+    if uniform and standin is not None:
+        raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
     chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
@@ -90,7 +94,8 @@ def command(
         dtypes=dtypes,
         problems=problems or None,
         quick=quick,
-        real=None if standin is None else not standin,
+        real=False if uniform else None if standin is None else not standin,
+        uniform=uniform,
         resume=resume,
         overwrite=overwrite,
     )
@@ -163,7 +168,7 @@ def open_session(device: Device, progress: RunProgress) -> Session:
 def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path) -> list[Summary]:
     summaries = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends a run as tidily as Ctrl-C
-    part = "standin" if choice.real is False else ""
+    part = "uniform" if choice.uniform else "standin" if choice.real is False else ""
     with _progress() as progress:
         session = open_session(device, progress)
         for one in chosen:

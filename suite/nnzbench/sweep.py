@@ -25,6 +25,7 @@ from nnzbench.progress import RunProgress
 from nnzbench.record import FAILURES
 from nnzbench.results import Results, Tuning
 from nnzbench.rows import Subject, make_record
+from nnzbench.tables import as_uniform
 from nnzbench.timing import QUICK, Policy, StoppingRule, warm_up
 from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 
@@ -46,6 +47,8 @@ class Choice:
     quick: bool = False
     """The smallest problems, few candidates, a short stopping rule."""
     real: bool | None = None
+    uniform: bool = False
+    """Uniformly random patterns of the same sizes and levels instead."""
     resume: bool = False
     overwrite: bool = False
 
@@ -90,7 +93,10 @@ def run_experiment(
     Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
     """
     chosen = _kernels(experiment, session, choice, progress)
-    problems = choose_problems(experiment.problems(choice.real), choice)
+    problems = experiment.problems(choice.real)
+    if choice.uniform:
+        problems = list({one.name: one for one in map(as_uniform, problems)}.values())
+    problems = choose_problems(problems, choice)
     work = list(choose_work(problems, chosen, session.kernels, choice))
     counts: Counter[str] = Counter()
     with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note) as results:

@@ -53,8 +53,8 @@ def invoke(*args):
     return CliRunner().invoke(main, list(args))
 
 
-def rows(tmp_path, gpu="fake-gpu", standin=False):
-    return read_records(tmp_path / "reports" / gpu / "small" / ("standin" if standin else "") / "records.csv")
+def rows(tmp_path, gpu="fake-gpu", part=""):
+    return read_records(tmp_path / "reports" / gpu / "small" / part / "records.csv")
 
 
 def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):
@@ -87,7 +87,10 @@ def test_a_full_run_goes_on_with_the_sample(world, tmp_path):
 def test_a_run_on_stand_ins_lies_beside_the_one_on_real_data(world, tmp_path):
     assert invoke("run", "small").exit_code == 0
     assert invoke("run", "small", "--standin").exit_code == 0
-    assert {r.problem for r in rows(tmp_path, standin=True)} == {"p0_False", "p1_False"}
+    assert {r.problem for r in rows(tmp_path, part="standin")} == {"p0_False", "p1_False"}
+    assert invoke("run", "small", "--uniform").exit_code == 0
+    assert {r.source for r in rows(tmp_path, part="uniform")} == {"uniform:0"}
+    assert invoke("run", "small", "--uniform", "--real").exit_code == 2
     assert {r.problem for r in rows(tmp_path)} == {"p0_None", "p1_None"}
 
 
