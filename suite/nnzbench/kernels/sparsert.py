@@ -7,7 +7,7 @@ of our own over the same idea (sections 3.3 to 3.5); `sparsert_paper` has the pa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,6 @@ from nnzbench.codegen.program import Epilogue, Program
 from nnzbench.codegen.schedule import make_schedule
 from nnzbench.codegen.target import compute_capability
 from nnzbench.codegen.tiling import Tiling
-from nnzbench.compile import Job, compile_many
 from nnzbench.kernel import Array, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -68,15 +67,6 @@ def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> 
     return planner
 
 
-def prefetch(plans: Sequence[Plan], arch: str) -> None:
-    """Assembles all plans in parallel into the cache of `nnzbench.compile`, each within `ASSEMBLE_SECONDS`.
-
-    Failures are left to `Device.prepare`, which meets them again in the cache.
-    """
-    for _ in compile_many([Job.of(plan, arch) for plan in plans], timeout_s=ASSEMBLE_SECONDS):
-        pass
-
-
 def tuned_first(planner: Planner, pattern: str, problem: Problem, arch: str) -> list[Tiling]:
     """The planner's candidates, led by the winner of an earlier exhaustive search where there was one."""
     chosen = planner.candidates()
@@ -106,10 +96,6 @@ class SparseRT:
         planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
         for tiling in tuned_first(planner, operands.pattern, problem, arch):
             yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
-
-    def prefetch(self, plans: Sequence[Plan], arch: str) -> None:
-        """Assembles all plans in parallel, so that preparing them finds the cache filled."""
-        prefetch(plans, arch)
 
 
 register(SparseRT())

@@ -6,12 +6,12 @@ zeros through the same offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nnzbench.codegen.addressing import ImagePixels
 from nnzbench.kernel import Plan, Unsupported, register
-from nnzbench.kernels.sparsert import make_plan, make_planner, prefetch, tuned_first
+from nnzbench.kernels.sparsert import make_plan, make_planner, tuned_first
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
@@ -39,10 +39,6 @@ class SparseRTConv:
         shape = (c.batch, c.filters, c.out_height, c.out_width)
         for tiling in tuned_first(planner, operands.pattern, problem, arch):
             yield make_plan(planner, tiling, operands.dense["x"], arch, shape)
-
-    def prefetch(self, plans: Sequence[Plan], arch: str) -> None:
-        """Assembles all plans in parallel, so that preparing them finds the cache filled."""
-        prefetch(plans, arch)
 
 
 register(SparseRTConv())

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,6 @@ from nnzbench.codegen.model import MAX_NONZEROS
 from nnzbench.codegen.paper import PaperTiling
 from nnzbench.codegen.target import compute_capability
 from nnzbench.kernel import Array, Plan, Unsupported, register
-from nnzbench.kernels.sparsert import prefetch
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
@@ -99,10 +98,6 @@ class PaperKernel:
             yield plan
         if not found:
             raise refusal
-
-    def prefetch(self, plans: Sequence[Plan], arch: str) -> None:
-        """Assembles all plans in parallel, so that preparing them finds the cache filled."""
-        prefetch(plans, arch)
 
 
 def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
