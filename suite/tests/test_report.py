@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import math
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 
 from nnzbench.cli import main
 from nnzbench.record import append
-from nnzbench.report import ablation, readme, sparsert
+from nnzbench.report import ablation, readme, sparsert, sparsert_conv
 from nnzbench.report.frames import ResultSet, geometric_mean, load, size_of, to_frame
 from nnzbench.report.series import BEST, pick, speedups
 from nnzbench.selection import select
@@ -135,6 +136,45 @@ def test_a_missing_baseline_is_a_named_gap_not_a_crash(tmp_path):
     page = (folder / "README.md").read_text()
     assert "No cuBLAS fp32 time (hot)" in page
     assert "the baseline has no checked time" in page
+    assert "**–**" not in page
+
+
+def convolutions() -> list:
+    """Problem 4 of Table 3 at both levels; at 90 % our kernel refuses it."""
+    shape = "n1_c512_h7_w7_d512_r3_s3_p1"
+    conv = {"experiment": "sparsert_table3", "op": "conv2d", "m": 512, "k": 4608, "n": 49, "shape": shape}
+    at = {level: {**conv, "problem": f"04_{shape}_{level}_dlmc", "sparsity": (level + 1) / 100} for level in (90, 95)}
+    return [
+        row("cudnn", "f32_nchw_default", 64.0, **at[90]),
+        row("cudnn", "f32_nchw_default", 64.0, **at[95]),
+        row("sparsert_conv", "r8", 7.4, **at[95]),
+        fake_records.failed(row("sparsert_conv", "r8", 1.0, **at[90]), "unsupported", "too many nonzeros"),
+    ]
+
+
+def test_a_gap_says_at_which_level(tmp_path):
+    folder = write(tmp_path, select(convolutions()), "sparsert_table3")
+    report(tmp_path, "sparsert_table3")
+    page = (folder / "README.md").read_text()
+    assert "No time of best of this project's kernels (hot) for problem 4 (7×7, 512→512, 3×3) at 90 %." in page
+    assert "7×7, 512→512, 3×3) at 95 %" not in page
+    assert "**8.65** sparsert_conv" in page
+
+
+def test_convolutions_get_the_paper_numbers_of_their_shape_whatever_they_are_called(tmp_path):
+    renamed = [dataclasses.replace(r, problem=f"mine_{r.sparsity}") for r in convolutions()]
+    table = sparsert_conv.table3(load(write(tmp_path, select(renamed), "sparsert_table3")))
+    assert dict(zip(table.problems["level"], table.problems["paper_speedup"], strict=True)) == {0.9: 2.4, 0.95: 8.5}
+
+
+def test_times_that_are_no_numbers_are_refused_with_their_line(tmp_path):
+    path = write(tmp_path, fake_records.table1()) / "records.csv"
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    rows[3][rows[0].index("median_us")] = "nan"
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    assert "line 4: column 'median_us': 'nan' is not a finite number" in " ".join(refused(tmp_path).split())
 
 
 def test_a_run_on_stand_ins_is_compared_in_one_paragraph(tmp_path):

@@ -122,7 +122,11 @@ def gaps(table: SpeedupTable) -> list[str]:
     for policy, points in table.points.groupby("policy", sort=True):
         for what, keys in ((table.baseline.label, {table.baseline.key}), (BEST.label, {BEST.key})):
             have = set(points.loc[points["series"].isin(keys), "problem"])
-            lost = [f"{row.label} ({row.size})" for row in each(table.problems) if row.problem not in have]
+            lost = [
+                f"{row.label} ({row.size}) at {percent(row.level)}"
+                for row in each(table.problems)
+                if row.problem not in have
+            ]
             if lost and have:
                 out.append(f"No time of {what} ({policy}) for problem {', '.join(lost)}.")
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.problem import ConvShape
 from nnzbench.record import RecordError
 
 LEVEL_TOLERANCE = 0.03
@@ -31,10 +32,15 @@ def sparsert_table1() -> pd.DataFrame:
 
 
 def sparsert_table3() -> pd.DataFrame:
-    """SparseRT's Table 3: label (1-4), level and the speed-up over cuDNN on a T4."""
-    frame = read("sparsert_table3_conv", ("problem", "sparsity", "speedup"))
-    names = {"problem": "label", "sparsity": "level", "speedup": "paper_speedup"}
-    return frame.rename(columns=names)[["label", "level", "paper_speedup"]]
+    """SparseRT's Table 3: shape (as in records.csv), level and the speed-up over cuDNN on a T4."""
+    sizes = ("batch", "in_channels", "image", "out_channels", "filter", "padding")
+    frame = read("sparsert_table3_conv", (*sizes, "sparsity", "speedup"))
+    shapes = [
+        str(ConvShape(batch, channels, image, image, filters, r, r, padding, padding))
+        for batch, channels, image, filters, r, padding in frame[list(sizes)].itertuples(index=False)
+    ]
+    renamed = frame.rename(columns={"sparsity": "level", "speedup": "paper_speedup"}).assign(shape=shapes)
+    return renamed[["shape", "level", "paper_speedup"]]
 
 
 def match(problems: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

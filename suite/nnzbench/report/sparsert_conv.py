@@ -18,9 +18,9 @@ DEFAULT = Series("cudnn-f32-default", "cuDNN fp32, its first choice", "cudnn", "
 def table3(results: ResultSet) -> SpeedupTable:
     """Every recorded convolution against the fastest of cuDNN's fp32 plans, the paper's speed-ups beside."""
     found = generic.tabulate(results, BASELINE)
-    printed = {(str(row.label), row.level): row.paper_speedup for row in each(published.sparsert_table3())}
+    printed = {(row.shape, row.level): row.paper_speedup for row in each(published.sparsert_table3())}
     problems = found.problems.copy()
-    problems["paper_speedup"] = [printed.get((str(row.label), row.level), math.nan) for row in each(problems)]
+    problems["paper_speedup"] = [printed.get((row.shape, row.level), math.nan) for row in each(problems)]
     return dataclasses.replace(
         found,
         problems=problems,

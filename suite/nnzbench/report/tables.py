@@ -62,7 +62,8 @@ def speedups(table: SpeedupTable, policy: str, level: float) -> str:
         line = [str(row.label), row.size, number(base.get(row.problem, math.nan))]
         for series in shown:
             text = number(cells.get((row.problem, series.key), math.nan))
-            line.append(f"**{text}** {best[row.problem]}" if series == BEST and row.problem in best else text)
+            named = series == BEST and text != GAP
+            line.append(f"**{text}** {best[row.problem]}" if named else text)
         line += [number(rival.get(row.problem, math.nan))] if rival else []
         line += [number(row.paper_speedup, 1)] if table.paper_label else []
         rows.append(line)
