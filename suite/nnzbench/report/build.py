@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from nnzbench.report import ablation, generic, pages, sparsert, sparsert_conv, tables
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, load
@@ -22,7 +24,9 @@ EXPERIMENTS = (
 )  # fmt: skip
 """The fixed names, in the order of the papers."""
 
-Builder = Callable[[ResultSet], tuple[Page, SpeedupTable]]
+Builder = Callable[[ResultSet], tuple[Page, SpeedupTable | pd.DataFrame]]
+"""Draws the figures beside the records; hands over the page and, for `summary.csv`, exactly what is drawn."""
+
 BUILDERS: dict[str, Builder] = {
     "sparsert_table1": sparsert.build_table1,
     "sparsert_table3": sparsert_conv.build_table3,
@@ -70,8 +74,8 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
 
 def _build_one(folder: Path) -> Built:
     results = load(folder)
-    page, table = BUILDERS.get(results.experiment, generic.build)(results)
-    tables.write_csv(table, folder / "summary.csv")
+    page, drawn = BUILDERS.get(results.experiment, generic.build)(results)
+    tables.write_csv(drawn, folder / "summary.csv")
     (folder / "summary.md").write_text(_summary(page), encoding="utf-8", newline="\n")
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))
 

@@ -31,15 +31,20 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def write_csv(table: SpeedupTable, path: Path) -> None:
+def write_csv(drawn: SpeedupTable | pd.DataFrame, path: Path) -> None:
+    """Writes a frame as it is, or a speed-up table's rows, with the same six digits on every machine."""
+    whole = drawn if isinstance(drawn, pd.DataFrame) else _rows(drawn)
+    whole.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _rows(table: SpeedupTable) -> pd.DataFrame:
     """Every drawn point, then every geometric mean (`problem` = `geometric mean`), then the published numbers."""
     means = table.means.rename(columns={"geometric_mean": "speedup"}).assign(problem="geometric mean")
     parts = [table.points, means]
     if table.paper_label:
         paper = table.problems.dropna(subset=["paper_speedup"])
         parts.append(paper.assign(series="paper", speedup=paper["paper_speedup"], policy="published"))
-    whole = pd.concat([part.reindex(columns=list(POINT_COLUMNS)) for part in parts if not part.empty])
-    whole.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    return pd.concat([part.reindex(columns=list(POINT_COLUMNS)) for part in parts if not part.empty])
 
 
 def speedups(table: SpeedupTable, policy: str, level: float) -> str:
