@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.report import ablation, generic, pages, sparsert, sparsert_conv, tables
+from nnzbench.report import ablation, balanced_figure4, generic, pages, sparsert, sparsert_conv, sputnik_figure1, tables
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, load
 from nnzbench.report.pages import Page
@@ -31,6 +31,8 @@ BUILDERS: dict[str, Builder] = {
     "sparsert_table1": sparsert.build_table1,
     "sparsert_table3": sparsert_conv.build_table3,
     "sparsert_ablation": ablation.build,
+    "balanced_figure4": balanced_figure4.build,
+    "sputnik_figure1": sputnik_figure1.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 

@@ -1,0 +1,45 @@
+"""Where title, caption and legend of a figure stand, and how its file is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+from nnzbench import tables as problem_tables
+from nnzbench.report.frames import ResultSet
+from nnzbench.report.style import MUTED
+
+WIDTH_IN = 10.4
+
+
+def stem(name: str, policy: str) -> str:
+    """File stem of a policy's figure: the hot policy, which the papers report, has the plain name."""
+    return name if policy == "hot" else f"{name}_{policy}"
+
+
+def headed(height: float, title: str, caption: str) -> Figure:
+    """A figure `height` inches high with its title and a caption of at most two lines in the top 0.8 inches."""
+    figure = Figure(figsize=(WIDTH_IN, height))
+    figure.text(0.012, 1 - 0.1 / height, title, fontsize=12, fontweight="bold", va="top")
+    figure.text(0.012, 1 - 0.36 / height, caption, fontsize=8.5, color=MUTED, va="top")
+    return figure
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
+    """One legend for the whole figure, under all axes."""
+    figure.legend(list(handles), list(labels), loc="lower center", ncols=columns, fontsize=8.5)
+
+
+def unrecorded(results: ResultSet, full: bool = False) -> list[problem_tables.Row]:
+    """Rows of the experiment's problem table without any record, on whichever source of data."""
+    recorded = {_without_source(name) for name in results.frame["problem"]}
+    table = problem_tables.rows(results.experiment, full)
+    return [row for row in table if _without_source(row.problem.name) not in recorded]
+
+
+def _without_source(name: str) -> str:
+    """A problem's name without the kind of its source, the same for real data and stand-ins."""
+    return re.sub(r"_[a-z]+(_f16|_bf16)?$", r"\1", name)

@@ -1,0 +1,171 @@
+"""Sputnik's figure 1 redrawn: runtime of sparse and dense products against sparsity, and where they cross."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from nnzbench.report import context, crossover, layout, published, style
+from nnzbench.report.baselines import RIVALS, Rival
+from nnzbench.report.figures import series_line
+from nnzbench.report.frames import ResultSet, each, percent
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import BEST, Series, speedup_series, speedups
+from nnzbench.report.tables import GAP, markdown, number
+
+BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
+DENSE = tuple(rival for rival in RIVALS if not rival.series[0].startswith("cusparse"))
+SPARSE_VENDORS = frozenset({"cusparse"})
+COLUMNS = ("row", "policy", "series", "rival", "kernel", "variant", "math", "sparsity", "median_us", "q1_us", "q3_us")
+
+
+def _sparse(series: Series) -> bool:
+    return (series.own or series.kernel in SPARSE_VENDORS) and series.math == "f32"
+
+
+def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame:
+    """Per policy, sparse series and dense rival with times at one level at least: `sparsity` from which it is faster.
+
+    The rival's time is that of the same problem; `sparsity` is infinite where the levels measured don't reach it.
+    """
+    out = []
+    for policy, group in points.groupby("policy", sort=True):
+        for rival in DENSE:
+            dense = group[group["series"].isin(rival.series)].groupby("sparsity")["median_us"].min()
+            for one in filter(_sparse, series):
+                mine = group[group["series"] == one.key].set_index("sparsity")["median_us"]
+                ratios = (dense / mine).dropna()
+                if len(ratios):
+                    found = crossover.crossover(ratios.items())  # type: ignore[arg-type]
+                    out.append({"policy": policy, "series": one.key, "rival": rival.label, "sparsity": found})
+    return pd.DataFrame(out, columns=["policy", "series", "rival", "sparsity"]).assign(row="crossover")
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page."""
+    series = tuple(speedup_series(results.frame, BASELINE))
+    points = speedups(results.frame, series, BASELINE).sort_values(["policy", "position", "sparsity"], kind="stable")
+    crossed = crossovers(points, series)
+    paper = published.read("sputnik_figure1_crossover", ("kernel", "gpu", "rival", "sparsity", "note"))
+    gpu = context.gpu_name(results.gpu, results.environment)
+    sections = []
+    for policy in context.policies(results.frame):
+        stem = layout.stem("runtime", policy)
+        title = f"Sparse and dense products by sparsity on {gpu}, {policy} policy"
+        here, found = points[points["policy"] == policy], crossed[crossed["policy"] == policy]
+        with style.styled():
+            style.save(_figure(here, found, series, title, policy), results.folder / stem)
+        sections.append(
+            Section(
+                heading=f"{policy.capitalize()} policy",
+                figure=stem,
+                figure_alt=title,
+                text="Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
+                "measured; dense times are those of the same run.",
+                tables=(
+                    _crossover_table(found, here, series, paper),
+                    f"Microseconds:\n\n{_time_table(here, series)}",
+                ),
+            )
+        )
+    rows = paper.assign(row="published", policy="published", series=paper["kernel"])
+    drawn = pd.concat(
+        [part.reindex(columns=list(COLUMNS)) for part in (points.assign(row="time"), crossed, rows) if len(part)]
+    )
+    size = " × ".join(str(value) for value in results.frame[["m", "k", "n"]].iloc[0])
+    return Page(
+        title=f"Sputnik figure 1 on {gpu}",
+        intro=(
+            f"One product of an LSTM's pruned weights ({size}, M × K × N) at rising sparsity, uniformly random "
+            "positions: figure 1 of *Sparse GPU Kernels for Deep Learning* (SC 2020)."
+        ),
+        sections=tuple(sections),
+        gaps=tuple(_gaps(results, points, series)),
+    ), drawn
+
+
+def _figure(points: pd.DataFrame, found: pd.DataFrame, series: tuple[Series, ...], title: str, policy: str) -> Figure:
+    caption = f"{context.sentence(context.policy_text(policy))}\nDense products take the same time at every sparsity."
+    figure = layout.headed(5.6, title, caption)
+    axis = figure.add_axes((0.075, 0.235, 0.915, 0.6))
+    axis.set_yscale("log")
+    axis.grid(axis="y", which="both")
+    handles: list[Line2D] = []
+    for one in series:
+        rows = points[points["series"] == one.key]
+        if rows.empty or one == BEST or not one.drawn:
+            continue
+        line = _line(one)
+        line.set_data(100 * rows["sparsity"], rows["median_us"])
+        handles.append(axis.add_line(line))
+    axis.autoscale_view()
+    best = found[(found["series"] == BEST.key) & (found["rival"] == DENSE[0].label)]["sparsity"]
+    low, high = 100 * points["sparsity"].min(), 100 * points["sparsity"].max()
+    if len(best) and best.iloc[0] != math.inf:
+        start = max(low, 100 * float(best.iloc[0]))
+        axis.axvspan(start, high, color=style.BAND, lw=0, zorder=0)
+        label = f"best faster than {BASELINE.label}: from {start:.1f} %"
+        handles.append(Line2D([], [], color=style.BAND, lw=8, label=label))
+    axis.set_xlim(low - 1, high + 1)
+    axis.set_xlabel("sparsity (%)")
+    axis.set_ylabel("runtime (µs, log)")
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles])
+    return figure
+
+
+def _line(series: Series) -> Line2D:
+    """Sparse kernels with their markers, dense products as plain lines, those of cuBLASLt dashed."""
+    if not _sparse(series):
+        colour = {"tf32": style.MUTED, "f16": "#b3bac2"}.get(series.math, style.INK)
+        return Line2D([], [], color=colour, lw=1.6, ls="--" if series.kernel == "cublaslt" else "-", label=series.label)
+    line = series_line(series)
+    line.set(ls="-", lw=1.1, color=style.look(series.kernel).colour, label=series.label)
+    return line
+
+
+def _crossover_table(found: pd.DataFrame, points: pd.DataFrame, series: tuple[Series, ...], paper: pd.DataFrame) -> str:
+    rivals = [rival for rival in DENSE if (found["rival"] == rival.label).any()]
+    printed = {row.kernel: f"{100 * row.sparsity:.3g} % ({row.gpu})" for row in each(paper)}
+    low, high = points["sparsity"].min(), points["sparsity"].max()
+    rows = []
+    for one in series:
+        mine = found[found["series"] == one.key].set_index("rival")["sparsity"]
+        if mine.empty:
+            continue
+        cells = [crossover.text(float(mine.get(rival.label, math.nan)), low, high) for rival in rivals]
+        rows.append([one.label, *cells, printed.get(one.kernel, GAP)])
+    return markdown(["faster than", *(rival.label for rival in rivals), "the paper, over cuBLAS fp32"], rows)
+
+
+def _time_table(points: pd.DataFrame, series: tuple[Series, ...]) -> str:
+    shown = [one for one in series if one != BEST and (points["series"] == one.key).any()]
+    cells = {(row.series, row.sparsity): row.median_us for row in each(points)}
+    rows = [
+        [percent(level), *(number(cells.get((one.key, level), math.nan), 1) for one in shown)]
+        for level in sorted(set(points["sparsity"]))
+    ]
+    return markdown(["zeros", *(one.label for one in shown)], rows)
+
+
+def _gaps(results: ResultSet, points: pd.DataFrame, series: tuple[Series, ...]) -> list[str]:
+    out = [f"{percent(row.problem.sparsity)} zeros: not recorded." for row in layout.unrecorded(results)]
+    keys = set(points["series"])
+    out += [f"No time of {_name(rival)}: no crossover with it." for rival in DENSE if not keys & set(rival.series)]
+    levels = set(results.frame["sparsity"])
+    for one in series:
+        for policy in context.policies(results.frame):
+            have = points[(points["series"] == one.key) & (points["policy"] == policy)]["sparsity"]
+            lost = sorted(levels - set(have))
+            if lost and len(have):
+                out.append(f"{one.label} has no time ({policy}) at {', '.join(map(percent, lost))}; its line skips it.")
+    return out
+
+
+def _name(rival: Rival) -> str:
+    return rival.label.partition(",")[0]

@@ -1,0 +1,153 @@
+"""Sputnik's figures and tables from invented records with known answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import fake_records
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from nnzbench import tables
+from nnzbench.problem import Problem
+from nnzbench.record import Record
+from nnzbench.report import crossover, style
+from nnzbench.report.build import BUILDERS, build
+from nnzbench.report.frames import load
+from nnzbench.selection import select
+
+Timed = tuple[str, str, Callable[[Problem], float | None]]
+"""Kernel, variant and its microseconds on a problem, None for one that it does not compute."""
+
+
+def records(
+    experiment: str, timed: Iterable[Timed], dtype: str = "", keep: Callable[[Problem], bool] = lambda _: True
+) -> list[Record]:
+    """Hot rows of every problem of the experiment's table, on stand-ins."""
+    rows = []
+    for problem in filter(keep, tables.load(experiment, real=False)):
+        positions = problem.m * (problem.n if problem.op == "sddmm" else problem.k)
+        nnz = round(positions * (1 - problem.sparsity))
+        depth = problem.k if problem.op == "sddmm" else problem.n
+        for kernel, variant, us in timed:
+            time = us(problem)
+            if time is None:
+                continue
+            rows.append(
+                fake_records.record(
+                    experiment=experiment, problem=problem.name, op=problem.recorded_op, m=problem.m, k=problem.k,
+                    n=problem.n, shape=problem.shape, dtype=dtype or problem.dtype, sparsity=problem.sparsity, nnz=nnz,
+                    source=problem.source, kernel=kernel, variant=variant, policy="hot", median_us=time, q1_us=time,
+                    q3_us=time, flops=2.0 * nnz * depth,
+                )
+            )  # fmt: skip
+    return select(rows)
+
+
+def report(tmp_path: Path, rows: list[Record]) -> tuple[str, pd.DataFrame]:
+    """The page and what it draws, built from records on disk."""
+    folder = fake_records.write(tmp_path / "nvidia-h200" / rows[0].experiment, rows)
+    (built,) = build(tmp_path, [rows[0].experiment])
+    assert built.page is not None
+    return built.page.read_text(encoding="utf-8"), pd.read_csv(folder / "summary.csv")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Every figure saved, by its stem."""
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
+    return saved
+
+
+def apart(figure: Figure) -> None:
+    """No two tick labels of an axis overlap, and none is drawn over the legend or past the edge."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    legends = [legend.get_window_extent(renderer) for legend in figure.legends]
+    for axis in figure.axes:
+        for labels, rotated in ((axis.get_xticklabels(), True), (axis.get_yticklabels(), False)):
+            shown = [label for label in labels if label.get_text() and label.get_visible()]
+            boxes = [label.get_window_extent(renderer) for label in shown]
+            for box in boxes:
+                assert min(box.x0, box.y0) >= 0
+                assert box.x1 <= figure.bbox.x1 + 1
+                assert not any(box.overlaps(legend) for legend in legends)
+            if not (rotated and shown and shown[0].get_rotation()):
+                assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+
+
+def draw(experiment: str, tmp_path: Path, rows: list[Record]) -> None:
+    folder = fake_records.write(tmp_path / experiment, rows)
+    BUILDERS[experiment](load(folder))
+
+
+def spmm(us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:
+    return lambda problem: us(problem) if problem.op == "spmm" else None
+
+
+def sddmm(us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:
+    return lambda problem: us(problem) if problem.op == "sddmm" else None
+
+
+# crossover
+
+
+def test_a_crossover_lies_between_the_levels_around_it() -> None:
+    # half as fast with 40 % nonzeros, twice as fast with 10 %: as fast with 20 %, as a time in proportion to them has it
+    assert crossover.crossover([(0.5, 0.5), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
+    assert crossover.crossover([(0.9, 2.0), (0.6, 0.5)]) == pytest.approx(0.8)
+    # faster at 0.5, slower again at 0.6: only the last crossing is one
+    assert crossover.crossover([(0.5, 2.0), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
+
+
+def test_a_crossover_outside_the_levels_is_only_bounded() -> None:
+    always, never = crossover.crossover([(0.5, 1.0), (0.9, 3.0)]), crossover.crossover([(0.5, 1.5), (0.9, 0.9)])
+    assert (crossover.text(always, 0.5, 0.9), crossover.text(never, 0.5, 0.9)) == ("below 50 %", "above 90 %")
+    assert crossover.text(crossover.crossover([]), 0.5, 0.9) == "–"
+
+
+# figure 1
+
+FIGURE1: tuple[Timed, ...] = (
+    ("sputnik", "y2_x64", lambda p: 400 * (1 - p.sparsity)),
+    ("sputnik", "heuristic_y4_x64", lambda p: 800 * (1 - p.sparsity)),
+    ("cusparse", "default_row", lambda p: 5000 * (1 - p.sparsity)),
+    ("cublas", "f32_default_nn", lambda _: 100.0),
+    ("cublas", "tf32_default_nn", lambda _: 10.0),
+)
+
+
+def test_figure1_finds_where_the_curves_cross(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_figure1", FIGURE1))
+    found = drawn[drawn["row"] == "crossover"].set_index(["series", "rival"])["sparsity"]
+    fp32, tf32 = "cuBLAS fp32, its default algorithm", "TF32 tensor cores, best of cuBLAS and cuBLASLt"
+    assert found["sputnik-f32", fp32] == pytest.approx(0.75)
+    assert found["sputnik-f32-default", fp32] == pytest.approx(0.875)  # between levels, not on one
+    assert found["sputnik-f32", tf32] == pytest.approx(0.975)
+    assert found["cusparse-f32", fp32] == pytest.approx(0.98)
+    assert math.isinf(found["cusparse-f32", tf32])
+    assert "above 98 %" in page
+    assert "71 % (V100)" in page
+    assert "No time of fp16 tensor cores" in page
+    assert (drawn["row"] == "time").sum() == 15 * 7  # five series and the defaults and the best of ours, at every level
+
+
+def test_figure1_names_levels_that_were_not_recorded(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1, keep=lambda p: p.sparsity != 0.92))
+    assert "92 % zeros: not recorded." in page
+
+
+def test_figure1_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    draw("sputnik_figure1", tmp_path, records("sputnik_figure1", FIGURE1))
+    (axis,) = figures["runtime"].axes
+    assert axis.get_xlim() == pytest.approx((49, 99))
+    legend = {text.get_text() for text in figures["runtime"].legends[0].get_texts()}
+    assert {"sputnik", "cuBLAS fp32", "cuBLAS TF32", "best faster than cuBLAS fp32: from 75.0 %"} <= legend
+    apart(figures["runtime"])
