@@ -1,0 +1,141 @@
+"""Balanced Sparsity's pages on records with known answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import fake_records
+import pytest
+
+from nnzbench import tables
+from nnzbench.record import Record
+from nnzbench.report import balanced_figure4
+from nnzbench.report.build import build
+from nnzbench.report.frames import load
+from nnzbench.selection import select
+
+FIGURE4 = tables.load("balanced_figure4")
+
+
+def rows_of(problem, policy: str, times: dict[tuple[str, str], float], **changes) -> list[Record]:
+    """One row per kernel and variant, with the sizes of a problem table."""
+    common = {
+        "experiment": problem.experiment, "problem": problem.name, "op": problem.op, "m": problem.m, "k": problem.k,
+        "n": problem.n, "sparsity": problem.sparsity, "source": problem.source, "policy": policy, "shape": "",
+        "nnz": round((1 - problem.sparsity) * problem.m * problem.k), **changes,
+    }  # fmt: skip
+    return [
+        fake_records.record(
+            kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us, limit_us=0.8 * us, **common
+        )
+        for (kernel, variant), us in times.items()
+    ]
+
+
+def figure4_times(problem) -> dict[tuple[str, str], float]:
+    """Dense 160 us, ours the ideal with 0.5 us of overhead, the paper's mapping 1.5 times that."""
+    kept = 1 - problem.sparsity
+    times = {("cublas", "f32_rowmajor"): 160.0, ("cublas", "tf32_rowmajor"): 155.0}
+    times["cusparse", "csr_alg2_row"] = 400 * kept
+    if problem.source.startswith("balanced"):
+        times["balanced", "bulk_w16"] = 159.5 * kept + 0.5
+        times["balanced", "paper"] = 1.5 * (159.5 * kept + 0.5)
+    if problem.n > 1:
+        times["sputnik", "x32"] = 300 * kept
+    return times
+
+
+def figure4(policies=("hot", "cold")) -> list[Record]:
+    rows = []
+    for policy in policies:
+        for problem in FIGURE4:
+            rows += rows_of(problem, policy, figure4_times(problem))
+            if not problem.source.startswith("balanced"):
+                own = rows_of(problem, policy, {("balanced", ""): 1.0})
+                rows += [fake_records.failed(own[0], "unsupported", "not balanced")]
+    return select(rows)
+
+
+def write(tmp_path: Path, experiment: str, rows: list[Record]) -> Path:
+    return fake_records.write(tmp_path / "nvidia-h200" / experiment, rows)
+
+
+def page_of(tmp_path: Path, experiment: str) -> str:
+    (built,) = build(tmp_path, [experiment])
+    assert built.page is not None
+    return built.page.read_text()
+
+
+def test_the_ideal_line_is_the_papers_equation() -> None:
+    assert balanced_figure4.ideal_us(1110, 0.5, 10) == pytest.approx(560)
+    assert balanced_figure4.ideal_us(1110, 0.0, 10) == pytest.approx(1110)
+    assert balanced_figure4.ideal_us(1110, 1.0, 10) == pytest.approx(10)
+
+
+def test_the_digitised_ideal_follows_from_the_published_dense_time() -> None:
+    for row in balanced_figure4.levels().itertuples():
+        for batch, tolerance in ((1, 15), (8, 40)):
+            dense, ideal = getattr(row, f"dense_b{batch}_us"), getattr(row, f"ideal_b{batch}_us")
+            assert abs(balanced_figure4.ideal_us(dense, row.sparsity, 10) - ideal) <= tolerance
+
+
+def test_figure4_draws_every_curve_at_every_level(tmp_path: Path) -> None:
+    drawn = balanced_figure4.points(load(write(tmp_path, "balanced_figure4", figure4())))
+    counts = drawn.groupby(["policy", "batch", "series"]).size().unstack("series")
+    assert (counts.loc["hot"].drop(columns="random_sputnik") == 11).all().all()
+    assert counts.loc[("hot", 8), "random_sputnik"] == 11
+    assert math.isnan(counts.loc[("hot", 1), "random_sputnik"])
+    half = drawn[(drawn["policy"] == "hot") & (drawn["batch"] == 1) & (drawn["sparsity"] == 0.5)]
+    times = half.set_index("series")["time_us"]
+    assert times["balanced"] == pytest.approx(80.25)
+    assert times["ideal_floor"] == pytest.approx(80.25)  # the records' floor is 0.5 us
+    assert times["ideal"] == pytest.approx(85.0)
+    assert times["balanced_paper"] == pytest.approx(1.5 * 80.25)
+    paper = drawn[(drawn["policy"] == "published") & (drawn["series"] == "balanced") & (drawn["sparsity"] == 0.5)]
+    assert list(paper["time_us"]) == [1010, 1080]
+    assert list(paper["gpu"].unique()) == ["GPU not named"]
+
+
+def test_figure4_page_says_what_was_found(tmp_path: Path) -> None:
+    folder = write(tmp_path, "balanced_figure4", figure4())
+    page = page_of(tmp_path, "balanced_figure4")
+    low, high = 160 / 80.25, 160 / (159.5 * 8 / 256 + 0.5)
+    assert f"Batch 1: `balanced` is {low:.2f} to {high:.2f}× as fast as cuBLAS fp32" in page
+    assert "faster at 11 of 11 sparsities" in page
+    assert "cuSPARSE on random positions is faster than cuBLAS fp32 from 62.5 % zeros" in page
+    assert "Times in µs on NVIDIA H200, hot policy, fp32" in page
+    assert "No checked time of sputnik, random positions at batch 1 (hot) is recorded for any row." in page
+    assert {"figure4.png", "figure4.svg", "figure4_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_figure4_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
+    folder = write(tmp_path, "balanced_figure4", figure4(("hot",)))
+    build(tmp_path, ["balanced_figure4"])
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    build(tmp_path, ["balanced_figure4"])
+    assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_figure4_names_what_an_incomplete_run_lacks(tmp_path: Path) -> None:
+    some = [r for r in figure4(("hot",)) if r.problem.startswith(("balanced_b1_keep128", "random_b1_keep64"))]
+    write(tmp_path, "balanced_figure4", [r for r in some if r.kernel != "cublas"])
+    page = page_of(tmp_path, "balanced_figure4")
+    assert "No checked time of cuBLAS fp32 at batch 1 (hot) is recorded for any row." in page
+    assert "No checked time of balanced at batch 1 (hot) is recorded for 62.5 %, " in page
+    assert "No checked time of balanced at batch 8 (hot) is recorded for any row." in page
+    assert "80.2" in page
+
+
+def test_a_run_without_any_time_is_a_page_too(tmp_path: Path) -> None:
+    rows = [fake_records.failed(r, "unsupported", "no GPU") for r in figure4(("hot",))[:3]]
+    write(tmp_path, "balanced_figure4", rows)
+    assert "No row has a time" in page_of(tmp_path, "balanced_figure4")
+
+
+def test_figure4_leaves_out_other_sizes_and_says_so(tmp_path: Path) -> None:
+    rows = figure4(("hot",))
+    other = dataclasses.replace(rows[0], problem="mine", m=100)
+    write(tmp_path, "balanced_figure4", select([*rows, other]))
+    assert "`mine` is recorded but not a point of the figure." in page_of(tmp_path, "balanced_figure4")
