@@ -44,34 +44,37 @@ class Network:
         return 1e6 / self.us if self.us else None
 
 
-def mobilenets(records: Iterable[Record], policy: str = "hot", sparse: tuple[str, ...] = SPARSE) -> list[Network]:
+def mobilenets(
+    records: Iterable[Record], policy: str = "hot", sparse: tuple[str, ...] = SPARSE, dense_math: str = "f32"
+) -> list[Network]:
     """Every network of the table, in its order, from one run's records.
 
-    Dense layers take cuBLAS in fp32 (not TF32), sparse ones the fastest of the kernels `sparse`. Layers were timed one
-    by one, back to back with themselves: a network in which each waits for the one before gains nothing over the sum.
+    Dense layers take cuBLAS in `dense_math` (f32 or tf32), sparse ones the fastest of the kernels `sparse`. Layers
+    were timed one by one, back to back with themselves: a network in which each waits for the one before gains nothing
+    over the sum.
     """
     times = _fastest(record for record in records if record.experiment == MOBILENET and record.policy == policy)
     networks: dict[str, list[tuple[str, int, float | None]]] = {}
     for row in tables.rows(MOBILENET):
         network, _, _ = row.problem.label.rpartition("_")
-        if row.problem.op == "depthwise":
-            able: tuple[str, ...] = ("depthwise_conv",)
-        else:
-            able = sparse if row.problem.sparsity else DENSE
-        found = [times[key] for kernel in able if (key := (row.problem.label, kernel)) in times]
+        able: tuple[str, ...] = ("depthwise_conv",)
+        math = "f32"
+        if row.problem.op != "depthwise":
+            able, math = (sparse, "f32") if row.problem.sparsity else (DENSE, dense_math)
+        found = [times[key] for kernel in able if (key := (row.problem.label, kernel, math)) in times]
         layer = (row.problem.label, row.count, min(found, default=None))
         networks.setdefault(network, []).append(layer)
     return [_network(name, layers) for name, layers in networks.items()]
 
 
-def _fastest(records: Iterable[Record]) -> Mapping[tuple[str, str], float]:
-    """Fastest fp32 microseconds by label of the problem and kernel."""
-    times: dict[tuple[str, str], float] = {}
+def _fastest(records: Iterable[Record]) -> Mapping[tuple[str, str, str], float]:
+    """Fastest microseconds by label of the problem, kernel and arithmetic class."""
+    times: dict[tuple[str, str, str], float] = {}
     for record in records:
-        if record.status != "ok" or record.median_us is None or math_class(record) != "f32":
+        if record.status != "ok" or record.median_us is None:
             continue
         label = "_".join(record.problem.split("_")[:3])  # dense_w1.2_pw05
-        key = (label, record.kernel)
+        key = (label, record.kernel, math_class(record))
         times[key] = min(record.median_us, times.get(key, record.median_us))
     return times
 

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.report import ablation, balanced_figure4, generic, pages, sparsert, sparsert_conv, sputnik_figure1, tables
+from nnzbench.report import (
+    ablation,
+    balanced_figure4,
+    generic,
+    pages,
+    sparsert,
+    sparsert_conv,
+    sputnik_figure1,
+    sputnik_mobilenet,
+    tables,
+)
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, load
 from nnzbench.report.pages import Page
@@ -33,6 +43,7 @@ BUILDERS: dict[str, Builder] = {
     "sparsert_ablation": ablation.build,
     "balanced_figure4": balanced_figure4.build,
     "sputnik_figure1": sputnik_figure1.build,
+    "sputnik_mobilenet": sputnik_mobilenet.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 

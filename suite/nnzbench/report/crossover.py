@@ -29,7 +29,7 @@ def crossover(points: Iterable[tuple[float, float]]) -> float:
         return NEVER
     (low, before), (high, after) = ordered[last], ordered[last + 1]
     share = -math.log(before) / (math.log(after) - math.log(before))
-    return 1 - (1 - low) ** (1 - share) * (1 - high) ** share
+    return 1 - math.pow(1 - low, 1 - share) * math.pow(1 - high, share)
 
 
 def text(found: float, lowest: float, highest: float) -> str:

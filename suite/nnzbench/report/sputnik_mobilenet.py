@@ -1,0 +1,214 @@
+"""Sputnik's table IV and figure 12 redrawn: frames per second of dense and sparse MobileNetV1 by accuracy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from nnzbench import networks
+from nnzbench.record import read_records
+from nnzbench.report import context, layout, published, style
+from nnzbench.report.frames import ResultSet, each
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.tables import GAP, markdown, number
+
+EQUAL_ACCURACY = ((1.0, 1.3), (1.2, 1.5), (1.4, 1.8))
+"""Widths of the dense and the sparse network of the same accuracy: the paper's pairs."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One way of computing the 1x1 convolutions of dense or of sparse networks."""
+
+    key: str
+    label: str
+    model: str
+    kernels: tuple[str, ...]
+    colour: str
+    marker: str
+    math: str = "f32"
+
+
+CURVES = (
+    Curve("dense", "dense: cuBLAS fp32", "dense", networks.DENSE, style.INK, "s"),
+    Curve("dense_tf32", "dense: cuBLAS TF32", "dense", networks.DENSE, style.MUTED, "s", "tf32"),
+    Curve("sparse", "sparse: best kernel of each layer", "sparse", networks.SPARSE, style.GREEN, "^"),
+    Curve("sparse_sputnik", "sparse: sputnik alone", "sparse", ("sputnik_bias_relu",), style.BLUE, "o"),
+)
+COLUMNS = ("curve", "gpu", "policy", "model", "width", "accuracy", "us", "frames_per_second", "depthwise_us", "missing")
+
+
+def networks_of(results: ResultSet) -> pd.DataFrame:
+    """Every network of every curve per policy, and the paper's (`curve` = `paper`); `us` is NaN where incomplete."""
+    records = [r for r in read_records(results.folder / "records.csv") if r.device == results.device]
+    paper = published.read(
+        "sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy", "throughput_fps", "gpu", "batch")
+    ).rename(columns={"throughput_fps": "frames_per_second"})
+    accuracy = {(row.model, row.width): row.accuracy for row in each(paper)}
+    rows = []
+    for policy in context.policies(results.frame):
+        for curve in CURVES:
+            for one in networks.mobilenets(records, policy, curve.kernels, curve.math):
+                if one.name.partition("_")[0] != curve.model:
+                    continue
+                rows.append(
+                    {
+                        "curve": curve.key,
+                        "gpu": results.gpu,
+                        "policy": policy,
+                        "model": curve.model,
+                        "width": one.width,
+                        "accuracy": accuracy.get((curve.model, one.width), math.nan),
+                        "us": one.us if one.us else math.nan,
+                        "frames_per_second": one.frames_per_second or math.nan,
+                        "depthwise_us": one.depthwise_us if one.us else math.nan,
+                        "missing": " ".join(one.missing),
+                    }
+                )
+    paper = paper.assign(curve="paper", policy="published", us=1e6 / paper["frames_per_second"])
+    return pd.concat([pd.DataFrame(rows, columns=list(COLUMNS)), paper.reindex(columns=list(COLUMNS))])
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page."""
+    found = networks_of(results)
+    gpu = context.gpu_name(results.gpu, results.environment)
+    sections, gaps = [], []
+    for policy in context.policies(results.frame):
+        here = found[found["policy"].isin([policy, "published"])]
+        stem = layout.stem("accuracy", policy)
+        title = f"MobileNetV1: accuracy and runtime of one image on {gpu}, {policy} policy"
+        with style.styled():
+            style.save(_figure(here, title, gpu), results.folder / stem)
+        sections.append(
+            Section(
+                heading=f"{policy.capitalize()} policy",
+                figure=stem,
+                figure_alt=title,
+                text=_finding(here),
+                tables=(
+                    f"Frames per second:\n\n{_table(here, gpu)}",
+                    f"Sparse over dense at the same accuracy (frames per second):\n\n{_equal(here)}",
+                ),
+            )
+        )
+        gaps += _gaps(here)
+    return Page(
+        title=f"Sputnik table IV and figure 12 on {gpu}",
+        intro=(
+            "The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "
+            "of table IV of *Sparse GPU Kernels for Deep Learning* (SC 2020): dense 1×1 convolutions, or 90 % sparse "
+            "ones but the first. A network's time is the sum of its layers', each timed by itself; the first 3×3 "
+            "convolution and the classifier are left out, so that the paper's whole networks do a little more. Nothing "
+            "was trained here: accuracies are the paper's."
+        ),
+        sections=tuple(sections),
+        gaps=tuple(gaps),
+    ), found
+
+
+def _frames(rows: pd.DataFrame, curve: str, model: str, width: float) -> float:
+    found = rows[(rows["curve"] == curve) & (rows["model"] == model) & (rows["width"] == width)]["frames_per_second"]
+    return float(found.iloc[0]) if len(found) else math.nan
+
+
+def _finding(rows: pd.DataFrame) -> str:
+    ratios = [_frames(rows, "sparse", "sparse", s) / _frames(rows, "dense", "dense", d) for d, s in EQUAL_ACCURACY]
+    paper = [_frames(rows, "paper", "sparse", s) / _frames(rows, "paper", "dense", d) for d, s in EQUAL_ACCURACY]
+    known = [ratio for ratio in ratios if not math.isnan(ratio)]
+    if not known:
+        return "No pair of networks of one accuracy has all its layers timed."
+    return (
+        f"At the same accuracy the sparse networks process {min(known):.2f} to {max(known):.2f} times as many frames "
+        f"per second as the dense ones in fp32; in the paper's table, on a V100, {min(paper):.2f} to {max(paper):.2f} "
+        "times (its text: 1.21 to 1.24)."
+    )
+
+
+def _table(rows: pd.DataFrame, gpu: str) -> str:
+    networks_ = rows[["model", "width"]].drop_duplicates().sort_values(["model", "width"], kind="stable")
+    accuracy = {(r.model, r.width): r.accuracy for r in each(rows)}
+    shown = [curve for curve in CURVES if rows.loc[rows["curve"] == curve.key, "us"].notna().any()]
+    out = []
+    for one in each(networks_):
+        cells = [number(_frames(rows, curve.key, one.model, one.width), 0) for curve in shown]
+        paper = number(_frames(rows, "paper", one.model, one.width), 0)
+        layers = rows[(rows["curve"] == one.model) & (rows["width"] == one.width)]
+        share = (layers["depthwise_us"] / layers["us"]).dropna()
+        depthwise = f"{100 * share.iloc[0]:.0f} %" if len(share) else GAP
+        printed = number(accuracy[one.model, one.width], 1)
+        out.append([one.model, f"{one.width:g}", printed, *cells, depthwise, paper])
+    header = ["model", "width", "accuracy (%), the paper's", *(f"{curve.label}, {gpu}" for curve in shown)]
+    return markdown([*header, "time in depthwise layers", "the paper, V100"], out, left=2)
+
+
+def _equal(rows: pd.DataFrame) -> str:
+    out = []
+    for dense, sparse in EQUAL_ACCURACY:
+        best, alone = _frames(rows, "sparse", "sparse", sparse), _frames(rows, "sparse_sputnik", "sparse", sparse)
+        line = [
+            best / _frames(rows, "dense", "dense", dense),
+            alone / _frames(rows, "dense", "dense", dense),
+            best / _frames(rows, "dense_tf32", "dense", dense),
+            _frames(rows, "paper", "sparse", sparse) / _frames(rows, "paper", "dense", dense),
+        ]
+        out.append([f"dense {dense:g}, sparse {sparse:g}", *map(number, line)])
+    header = ["widths", "best over fp32", "sputnik over fp32", "best over TF32", "the paper, V100, fp32"]
+    return markdown(header, out)
+
+
+def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
+    caption = "Batch 1; accuracies are the paper's, of networks trained and pruned there. Left and up is better."
+    figure = layout.headed(5.0, title, caption)
+    axis = figure.add_axes((0.075, 0.26, 0.91, 0.6))
+    axis.grid()
+    handles = []
+    for curve in CURVES:
+        points = rows[(rows["curve"] == curve.key) & rows["us"].notna() & rows["accuracy"].notna()]
+        if points.empty:
+            continue
+        line = Line2D(points["us"], points["accuracy"], color=curve.colour, marker=curve.marker, lw=1.4, mec="white")
+        line.set_label(f"{curve.label}, {gpu}")
+        handles.append(axis.add_line(line))
+        _widths(figure, points, curve.colour)
+    for model, marker in (("dense", "s"), ("sparse", "D")):
+        points = rows[(rows["curve"] == "paper") & (rows["model"] == model)]
+        line = Line2D(points["us"], points["accuracy"], color="#8250df", ls=":", marker=marker, mfc="none", lw=1.1)
+        line.set_label(f"{model}: the paper, V100")
+        handles.append(axis.add_line(line))
+        _widths(figure, points, "#8250df")
+    axis.autoscale_view()
+    axis.set_xlim(left=0)
+    axis.set_xlabel("runtime of one image (µs)")
+    axis.set_ylabel("top-1 accuracy (%)")
+    layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles], columns=3)
+    return figure
+
+
+def _widths(figure: Figure, points: pd.DataFrame, colour: str) -> None:
+    """The width multiplier beside the first and the last point of a curve."""
+    for row in each(points.sort_values("width").iloc[[0, -1]]):
+        figure.axes[0].annotate(
+            f"{row.width:g}",
+            (row.us, row.accuracy),
+            xytext=(5, -9),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=colour,
+        )
+
+
+def _gaps(rows: pd.DataFrame) -> list[str]:
+    out = []
+    for curve in CURVES:
+        lost = rows[(rows["curve"] == curve.key) & rows["us"].isna()]
+        for row in each(lost):
+            layers = row.missing.split()
+            named = ", ".join(layer.rpartition("_")[2] for layer in layers[:6]) + (", …" if len(layers) > 6 else "")
+            which = f"{curve.label}, width {row.width:g} ({row.policy})"
+            out.append(f"{which} has no speed: {len(layers)} of its layers have no time ({named}).")
+    return out
