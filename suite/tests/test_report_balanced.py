@@ -11,7 +11,7 @@ import pytest
 
 from nnzbench import tables
 from nnzbench.record import Record
-from nnzbench.report import balanced_figure4
+from nnzbench.report import balanced_figure4, balanced_weights
 from nnzbench.report.build import build
 from nnzbench.report.frames import load
 from nnzbench.selection import select
@@ -139,3 +139,60 @@ def test_figure4_leaves_out_other_sizes_and_says_so(tmp_path: Path) -> None:
     other = dataclasses.replace(rows[0], problem="mine", m=100)
     write(tmp_path, "balanced_figure4", select([*rows, other]))
     assert "`mine` is recorded but not a point of the figure." in page_of(tmp_path, "balanced_figure4")
+
+
+def models(policies=("hot",)) -> list[Record]:
+    """Dense 100 us everywhere, cuSPARSE 200, blocks 50, ours 25, ours of the paper 40."""
+    rows = []
+    for policy in policies:
+        for problem in tables.load("balanced_models"):
+            times = {("cublas", "f32_rowmajor"): 100.0, ("cusparse", "csr_alg2_row"): 200.0}
+            if problem.source.startswith("block"):
+                times["cusparse", "bsr8_row"] = 50.0
+            if problem.source.startswith("balanced"):
+                times |= {("balanced", "wide_m64_n128_w8"): 25.0, ("balanced", "paper"): 40.0}
+            rows += rows_of(problem, policy, times)
+    return select(rows)
+
+
+def test_model_tables_hold_the_papers_rows_beside_ours(tmp_path: Path) -> None:
+    folder = write(tmp_path, "balanced_models", models(("hot", "cold")))
+    page = page_of(tmp_path, "balanced_models")
+    assert "| balanced | 80 % | 50.00 | 4.00 | 120.2 | 2.45 |" in page  # two products of 25 us
+    assert "| cuSPARSE, random positions | 87.5 % | 400.00 | 0.50 | 190.5 | 0.62 |" in page
+    assert "| cuSPARSE, 8×8 blocks | 40 % | 100.00 | 2.00 | 326.3 | 0.90 |" in page
+    layer = next(line for line in page.splitlines() if line.startswith("| conv5_3 |"))
+    assert "| 25.0 (95 %) | 4.00 | 211.0 | 1053.6 | 163.8 | 110.2 | 1.91 |" in layer
+    total = next(line for line in page.splitlines() if line.startswith("| **total** |"))
+    assert "| 1600.0 |" in total
+    assert total.endswith("| 400.0 | 4.00 | 6814.1 | 33407.4 | 5886.1 | 5213.0 | 1.31 |")
+    assert "`balanced` is 4.00× as fast as cuBLAS fp32 in geometric mean over 18 of 18 workloads" in page
+    assert "No checked time of sputnik, random positions (hot) is recorded for any row." in page
+    assert {"speedup.png", "speedup_cold.svg", "weight_maps.png", "weight_maps.svg"} <= {
+        p.name for p in folder.iterdir()
+    }
+
+
+def test_a_total_needs_every_layer_and_a_gap_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "balanced_models", [r for r in models() if not r.problem.startswith("vgg16_fc8")])
+    page = page_of(tmp_path, "balanced_models")
+    total = next(line for line in page.splitlines() if line.startswith("| **total** |"))
+    assert total.startswith("| **total** |  | – |")
+    assert "No checked time of balanced (hot) is recorded for fc8." in page
+    assert "**4.00** (15 of 16)" in page
+
+
+def test_models_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
+    folder = write(tmp_path, "balanced_models", models())
+    build(tmp_path, ["balanced_models"])
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    build(tmp_path, ["balanced_models"])
+    assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_weight_maps_show_what_each_pruner_keeps() -> None:
+    random, balanced, block = balanced_weights.weight_maps()
+    assert balanced.per_range.min() == balanced.per_range.max() == 3
+    assert random.per_range.min() < 3 < random.per_range.max()
+    assert set(block.per_block.ravel()) == {0, 64}
+    assert all(abs(one.sparsity - 0.9) < 0.01 for one in (random, balanced, block))

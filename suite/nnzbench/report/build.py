@@ -11,6 +11,7 @@ import pandas as pd
 from nnzbench.report import (
     ablation,
     balanced_figure4,
+    balanced_models,
     generic,
     pages,
     sparsert,
@@ -44,6 +45,7 @@ BUILDERS: dict[str, Builder] = {
     "balanced_figure4": balanced_figure4.build,
     "sputnik_figure1": sputnik_figure1.build,
     "sputnik_mobilenet": sputnik_mobilenet.build,
+    "balanced_models": balanced_models.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 

@@ -1,0 +1,283 @@
+"""Balanced Sparsity's tables 1 to 3 redrawn: the layers of PTB's LSTM, VGG-16 and TIMIT's LSTM, and its weight maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from nnzbench import tables as problem_tables
+from nnzbench.problem import Problem
+from nnzbench.report import balanced_weights, context, dots, published, style
+from nnzbench.report.balanced_figure4 import PUBLISHED_GPU, SOURCES, Source
+from nnzbench.report.balanced_plot import LABELS
+from nnzbench.report.fastest import NO_TIMES, fastest, mean_cell, measured, missing, summary, time_of, unknown_problems
+from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.tables import GAP, markdown, number
+
+EXPERIMENT = "balanced_models"
+NAMES = {"ptb": "PTB LSTM", "timit": "TIMIT LSTM"}
+PATTERNS = {"uniform": "random", "block": "block", "balanced": "balanced"}
+"""Kinds of sources and what problems of them are called."""
+PAPER_SERIES = ("dense", "random", "block", "balanced")
+
+Times = dict[tuple[str, str], float]
+"""Microseconds by workload and series, all its products together; only what is known."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One layer of a model: the same product with each kind of pattern, done `count` times."""
+
+    key: str
+    count: int
+    problems: Mapping[str, Problem]
+    """By kind of pattern: `balanced`, `random`, `block`."""
+
+    @property
+    def name(self) -> str:
+        """As the paper's table has it."""
+        return NAMES.get(self.key, self.key.removeprefix("vgg16_"))
+
+    @property
+    def model(self) -> str:
+        """What it is a layer of."""
+        return "VGG-16" if self.key.startswith("vgg16") else ""
+
+    @property
+    def size(self) -> str:
+        """Sizes of its product."""
+        one = next(iter(self.problems.values()))
+        return f"{one.m}×{one.k}×{one.n}"
+
+
+def workloads() -> list[Workload]:
+    """The workloads of the three tables, in the paper's order."""
+    counts: dict[str, int] = {}
+    problems: dict[str, dict[str, Problem]] = {}
+    for row in problem_tables.rows(EXPERIMENT):
+        key, _, pattern = row.problem.label.rpartition("_")
+        counts[key] = row.count
+        problems.setdefault(key, {})[pattern] = row.problem
+    return [Workload(key, counts[key], patterns) for key, patterns in problems.items()]
+
+
+def paper_times() -> Times:
+    """The published microseconds, on a GPU that the paper does not name."""
+    out: Times = {}
+    for key, name in (("ptb", "balanced_table1_ptb_lstm"), ("timit", "balanced_table3_timit")):
+        for row in each(published.read(name, ("pattern", "inference_us"))):
+            out[key, row.pattern] = float(row.inference_us)
+    layers = published.read("balanced_table2_vgg16", ("layer", *(f"{series}_us" for series in PAPER_SERIES)))
+    for row in each(layers):
+        for series in PAPER_SERIES:
+            out[f"vgg16_{row.layer}", series] = float(getattr(row, f"{series}_us"))
+    return out
+
+
+def collect(results: ResultSet) -> tuple[pd.DataFrame, dict[str, Times]]:
+    """Every time drawn, and the same per policy; a dense time is that beside the balanced pattern, if recorded."""
+    gpu = context.gpu_name(results.gpu, results.environment)
+    lines: list[dict[str, Any] | None] = []
+    found: dict[str, Times] = {}
+    works, paper = workloads(), paper_times()
+    for policy in context.policies(results.frame):
+        times: Times = {}
+        for source in SOURCES:
+            rows = fastest(results.frame, policy, (source.kernel,), source.math, source.keep)
+            for work in works:
+                problem = next((name for name in _candidates(work, source) if name in rows.index), "")
+                time = work.count * time_of(rows, problem)
+                words = {"policy": policy, "table": _table_of(work), "row": work.name, "series": source.series}
+                line = measured(rows, problem, **words, gpu=gpu)
+                if line is not None:
+                    times[work.key, source.series] = time
+                    line |= {name: work.count * line[name] for name in ("time_us", "q1_us", "q3_us")}
+                lines.append(line)
+        found[policy] = times
+    for work in works:
+        for series in PAPER_SERIES:
+            words = {"policy": "published", "table": _table_of(work), "row": work.name, "series": series}
+            lines.append({**words, "gpu": PUBLISHED_GPU, "time_us": paper[work.key, series]})
+    frame = summary(lines)
+    key = ["policy", "table", "row"]
+    base = frame[frame["series"] == "dense"].set_index(key)["time_us"].rename("dense_us")
+    frame["baseline_us"] = frame.join(base, on=key)["dense_us"]
+    frame["speedup"] = frame["baseline_us"] / frame["time_us"]
+    return frame, found
+
+
+def _candidates(work: Workload, source: Source) -> list[str]:
+    patterns = [PATTERNS[source.pattern]] if source.pattern else ["balanced", "random", "block"]
+    return [work.problems[pattern].name for pattern in patterns if pattern in work.problems]
+
+
+def _table_of(work: Workload) -> str:
+    return {"ptb": "table 1", "timit": "table 3"}.get(work.key, "table 2")
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and the weight maps, and describes the page."""
+    gpu = context.gpu_name(results.gpu, results.environment)
+    drawn, found = collect(results)
+    works, paper = workloads(), paper_times()
+    sections = []
+    for policy, times in found.items():
+        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        unit = (
+            f"times in µs on {gpu}, {policy} policy, fp32 (TF32 where named); `paper` is published ({PUBLISHED_GPU})."
+        )
+        title = f"Layers of Balanced Sparsity's models on {gpu}, {policy} policy"
+        caption = (
+            "Speed-up over cuBLAS fp32, which multiplies by every weight. Each pattern has the sparsity the paper "
+            f"reached with it.\n{context.sentence(context.policy_text(policy))}"
+        )
+        with style.styled():
+            style.save(dots.figure([_panel(works, times, paper)], title, caption), results.folder / stem)
+        sections.append(
+            Section(
+                heading=f"{policy.capitalize()} policy",
+                figure=stem,
+                figure_alt=title,
+                text=_finding(works, times, paper),
+                tables=(
+                    _small_table(works, times, paper, "ptb", f"Table 1, PTB LSTM: two 6000×3072 products; {unit}"),
+                    _vgg_table(works, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"),
+                    _small_table(works, times, paper, "timit", f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"),
+                ),
+            )
+        )
+    maps = Section(
+        heading="Weight maps (figure 7)",
+        figure=balanced_weights.STEM,
+        figure_alt="Weights left by random, balanced and block pruning in a 64×64 square of one matrix",
+        text=(
+            "Drawn from generated weights, not from records: the paper's trained matrix is not public. Balanced "
+            "pruning leaves the same number in every range of every row and looks as random pruning does otherwise."
+        ),
+        tables=(balanced_weights.save(results.folder),),
+    )
+    names = {one.name: f"{work.name}, {pattern}" for work in works for pattern, one in work.problems.items()}
+    page = Page(
+        title=f"Balanced Sparsity, tables 1 to 3, on {gpu}",
+        intro=(
+            "The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The paper "
+            "does not say which products of its LSTMs it timed: the gate matrices here are a choice, so those two "
+            "published times are no yardstick. Its GPU is not named. Each pattern has the sparsity that the paper "
+            "reached without losing accuracy."
+        ),
+        sections=(*sections, maps),
+        gaps=tuple(_gaps(works, found, results.frame, names)),
+        problem_names=names,
+    )
+    return page, drawn
+
+
+def _gain(times: Times, key: str, series: str) -> float:
+    return times.get((key, "dense"), math.nan) / times.get((key, series), math.nan)
+
+
+def _panel(works: list[Workload], times: Times, paper: Times) -> dots.Panel:
+    markers = {
+        "dense_tf32": dots.Marker(style.MUTED, "_"),
+        "random": dots.marker_of("cusparse"),
+        "random_sputnik": dots.marker_of("sputnik"),
+        "block": dots.Marker(style.SKY, "s"),
+        "balanced_paper": dots.marker_of("balanced", hollow=True),
+        "balanced": dots.marker_of("balanced"),
+    }
+    curves = [
+        dots.Curve(LABELS[series], tuple(_gain(times, work.key, series) for work in works), marker)
+        for series, marker in markers.items()
+    ]
+    published_gains = tuple(_gain(paper, work.key, "balanced") for work in works)
+    return dots.Panel(
+        title="Batch 1",
+        rows=tuple(f"{work.name}: {work.size}" for work in works),
+        groups=tuple(work.model for work in works),
+        curves=(*curves, dots.Curve(f"paper: balanced ({PUBLISHED_GPU})", published_gains, dots.PAPER)),
+        ylabel="speed-up (log)",
+    )
+
+
+def _finding(works: list[Workload], times: Times, paper: Times) -> str:
+    gains = {work.name: _gain(times, work.key, "balanced") for work in works}
+    gains = {name: gain for name, gain in gains.items() if not math.isnan(gain)}
+    if not gains:
+        return ""
+    slower = [name for name, gain in gains.items() if gain <= 1]
+    theirs = [_gain(paper, work.key, "balanced") for work in works]
+    return (
+        f"`balanced` is {geometric_mean(gains.values()):.2f}× as fast as cuBLAS fp32 in geometric mean over "
+        f"{len(gains)} of {len(works)} workloads ({min(gains.values()):.2f} to {max(gains.values()):.2f}×); the "
+        f"paper's times give {geometric_mean(theirs):.2f}× over all. "
+        + (f"It is not faster on {', '.join(slower)}." if slower else "It is faster on each of them.")
+    )
+
+
+def _small_table(works: list[Workload], times: Times, paper: Times, key: str, lead: str) -> str:
+    work = next(work for work in works if work.key == key)
+    rows = []
+    for source in SOURCES:
+        pattern = PATTERNS.get(source.pattern, "")
+        level = percent(work.problems[pattern].sparsity) if pattern else "0 %"
+        published_us = paper.get((key, source.series), math.nan)
+        rows.append(
+            [
+                LABELS[source.series],
+                level,
+                number(times.get((key, source.series), math.nan)),
+                number(_gain(times, key, source.series)),
+                number(published_us, 1),
+                number(_gain(paper, key, source.series)),
+            ]
+        )
+    return f"{lead}\n\n{markdown(['', 'zeros', 'time', 'over cuBLAS fp32', 'paper: time', 'paper: over dense'], rows)}"
+
+
+def _vgg_table(works: list[Workload], times: Times, paper: Times, lead: str) -> str:
+    layers = [work for work in works if work.model]
+    rows = []
+    for work in layers:
+        line = [work.name, work.size]
+        for source in SOURCES:
+            pattern = PATTERNS.get(source.pattern, "")
+            text = number(times.get((work.key, source.series), math.nan), 1)
+            level = f" ({percent(work.problems[pattern].sparsity)})" if pattern and text != GAP else ""
+            line.append(text + level)
+        line.append(number(_gain(times, work.key, "balanced")))
+        line += [number(paper[work.key, series], 1) for series in PAPER_SERIES]
+        rows.append([*line, number(_gain(paper, work.key, "balanced"))])
+    gains = [_gain(times, work.key, "balanced") for work in layers]
+    theirs = [_gain(paper, work.key, "balanced") for work in layers]
+    blank = [""] * len(PAPER_SERIES)
+    rows.append(["**geometric mean**", "", *("" for _ in SOURCES), mean_cell(gains), *blank, mean_cell(theirs)])
+    keys = [work.key for work in layers]
+    sums = {source.series: _sum(times, keys, source.series) for source in SOURCES}
+    paper_sums = {series: paper["vgg16_total", series] for series in PAPER_SERIES}
+    total = ["**total**", "", *(number(sums[source.series], 1) for source in SOURCES)]
+    total += [number(sums["dense"] / sums["balanced"]), *(number(paper_sums[series], 1) for series in PAPER_SERIES)]
+    rows.append([*total, number(paper_sums["dense"] / paper_sums["balanced"])])
+    header = ["layer", "M×K×N", *(LABELS[source.series] for source in SOURCES), "balanced over cuBLAS fp32"]
+    header += [*(f"paper: {series}" for series in PAPER_SERIES), "paper: balanced over dense"]
+    return f"{lead} Sparsity in brackets; a total needs every layer.\n\n{markdown(header, rows, left=2)}"
+
+
+def _sum(times: Times, keys: list[str], series: str) -> float:
+    """NaN where one is missing."""
+    return math.fsum(times.get((key, series), math.nan) for key in keys)
+
+
+def _gaps(
+    works: list[Workload], found: Mapping[str, Times], frame: pd.DataFrame, known: Mapping[str, str]
+) -> list[str]:
+    out = [] if found else [NO_TIMES]
+    for policy, times in found.items():
+        for source in SOURCES:
+            lost = [work.name for work in works if (work.key, source.series) not in times]
+            out.append(missing(LABELS[source.series], policy, lost, len(works)))
+    return [sentence for sentence in [*out, *unknown_problems(frame, known)] if sentence]
