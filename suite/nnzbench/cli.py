@@ -20,6 +20,7 @@ _COMMANDS = {
     ),
     "report": ("nnzbench.cli_report:command", "Redraw tables and figures from recorded runs."),
     "compare": ("nnzbench.cli_compare:command", "Compare two runs on one GPU; exit 1 if anything regressed."),
+    "validate": ("nnzbench.cli_validate:command", "Check that a result set is fit to be contributed."),
     "list": ("nnzbench.cli_list:command", "List experiments, kernels or problems."),
     "compile": ("nnzbench.cli_compile:command", "Compile every kernel for every architecture; needs no GPU."),
     "fetch": ("nnzbench.fetch:command", "Download the matrices of the papers."),

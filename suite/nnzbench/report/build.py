@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import coverage
+from nnzbench.record import RecordError
 from nnzbench.report import (
     ablation,
     balanced_figure4,
@@ -16,6 +18,8 @@ from nnzbench.report import (
     pages,
     sparsert,
     sparsert_conv,
+    sputnik_ablation,
+    sputnik_attention,
     sputnik_figure1,
     sputnik_mobilenet,
     tables,
@@ -43,9 +47,11 @@ BUILDERS: dict[str, Builder] = {
     "sparsert_table3": sparsert_conv.build_table3,
     "sparsert_ablation": ablation.build,
     "balanced_figure4": balanced_figure4.build,
-    "sputnik_figure1": sputnik_figure1.build,
-    "sputnik_mobilenet": sputnik_mobilenet.build,
     "balanced_models": balanced_models.build,
+    "sputnik_figure1": sputnik_figure1.build,
+    "sputnik_ablation": sputnik_ablation.build,
+    "sputnik_attention": sputnik_attention.build,
+    "sputnik_mobilenet": sputnik_mobilenet.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 
@@ -74,7 +80,7 @@ def find(reports: Path, gpu: str | None = None) -> dict[str, list[Path]]:
 def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None) -> list[Built]:
     """Rebuilds the pages of `experiments` (all known and recorded ones for none), then the README's headline.
 
-    Raises `RecordError` for a results file that breaks the schema.
+    Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment.
     """
     found = find(reports, gpu)
     built = []
@@ -89,7 +95,11 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
 
 def _build_one(folder: Path) -> Built:
     results = load(folder)
+    if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
+        told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
+        raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
     page, drawn = BUILDERS.get(results.experiment, generic.build)(results)
+    page = replace(page, gaps=(*coverage.gaps(results.experiment, results.frame["problem"]), *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
     (folder / "summary.md").write_text(_summary(page), encoding="utf-8", newline="\n")
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))

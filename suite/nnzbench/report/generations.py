@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.coverage import case_of
 from nnzbench.limits import DENSE_KERNELS
 from nnzbench.report import generations_peaks as peaks
 from nnzbench.report import generations_published as published
@@ -67,7 +68,8 @@ def gpu_order(gpus: Sequence[str]) -> list[str]:
     def age(gpu: str) -> tuple[float, float, str]:
         if gpu == published.UNNAMED:
             return (-1.0, 0.0, gpu)
-        return (peaks.generation(gpu), peaks.data_sheet(gpu).bandwidth_gbs, gpu)
+        bandwidth = peaks.data_sheet(gpu).bandwidth_gbs
+        return (peaks.generation(gpu), 0.0 if math.isnan(bandwidth) else bandwidth, gpu)
 
     return sorted(dict.fromkeys(gpus), key=age)
 
@@ -86,7 +88,7 @@ def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
     ceilings = {name: peaks.measured(found) for name, _, found in results.environments}
     timed = frame[frame["selected"] & (frame["status"] == "ok") & frame["median_us"].notna()]
     for row in each(timed):
-        case = published.case_of(row.problem)
+        case = case_of(row.problem)
         executed = row.flops * _stored_over_nonzero(row) if row.kernel in DENSE_KERNELS else row.flops
         yield {
             **{name: getattr(row, name) for name in ("gpu", "experiment", "problem", "kernel", "policy", "math", "op")},
@@ -111,7 +113,7 @@ def _stored_over_nonzero(row: Any) -> float:
 def _published() -> Iterator[dict[str, Any]]:
     for row in published.rows():
         problem, work = row.problem, row.work
-        case = published.case_of(problem.name)
+        case = case_of(problem.name)
         yield {
             "gpu": row.gpu,
             "kind": "published",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,8 +18,6 @@ GPUS = {"T4": "tesla-t4", "V100": "tesla-v100-sxm2-32gb", "Titan X": "nvidia-gef
 """The papers' names. Sputnik's says no more than V100; all its SXM2 models have the same rates."""
 UNNAMED = "unnamed"
 """Slug of the GPU of *Balanced Sparsity*, which the paper doesn't name."""
-
-_CASE = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16)?")
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,6 @@ class Printed:
     def work(self) -> Work:
         """Least work of a sparse kernel on this problem, or of the dense product for a dense library."""
         return sparse_work(self.problem) if self.kernel not in ("cublas", "cudnn") else dense_work(self.problem)
-
-
-def case_of(problem: str) -> str:
-    """A recorded problem's name without the source of its pattern: what all GPUs call it."""
-    found = _CASE.fullmatch(problem)
-    return f"{found[1]}{found[2] or ''}" if found else problem
 
 
 def sparse_work(problem: Problem) -> Work:
