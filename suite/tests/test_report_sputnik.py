@@ -192,3 +192,75 @@ def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: 
     assert set(zip(lost["model"], lost["width"], strict=True)) == {("sparse", 1.8)}
     assert figures["accuracy"].axes[0].get_xlim()[0] == 0
     apart(figures["accuracy"])
+
+
+# table II
+
+
+ABLATION: tuple[Timed, ...] = (
+    ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 8.0)),
+    ("sputnik_ablation", "no_load_balancing_y4_x64", spmm(lambda _: 10.0)),
+    ("sputnik_ablation", "no_vector_y1_x64_w32_v1", spmm(lambda p: 16.0 if "tf_attn" in p.label else 8.0)),
+    ("sputnik_ablation", "no_residue_unroll_y4_x64", spmm(lambda _: 6.4)),
+    ("sputnik_ablation", "no_prescale_y4_x64", spmm(lambda _: 8.1)),
+    ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
+    ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 5.0)),
+)
+
+
+def test_ablation_is_a_percentage_of_the_complete_kernel(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_ablation", ABLATION))
+    found = drawn.set_index(["op", "part", "model", "batch"])
+    assert found["percent"]["spmm", "-load_balancing", "resnet50", 256] == pytest.approx(80)
+    # 72 attention matrices at half the speed, 24 others at all of it: weighted by how often the model has them
+    assert found["percent"]["spmm", "-vector_inst", "transformer", 1] == pytest.approx((72 * 50 + 24 * 100) / 96)
+    assert found["paper_percent"]["spmm", "-load_balancing", "resnet50", 256] == 78.5
+    signs = found["sign"]
+    assert signs["spmm", "-load_balancing", "resnet50", 256] == "same"
+    assert signs["spmm", "-residue_unroll", "resnet50", 256] == "opposite"  # 125 % here, 92.6 % there
+    assert signs["spmm", "-index_prescale", "transformer", 1] == "same"  # 98.8 % and 100.6 %: no effect
+    assert signs["spmm", "-vector_inst", "transformer", 1] == "only here"
+    assert signs["spmm", "-vector_inst", "resnet50", 256] == "only there"
+    assert signs["sddmm", "-vector_inst", "resnet50", 256] == "–"  # not recorded
+    assert "SDDMM without vector instructions (hot), ResNet-50 at batch 256: 0 of" in page
+
+
+def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    draw("sputnik_ablation", tmp_path, records("sputnik_ablation", ABLATION))
+    spmm_axis, sddmm_axis = figures["ablation"].axes
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in (spmm_axis, sddmm_axis)] == ["SpMM", "SDDMM"]
+    assert len(spmm_axis.patches) == 16  # four parts of four sets
+    assert len(sddmm_axis.patches) == 4  # one part has no record
+    apart(figures["ablation"])
+
+
+# table III
+
+ATTENTION: tuple[Timed, ...] = (
+    ("dense_attention", "f32", lambda p: 900.0 if p.op == "attention" else None),
+    ("dense_attention", "tf32", lambda p: 300.0 if p.op == "attention" else None),
+    ("sparse_attention", "heuristic_s32", lambda p: 200.0 if p.op == "attention" else None),
+    ("sparse_attention", "s32_w32", lambda p: 150.0 if p.op == "attention" else None),
+    ("sputnik_sddmm", "heuristic_s32", lambda p: 60.0 if p.op == "sddmm" else None),
+    ("sparse_softmax", "w1", lambda p: 10.0 if p.op == "sparse_softmax" else None),
+)
+
+
+def test_attention_compares_time_and_memory(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_attention", ATTENTION))
+    rows = drawn[drawn["what"] == "attention"].set_index(["kernel", "math"])
+    assert rows["us"]["sparse_attention", "f32"] == 150  # the faster variant
+    tokens = rows["tokens_per_second"]["sparse_attention", "f32"]
+    assert tokens == pytest.approx(12288 / (24 * 150e-6), rel=1e-5)  # 3 layers of 8 heads
+    assert "6.00 times as fast" in page
+    assert "Against TF32 tensor cores it is 2.00 times as fast" in page
+    assert "| the paper's sparse transformer, whole model, V100 | – | 67857 | 734 | 2.09 | 12.8 |" in page
+    assert "No time of the step context (hot)." in page
+
+
+def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("sputnik_attention", [timed for timed in ATTENTION if timed[0] != "dense_attention"])
+    page, _ = BUILDERS["sputnik_attention"](load(fake_records.write(tmp_path / "r", rows)))
+    assert "no speed-up is stated" in page.sections[0].text
+    assert "No time of dense, cuBLAS fp32 attention (hot)." in page.gaps
+    apart(figures["attention"])

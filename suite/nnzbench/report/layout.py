@@ -35,11 +35,11 @@ def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str
 
 def unrecorded(results: ResultSet, full: bool = False) -> list[problem_tables.Row]:
     """Rows of the experiment's problem table without any record, on whichever source of data."""
-    recorded = {_without_source(name) for name in results.frame["problem"]}
+    recorded = {without_source(name) for name in results.frame["problem"]}
     table = problem_tables.rows(results.experiment, full)
-    return [row for row in table if _without_source(row.problem.name) not in recorded]
+    return [row for row in table if without_source(row.problem.name) not in recorded]
 
 
-def _without_source(name: str) -> str:
+def without_source(name: str) -> str:
     """A problem's name without the kind of its source, the same for real data and stand-ins."""
     return re.sub(r"_[a-z]+(_f16|_bf16)?$", r"\1", name)

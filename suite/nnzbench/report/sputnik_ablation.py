@@ -1,0 +1,199 @@
+"""Sputnik's table II redrawn: speed without one optimisation as a percentage of the complete kernel's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from nnzbench import tables as problem_tables
+from nnzbench.report import context, layout, published, style
+from nnzbench.report.frames import ResultSet, each
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.tables import GAP, markdown, number
+
+KERNELS = {"spmm": "sputnik_ablation", "sddmm": "sputnik_sddmm_ablation"}
+TITLES = {"spmm": "SpMM", "sddmm": "SDDMM"}
+PARTS = {
+    "-load_balancing": ("no_load_balancing", "load balancing"),
+    "-vector_inst": ("no_vector", "vector instructions"),
+    "-residue_unroll": ("no_residue_unroll", "residue unrolling"),
+    "-index_prescale": ("no_prescale", "index pre-scaling"),
+}
+"""The paper's name of each part left out: how its variant starts, and in words."""
+SETS = (("transformer", 1), ("transformer", 8), ("resnet50", 1), ("resnet50", 256))
+COLOURS = (style.SKY, style.BLUE, style.ORANGE, style.VERMILLION)
+NAMES = {"transformer": "Transformer", "resnet50": "ResNet-50"}
+NOTHING = 2.0
+"""Percentage points round 100 within which leaving a part out counts as no effect."""
+
+
+def shares(results: ResultSet) -> pd.DataFrame:
+    """Per policy, op, part and set: `percent` of the complete kernel's speed, averaged over layers, and the paper's.
+
+    Every layer counts as often as its model has it, as the paper's matrices do. `layers` have both times, `of` are in
+    the table; `lowest` and `highest` are those of single layers.
+    """
+    layers = _layers()
+    frame = results.frame
+    timed = frame[(frame["status"] == "ok") & frame["median_us"].notna()]
+    timed = timed.assign(stem=timed["problem"].map(layout.without_source))
+    paper = published.read("sputnik_table2_ablation", ("kernel", "ablation", "model", "batch", "percent_of_full"))
+    expected = layers.groupby(["op", "model", "batch"]).size().to_dict()
+    out = []
+    for policy in context.policies(frame):
+        for printed in each(paper):
+            rows = timed[(timed["policy"] == policy) & (timed["kernel"] == KERNELS[printed.kernel])]
+            here = layers[(layers["model"] == printed.model) & (layers["batch"] == printed.batch)].set_index("stem")
+            full, without = (_times(rows, start) for start in ("complete", PARTS[printed.ablation][0]))
+            ratios = (100 * full / without).dropna()
+            ratios = ratios[ratios.index.isin(here.index)]
+            weights = here["count"].reindex(ratios.index)
+            known = len(ratios) > 0
+            out.append(
+                {
+                    "policy": policy,
+                    "op": printed.kernel,
+                    "part": printed.ablation,
+                    "model": printed.model,
+                    "batch": printed.batch,
+                    "percent": float((ratios * weights).sum() / weights.sum()) if known else math.nan,
+                    "lowest": ratios.min(),
+                    "highest": ratios.max(),
+                    "layers": len(ratios),
+                    "of": expected[printed.kernel, printed.model, printed.batch],
+                    "paper_percent": printed.percent_of_full,
+                }
+            )
+    found = pd.DataFrame(out)
+    found["sign"] = [sign(row.percent, row.paper_percent) for row in each(found)]
+    return found
+
+
+def sign(ours: float, paper: float) -> str:
+    """Whether a part helps here as it does in the paper: `same`, `opposite`, `only here`, `only there`, or a dash."""
+    if math.isnan(ours):
+        return GAP
+    here, there = (0 if abs(value - 100) <= NOTHING else int(math.copysign(1, value - 100)) for value in (ours, paper))
+    if here == there:
+        return "same"
+    if here and there:
+        return "opposite"
+    return "only here" if here else "only there"
+
+
+def _layers() -> pd.DataFrame:
+    """Every layer of the table: name without its source, op, model, batch and how often its model has it."""
+    rows = []
+    for row in problem_tables.rows("sputnik_ablation"):
+        batch = re.search(r"_b(\d+)$", row.problem.label)
+        if batch is not None:
+            stem = layout.without_source(row.problem.name)
+            rows.append((stem, row.problem.op, row.model, int(batch[1]), row.count))
+    return pd.DataFrame(rows, columns=["stem", "op", "model", "batch", "count"])
+
+
+def _times(rows: pd.DataFrame, start: str) -> pd.Series[float]:
+    """Microseconds by layer of the variant that starts with that word."""
+    chosen = rows[[variant == start or variant.startswith(f"{start}_") for variant in rows["variant"]]]
+    return chosen.groupby("stem")["median_us"].min()
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page."""
+    found = shares(results)
+    gpu = context.gpu_name(results.gpu, results.environment)
+    sections, gaps = [], [f"{row.problem.name} has no record." for row in layout.unrecorded(results)]
+    for policy in context.policies(results.frame):
+        here = found[found["policy"] == policy]
+        stem = layout.stem("ablation", policy)
+        title = f"Sputnik without one optimisation at a time on {gpu}, {policy} policy"
+        with style.styled():
+            style.save(_figure(here, title), results.folder / stem)
+        parts = [f"{TITLES[op]}:\n\n{_table(here[here['op'] == op], gpu)}" for op in KERNELS]
+        sections.append(
+            Section(f"{policy.capitalize()} policy", _finding(here), stem, title, tuple(parts)),
+        )
+        gaps += [
+            f"{TITLES[row.op]} without {PARTS[row.part][1]} ({policy}), {NAMES[row.model]} at batch {row.batch}: "
+            f"{row.layers} of {row.of} layers have both times."
+            for row in each(here)
+            if row.layers < row.of
+        ]
+    return Page(
+        title=f"Sputnik table II on {gpu}",
+        intro=(
+            "What each optimisation of Sputnik's kernels is worth: the heuristic's kernel with one of them switched "
+            "off, on the layers of a Transformer and a ResNet-50 with 90 % zeros at inference and training batch sizes "
+            "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020, which averages over all its matrices). "
+            "100 % is the complete kernel's speed; below it, the part is worth having."
+        ),
+        sections=tuple(sections),
+        gaps=tuple(gaps),
+    ), found
+
+
+def _finding(rows: pd.DataFrame) -> str:
+    counts = rows["sign"].value_counts()
+    judged = len(rows) - int(counts.get(GAP, 0))
+    return (
+        f"Of {judged} entries {counts.get('same', 0)} have the paper's sign and {counts.get('opposite', 0)} the "
+        f"opposite one; {counts.get('only there', 0)} have an effect on the paper's V100 alone and "
+        f"{counts.get('only here', 0)} here alone. Within {NOTHING:g} points of 100 % counts as no effect."
+    )
+
+
+def _table(rows: pd.DataFrame, gpu: str) -> str:
+    cells = {(row.part, row.model, row.batch): row for row in each(rows)}
+    header = ["without"]
+    for model, batch in SETS:
+        header += [f"{NAMES[model]}, batch {batch}, {gpu}", "the paper, V100", "sign"]
+    out = []
+    for part, (_, words) in PARTS.items():
+        if not (rows["part"] == part).any():
+            continue
+        line = [words]
+        for model, batch in SETS:
+            cell = cells[part, model, batch]
+            ours = GAP if math.isnan(cell.percent) else f"**{number(cell.percent, 1)} %**"
+            line += [ours, f"{number(cell.paper_percent, 1)} %", cell.sign]
+        out.append(line)
+    return markdown(header, out)
+
+
+def _figure(rows: pd.DataFrame, title: str) -> Figure:
+    caption = (
+        "Speed without the part, as a percentage of the complete kernel's; averages over the layers of a model.\n"
+        "Thin lines span single layers. Hollow diamonds: the paper, V100."
+    )
+    figure = layout.headed(4.6, title, caption)
+    places: Sequence[tuple[float, float]] = ((0.062, 0.56), (0.69, 0.3))
+    for (left, width), op in zip(places, KERNELS, strict=True):
+        axis = figure.add_axes((left, 0.2, width, 0.57))
+        here = rows[rows["op"] == op]
+        parts = list(dict.fromkeys(here["part"]))
+        axis.set_title(TITLES[op])
+        axis.grid(axis="y")
+        axis.axhline(100, color=style.INK, lw=1.2)
+        for place, ((model, batch), colour) in enumerate(zip(SETS, COLOURS, strict=True)):
+            for x, part in enumerate(parts):
+                (row,) = each(here[(here["part"] == part) & (here["model"] == model) & (here["batch"] == batch)])
+                at = x + 0.2 * (place - 1.5)
+                axis.plot([at], [row.paper_percent], ls="", marker="D", ms=5, mfc="none", mec="#8250df", mew=1.1)
+                if math.isnan(row.percent):
+                    continue
+                axis.bar([at], [row.percent - 100], 0.18, bottom=100, color=colour)
+                axis.vlines(at, row.lowest, row.highest, color=style.MUTED, lw=0.8)
+        axis.set_xticks(range(len(parts)), [PARTS[part][1].replace(" ", "\n", 1) for part in parts])
+        axis.set_xlim(-0.5, len(parts) - 0.5)
+        axis.set_ylabel("% of the complete kernel's speed")
+    handles: list[Patch | Line2D] = [Patch(color=colour) for colour in COLOURS]
+    handles.append(Line2D([], [], ls="", marker="D", ms=5, mfc="none", mec="#8250df", mew=1.1))
+    labels = [*(f"{NAMES[model]}, batch {batch}" for model, batch in SETS), "the paper, V100"]
+    layout.legend_below(figure, handles, labels, columns=5)
+    return figure

@@ -1,0 +1,183 @@
+"""Sputnik's table III redrawn: time and memory of sparse and dense attention over 12,288 tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from nnzbench import networks
+from nnzbench import tables as problem_tables
+from nnzbench.record import read_records
+from nnzbench.report import context, layout, published, style
+from nnzbench.report.frames import ResultSet, each
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import kernel_label
+from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.selection import select
+
+WAYS = (
+    ("dense_attention", "f32", "dense, cuBLAS fp32", style.INK),
+    ("dense_attention", "tf32", "dense, cuBLAS TF32", style.MUTED),
+    ("sparse_attention", "f32", "sparse", style.BLUE),
+)
+"""Kernel, arithmetic, label and colour, in the paper's order: dense first."""
+STEPS = {"scores": "scores at the mask's positions (SDDMM)", "softmax": "sparse softmax", "context": "context (SpMM)"}
+COLUMNS = ("policy", "gpu", "what", "kernel", "variant", "math", "us", "tokens_per_second", "bytes")
+
+
+def attention(results: ResultSet) -> pd.DataFrame:
+    """One row per policy and way of computing all heads' attention, and per step and kernel; then the paper's rows.
+
+    `us` is that of one head, `tokens_per_second` what the table's heads, one after another, leave time for; `bytes`
+    the buffers of one head. The paper's rows are of its whole model.
+    """
+    records = select(r for r in read_records(results.folder / "records.csv") if r.device == results.device)
+    whole = next(row for row in problem_tables.rows(results.experiment) if row.problem.op == "attention")
+    rows = []
+    for policy in context.policies(results.frame):
+        rows += [
+            {
+                "policy": policy,
+                "what": "attention",
+                "kernel": one.kernel,
+                "variant": one.variant,
+                "math": one.math,
+                "us": one.us,
+                "tokens_per_second": 1e6 * whole.problem.m / (one.us * whole.count),
+                "bytes": one.buffer_bytes,
+            }
+            for one in networks.attentions(records, policy)
+        ]
+    frame = results.frame
+    steps = frame[frame["selected"] & frame["median_us"].notna() & (frame["math"] == "f32")]
+    steps = steps.assign(what=steps["problem"].str.partition("_")[0], us=steps["median_us"])
+    found = pd.concat([pd.DataFrame(rows, columns=list(COLUMNS)), steps[steps["what"].isin(STEPS)]])
+    paper = published.read(
+        "sputnik_table3_sparse_transformer", ("model", "gpu", "throughput_tokens_per_s", "memory_gb")
+    )
+    printed = paper.assign(
+        policy="published",
+        what="whole model",
+        kernel=paper["model"],
+        tokens_per_second=paper["throughput_tokens_per_s"],
+        bytes=1e9 * paper["memory_gb"],
+    )
+    both = [part.reindex(columns=list(COLUMNS)) for part in (found.assign(gpu=results.gpu), printed) if len(part)]
+    return pd.concat(both, ignore_index=True)
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page."""
+    found = attention(results)
+    gpu = context.gpu_name(results.gpu, results.environment)
+    whole = next(row for row in problem_tables.rows(results.experiment) if row.problem.op == "attention")
+    sections = []
+    gaps = [f"{STEPS.get(row.problem.label, 'whole attention')}: no record." for row in layout.unrecorded(results)]
+    for policy in context.policies(results.frame):
+        here = found[found["policy"] == policy]
+        stem = layout.stem("attention", policy)
+        title = f"Attention of one head over {whole.problem.m:,} tokens on {gpu}, {policy} policy"
+        with style.styled():
+            style.save(_figure(here, title), results.folder / stem)
+        sections.append(
+            Section(
+                heading=f"{policy.capitalize()} policy",
+                figure=stem,
+                figure_alt=title,
+                text=_finding(here),
+                tables=(
+                    _table(found, policy, gpu),
+                    f"The steps of the sparse attention by themselves, one head:\n\n{_steps(here)}",
+                ),
+            )
+        )
+        have = {(row.kernel, row.math) for row in each(here[here["what"] == "attention"])}
+        gaps += [f"No time of {label} attention ({policy})." for *way, label, _ in WAYS if tuple(way) not in have]
+        gaps += [f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any()]
+    return Page(
+        title=f"Sputnik table III on {gpu}",
+        intro=(
+            f"softmax(QKᵀ)V of one head of {whole.problem.n} features over {whole.problem.m:,} tokens: with all scores "
+            "computed and kept, the mask applied in the softmax, or with scores at the mask's positions alone, a dense "
+            "band of 256 and 5 % of the tokens left of it (table III and figure 11 of *Sparse GPU Kernels for Deep "
+            "Learning*, SC 2020). The paper times its whole 3-layer Transformer with 8 heads per layer on 8 sequences; "
+            f"here it is the attention alone, {whole.count} heads of one sequence one after another, and memory is "
+            "that of one head's buffers. Only the ratios compare, and the paper's include the layers that stay dense. Bits "
+            "per dimension (3.76 dense, 3.77 sparse) are the paper's."
+        ),
+        sections=tuple(sections),
+        gaps=tuple(gaps),
+    ), found
+
+
+def _one(rows: pd.DataFrame, kernel: str, math_class: str, column: str) -> float:
+    found = rows[(rows["what"] == "attention") & (rows["kernel"] == kernel) & (rows["math"] == math_class)][column]
+    return float(found.iloc[0]) if len(found) else math.nan
+
+
+def _finding(rows: pd.DataFrame) -> str:
+    dense, sparse = (_one(rows, kernel, "f32", "us") for kernel in ("dense_attention", "sparse_attention"))
+    if math.isnan(dense + sparse):
+        return "One of the two has no checked time, so no speed-up is stated."
+    memory = [_one(rows, kernel, "f32", "bytes") for kernel in ("dense_attention", "sparse_attention")]
+    text = (
+        f"Sparse attention takes {sparse:.0f} µs where dense attention takes {dense:.0f} µs in fp32, "
+        f"{dense / sparse:.2f} times as fast in {memory[0] / memory[1]:.1f} times less memory; the paper's whole model "
+        "on a V100 is 2.09 times as fast in 12.8 times less."
+    )
+    tf32 = _one(rows, "dense_attention", "tf32", "us")
+    return text if math.isnan(tf32) else f"{text} Against TF32 tensor cores it is {tf32 / sparse:.2f} times as fast."
+
+
+def _table(found: pd.DataFrame, policy: str, gpu: str) -> str:
+    here = found[found["policy"] == policy]
+    dense, memory = (_one(here, "dense_attention", "f32", column) for column in ("us", "bytes"))
+    out = []
+    for kernel, arithmetic, label, _ in WAYS:
+        us, held = (_one(here, kernel, arithmetic, column) for column in ("us", "bytes"))
+        tokens = _one(here, kernel, arithmetic, "tokens_per_second")
+        cells = [
+            number(us, 1),
+            number(tokens, 0),
+            number(held / 2**20, 1),
+            number(dense / us),
+            number(memory / held, 1),
+        ]
+        out.append([f"{label}, one head, {gpu}", *cells])
+    paper = found[found["what"] == "whole model"]
+    for gpu_name, group in paper.groupby("gpu", sort=False):
+        first = group.iloc[0]
+        for row in each(group):
+            speed = row.tokens_per_second / first["tokens_per_second"]
+            less = first["bytes"] / row.bytes
+            label = f"the paper's {row.kernel.replace('_', ' ')}, whole model, {gpu_name}"
+            missing = " (out of memory)" if math.isnan(row.tokens_per_second) else ""
+            times = [GAP, number(row.tokens_per_second, 0)]
+            out.append([label + missing, *times, number(row.bytes / 2**20, 0), number(speed), number(less, 1)])
+    return markdown(["", "µs per head", "tokens/s", "memory (MiB)", "speed-up", "times less memory"], out)
+
+
+def _steps(rows: pd.DataFrame) -> str:
+    out = []
+    for step, words in STEPS.items():
+        for row in each(rows[rows["what"] == step].sort_values("us", kind="stable")):
+            out.append([words, kernel_label(row.kernel), f"`{row.variant}`", number(row.us, 1)])
+    return markdown(["step", "kernel", "variant", "µs"], out, left=3) if out else ""
+
+
+def _figure(rows: pd.DataFrame, title: str) -> Figure:
+    figure = layout.headed(3.0, title, "One head, causal; buffers are inputs, outputs, mask and everything between.")
+    ways = [way for way in WAYS if not math.isnan(_one(rows, way[0], way[1], "us"))]
+    for left, column, scale, label in ((0.16, "us", 1.0, "time (µs)"), (0.6, "bytes", 2.0**20, "memory (MiB)")):
+        axis = figure.add_axes((left, 0.19, 0.36, 0.55))
+        values = [_one(rows, kernel, arithmetic, column) / scale for kernel, arithmetic, *_ in ways]
+        bars = axis.barh(range(len(ways)), values, 0.62, color=[colour for *_, colour in ways])
+        axis.bar_label(bars, [number(value, 0) for value in values], padding=4, fontsize=8.5)
+        axis.set_yticks(range(len(ways)), [name for _, _, name, _ in ways] if column == "us" else [""] * len(ways))
+        axis.invert_yaxis()
+        axis.margins(x=0.18)
+        axis.grid(axis="x")
+        axis.set_xlabel(label)
+    return figure
