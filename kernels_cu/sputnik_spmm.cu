@@ -73,6 +73,7 @@ static_assert(sizeof(Value) * kVectorA <= 16 && sizeof(Value) * kVectorB <= 16, 
 
 constexpr int kGroups = kItemsX / (kWidth * kVectorB);  // column groups per lane
 constexpr int kLoadsA = (kItemsK + kWidth * kVectorA - 1) / (kWidth * kVectorA);  // vector loads per lane and tile
+constexpr int kVectorStage = kVectorA < 4 ? kVectorA : 4;  // elements per store to shared memory
 constexpr int kStride = kItemsK + 4;  // subwarps of a warp read different banks
 
 // One tile of a row on its way to shared memory, in registers.
@@ -131,10 +132,19 @@ __device__ __forceinline__ void store_tile(const TileA& tile, float* __restrict_
     for (int i = 0; i < kLoadsA; ++i) {
         const int to = (i * kWidth + lane) * kVectorA;
         if (kItemsK % (kWidth * kVectorA) != 0 && to >= kItemsK) continue;
+        const Floats<kVectorA> values = widen(tile.values[i]);
 #pragma unroll
-        for (int j = 0; j < kVectorA; ++j) {
-            s_values[to + j] = widen(tile.values[i].at[j]);
-            s_offsets[to + j] = PRESCALE ? tile.indices[i].at[j] * n : tile.indices[i].at[j];
+        for (int j = 0; j < kVectorA; j += kVectorStage) {
+            Pack<float, kVectorStage> value;
+            Pack<int, kVectorStage> offset;
+#pragma unroll
+            for (int v = 0; v < kVectorStage; ++v) {
+                const int index = tile.indices[i].at[j + v];
+                value.at[v] = values.at[j + v];
+                offset.at[v] = PRESCALE ? index * n : index;
+            }
+            store<kVectorStage>(s_values + to + j, value);
+            store<kVectorStage>(s_offsets + to + j, offset);
         }
     }
 }
@@ -162,8 +172,9 @@ __device__ __forceinline__ void multiply(Accumulators& sum, float value,
                                          const Pack<Value, kVectorB> (&fragment)[kGroups]) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
+        const Floats<kVectorB> b = widen(fragment[g]);
 #pragma unroll
-        for (int j = 0; j < kVectorB; ++j) sum.at[g][j] += value * widen(fragment[g].at[j]);
+        for (int j = 0; j < kVectorB; ++j) sum.at[g][j] += value * b.at[j];
     }
 }
 

@@ -2,6 +2,7 @@
 //
 //   Value             float, or __half under F16; widen(Value) -> float, narrow(float) -> Value
 //   Index             int, or unsigned short under INDEX16
+//   widen(pack)       all elements of a Pack as Floats<N>; two halves in one register need no shifts
 //   Pack<T, N>        N elements that travel as one word of at most 16 bytes (two words at 32)
 //   load<N>(p)        a Pack through the read-only path; p aligned to the pack
 //   store<N>(p, pack)
@@ -86,6 +87,35 @@ __device__ __forceinline__ Value narrow(float x) {
 #if F16
 __device__ __forceinline__ float widen(__half x) { return __half2float(x); }
 #endif
+
+template <int N>
+struct Floats {
+    float at[N];
+};
+
+template <int N>
+__device__ __forceinline__ Floats<N> widen(const Pack<Value, N>& pack) {
+    Floats<N> wide;
+#if F16
+    if constexpr (N > 1) {
+        union {
+            Word<Value, N> word;
+            __half2 pairs[N / 2];
+        } held;
+        held.word = pack.word;
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            const float2 two = __half22float2(held.pairs[i]);
+            wide.at[2 * i] = two.x;
+            wide.at[2 * i + 1] = two.y;
+        }
+        return wide;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < N; ++i) wide.at[i] = widen(pack.at[i]);
+    return wide;
+}
 
 // Keeps the address of `opaque(base) + offset` one multiply-add: without it the compiler takes a known base apart and
 // spends three instructions per access.
