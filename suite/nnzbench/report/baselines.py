@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -29,12 +30,16 @@ RIVALS = (
 )
 
 
+def fastest(points: pd.DataFrame, series: Sequence[str]) -> pd.Series[float]:
+    """Least time of those series per problem, microseconds. `points` are of one policy."""
+    return points[points["series"].isin(series)].groupby("problem")["median_us"].min()
+
+
 def ratios(table: SpeedupTable, policy: str, rival: Rival) -> pd.DataFrame:
     """Per problem with both: `level`, `label` and `ratio` = rival's time / best time of this project's kernels."""
     points = table.points[table.points["policy"] == policy]
     best = points[points["series"] == BEST.key].set_index("problem")
-    other = points[points["series"].isin(rival.series)].groupby("problem")["median_us"].min().rename("rival_us")
-    both = best.join(other, how="inner")
+    both = best.join(fastest(points, rival.series).rename("rival_us"), how="inner")
     return both.assign(ratio=both["rival_us"] / both["median_us"])[["level", "label", "ratio"]]
 
 

@@ -15,7 +15,10 @@ from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.style import VENDORS
 
-BASELINES = (("cublas", "f32"), ("cudnn", "f32"), ("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32"))
+BASELINES = (
+    ("cublas", "f32"), ("cudnn", "f32"), ("dense_attention", "f32"), ("cublas_bias_relu", "f32"),
+    ("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32"),
+)  # fmt: skip
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
 MATH = {"f32": "fp32", "f16": "fp16"}
 

@@ -16,7 +16,8 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 INK, MUTED, BAND, BAR = "#1f2328", "#6e7781", "#f3f5f7", "#d5dae0"
 
-VENDORS = frozenset({"cublas", "cublaslt", "cusparse", "cusparselt", "cudnn"})
+VENDORS = frozenset({"cublas", "cublaslt", "cusparse", "cusparselt", "cudnn", "cublas_bias_relu", "dense_attention"})
+"""Vendors' libraries and the dense steps built on them: rivals, never the best of this project's kernels."""
 
 
 class Look(NamedTuple):
@@ -46,6 +47,8 @@ LOOKS = {
     "cublas": Look(INK, "_"),
     "cublaslt": Look(SKY, "_"),
     "cudnn": Look(INK, "_"),
+    "cublas_bias_relu": Look(INK, "_"),
+    "dense_attention": Look(INK, "_"),
 }
 _SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">"), Look(VERMILLION, "H"))
 
