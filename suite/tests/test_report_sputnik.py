@@ -144,7 +144,7 @@ def test_figure1_finds_where_the_curves_cross(tmp_path: Path) -> None:
 
 def test_figure1_names_levels_that_were_not_recorded(tmp_path: Path) -> None:
     page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1, keep=lambda p: p.sparsity != 0.92))
-    assert "92 % zeros: not recorded." in page
+    assert "1 of the 15 problems of sputnik_figure1 are not recorded: `lstm_8192x2048x128_92`" in page
 
 
 def test_figure1_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
@@ -186,7 +186,7 @@ def test_mobilenet_sums_the_chain(tmp_path: Path) -> None:
 def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_mobilenet", MOBILENET, keep=lambda p: p.label != "sparse_w1.8_pw06")
     page, drawn = BUILDERS["sputnik_mobilenet"](load(fake_records.write(tmp_path / "r", rows)))
-    assert any("width 1.8 (hot) has no speed: 1 of its layers have no time (pw06)" in gap for gap in page.gaps)
+    assert any("no speed at widths 1.8 (1 layers), whose layers lack times: first pw06." in gap for gap in page.gaps)
     assert isinstance(drawn, pd.DataFrame)
     lost = drawn[drawn["us"].isna()]
     assert set(zip(lost["model"], lost["width"], strict=True)) == {("sparse", 1.8)}
@@ -222,7 +222,7 @@ def test_ablation_is_a_percentage_of_the_complete_kernel(tmp_path: Path) -> None
     assert signs["spmm", "-vector_inst", "transformer", 1] == "only here"
     assert signs["spmm", "-vector_inst", "resnet50", 256] == "only there"
     assert signs["sddmm", "-vector_inst", "resnet50", 256] == "–"  # not recorded
-    assert "SDDMM without vector instructions (hot), ResNet-50 at batch 256: 0 of" in page
+    assert "SDDMM, ResNet-50, batch 256 (hot): layers with both times: vector instructions 0 of 22." in page
 
 
 def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:

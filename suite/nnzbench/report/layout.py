@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from nnzbench import tables as problem_tables
-from nnzbench.report.frames import ResultSet
 from nnzbench.report.style import MUTED
 
 WIDTH_IN = 10.4
@@ -31,15 +28,3 @@ def headed(height: float, title: str, caption: str) -> Figure:
 def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
     """One legend for the whole figure, under all axes."""
     figure.legend(list(handles), list(labels), loc="lower center", ncols=columns, fontsize=8.5)
-
-
-def unrecorded(results: ResultSet, full: bool = False) -> list[problem_tables.Row]:
-    """Rows of the experiment's problem table without any record, on whichever source of data."""
-    recorded = {without_source(name) for name in results.frame["problem"]}
-    table = problem_tables.rows(results.experiment, full)
-    return [row for row in table if without_source(row.problem.name) not in recorded]
-
-
-def without_source(name: str) -> str:
-    """A problem's name without the kind of its source, the same for real data and stand-ins."""
-    return re.sub(r"_[a-z]+(_f16|_bf16)?$", r"\1", name)

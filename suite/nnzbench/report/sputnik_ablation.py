@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nnzbench import tables as problem_tables
+from nnzbench.coverage import case_of
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.pages import Page, Section
@@ -42,7 +43,7 @@ def shares(results: ResultSet) -> pd.DataFrame:
     layers = _layers()
     frame = results.frame
     timed = frame[(frame["status"] == "ok") & frame["median_us"].notna()]
-    timed = timed.assign(stem=timed["problem"].map(layout.without_source))
+    timed = timed.assign(stem=timed["problem"].map(case_of))
     paper = published.read("sputnik_table2_ablation", ("kernel", "ablation", "model", "batch", "percent_of_full"))
     expected = layers.groupby(["op", "model", "batch"]).size().to_dict()
     out = []
@@ -93,7 +94,7 @@ def _layers() -> pd.DataFrame:
     for row in problem_tables.rows("sputnik_ablation"):
         batch = re.search(r"_b(\d+)$", row.problem.label)
         if batch is not None:
-            stem = layout.without_source(row.problem.name)
+            stem = case_of(row.problem.name)
             rows.append((stem, row.problem.op, row.model, int(batch[1]), row.count))
     return pd.DataFrame(rows, columns=["stem", "op", "model", "batch", "count"])
 
@@ -108,7 +109,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     """Draws one figure per policy and describes the page."""
     found = shares(results)
     gpu = context.gpu_name(results.gpu, results.environment)
-    sections, gaps = [], [f"{row.problem.name} has no record." for row in layout.unrecorded(results)]
+    sections, gaps = [], []
     for policy in context.policies(results.frame):
         here = found[found["policy"] == policy]
         stem = layout.stem("ablation", policy)
@@ -119,12 +120,13 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
         sections.append(
             Section(f"{policy.capitalize()} policy", _finding(here), stem, title, tuple(parts)),
         )
-        gaps += [
-            f"{TITLES[row.op]} without {PARTS[row.part][1]} ({policy}), {NAMES[row.model]} at batch {row.batch}: "
-            f"{row.layers} of {row.of} layers have both times."
-            for row in each(here)
-            if row.layers < row.of
-        ]
+        short = here[here["layers"] < here["of"]]
+        for _, group in short.groupby(["op", "model", "batch"], sort=False):
+            row = group.iloc[0]
+            words = ", ".join(f"{PARTS[one.part][1]} {one.layers} of {one.of}" for one in each(group))
+            gaps.append(
+                f"{TITLES[row['op']]}, {_set(row['model'], row['batch'])} ({policy}): layers with both times: {words}."
+            )
     return Page(
         title=f"Sputnik table II on {gpu}",
         intro=(
@@ -136,6 +138,10 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
         sections=tuple(sections),
         gaps=tuple(gaps),
     ), found
+
+
+def _set(model: str, batch: int) -> str:
+    return f"{NAMES[model]}, batch {batch}"
 
 
 def _finding(rows: pd.DataFrame) -> str:
@@ -152,7 +158,7 @@ def _table(rows: pd.DataFrame, gpu: str) -> str:
     cells = {(row.part, row.model, row.batch): row for row in each(rows)}
     header = ["without"]
     for model, batch in SETS:
-        header += [f"{NAMES[model]}, batch {batch}, {gpu}", "the paper, V100", "sign"]
+        header += [f"{_set(model, batch)}, {gpu}", "the paper, V100", "sign"]
     out = []
     for part, (_, words) in PARTS.items():
         if not (rows["part"] == part).any():
@@ -194,6 +200,6 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
         axis.set_ylabel("% of the complete kernel's speed")
     handles: list[Patch | Line2D] = [Patch(color=colour) for colour in COLOURS]
     handles.append(Line2D([], [], ls="", marker="D", ms=5, mfc="none", mec="#8250df", mew=1.1))
-    labels = [*(f"{NAMES[model]}, batch {batch}" for model, batch in SETS), "the paper, V100"]
+    labels = [*(_set(model, batch) for model, batch in SETS), "the paper, V100"]
     layout.legend_below(figure, handles, labels, columns=5)
     return figure

@@ -154,16 +154,18 @@ def _time_table(points: pd.DataFrame, series: tuple[Series, ...]) -> str:
 
 
 def _gaps(results: ResultSet, points: pd.DataFrame, series: tuple[Series, ...]) -> list[str]:
-    out = [f"{percent(row.problem.sparsity)} zeros: not recorded." for row in layout.unrecorded(results)]
     keys = set(points["series"])
-    out += [f"No time of {_name(rival)}: no crossover with it." for rival in DENSE if not keys & set(rival.series)]
+    out = [f"No time of {_name(rival)}: no crossover with it." for rival in DENSE if not keys & set(rival.series)]
     levels = set(results.frame["sparsity"])
-    for one in series:
-        for policy in context.policies(results.frame):
+    for policy in context.policies(results.frame):
+        lines = []
+        for one in series:
             have = points[(points["series"] == one.key) & (points["policy"] == policy)]["sparsity"]
             lost = sorted(levels - set(have))
             if lost and len(have):
-                out.append(f"{one.label} has no time ({policy}) at {', '.join(map(percent, lost))}; its line skips it.")
+                lines.append(f"{one.label} at {', '.join(map(percent, lost))}")
+        if lines:
+            out.append(f"Levels without a time ({policy}), which their lines skip: {'; '.join(lines)}.")
     return out
 
 

@@ -203,12 +203,15 @@ def _widths(figure: Figure, points: pd.DataFrame, colour: str) -> None:
 
 
 def _gaps(rows: pd.DataFrame) -> list[str]:
+    """One sentence per curve on the networks that have a layer without a time, and so no speed."""
     out = []
     for curve in CURVES:
         lost = rows[(rows["curve"] == curve.key) & rows["us"].isna()]
-        for row in each(lost):
-            layers = row.missing.split()
-            named = ", ".join(layer.rpartition("_")[2] for layer in layers[:6]) + (", …" if len(layers) > 6 else "")
-            which = f"{curve.label}, width {row.width:g} ({row.policy})"
-            out.append(f"{which} has no speed: {len(layers)} of its layers have no time ({named}).")
+        if lost.empty:
+            continue
+        networks_ = ", ".join(f"{row.width:g} ({len(row.missing.split())} layers)" for row in each(lost))
+        layers = [layer.rpartition("_")[2] for layer in lost["missing"].iloc[0].split()]
+        named = ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
+        policy = lost["policy"].iloc[0]
+        out.append(f"{curve.label} ({policy}): no speed at widths {networks_}, whose layers lack times: first {named}.")
     return out
