@@ -11,9 +11,10 @@ import pytest
 
 from nnzbench import tables
 from nnzbench.record import Record
-from nnzbench.report import balanced_figure4, balanced_weights
-from nnzbench.report.build import build
+from nnzbench.report import balanced_figure4, balanced_weights, pages
+from nnzbench.report.build import BUILDERS
 from nnzbench.report.frames import load
+from nnzbench.report.tables import write_csv
 from nnzbench.selection import select
 
 FIGURE4 = tables.load("balanced_figure4")
@@ -63,9 +64,11 @@ def write(tmp_path: Path, experiment: str, rows: list[Record]) -> Path:
 
 
 def page_of(tmp_path: Path, experiment: str) -> str:
-    (built,) = build(tmp_path, [experiment])
-    assert built.page is not None
-    return built.page.read_text()
+    """Draws the page and the CSV of one experiment, as `nnzbench report` does."""
+    results = load(tmp_path / "nvidia-h200" / experiment)
+    page, drawn = BUILDERS[experiment](results)
+    write_csv(drawn, results.folder / "summary.csv")
+    return pages.write(page, results).read_text()
 
 
 def test_the_ideal_line_is_the_papers_equation() -> None:
@@ -106,15 +109,15 @@ def test_figure4_page_says_what_was_found(tmp_path: Path) -> None:
     assert "faster at 11 of 11 sparsities" in page
     assert "cuSPARSE on random positions is faster than cuBLAS fp32 from 62.5 % zeros" in page
     assert "Times in µs on NVIDIA H200, hot policy, fp32" in page
-    assert "No checked time of sputnik, random positions at batch 1 (hot) is recorded for any row." in page
+    assert "No checked time of sputnik, random positions at batch 1 (hot, cold) is recorded for any row." in page
     assert {"figure4.png", "figure4.svg", "figure4_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_figure4_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path, "balanced_figure4", figure4(("hot",)))
-    build(tmp_path, ["balanced_figure4"])
+    page_of(tmp_path, "balanced_figure4")
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
-    build(tmp_path, ["balanced_figure4"])
+    page_of(tmp_path, "balanced_figure4")
     assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -122,9 +125,9 @@ def test_figure4_names_what_an_incomplete_run_lacks(tmp_path: Path) -> None:
     some = [r for r in figure4(("hot",)) if r.problem.startswith(("balanced_b1_keep128", "random_b1_keep64"))]
     write(tmp_path, "balanced_figure4", [r for r in some if r.kernel != "cublas"])
     page = page_of(tmp_path, "balanced_figure4")
-    assert "No checked time of cuBLAS fp32 at batch 1 (hot) is recorded for any row." in page
-    assert "No checked time of balanced at batch 1 (hot) is recorded for 62.5 %, " in page
-    assert "No checked time of balanced at batch 8 (hot) is recorded for any row." in page
+    assert "No checked time of cuBLAS fp32 at batch 1; cuBLAS TF32 at batch 1; " in page
+    assert "balanced at batch 1 (hot) is recorded for 62.5 %, 68.75 %, " in page
+    assert "; balanced at batch 8 (hot) is recorded for any row." in page
     assert "80.2" in page
 
 
@@ -167,7 +170,7 @@ def test_model_tables_hold_the_papers_rows_beside_ours(tmp_path: Path) -> None:
     assert "| 1600.0 |" in total
     assert total.endswith("| 400.0 | 4.00 | 6814.1 | 33407.4 | 5886.1 | 5213.0 | 1.31 |")
     assert "`balanced` is 4.00× as fast as cuBLAS fp32 in geometric mean over 18 of 18 workloads" in page
-    assert "No checked time of sputnik, random positions (hot) is recorded for any row." in page
+    assert "No checked time of cuBLAS TF32; sputnik, random positions (hot, cold) is recorded for any row." in page
     assert {"speedup.png", "speedup_cold.svg", "weight_maps.png", "weight_maps.svg"} <= {
         p.name for p in folder.iterdir()
     }
@@ -178,15 +181,15 @@ def test_a_total_needs_every_layer_and_a_gap_is_named(tmp_path: Path) -> None:
     page = page_of(tmp_path, "balanced_models")
     total = next(line for line in page.splitlines() if line.startswith("| **total** |"))
     assert total.startswith("| **total** |  | – |")
-    assert "No checked time of balanced (hot) is recorded for fc8." in page
+    assert "balanced (hot) is recorded for fc8." in page
     assert "**4.00** (15 of 16)" in page
 
 
 def test_models_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path, "balanced_models", models())
-    build(tmp_path, ["balanced_models"])
+    page_of(tmp_path, "balanced_models")
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
-    build(tmp_path, ["balanced_models"])
+    page_of(tmp_path, "balanced_models")
     assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 

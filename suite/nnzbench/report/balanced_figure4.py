@@ -10,7 +10,7 @@ import pandas as pd
 
 from nnzbench.report import context, published, style
 from nnzbench.report.balanced_plot import LABELS, PAPER_LABELS, draw
-from nnzbench.report.fastest import NO_TIMES, SUMMARY_COLUMNS, fastest, mean_cell, missing
+from nnzbench.report.fastest import NO_TIMES, SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.tables import GAP, markdown, number
@@ -237,19 +237,21 @@ def _table(drawn: pd.DataFrame, policy: str, batch: int, gpu: str) -> str:
         f"Batch {batch}. Times in µs on {gpu}, {policy} policy, fp32 (TF32 where a column says so); columns `paper` "
         f"are published ({PUBLISHED_GPU})."
     )
+    if any(share > 1 for share in shares.values()):
+        lead += " A share above 100 % says that the format is smaller than the CSR that the recorded limit counts."
     return f"{lead}\n\n{markdown(header, rows, left=1)}"
 
 
 def _gaps(drawn: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
-    out = [] if context.policies(frame) else [NO_TIMES]
     table = levels()
+    lost = []
     for policy in context.policies(frame):
         for batch in BATCHES:
             have = set(_times(drawn, policy, batch))
             for source in SOURCES:
-                lost = [percent(r.sparsity) for r in each(table) if (source.series, int(r.kept_per_256)) not in have]
-                out.append(missing(f"{LABELS[source.series]} at batch {batch}", policy, lost, len(table)))
+                rows = [percent(r.sparsity) for r in each(table) if (source.series, int(r.kept_per_256)) not in have]
+                lost.append(Lost(f"{LABELS[source.series]} at batch {batch}", policy, tuple(rows), len(table)))
     known = problems_of(frame)
     inside = set(known.loc[known[KEPT].isin(table[KEPT]), "problem"])
-    out += [f"`{name}` is recorded but not a point of the figure." for name in sorted(set(frame["problem"]) - inside)]
-    return [sentence for sentence in out if sentence]
+    others = [f"`{name}` is recorded but not a point of the figure." for name in sorted(set(frame["problem"]) - inside)]
+    return [*([] if lost else [NO_TIMES]), *missing(lost), *others]

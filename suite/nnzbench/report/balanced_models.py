@@ -14,7 +14,17 @@ from nnzbench.problem import Problem
 from nnzbench.report import balanced_weights, context, dots, published, style
 from nnzbench.report.balanced_figure4 import PUBLISHED_GPU, SOURCES, Source
 from nnzbench.report.balanced_plot import LABELS
-from nnzbench.report.fastest import NO_TIMES, fastest, mean_cell, measured, missing, summary, time_of, unknown_problems
+from nnzbench.report.fastest import (
+    NO_TIMES,
+    Lost,
+    fastest,
+    mean_cell,
+    measured,
+    missing,
+    summary,
+    time_of,
+    unknown_problems,
+)
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.tables import GAP, markdown, number
@@ -275,9 +285,9 @@ def _sum(times: Times, keys: list[str], series: str) -> float:
 def _gaps(
     works: list[Workload], found: Mapping[str, Times], frame: pd.DataFrame, known: Mapping[str, str]
 ) -> list[str]:
-    out = [] if found else [NO_TIMES]
+    lost = []
     for policy, times in found.items():
         for source in SOURCES:
-            lost = [work.name for work in works if (work.key, source.series) not in times]
-            out.append(missing(LABELS[source.series], policy, lost, len(works)))
-    return [sentence for sentence in [*out, *unknown_problems(frame, known)] if sentence]
+            rows = tuple(work.name for work in works if (work.key, source.series) not in times)
+            lost.append(Lost(LABELS[source.series], policy, rows, len(works)))
+    return [*([] if found else [NO_TIMES]), *missing(lost), *unknown_problems(frame, known)]

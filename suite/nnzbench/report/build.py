@@ -14,6 +14,7 @@ from nnzbench.report import (
     ablation,
     balanced_figure4,
     balanced_models,
+    direct_conv,
     generic,
     pages,
     sparsert,
@@ -52,6 +53,9 @@ BUILDERS: dict[str, Builder] = {
     "sputnik_ablation": sputnik_ablation.build,
     "sputnik_attention": sputnik_attention.build,
     "sputnik_mobilenet": sputnik_mobilenet.build,
+    "direct_conv_table6": direct_conv.build,
+    "direct_conv_table7": direct_conv.build,
+    "direct_conv_table8": direct_conv.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -67,13 +67,30 @@ def mean_cell(values: Iterable[float], digits: int = 2) -> str:
     return f"**{number(geometric_mean(known), digits)}**{partial}"
 
 
-def missing(what: str, policy: str, labels: Iterable[str], total: int) -> str:
-    """A sentence naming the rows without a checked time; empty for none."""
-    lost = list(labels)
-    if not lost:
-        return ""
-    where = "for any row" if len(lost) == total else f"for {', '.join(lost)}"
-    return f"No checked time of {what} ({policy}) is recorded {where}."
+class Lost(NamedTuple):
+    """What has no checked time in some rows of a table under one policy."""
+
+    what: str
+    policy: str
+    rows: tuple[str, ...]
+    total: int
+    """Rows that should have one."""
+
+
+def missing(found: Iterable[Lost]) -> list[str]:
+    """Sentences naming what is missing where; what is missing in the same rows under the same policies is one."""
+    policies: dict[tuple[str, tuple[str, ...], int], list[str]] = {}
+    for lost in found:
+        if lost.rows:
+            policies.setdefault((lost.what, lost.rows, lost.total), []).append(lost.policy)
+    together: dict[tuple[tuple[str, ...], int, tuple[str, ...]], list[str]] = {}
+    for (what, rows, total), names in policies.items():
+        together.setdefault((rows, total, tuple(names)), []).append(what)
+    sentences = []
+    for (rows, total, under), whats in together.items():
+        where = "for any row" if len(rows) == total else f"for {', '.join(rows)}"
+        sentences.append(f"No checked time of {'; '.join(whats)} ({', '.join(under)}) is recorded {where}.")
+    return sentences
 
 
 def unknown_problems(frame: pd.DataFrame, known: Collection[str]) -> list[str]:

@@ -1,0 +1,272 @@
+"""Direct sparse convolution's tables 6 to 8 redrawn: our times, the published method's and cuDNN's by arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from nnzbench.report import context, dots, style
+from nnzbench.report.direct_conv_layers import (
+    COLUMNS,
+    PUBLISHED_GPU,
+    Layer,
+    Table,
+    find_layers,
+    padding_us,
+    published_ms,
+    sub_batch_of,
+)
+from nnzbench.report.fastest import NO_TIMES, Lost, mean_cell, missing, summary, unknown_problems
+from nnzbench.report.frames import ResultSet, geometric_mean, percent
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.tables import GAP, markdown, number
+
+DTYPES = {"f32": "fp32", "f16": "fp16"}
+PATTERNS = {
+    "equal_rows": "Equal counts: every output channel keeps the same number of weights, as the method assumes",
+    "uniform": "Random positions: the method fills every channel up to the longest",
+}
+"""Kinds of sources of these tables, in words."""
+
+Finding = Callable[[Layer, str], float]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds under one policy by problem and column, only what is recorded."""
+
+    table: Table
+    policy: str
+    rows: dict[str, pd.DataFrame]
+    """By column: what `fastest` found."""
+
+    def of(self, layer: Layer, column: str) -> float:
+        """NaN where it is not recorded."""
+        row = self.row(layer, column)
+        return math.nan if row is None else float(row["median_us"])
+
+    def row(self, layer: Layer, column: str) -> Any:
+        """The record of a time, None where there is none. `column` is `<what>_<dtype or tf32>`."""
+        problem = layer.problem("f16" if column.endswith("_f16") else "f32")
+        found = self.rows[column]
+        return found.loc[problem] if problem in found.index else None
+
+    def gain(self, layer: Layer, ours: str, theirs: str) -> float:
+        """How many times as fast the first is."""
+        return self.of(layer, theirs) / self.of(layer, ours)
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page of one of the three tables."""
+    table = Table.of(results.experiment)
+    gpu = context.gpu_name(results.gpu, results.environment)
+    layers = find_layers(table)
+    patterns = list(dict.fromkeys(layer.pattern for layer in layers))
+    sections, lines, lost = [], [], []
+    for policy in context.policies(results.frame):
+        times = Times(table, policy, {name: column.rows(results.frame, policy) for name, column in COLUMNS.items()})
+        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        title = f"{table.title} on {gpu}, {policy} policy"
+        shown = [layer for layer in layers if layer.pattern == patterns[0]]
+        caption = f"Batch 128, {PATTERNS[patterns[0]].partition(':')[0].lower()} of weights per channel. "
+        caption += (
+            f"Speed-up over cuDNN's fastest plan of the same type.\n{context.sentence(context.policy_text(policy))}"
+        )
+        with style.styled():
+            style.save(
+                dots.figure([_panel(times, shown, dtype) for dtype in DTYPES], title, caption), results.folder / stem
+            )
+        tables = []
+        for pattern in patterns:
+            some = [layer for layer in layers if layer.pattern == pattern]
+            tables += [_main_table(times, some, gpu), _stage_table(times, some, gpu)]
+        sections.append(Section(f"{policy.capitalize()} policy", _finding(times, shown), stem, title, tuple(tables)))
+        lines += _lines(times, layers, gpu)
+        lost += _lost(times, layers)
+    lines += _published_lines(table, layers)
+    names = {problem: layer.text(dtype) for layer in layers for dtype, problem in layer.problems.items()}
+    page = Page(
+        title=f"Direct sparse convolution, table {table.number}, on {gpu}",
+        intro=table.intro,
+        sections=tuple(sections),
+        gaps=(*([] if sections else [NO_TIMES]), *missing(lost), *unknown_problems(results.frame, names)),
+        problem_names=names,
+        math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; cuDNN uses tensor cores for TF32 and fp16",
+    )
+    return page, summary(lines)
+
+
+def _panel(times: Times, layers: list[Layer], dtype: str) -> dots.Panel:
+    base = f"cudnn_{dtype}"
+    curves = [
+        dots.Curve(
+            "best of this project's kernels",
+            _gains(times, layers, f"ours_{dtype}", base),
+            dots.marker_of("direct_conv"),
+        ),
+        dots.Curve(
+            "the paper's method, padded input given",
+            _gains(times, layers, f"paper_{dtype}", base),
+            dots.marker_of("direct_conv", hollow=True),
+        ),
+    ]
+    if dtype == "f32":
+        curves.append(
+            dots.Curve("cuDNN TF32", _gains(times, layers, "cudnn_tf32", base), dots.Marker(style.MUTED, "_"))
+        )
+    published = tuple(_published_gain(times.table, layer, dtype) for layer in layers)
+    curves.append(dots.Curve(f"paper on a {PUBLISHED_GPU}, over its cuDNN", published, dots.PAPER))
+    rows = tuple(f"{layer.label}, {percent(layer.level)}" for layer in layers)
+    title = f"{DTYPES[dtype]}: 1× is cuDNN {DTYPES[dtype]}, its fastest plan"
+    return dots.Panel(title, rows, tuple(layer.group for layer in layers), tuple(curves), "speed-up (log)")
+
+
+def _gains(times: Times, layers: list[Layer], ours: str, theirs: str) -> tuple[float, ...]:
+    return tuple(times.gain(layer, ours, theirs) for layer in layers)
+
+
+def _published_gain(table: Table, layer: Layer, dtype: str) -> float:
+    found = published_ms(table, layer, dtype)
+    return found.cudnn / found.sparse
+
+
+def _finding(times: Times, layers: list[Layer]) -> str:
+    sentences = []
+    for ours, theirs, words in (
+        ("ours_f32", "cudnn_f32", "cuDNN fp32"),
+        ("ours_f32", "cudnn_tf32", "cuDNN TF32"),
+        ("ours_f16", "cudnn_f16", "cuDNN fp16 tensor cores"),
+        ("ours_f32", "paper_f32", "the paper's method in fp32"),
+    ):
+        gains = [gain for gain in _gains(times, layers, ours, theirs) if not math.isnan(gain)]
+        if gains:
+            sentences.append(
+                f"{geometric_mean(gains):.2f}× as fast as {words} in geometric mean ({sum(g > 1 for g in gains)} of "
+                f"{len(gains)} faster)"
+            )
+    if not sentences:
+        return ""
+    return (
+        f"With equal counts, the best of this project's kernels is {'; '.join(sentences)}. The fastest plan stands for "
+        "either side, in the type named: fp32 kernels against cuDNN's fp32 and TF32, fp16 kernels against its fp16."
+    )
+
+
+def _ms(us: float, digits: int = 3) -> str:
+    return number(us / 1e3, digits)
+
+
+def _lead(times: Times, pattern: str, gpu: str) -> str:
+    return (
+        f"{PATTERNS[pattern]}. Times in ms on {gpu}, {times.policy} policy, batch 128; columns `paper` are published "
+        f"({PUBLISHED_GPU})."
+    )
+
+
+def _main_table(times: Times, layers: list[Layer], gpu: str) -> str:
+    """The paper's table: sparse and cuDNN in each type, ours and its own."""
+    ratios = (("ours_f32", "cudnn_f32"), ("ours_f32", "cudnn_tf32"), ("ours_f16", "cudnn_f16"))
+    columns = ("ours_f32", "ours_f16", "cudnn_f32", "cudnn_tf32", "cudnn_f16")
+    rows = []
+    for layer in layers:
+        paper = {dtype: published_ms(times.table, layer, dtype) for dtype in DTYPES}
+        rows.append(
+            [
+                layer.label,
+                percent(layer.level),
+                *(_ms(times.of(layer, column)) for column in columns),
+                *(number(times.gain(layer, *pair)) for pair in ratios),
+                *(number(paper[dtype].sparse, 3) for dtype in DTYPES),
+                *(number(paper[dtype].cudnn, 3) for dtype in DTYPES),
+                *(number(_published_gain(times.table, layer, dtype)) for dtype in DTYPES),
+            ]
+        )
+    means = [mean_cell(_gains(times, layers, *pair)) for pair in ratios]
+    theirs = [mean_cell(_published_gain(times.table, layer, dtype) for layer in layers) for dtype in DTYPES]
+    rows.append(["**geometric mean**", "", *("" for _ in columns), *means, "", "", "", "", *theirs])
+    header = [times.table.heading, "zeros", "ours fp32", "ours fp16", "cuDNN fp32", "cuDNN TF32", "cuDNN fp16"]
+    header += ["ours over cuDNN fp32", "ours over cuDNN TF32", "ours fp16 over cuDNN fp16"]
+    header += ["paper: sparse fp32", "paper: sparse fp16", "paper: cuDNN fp32", "paper: cuDNN fp16"]
+    header += ["paper: fp32 over cuDNN", "paper: fp16 over cuDNN"]
+    return f"{_lead(times, layers[0].pattern, gpu)}\n\n{markdown(header, rows, left=1)}"
+
+
+def _stage_table(times: Times, layers: list[Layer], gpu: str) -> str:
+    """What the times above contain: padding, layouts and the variants chosen."""
+    rows = []
+    for layer in layers:
+        for dtype, word in DTYPES.items():
+            ours, paper = times.row(layer, f"ours_{dtype}"), times.row(layer, f"paper_{dtype}")
+            if ours is None and paper is None:
+                continue
+            rows.append(
+                [
+                    f"{layer.label}, {percent(layer.level)}",
+                    word,
+                    GAP if ours is None else f"{ours['kernel']} `{ours['variant']}`",
+                    _ms(times.of(layer, f"ours_{dtype}")),
+                    _ms(times.of(layer, f"paper_{dtype}")),
+                    GAP if paper is None else sub_batch_of(str(paper["variant"])),
+                    "none" if not layer.padded else _ms(padding_us(times.rows, layer, dtype)),
+                    "none",
+                    *(_ms(times.of(layer, f"cudnn_{layout}_{dtype}")) for layout in ("nchw", "nhwc")),
+                ]
+            )
+    header = [
+        times.table.heading,
+        "type",
+        "our variant",
+        "ours, padding included",
+        "paper's method, padded input given",
+    ]
+    header += ["its sub-batch", "padding", "layout conversion", "cuDNN, NCHW", "cuDNN, NHWC"]
+    text = (
+        f"The parts of those times ({gpu}, {times.policy} policy, ms). Ours and the paper's method read and write "
+        "NCHW, so no layout is converted. The paper's method takes a padded input: `padding` is what its fastest "
+        "variant takes longer with that pass in its time. cuDNN's NHWC times start from an image already in that "
+        "layout. Variants clearly behind the fastest were timed with fewer samples."
+    )
+    return f"{text}\n\n{markdown(header, rows, left=3)}" if rows else ""
+
+
+def _lines(times: Times, layers: list[Layer], gpu: str) -> list[dict[str, Any]]:
+    out = []
+    for layer in layers:
+        for column in COLUMNS:
+            row = times.row(layer, column)
+            if row is None:
+                continue
+            dtype = "f16" if column.endswith("_f16") else "f32"
+            words = {"policy": times.policy, "table": f"table {times.table.number}", "row": layer.text(dtype)}
+            numbers = {name: row[name] for name in ("kernel", "variant", "math", "q1_us", "q3_us", "limit_share")}
+            base = times.of(layer, f"cudnn_{dtype}")
+            words |= {"series": column, "gpu": gpu, "problem": layer.problem(dtype)}
+            out.append({**words, **numbers, "time_us": row["median_us"], "baseline_us": base})
+    return out
+
+
+def _published_lines(table: Table, layers: list[Layer]) -> list[dict[str, Any]]:
+    out = []
+    for layer in layers:
+        for dtype in DTYPES:
+            found = published_ms(table, layer, dtype)
+            words = {"policy": "published", "table": f"table {table.number}", "row": layer.text(dtype)}
+            for series, ms in (("paper", found.sparse), ("cudnn", found.cudnn)):
+                if not math.isnan(ms):
+                    numbers = {"time_us": 1e3 * ms, "baseline_us": 1e3 * found.cudnn}
+                    out.append({**words, "series": f"{series}_{dtype}", "gpu": PUBLISHED_GPU, "math": dtype, **numbers})
+    return out
+
+
+def _lost(times: Times, layers: list[Layer]) -> list[Lost]:
+    out = []
+    for name, column in COLUMNS.items():
+        dtype = "f16" if name.endswith("_f16") else "f32"
+        able = [layer for layer in layers if dtype in layer.problems and (layer.padded or not column.padding)]
+        rows = tuple(layer.text(dtype) for layer in able if math.isnan(times.of(layer, name)))
+        out.append(Lost(column.label, times.policy, rows, len(able)))
+    return out
