@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-import pandas as pd
-
 from nnzbench.report import crossover
-from nnzbench.report.claims_records import Records
+from nnzbench.report.claims_records import Records, Row
 from nnzbench.report.frames import geometric_mean
 from nnzbench.report.series import MATH_LABELS
 
@@ -80,33 +78,64 @@ class Side:
 class Times:
     """The fastest row per case of one or several sides, and the cases that there should be."""
 
-    rows: pd.DataFrame
+    rows: Mapping[str, Row]
     expected: frozenset[str]
 
 
 def times(records: Records, experiment: str, sides: Sequence[Side], policy: str, arithmetic: str) -> Times:
     """Sides of one product must not share cases."""
-    found, expected = [], set[str]()
+    rows: dict[str, Row] = {}
+    expected = set[str]()
     for side in sides:
-        asked = side.arithmetic(arithmetic)
-        rows = records.rows(experiment, policy, asked, side.kernels)
-        rows = rows[rows["variant"].str.match(side.variant)].assign(case=rows["stem"].map(_case(side.cases)))
-        rows = rows.dropna(subset=["case"]).sort_values(["median_us", "kernel", "variant"], kind="stable")
-        found.append(rows.drop_duplicates("case"))
+        cases, variants = re.compile(side.cases), re.compile(side.variant)
+        for row in records.rows(experiment, policy, side.arithmetic(arithmetic), side.kernels):
+            case = _case(cases, row.stem)
+            if case is None or not variants.match(row.variant):
+                continue
+            if case not in rows or row.median_us < rows[case].median_us:
+                rows[case] = row
         # a dense time in another arithmetic is of the same problems, so what is expected does not change with it
         names = records.expected(experiment, "f32" if side.math == "dense" else side.math)
-        expected |= {case for case in map(_case(side.cases), names) if case is not None} | set(found[-1]["case"])
-    return Times(pd.concat(found).set_index("case").sort_index(), frozenset(expected))
+        expected |= {case for case in (_case(cases, name) for name in names) if case is not None}
+    return Times(rows, frozenset(expected | set(rows)))
 
 
-def _case(pattern: str) -> Callable[[str], str | None]:
-    compiled = re.compile(pattern)
+def _case(pattern: re.Pattern[str], stem: str) -> str | None:
+    found = pattern.match(stem)
+    return None if found is None else " ".join(found.groups())
 
-    def named(stem: str) -> str | None:
-        found = compiled.match(stem)
-        return None if found is None else " ".join(found.groups())
 
-    return named
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of a subject and of its rival on the same cases, and how many there should be."""
+
+    rows: list[tuple[Row, Row]]
+    of: int
+    gap: str
+    """Why there is none."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """The rival's time over the subject's."""
+        return [other.median_us / mine.median_us for mine, other in self.rows]
+
+    def outcome(self, value: float, note: str = "", settled: Settled = "") -> Outcome:
+        stand_ins = sum(mine.source.startswith("standin:") for mine, _ in self.rows)
+        return Outcome(value, len(self.rows), self.of, note, settled, stand_ins)
+
+    def nothing(self) -> Outcome:
+        return Outcome(math.nan, 0, self.of, self.gap)
+
+
+def pairs(
+    records: Records, experiment: str, subject: Sequence[Side], rival: Sequence[Side], policy: str, arithmetic: str
+) -> Pairs:
+    """In order of the cases' names, so that sums come out the same whatever the order of the records."""
+    mine = times(records, experiment, subject, policy, arithmetic)
+    other = times(records, experiment, rival, policy, arithmetic)
+    both = sorted(mine.rows.keys() & other.rows.keys())
+    gap = records.gap(experiment, f"{subject[0].name} and {rival[0].name}", policy)
+    return Pairs([(mine.rows[case], other.rows[case]) for case in both], len(mine.expected), gap)
 
 
 How = Literal["geometric mean", "mean percent", "mean loss", "largest", "share faster", "total"]
@@ -141,25 +170,24 @@ class Ratio:
         return f"{text}; {self.scope}"
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
-        subject = times(records, self.experiment, self.subject, policy, arithmetic)
-        rival = times(records, self.experiment, self.rival, policy, arithmetic)
-        both = subject.rows.join(rival.rows, how="inner", rsuffix="_rival")
-        expected = len(subject.expected)
-        if both.empty:
-            sides = f"{self.subject[0].name} and {self.rival[0].name}"
-            return Outcome(math.nan, 0, expected, records.gap(self.experiment, sides, policy))
-        mine, other = both["median_us"], both["median_us_rival"]
-        ratios = other / mine
-        counts = [records.count(self.experiment, stem) for stem in both["stem"]]
-        value = {
-            "geometric mean": lambda: geometric_mean(ratios),
-            "mean percent": lambda: 100 * float(ratios.mean()),
-            "mean loss": lambda: 100 * (1 - float(ratios.mean())),
-            "largest": lambda: float(ratios.max()),
-            "share faster": lambda: 100 * float((ratios > 1).mean()),
-            "total": lambda: float((other * counts).sum() / (mine * counts).sum()),
-        }[self.how]()
-        return Outcome(value, len(both), expected, stand_ins=_stand_ins(both))
+        both = pairs(records, self.experiment, self.subject, self.rival, policy, arithmetic)
+        if not both.rows:
+            return both.nothing()
+        ratios = both.ratios
+        mean = math.fsum(ratios) / len(ratios)
+        if self.how == "total":
+            counts = [records.count(self.experiment, mine.stem) for mine, _ in both.rows]
+            mine = math.fsum(count * row.median_us for count, (row, _) in zip(counts, both.rows, strict=True))
+            other = math.fsum(count * row.median_us for count, (_, row) in zip(counts, both.rows, strict=True))
+            return both.outcome(other / mine)
+        values = {
+            "geometric mean": geometric_mean(ratios),
+            "mean percent": 100 * mean,
+            "mean loss": 100 * (1 - mean),
+            "largest": max(ratios),
+            "share faster": 100 * sum(ratio > 1 for ratio in ratios) / len(ratios),
+        }
+        return both.outcome(values[self.how])
 
 
 @dataclass(frozen=True)
@@ -182,22 +210,19 @@ class Crossover:
         )
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
-        subject = times(records, self.experiment, (self.subject,), policy, arithmetic)
-        rival = times(records, self.experiment, (self.rival,), policy, arithmetic)
-        both = subject.rows.join(rival.rows, how="inner", rsuffix="_rival")
-        of = len(subject.expected)
-        if both.empty:
-            sides = f"{self.subject.name} and {self.rival.name}"
-            return Outcome(math.nan, 0, of, records.gap(self.experiment, sides, policy))
-        ratios = both["median_us_rival"] / both["median_us"]
-        found = crossover.crossover(zip(both["sparsity"], ratios, strict=True))
-        low, high = float(both["sparsity"].min()), float(both["sparsity"].max())
-        where = f"Crossover {crossover.text(found, low, high)}." if math.isinf(found) else ""
-        if math.isinf(found) and len(both) < of:
-            return Outcome(math.nan, len(both), of, f"{where} Not all sparsities are recorded.")
+        both = pairs(records, self.experiment, (self.subject,), (self.rival,), policy, arithmetic)
+        if not both.rows:
+            return both.nothing()
+        levels = [mine.sparsity for mine, _ in both.rows]
+        found = crossover.crossover(zip(levels, both.ratios, strict=True))
+        if not math.isinf(found):
+            return both.outcome(found)
+        where = f"Crossover {crossover.text(found, min(levels), max(levels))}."
+        if len(levels) < both.of:
+            return both.outcome(math.nan, f"{where} Not all sparsities are recorded.")
         if found == crossover.NEVER:
-            return Outcome(math.nan, len(both), of, where, self.never)
-        return Outcome(low if found == crossover.ALWAYS else found, len(both), of, where)
+            return both.outcome(math.nan, where, self.never)
+        return both.outcome(min(levels), where)
 
 
 @dataclass(frozen=True)
@@ -245,11 +270,11 @@ class PeakShare:
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         found = times(records, self.experiment, (self.subject,), policy, arithmetic)
         of = len(found.expected)
-        if found.rows.empty:
+        if not found.rows:
             return Outcome(math.nan, 0, of, records.gap(self.experiment, self.subject.name, policy))
         peak = records.fp32_peak()
         note = "" if peak else "The GPU's peak is not in datasets/gpus.csv."
-        rate = float(found.rows["gflops"].max()) / 1e3
+        rate = max(row.gflops for row in found.rows.values()) / 1e3
         return Outcome(100 * rate / peak if peak else math.nan, len(found.rows), of, note)
 
 
@@ -271,16 +296,15 @@ class OverIdeal:
         )
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
-        subject = times(records, self.experiment, (self.subject,), policy, arithmetic)
-        rival = times(records, self.experiment, (self.rival,), policy, arithmetic)
-        both = subject.rows.join(rival.rows, how="inner", rsuffix="_rival").dropna(subset=["floor_us"])
-        of = len(subject.expected)
-        if both.empty:
-            sides = f"{self.subject.name} and {self.rival.name}"
-            return Outcome(math.nan, 0, of, records.gap(self.experiment, sides, policy))
-        overhead = both["floor_us"]
-        ideal = (both["median_us_rival"] - overhead) * (1 - both["sparsity"]) + overhead
-        return Outcome(geometric_mean(both["median_us"] / ideal), len(both), of)
+        both = pairs(records, self.experiment, (self.subject,), (self.rival,), policy, arithmetic)
+        over = [
+            mine.median_us / ((dense.median_us - mine.floor_us) * (1 - mine.sparsity) + mine.floor_us)
+            for mine, dense in both.rows
+            if not math.isnan(mine.floor_us)
+        ]
+        if not over:
+            return both.nothing()
+        return replace(both.outcome(geometric_mean(over)), have=len(over))
 
 
 @dataclass(frozen=True)
@@ -302,11 +326,11 @@ class ScoreBytes:
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         found = times(records, self.experiment, (self.subject,), policy, arithmetic)
         of = len(found.expected)
-        if found.rows.empty:
+        if not found.rows:
             return Outcome(math.nan, 0, of, records.gap(self.experiment, self.subject.name, policy))
-        row = found.rows.iloc[0]
-        kept = 2 * self.heads * 4 * row["nnz"] + 4 * row["nnz"] + 4 * (row["m"] + 1)
-        return Outcome(float(2 * self.heads * 4 * row["m"] * row["k"] / kept), len(found.rows), of)
+        row = next(iter(found.rows.values()))
+        kept = 2 * self.heads * 4 * row.nnz + 4 * row.nnz + 4 * (row.m + 1)
+        return Outcome(2 * self.heads * 4 * row.m * row.k / kept, len(found.rows), of)
 
 
 @dataclass(frozen=True)
@@ -320,7 +344,3 @@ class Unmeasured:
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         return Outcome(math.nan, 0, 0, self.reason, "not measurable")
-
-
-def _stand_ins(rows: pd.DataFrame) -> int:
-    return int(rows["source"].str.startswith("standin:").sum())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -13,10 +14,6 @@ from nnzbench import paths, tables
 from nnzbench.problem import Problem
 from nnzbench.report.frames import GPU_DEVICES, load
 
-_COLUMNS = (
-    "stem", "kernel", "variant", "math", "policy", "source", "sparsity", "m", "k", "nnz", "own", "median_us",
-    "floor_us", "gflops",
-)  # fmt: skip
 _SUFFIX = re.compile(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16))?$")
 
 
@@ -25,24 +22,39 @@ def stem(problem: str) -> str:
     return _SUFFIX.sub("", problem)
 
 
+class Row(NamedTuple):
+    """A checked, timed row."""
+
+    stem: str
+    kernel: str
+    variant: str
+    source: str
+    sparsity: float
+    m: int
+    k: int
+    nnz: int
+    own: bool
+    median_us: float
+    floor_us: float
+    gflops: float
+
+
 class Records:
     """Reads each experiment once. Raises `RecordError` for a file that breaks the schema."""
 
     def __init__(self, reports: Path, gpu: str) -> None:
         self.gpu = gpu
         self._folder = reports / gpu
-        self._frames: dict[str, pd.DataFrame] = {}
+        self._read: dict[str, dict[tuple[str, str], list[Row]]] = {}
 
-    def rows(self, experiment: str, policy: str, math_class: str, kernels: Sequence[str]) -> pd.DataFrame:
-        """Checked, timed rows of these kernels, of every kernel of this project for none."""
-        frame = self._frame(experiment)
-        chosen = frame["kernel"].isin(list(kernels)) if kernels else frame["own"].astype(bool)
-        return frame[chosen & (frame["policy"] == policy) & (frame["math"] == math_class)]
+    def rows(self, experiment: str, policy: str, math_class: str, kernels: Collection[str]) -> list[Row]:
+        """Rows of these kernels, of every kernel of this project for none."""
+        found = self._experiment(experiment).get((policy, math_class), [])
+        return [row for row in found if (row.kernel in kernels if kernels else row.own)]
 
     def expected(self, experiment: str, math_class: str) -> frozenset[str]:
         """Stems of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
-        dtype = "f16" if math_class == "f16" else "f32"
-        return frozenset(stem(p.name) for p in _problems(experiment) if p.dtype == dtype)
+        return _stems(experiment, "f16" if math_class == "f16" else "f32")
 
     def count(self, experiment: str, name: str) -> int:
         """How often a problem, by its stem, occurs in its model."""
@@ -50,7 +62,7 @@ class Records:
 
     def gap(self, experiment: str, what: str, policy: str) -> str:
         """Why there is no number: nothing recorded, or no problem with all the times."""
-        if self._frame(experiment).empty:
+        if not self._experiment(experiment):
             return f"{experiment} is not recorded on this GPU yet."
         return f"No problem of {experiment} has a checked {policy} time of {what}."
 
@@ -59,25 +71,34 @@ class Records:
         sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
         return float(sheet.get(self.gpu, 0.0))
 
-    def _frame(self, experiment: str) -> pd.DataFrame:
-        if experiment not in self._frames:
-            self._frames[experiment] = self._read(self._folder / experiment)
-        return self._frames[experiment]
+    def _experiment(self, experiment: str) -> dict[tuple[str, str], list[Row]]:
+        if experiment not in self._read:
+            self._read[experiment] = _rows(self._folder / experiment)
+        return self._read[experiment]
 
-    def _read(self, folder: Path) -> pd.DataFrame:
-        empty = pd.DataFrame(columns=list(_COLUMNS)).astype({"variant": str, "source": str, "own": bool})
-        if not (folder / "records.csv").is_file():
-            return empty
-        results = load(folder)
-        if results.device not in GPU_DEVICES:
-            return empty
-        frame = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
-        return frame.assign(stem=[stem(name) for name in frame["problem"]])[list(_COLUMNS)]
+
+def _rows(folder: Path) -> dict[tuple[str, str], list[Row]]:
+    """By policy and arithmetic class; empty without records of a GPU."""
+    if not (folder / "records.csv").is_file():
+        return {}
+    results = load(folder)
+    found: dict[tuple[str, str], list[Row]] = {}
+    if results.device in GPU_DEVICES:
+        timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
+        for row in timed.assign(stem=[stem(name) for name in timed["problem"]]).to_dict("records"):
+            kept = Row(**{name: row[name] for name in Row._fields})
+            found.setdefault((row["policy"], row["math"]), []).append(kept)
+    return found
 
 
 @functools.cache
 def _problems(experiment: str) -> tuple[Problem, ...]:
     return tuple(tables.load(experiment, False))
+
+
+@functools.cache
+def _stems(experiment: str, dtype: str) -> frozenset[str]:
+    return frozenset(stem(p.name) for p in _problems(experiment) if p.dtype == dtype)
 
 
 @functools.cache
