@@ -40,6 +40,7 @@ LOOKS = {
     "sparsert_pattern": Look(GREEN, "p"),
     "row_stream": Look(GREEN, "^"),
     "panel": Look(PURPLE, "d"),
+    "ring": Look(SKY, "o"),
     "balanced": Look(PURPLE, "P"),
     "direct_conv": Look(GREEN, "X"),
     "cusparse": Look(ORANGE, "v"),

@@ -1,0 +1,328 @@
+// C = A B, fp32. A: m x k, sparse, packed by the host; B: k x n and C: m x n, dense, row-major.
+//
+// Streams B through a ring of chunks in shared memory past rows of C that stay in registers, as `panel_spmm.cu` does,
+// with two differences. Several rows advance side by side in a warp, so that one load of packed nonzeros serves them all
+// and reading A costs a tenth of the shared-memory port instead of a fifth. And a row need not use a chunk in the step in
+// which it lands: the last WINDOW chunks stay, which lets the host schedule take near-equal work for every row and warp in
+// every step, with next to no padding.
+//
+// Who computes what
+//   grid    x: groups of rows, y: tiles of kBlockN columns
+//   block   WARPS / KSPLIT warps own the group's rows; KSPLIT of them share each row's nonzeros and add up at the end.
+//           Step s has chunks s - WINDOW + 1 to s of BLOCK_K rows of B; AHEAD more are on their way
+//   warp    ROW_STEPS sets of kSub = 32 / LANES rows; the rows of a set advance side by side
+//   lane    VEC columns of one row as float4 pieces, LANES * 4 columns apart: a quarter warp then reads 128 neighbouring
+//           bytes of B in one wavefront. Where a quarter warp holds several rows, each takes its pieces in another order
+//           (`twist`), so that they still read different banks
+//
+// What the host packs (`nnzbench.kernels.ring`): each warp's units in the order it meets them: step, row set, unit, row of
+// the set. A unit is two nonzeros as {byte offset of the B row in the ring, value bits} pairs. Rows with less to do get
+// pairs that point to a row of zeros behind the ring, never to data, so an Inf or NaN in a row of B that is not used
+// can't leak.
+//
+// Defines
+//   LANES      lanes per row: 2, 4, 8, 16 or 32    VEC        columns per lane, a multiple of 4 (LANES * VEC = tile width)
+//   WARPS      warps per block                     ROW_STEPS  row sets per warp, 1 to 4
+//   BLOCK_K    rows of B per chunk                 WINDOW     chunks that can be used in a step
+//   AHEAD      chunks in flight                    STAGES     chunks in the ring: WINDOW + AHEAD, or all of B
+//   DRIFT      1: warps wait for chunks, not for each other (sm_80 on), and STAGES may be more than WINDOW + AHEAD, by the
+//              steps that they may drift apart; 0: the block steps together
+//   KSPLIT     warps that share a row              FILL       elements per copy of B: 4, 2 or 1; n is a multiple of it
+//   A_UNITS    units of packed nonzeros per warp in shared memory, a power of two that holds those of AHEAD + 1 steps;
+//              0: they are read from global memory
+#include "async_barrier.cuh"
+#include "nnz.cuh"
+#include "vector_columns.cuh"
+
+constexpr int kLanes = LANES;
+constexpr int kVec = VEC;
+constexpr int kWarps = WARPS;
+constexpr int kRowSteps = ROW_STEPS;
+constexpr int kBlockK = BLOCK_K;
+constexpr int kWindow = WINDOW;
+constexpr int kAhead = AHEAD;
+constexpr int kStages = STAGES;
+constexpr int kSplit = KSPLIT;
+constexpr int kFill = FILL;
+constexpr int kAUnits = A_UNITS;
+
+constexpr int kSub = 32 / kLanes;
+constexpr int kBlockN = kLanes * kVec;
+constexpr int kPieces = kVec / 4;
+constexpr int kPieceBytes = kLanes * 16;
+constexpr int kTwists = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
+constexpr int kThreads = kWarps * 32;
+constexpr int kRowWarps = kWarps / kSplit;
+constexpr int kRingFloats = kStages * kBlockK * kBlockN;
+
+static_assert(kLanes == 2 || kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
+static_assert(kVec % 4 == 0 && kPieces % kTwists == 0, "a lane needs a piece for each row of its quarter warp");
+static_assert(kBlockN % kFill == 0, "FILL must divide the tile width");
+static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copied while others are used");
+static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
+static_assert(kWarps % kSplit == 0, "each row has KSPLIT warps");
+static_assert((kSplit - 1) * kRowWarps * 32 * kRowSteps * kVec <= kRingFloats, "the parts of the rows fit in the ring");
+static_assert((kAUnits & (kAUnits - 1)) == 0, "A_UNITS must be a power of two");
+
+// Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
+struct LaneBases {
+    const char* of[kTwists];
+};
+
+__device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const LaneBases& lane) {
+    float4 b[2][kPieces];
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+        const char* base = lane.of[piece % kTwists] + piece / kTwists * kTwists * kPieceBytes;
+        b[0][piece] = *reinterpret_cast<const float4*>(base + unit.x);
+        b[1][piece] = *reinterpret_cast<const float4*>(base + unit.z);
+    }
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+        nnz::multiply_add(acc + piece * 4, __uint_as_float(unit.y), b[0][piece]);
+        nnz::multiply_add(acc + piece * 4, __uint_as_float(unit.w), b[1][piece]);
+    }
+}
+
+// A place in the ring that goes on chunk by chunk; `phase` tells whether it has gone round an odd number of times.
+struct Place {
+    int stage;
+    unsigned phase;
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == kStages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+// Copies chunk after chunk. Each thread keeps one column and strides over the rows, so that the addresses only advance.
+struct ChunkCopier {
+    static constexpr int kCopies = kBlockN / kFill;
+    static constexpr int kRowsAtOnce = kThreads / kCopies;
+    static_assert(kThreads % kCopies == 0, "every thread copies one column of a chunk");
+
+    const float* src;
+    float* dst;  // in the first stage
+    long long stride;  // of src, from one row of the thread to the next
+    int left;  // rows of B from the thread's first one on; none where its column is beyond n
+
+    __device__ __forceinline__ ChunkCopier(float* ring, const float* __restrict__ b, int k, int n, int n0) {
+        const int column = threadIdx.x % kCopies * kFill;
+        const int first = threadIdx.x / kCopies;
+        src = b + static_cast<long long>(first) * n + n0 + column;
+        dst = ring + first * kBlockN + column;
+        stride = static_cast<long long>(kRowsAtOnce) * n;
+        left = n0 + column < n ? k - first : 0;
+    }
+    // A copy that keeps nothing reads nothing, so its address may lie beyond the end of B.
+    __device__ __forceinline__ void copy(int stage) {
+        float* const to = dst + stage * (kBlockK * kBlockN);
+        constexpr int kRows = (kBlockK + kRowsAtOnce - 1) / kRowsAtOnce;
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+            constexpr int kRest = kBlockK % kRowsAtOnce;
+            if (kRest != 0 && i == kRows - 1 && threadIdx.x / kCopies >= kRest) break;
+            const bool inside = i * kRowsAtOnce < left;
+            if constexpr (kFill == 4) {
+                nnz::cp_async16(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
+            } else if constexpr (kFill == 2) {
+                nnz::cp_async8(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
+            } else {
+                nnz::cp_async4(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
+            }
+        }
+        src += stride / kRowsAtOnce * kBlockK;
+        left -= kBlockK;
+    }
+};
+
+// Reads a warp's units one after another, two ahead of their use.
+struct UnitStream {
+    const uint4* base;  // the first unit of the lane's row
+    int at;  // that of `first`, in units
+    uint4 first;
+    uint4 second;
+#if A_UNITS
+    int end;  // of the units that have landed
+
+    __device__ __forceinline__ uint4 load(int unit) const { return base[min(unit, end - kSub) & (kAUnits - 1)]; }
+#else
+    __device__ __forceinline__ uint4 load(int unit) const { return nnz::ldg(base + unit); }
+#endif
+    __device__ __forceinline__ void start() {
+        first = load(at);
+        second = load(at + kSub);
+    }
+};
+
+__device__ __forceinline__ int all_units(unsigned sets) {
+    return ((sets & 0xff) + (sets >> 8 & 0xff) + (sets >> 16 & 0xff) + (sets >> 24)) * kSub;
+}
+
+__device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStream& units, const LaneBases& lane) {
+#pragma unroll 1  // a handful of trips: unrolling further costs more in set-up than it saves
+    for (; left >= 2; left -= 2) {
+        const uint4 unit0 = units.first;
+        const uint4 unit1 = units.second;
+        units.at += 2 * kSub;
+        units.start();
+        use_unit(acc, unit0, lane);
+        use_unit(acc, unit1, lane);
+    }
+    if (left > 0) {
+        const uint4 unit0 = units.first;
+        units.at += kSub;
+        units.first = units.second;
+        units.second = units.load(units.at + kSub);
+        use_unit(acc, unit0, lane);
+    }
+}
+
+__device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], const int* __restrict__ row_ids,
+                                           float* __restrict__ c, int n, int column, int twist) {
+#pragma unroll
+    for (int step = 0; step < kRowSteps; ++step) {
+        const int row = row_ids[step * kSub];
+        if (row < 0) continue;
+        float* out = c + static_cast<long long>(row) * n;
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) {
+            const int at = column + (piece ^ twist) * kLanes * 4;
+            const float* value = acc[step] + piece * 4;
+            if constexpr (kFill == 4) {
+                if (at < n) *reinterpret_cast<float4*>(out + at) = make_float4(value[0], value[1], value[2], value[3]);
+            } else {
+#pragma unroll
+                for (int v = 0; v < 4; ++v) {
+                    if (at + v < n) out[at + v] = value[v];
+                }
+            }
+        }
+    }
+}
+
+// starts: (groups, WARPS) first unit of each warp. trips: (groups, WARPS, steps + AHEAD + 1), units of each row set in each
+// step, a byte each; the steps behind the last have none. row_ids: (groups, kRowWarps, ROW_STEPS, kSub), -1 where there is
+// no row. Without a least number of blocks per multiprocessor ptxas saves registers by making each load wait for the one
+// before.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    ring_spmm(int k, int n, int chunks, const int* __restrict__ starts, const unsigned* __restrict__ trips,
+              const int* __restrict__ row_ids, const uint4* __restrict__ stream, const float* __restrict__ b,
+              float* __restrict__ c) {
+    DYN_SHARED(float, ring);
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int sub = lane / kLanes;
+    const int twist = sub % kTwists;
+    const int n0 = blockIdx.y * kBlockN;
+    trips += (blockIdx.x * kWarps + warp) * (chunks + kAhead + 1);
+    stream += starts[blockIdx.x * kWarps + warp];
+
+    for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingFloats + i] = 0.0f;
+
+#if A_UNITS
+    uint4* const own = reinterpret_cast<uint4*>(ring + kRingFloats + kBlockN) + warp * kAUnits;
+    int copied = 0;
+    UnitStream units{own + sub, 0};
+#else
+    UnitStream units{stream + sub, 0};
+    units.start();
+#endif
+    ChunkCopier copier(ring, b, k, n, n0);
+    Place in{0, 0};  // of the next chunk to copy
+#if DRIFT
+    Place now{0, 0};  // of the chunk that lands in this step
+    Place out{0, 0};  // of the chunk that leaves the window after it
+#endif
+    const auto copy = [&](int chunk) {
+        copier.copy(in.stage);
+#if A_UNITS
+        const int count = all_units(nnz::ldg(trips + chunk));
+        for (int unit = copied + lane; unit < copied + count; unit += 32) {
+            nnz::cp_async16(own + (unit & (kAUnits - 1)), stream + unit);
+        }
+        copied += count;
+#endif
+    };
+#if DRIFT
+    __shared__ nnz::Barrier full[kStages];  // a chunk has landed
+    __shared__ nnz::Barrier empty[kStages];  // every warp has left it
+    if (threadIdx.x < kStages) {
+        nnz::barrier_init(&full[threadIdx.x], kThreads);
+        nnz::barrier_init(&empty[threadIdx.x], kWarps);
+    }
+    __syncthreads();
+#endif
+    for (int chunk = 0; chunk < kAhead; ++chunk) {
+        if (chunk < chunks) copy(chunk);
+#if DRIFT
+        if (chunk < chunks) nnz::barrier_arrive_after_copies(&full[in.stage]);
+#else
+        nnz::cp_async_commit();
+#endif
+        in.advance();
+    }
+
+    LaneBases bases;
+#pragma unroll
+    for (int i = 0; i < kTwists; ++i) {
+        bases.of[i] = reinterpret_cast<const char*>(ring) + (i ^ twist) * kPieceBytes + lane % kLanes * 16;
+    }
+    float acc[kRowSteps][kVec] = {};
+    unsigned next_sets = nnz::ldg(trips);
+    for (int step = 0; step < chunks; ++step) {
+        const unsigned sets = next_sets;
+        next_sets = nnz::ldg(trips + step + 1);
+#if DRIFT
+        if (step + kAhead < chunks) {
+            if (step + kAhead >= kStages) nnz::barrier_wait(&empty[in.stage], in.phase ^ 1);
+            copy(step + kAhead);
+            nnz::barrier_arrive_after_copies(&full[in.stage]);
+        }
+        nnz::barrier_wait(&full[now.stage], now.phase);
+#else
+        nnz::cp_async_wait<kAhead - 1>();
+        __syncthreads();  // this step's chunk has landed for all, and nobody reads the one that left the window
+        if (step + kAhead < chunks) copy(step + kAhead);
+        nnz::cp_async_commit();
+#endif
+        in.advance();
+#if A_UNITS
+        units.end = units.at + all_units(sets);
+        if (sets != 0) units.start();
+#endif
+#pragma unroll
+        for (int set = 0; set < kRowSteps; ++set) use_units(acc[set], sets >> (set * 8) & 0xff, units, bases);
+#if DRIFT
+        now.advance();
+        __syncwarp();
+        if (step + 1 >= kWindow) {
+            if (lane == 0) nnz::barrier_arrive(&empty[out.stage]);
+            out.advance();
+        }
+#endif
+    }
+
+    if constexpr (kSplit > 1) {
+        float* const sums = ring + (warp % kRowWarps * 32 + lane);
+        constexpr int kPart = kRowWarps * 32;
+        constexpr int kValues = kRowSteps * kVec;
+        const int part = warp / kRowWarps;
+        __syncthreads();  // nobody reads the ring any more
+        if (part > 0) {
+#pragma unroll
+            for (int i = 0; i < kValues; ++i) sums[((part - 1) * kValues + i) * kPart] = acc[i / kVec][i % kVec];
+        }
+        __syncthreads();
+        if (part > 0) return;
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) {
+            for (int other = 0; other < kSplit - 1; ++other)
+                acc[i / kVec][i % kVec] += sums[(other * kValues + i) * kPart];
+        }
+    }
+    store_rows(acc, row_ids + (blockIdx.x * kRowWarps + warp % kRowWarps) * kRowSteps * kSub + sub, c, n,
+               n0 + lane % kLanes * 4, twist);
+}

@@ -1,0 +1,342 @@
+"""Kernel `ring`: SpMM that streams B through a ring of chunks in shared memory past rows of C kept in registers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.kernel import Launch, Plan, Unsupported, register
+from nnzbench.kernels.panel import deal_rows
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+
+_PAIR = np.dtype([("offset", "<u4"), ("value", "<f4")])
+_MOST_UNITS = 255
+"""A byte counts the units of a row set in a step."""
+_READ_AHEAD = 4
+"""Units behind the last one that are read, not used."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Compile-time shape of `ring_spmm.cu`; the names are its defines."""
+
+    lanes: int
+    vec: int
+    warps: int
+    row_steps: int
+    block_k: int
+    window: int
+    """Chunks that can be used in a step."""
+    ahead: int
+    """Chunks in flight behind the window."""
+    stages: int
+    """Chunks in shared memory: `window + ahead`, and where warps drift those that they may drift apart; or all of B."""
+    drift: bool = False
+    """Whether warps wait for chunks only, not for each other."""
+    ksplit: int = 1
+    """Warps that share a row."""
+    a_shared: bool = False
+    """Whether A travels through shared memory too."""
+
+    @property
+    def sub(self) -> int:
+        """Rows that one warp advances side by side."""
+        return 32 // self.lanes
+
+    @property
+    def block_n(self) -> int:
+        """Columns per block."""
+        return self.lanes * self.vec
+
+    @property
+    def block_m(self) -> int:
+        """Rows per block."""
+        return self.warps // self.ksplit * self.row_steps * self.sub
+
+    def dynamic_bytes(self, a_units: int) -> int:
+        """Dynamic shared memory per block: the ring, the row of zeros behind it, and `a_units` of A for each warp."""
+        return 4 * self.block_n * (self.stages * self.block_k + 1) + 16 * a_units * self.warps
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Static shared memory per block: two barriers per stage where warps may drift."""
+        return 16 * self.stages if self.drift else 0
+
+    def __str__(self) -> str:
+        text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
+        text += f"_r{self.window}.{self.ahead}.{self.stages}"
+        return text + "_d" * self.drift + f"_s{self.ksplit}" * (self.ksplit > 1) + "_a" * self.a_shared
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix in the stream order of one tiling; see the header of `ring_spmm.cu`."""
+
+    starts: NDArray[np.int32]
+    """(groups * warps,) each warp's first unit in the stream."""
+    trips: NDArray[np.uint8]
+    """(groups * warps, chunks + ahead + 1, 4): units of each row set in each step, none behind the last."""
+    row_ids: NDArray[np.int32]
+    """(groups, warps / ksplit, row_steps, sub), -1 where there is no row."""
+    stream: NDArray[np.float32]
+    """(units, 4) words: two {byte offset in the ring, value} pairs each."""
+    fill: float
+    """Stored pairs per nonzero."""
+
+
+def deal_bundles(lengths: NDArray[np.int64], tiling: Tiling) -> NDArray[np.int64]:
+    """(groups, warps / ksplit, row_steps, sub) rows, -1 where there is none.
+
+    Rows that advance side by side are neighbours in length; blocks, and the warps of a block, carry near-equal work.
+    """
+    warps = tiling.warps // tiling.ksplit
+    groups = -(-lengths.size // tiling.block_m)
+    order = np.argsort(-lengths, kind="stable")
+    padded = np.full(groups * tiling.block_m, -1, dtype=np.int64)
+    padded[: order.size] = order
+    bundles = padded.reshape(-1, tiling.sub)
+    longest = np.where(bundles >= 0, lengths[bundles], 0).max(axis=1)
+    hands = deal_rows(longest, groups, warps * tiling.row_steps).reshape(groups, tiling.row_steps, warps)
+    hands[:, 1::2] = hands[:, 1::2, ::-1]
+    return bundles[hands.transpose(0, 2, 1)]
+
+
+def schedule(
+    landed: NDArray[np.int64], window: int, phase: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """When each bundle of rows takes its nonzeros.
+
+    `landed` (bundles, sub, chunks) counts each row's nonzeros up to and with each chunk. In step s chunks
+    s - window + 1 to s are there, and the first of them goes after it: all of its nonzeros must be taken by then. Apart
+    from this deadline a bundle keeps to a line of even progress, since then the warps of a block finish each step
+    together, unless a row has nothing left to take: that would be padding. The line runs half a window behind what has
+    landed, so that rows whose nonzeros come early or late both find room. `phase` (bundles,) shifts its rounding, so
+    that not all warps round up in the same step.
+
+    Returns the units (bundles, chunks) of two nonzeros per row in each step, and the nonzeros taken (as `landed`).
+    """
+    bundles, _, chunks = landed.shape
+    units = np.zeros((bundles, chunks), dtype=np.int64)
+    taken = np.zeros_like(landed)
+    done = np.zeros_like(landed[:, :, 0])
+    spent = np.zeros(bundles, dtype=np.int64)
+    total = landed[:, :, -1]
+    goal = -(-total.max(axis=1) // 2)
+    for step in range(chunks):
+        there = landed[:, :, step] - done
+        last = step == chunks - 1
+        leaving = total if last else landed[:, :, step - window + 1] if step >= window - 1 else done
+        must = np.maximum(0, -(-(leaving - done).max(axis=1) // 2))
+        # a row that is complete, or will be with an odd nonzero, waits for no other
+        may = np.where(landed[:, :, step] == total, np.where(done == total, goal[:, None], -(-there // 2)), there // 2)
+        progress = max((step + 1) / 2, step + 1 - (window - 1) / 2) / chunks
+        line = np.floor(goal * progress + phase).astype(np.int64) - spent
+        units[:, step] = np.maximum(must, np.minimum(line, may.min(axis=1)))
+        taken[:, :, step] = np.minimum(there, 2 * units[:, step, None])
+        done += taken[:, :, step]
+        spent += units[:, step]
+    return units, taken
+
+
+def pack(matrix: CSR, tiling: Tiling) -> Packed:
+    """Orders the nonzeros of `matrix` as the warps of `tiling` meet them.
+
+    Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
+    """
+    split, sub, sets = tiling.ksplit, tiling.sub, tiling.row_steps
+    row_ids = deal_bundles(matrix.row_lengths, tiling)
+    groups = row_ids.shape[0]
+    chunks = -(-matrix.k // tiling.block_k)
+
+    # Nonzero j of a row goes to part j % split of it, so that all parts are as long and advance at the same rate.
+    rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
+    position = np.arange(matrix.nnz) - matrix.offsets[rows]
+    part = rows * split + position % split
+    by_part = np.argsort(part, kind="stable") if split > 1 else np.arange(matrix.nnz)
+    held = row_ids[:, None] >= 0
+    parts = np.where(held, row_ids[:, None] * split + np.arange(split)[:, None, None, None], -1)
+    parts = parts.reshape(groups * tiling.warps * sets, sub)
+    slot = np.empty(matrix.m * split, dtype=np.int64)  # the (warp, row set, lane group) that holds each part
+    slot[parts[parts >= 0]] = np.flatnonzero(parts.ravel() >= 0)
+
+    counts = np.zeros((matrix.m * split + 1, chunks), dtype=np.int64)  # one row more: -1 finds no nonzeros there
+    cells = part * chunks + matrix.indices // tiling.block_k
+    counts[:-1] = np.bincount(cells, minlength=matrix.m * split * chunks).reshape(-1, chunks)
+    phase = np.tile(np.repeat((np.arange(tiling.warps) + 0.5) / tiling.warps, sets), groups)
+    units, taken = schedule(np.cumsum(counts[parts], axis=2), tiling.window, phase)
+    if units.max(initial=0) > _MOST_UNITS:
+        raise Unsupported(f"a row has over {2 * _MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
+
+    in_order = units.reshape(groups * tiling.warps, sets, chunks).transpose(0, 2, 1)  # as a warp meets them
+    ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
+    total = int(ends[-1, -1, -1])
+    first = (ends - in_order * sub).transpose(0, 2, 1).reshape(units.shape)
+    takes = taken.reshape(-1, chunks)[slot].ravel()
+    within = np.arange(matrix.nnz) - np.repeat(np.cumsum(takes) - takes, takes)
+    start = first[slot // sub] + (slot % sub)[:, None]
+    at = 2 * (np.repeat(start.ravel(), takes) + within // 2 * sub) + within % 2
+    row_bytes = 4 * tiling.block_n
+    ring_rows = tiling.stages * tiling.block_k
+    stream = np.zeros(2 * (total + _READ_AHEAD * sub), dtype=_PAIR)
+    stream["offset"] = ring_rows * row_bytes
+    stream["offset"][at] = matrix.indices[by_part] % ring_rows * row_bytes
+    stream["value"][at] = matrix.values[by_part]
+
+    trips = np.zeros((groups * tiling.warps, chunks + tiling.ahead + 1, 4), dtype=np.uint8)
+    trips[:, :chunks, :sets] = in_order
+    return Packed(
+        starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
+        trips=trips,
+        row_ids=row_ids.astype(np.int32),
+        stream=stream.view(np.float32).reshape(-1, 4),
+        fill=2 * total / matrix.nnz if matrix.nnz else 1.0,
+    )
+
+
+# lanes and columns per lane; then warps, row sets and warps per row
+_LANES = ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16))
+_WARPS = ((16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1), (16, 1, 2), (16, 2, 2), (16, 1, 4), (16, 1, 8))
+_UNIT_WAVEFRONTS = 3
+"""Of reading a unit of A for all rows of a set."""
+_JOIN_CYCLES = 400
+_START_CYCLES = 2000
+"""Until a block's first chunk has landed, and after its last."""
+_MOST_TILINGS = 10
+_CHUNKS = (256, 128, 64, 32)
+"""Rows of B per chunk; the two largest that leave six chunks in shared memory, or hold all of B."""
+_MOST_STAGES = 16
+
+
+def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
+    """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
+    blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
+    products = nnz / problem.m * tiling.block_m * tiling.block_n / 32
+    wavefronts = products * (1 + _UNIT_WAVEFRONTS / (2 * tiling.vec)) + problem.k * tiling.block_n / 32
+    joins = _JOIN_CYCLES * (tiling.ksplit - 1)
+    alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.15  # too few warps to hide latency
+    return -(-blocks // sms) * (wavefronts * alone + _START_CYCLES + joins)
+
+
+def _rings(shape: Tiling, k: int, budget: int, drift: bool) -> Iterator[Tiling]:
+    """Chunk sizes and ring lengths for a shape within `budget` bytes."""
+    row_bytes = 4 * shape.block_n
+    found = 0
+    for block_k in _CHUNKS:
+        chunks = -(-k // block_k)
+        stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
+        ring = replace(shape, block_k=block_k, drift=drift)
+        if stages >= chunks:
+            yield replace(ring, window=chunks, ahead=min(chunks, 3), stages=chunks)
+        elif stages >= 6:
+            ahead, apart = (2, 1) if stages < 8 else (3, 2)
+            yield replace(ring, window=stages - ahead - apart * drift, ahead=ahead, stages=stages)
+        else:
+            continue
+        found += 1
+        if found == 2:
+            return
+
+
+def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
+    """Tilings worth trying, the likeliest first."""
+    sms, limit = sm_count(arch), block_shared_bytes(arch)
+    drift = int(arch.removeprefix("sm_").rstrip("af")) >= 80
+    ranked: list[tuple[float, int, Tiling]] = []
+    for lanes, vec in _LANES:
+        for warps, row_steps, ksplit in _WARPS:
+            shape = Tiling(lanes, vec, warps, row_steps, 0, 0, 0, 0, ksplit=ksplit)
+            blocks = -(-problem.m // shape.block_m) * -(-problem.n // shape.block_n)
+            if shape.block_n >= 2 * max(problem.n, 32) or shape.block_m >= 2 * problem.m or blocks < sms // 4:
+                continue
+            if row_steps * vec > 64 or (shape.block_n == 128 and vec * row_steps * ksplit > 64):
+                continue
+            budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
+            for place, tiling in enumerate(_rings(shape, problem.k, budget, drift)):
+                ranked.append((_cycles(tiling, problem, nnz, sms), place, tiling))
+    return [tiling for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2])[:_MOST_TILINGS]]
+
+
+def _held_units(trips: NDArray[np.uint8], tiling: Tiling) -> int:
+    """Units that a warp's share of shared memory must hold where A travels with B: those of AHEAD + 1 steps."""
+    steps = trips.astype(np.int64).sum(axis=2)
+    most = np.lib.stride_tricks.sliding_window_view(steps, tiling.ahead + 1, axis=1).sum(axis=2).max()
+    return int(1 << max(0, int(most * tiling.sub - 1)).bit_length())
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
+    start = time.perf_counter()
+    packed = pack(operands.sparse, tiling)
+    a_units = _held_units(packed.trips, tiling) if tiling.a_shared else 0
+    buffers: dict[str, NDArray[Any]] = {
+        "starts": packed.starts,
+        "trips": packed.trips,
+        "row_ids": packed.row_ids,
+        "stream": packed.stream,
+        "b": operands.dense["b"],
+        "c": np.empty((problem.m, problem.n), dtype=np.float32),
+    }
+    grid = (packed.row_ids.shape[0], -(-problem.n // tiling.block_n), 1)
+    args = (problem.k, problem.n, -(-problem.k // tiling.block_k), "starts", "trips", "row_ids", "stream", "b", "c")
+    return Plan(
+        variant=str(tiling),
+        language="cuda",
+        source="ring_spmm.cu",
+        defines={
+            "LANES": tiling.lanes,
+            "VEC": tiling.vec,
+            "WARPS": tiling.warps,
+            "ROW_STEPS": tiling.row_steps,
+            "BLOCK_K": tiling.block_k,
+            "WINDOW": tiling.window,
+            "AHEAD": tiling.ahead,
+            "STAGES": tiling.stages,
+            "DRIFT": int(tiling.drift),
+            "KSPLIT": tiling.ksplit,
+            "FILL": 4 if problem.n % 4 == 0 else 2 if problem.n % 2 == 0 else 1,
+            "A_UNITS": a_units,
+        },
+        buffers=buffers,
+        output="c",
+        launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.dynamic_bytes(a_units)),),
+        generate_ms=1e3 * (time.perf_counter() - start),
+    )
+
+
+class Ring:
+    """Own streaming SpMM whose warps advance several rows side by side at an even pace."""
+
+    name = "ring"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
+        if operands.sparse.nnz == 0:
+            raise Unsupported("the matrix has no nonzero")
+        limit = block_shared_bytes(arch)
+        reason = f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU"
+        found = False
+        for tiling in tilings(problem, operands.sparse.nnz, arch):
+            try:
+                plan = make_plan(problem, operands, tiling)
+            except Unsupported as refusal:
+                reason = str(refusal)
+                continue
+            if plan.launches[0].shared_bytes + tiling.barrier_bytes <= limit:
+                found = True
+                yield plan
+        if not found:
+            raise Unsupported(reason)
+
+
+register(Ring())

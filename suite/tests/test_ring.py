@@ -1,0 +1,157 @@
+"""The ring kernel against float64 on the processor, and its packed form against the matrix it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+
+from nnzbench.check import relative_error
+from nnzbench.kernel import Plan, Unsupported
+from nnzbench.kernels import ring
+from nnzbench.kernels.ring import Tiling
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands, reference
+from nnzbench.problem import Problem
+
+# lanes, columns per lane, warps, row sets, rows of B per chunk, window, ahead, stages
+TILINGS = (
+    Tiling(8, 16, 8, 1, 16, 3, 2, 5),
+    Tiling(4, 16, 4, 2, 32, 2, 1, 3, a_shared=True),
+    Tiling(4, 8, 4, 1, 16, 3, 2, 6, drift=True, ksplit=2),
+    Tiling(2, 16, 2, 1, 32, 2, 1, 4, drift=True, a_shared=True),
+    Tiling(8, 4, 8, 1, 16, 1, 2, 3, ksplit=4),
+    Tiling(16, 4, 4, 3, 24, 2, 1, 4, drift=True),
+    Tiling(32, 4, 4, 4, 16, 2, 2, 4),
+)
+# m, k, n, density: edges of tiles and chunks, one column, one row, few and many nonzeros
+SHAPES = ((70, 130, 128, 0.1), (37, 65, 50, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
+
+
+def operands(sparse: CSR, n: int) -> Operands:
+    b = np.random.default_rng(3).standard_normal((sparse.k, n), dtype=np.float32)
+    return Operands(sparse, {"b": b}, sparse.pattern_hash())
+
+
+def problem(data: Operands) -> Problem:
+    n = data.dense["b"].shape[1]
+    return Problem("test", "test", "spmm", data.sparse.m, data.sparse.k, n, data.sparse.sparsity, "uniform:0")
+
+
+def plan_of(data: Operands, tiling: Tiling) -> Plan:
+    return ring.make_plan(problem(data), data, tiling)
+
+
+def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
+    return relative_error(execute(plan, build, order), reference(problem(data), data))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+    m, k, n, density = shape
+    data = operands(matrix(m, k, density), n)
+    for tiling in TILINGS:
+        assert error(plan_of(data, tiling), data) < 1e-6, tiling
+
+
+def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
+    uneven = matrix(41, 90, 0.05, empty=(0, 3, 40), full=7)
+    for sparse in (uneven, CSR.from_dense(np.zeros((41, 90), dtype=np.float32))):
+        data = operands(sparse, 36)
+        for tiling in TILINGS:
+            assert error(plan_of(data, tiling), data) < 1e-6, tiling
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
+def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
+    data = operands(matrix(70, 150, 0.2), 36)
+    for tiling in TILINGS[1:5]:
+        assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
+
+
+def test_a_copy_that_lands_too_late_is_noticed() -> None:
+    data = operands(matrix(70, 150, 0.2), 36)
+    broken = mutated(plan_of(data, TILINGS[0]), "cp_async_wait<kAhead - 1>", "cp_async_wait<kAhead + 1>")
+    assert not error(broken, data) < 1e-3
+
+
+def test_inf_and_nan_in_unused_rows_of_b_do_not_leak() -> None:
+    dense = matrix(20, 64, 0.2).to_dense()
+    dense[:, [0, 17, 63]] = 0
+    data = operands(CSR.from_dense(dense), 32)
+    data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
+    clean = Operands(data.sparse, {"b": np.nan_to_num(data.dense["b"], nan=0, posinf=0, neginf=0)}, "")
+    for tiling in TILINGS[:3]:
+        assert relative_error(execute(plan_of(data, tiling)), reference(problem(data), clean)) < 1e-6
+
+
+def unpacked(packed: ring.Packed, tiling: Tiling, m: int, k: int) -> np.ndarray[Any, Any]:
+    """The dense matrix that the packed form holds, walked as the kernel does; fails where a chunk is not there."""
+    dense = np.zeros((m, k), dtype=np.float32)
+    ring_rows, row_bytes = tiling.stages * tiling.block_k, 4 * tiling.block_n
+    chunks = -(-k // tiling.block_k)
+    row_ids = packed.row_ids
+    for group in range(row_ids.shape[0]):
+        for warp in range(tiling.warps):
+            at = packed.starts[group * tiling.warps + warp]
+            for step, counts in enumerate(packed.trips[group * tiling.warps + warp].astype(np.int64)):
+                assert not counts[tiling.row_steps :].any()
+                assert step < chunks or not counts.any()
+                for row_set, count in enumerate(counts[: tiling.row_steps]):
+                    units = packed.stream[at : at + count * tiling.sub].reshape(count, tiling.sub, 2, 2)
+                    at += count * tiling.sub
+                    for sub, row in enumerate(row_ids[group, warp % (tiling.warps // tiling.ksplit), row_set]):
+                        pairs = np.ascontiguousarray(units[:, sub]).reshape(-1, 2)
+                        ring_row = pairs[:, 0].copy().view(np.uint32) // row_bytes
+                        assert (pairs[ring_row == ring_rows, 1] == 0).all()
+                        real = ring_row < ring_rows
+                        # the newest row of B that such a place can hold in this step
+                        newest = np.arange(ring_rows) + (step + 1) * tiling.block_k // ring_rows * ring_rows
+                        newest = np.where(newest >= (step + 1) * tiling.block_k, newest - ring_rows, newest)
+                        column = newest[ring_row[real]]
+                        assert (column >= 0).all()
+                        assert (column // tiling.block_k > step - tiling.window).all()
+                        assert row >= 0 or column.size == 0
+                        assert (dense[row, column] == 0).all()
+                        dense[row, column] = pairs[real, 1]
+    return dense
+
+
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+def test_every_nonzero_is_used_once_and_while_its_chunk_is_there(tiling: Tiling) -> None:
+    for sparse in (matrix(75, 150, 0.15, full=4), matrix(20, 97, 0.9, empty=(2,)), matrix(64, 64, 0.1)):
+        packed = ring.pack(sparse, tiling)
+        assert np.array_equal(unpacked(packed, tiling, sparse.m, sparse.k), sparse.to_dense())
+        assert sorted(packed.row_ids[packed.row_ids >= 0]) == list(range(sparse.m))
+
+
+def test_a_window_keeps_padding_low_and_warps_even() -> None:
+    sparse = matrix(1024, 1024, 0.1, seed=1)
+    wide = Tiling(4, 16, 16, 1, 64, 6, 2, 8)
+    narrow = Tiling(4, 16, 16, 1, 64, 1, 2, 3)
+    assert ring.pack(sparse, narrow).fill > 1.5
+    packed = ring.pack(sparse, wide)
+    assert packed.fill < 1.03
+    per_warp = packed.trips.sum(axis=2, dtype=np.int64).reshape(-1, wide.warps, packed.trips.shape[1])
+    assert per_warp.max(axis=1).sum() < 1.45 * per_warp.mean(axis=1).sum()
+    assert per_warp.sum(axis=(1, 2)).max() < 1.02 * per_warp.sum(axis=(1, 2)).mean()
+
+
+def test_tilings_fit_every_architecture_and_are_few() -> None:
+    for m, k, n in ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (4096, 1024, 128), (2048, 2048, 32)):
+        wanted = Problem("test", "test", "spmm", m, k, n, 0.9, "uniform:0")
+        for arch in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100"):
+            found = ring.tilings(wanted, m * k // 10, arch)
+            assert 0 < len(found) <= 12
+            assert all(tiling.drift == (arch not in ("sm_70", "sm_75")) for tiling in found)
+
+
+def test_refuses_what_it_is_not_made_for() -> None:
+    small = operands(matrix(8, 8, 0.5), 4)
+    with pytest.raises(Unsupported, match="too few tiles"):
+        list(ring.Ring().plans(problem(small), small, "sm_90"))
+    dense = operands(matrix(2, 600, 1.0), 4)
+    with pytest.raises(Unsupported, match="over 510 nonzeros"):
+        ring.make_plan(problem(dense), dense, Tiling(8, 4, 2, 1, 600, 1, 1, 1))
