@@ -43,5 +43,5 @@ def command(experiments: tuple[str, ...], reports: Path | None, gpu: str | None,
         click.echo(json.dumps(rows, indent=2))
         return
     for one in built:
-        where = f" on {one.gpu}: {one.page}" if one.page else f": {one.status}"
-        click.echo(f"{one.experiment}{where}")
+        which = f"{one.experiment} on {one.gpu}" if one.page and one.gpu else one.experiment
+        click.echo(f"{which}: {one.page or one.status}")

@@ -17,7 +17,7 @@ from nnzbench import tables
 from nnzbench.problem import Problem
 from nnzbench.record import Record
 from nnzbench.report import crossover, style
-from nnzbench.report.build import BUILDERS, build
+from nnzbench.report.build import BUILDERS, build, find
 from nnzbench.report.frames import load
 from nnzbench.selection import select
 
@@ -264,3 +264,68 @@ def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures:
     assert "no speed-up is stated" in page.sections[0].text
     assert "No time of dense, cuBLAS fp32 attention (hot)." in page.gaps
     apart(figures["attention"])
+
+
+# figure 7
+
+
+def uneven(slope: float, at_equal: float = 100.0) -> Callable[[Problem], float | None]:
+    """Microseconds that grow with the CoV in the problem's source."""
+    return lambda problem: at_equal * (1 + slope * float(problem.source.split(":")[1]))
+
+
+FIGURE7: tuple[Timed, ...] = (
+    ("sputnik_ablation", "complete_y4_x64", uneven(0.0)),
+    ("sputnik_ablation", "no_load_balancing_y4_x64", uneven(1.0)),
+    ("sputnik_ablation", "no_vector_y1_x64", uneven(9.0, 1.0)),
+    ("row_stream", "n128", uneven(0.5, 80.0)),
+)
+
+
+def test_figure7_is_relative_to_equal_rows(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_figure7", FIGURE7))
+    found = drawn.set_index(["curve", "policy", "cov"])["percent"]
+    assert found["standard", "hot", 1.0] == pytest.approx(50)
+    assert found["row_swizzle", "hot", 1.7] == pytest.approx(100)
+    assert found["row_stream", "hot", 1.0] == pytest.approx(100 / 1.5, rel=1e-5)
+    assert set(drawn[drawn["policy"] == "published"]["percent"]) == {47.5, 96.5}
+    assert "At a CoV of 1.7 the standard row order keeps 37.0 % of the throughput" in page
+    assert "panel: no time (hot)." in page
+
+
+def test_figure7_needs_rows_of_equal_length(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("sputnik_figure7", FIGURE7)
+    rows = [row for row in rows if row.source != "cov:0:0" or row.kernel != "row_stream"]
+    page, _ = BUILDERS["sputnik_figure7"](load(fake_records.write(tmp_path / "r", rows)))
+    assert "row_stream: no time (hot) with rows of equal length, so it is not drawn." in page.gaps
+    (axis,) = figures["imbalance"].axes
+    legend = [text.get_text() for text in figures["imbalance"].legends[0].get_texts()]
+    assert "mean CoV of pruned networks' matrices: 0.35" in legend
+    assert not any(text.startswith("row_stream") for text in legend)
+    assert axis.get_ylim()[0] == 0
+    apart(figures["imbalance"])
+
+
+# figure 2
+
+
+def test_figure2_needs_no_records(tmp_path: Path) -> None:
+    (built,) = build(tmp_path, ["sputnik_figure2"])
+    assert built.page == tmp_path / "sputnik_figure2" / "README.md"
+    drawn = pd.read_csv(tmp_path / "sputnik_figure2" / "summary.csv")
+    bins = drawn[drawn["row"] == "bin"]
+    counts = bins.groupby(["property", "group"])["matrices"].sum()
+    assert (counts["sparsity", "rn50"], counts["row_cov", "transformer"]) == (807, 2205)  # each matrix in one bin
+    mean = drawn[(drawn["row"] == "mean") & (drawn["group"] == "all")].set_index("property")
+    assert mean["paper_ratio_to_suitesparse"].to_dict() == {"sparsity": 13.4, "row_length": 2.3, "row_cov": 25}
+    page = built.page.read_text(encoding="utf-8")
+    # 26.3 % nonzeros, 13.4 times fewer in SuiteSparse; rows of 197, 2.3 times shorter; CoV of 0.352, 25 times larger
+    for cells in ("| 0.98 |", "| 85.5 |", "| 8.81 |"):
+        assert cells in page
+    assert find(tmp_path) == {}  # it is no run on a GPU
+
+
+def test_figure2_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    build(tmp_path, ["sputnik_figure2"])
+    assert [axis.get_xscale() for axis in figures["properties"].axes] == ["linear", "log", "log"]
+    apart(figures["properties"])

@@ -14,15 +14,21 @@ from nnzbench.report import (
     ablation,
     balanced_figure4,
     balanced_models,
+    claims_page,
     direct_conv,
+    generations_page,
     generic,
+    html,
     pages,
     sparsert,
     sparsert_conv,
     sputnik_ablation,
     sputnik_attention,
     sputnik_figure1,
+    sputnik_figure2,
+    sputnik_figure7,
     sputnik_mobilenet,
+    style,
     tables,
 )
 from nnzbench.report.figures import SpeedupTable
@@ -50,6 +56,7 @@ BUILDERS: dict[str, Builder] = {
     "balanced_figure4": balanced_figure4.build,
     "balanced_models": balanced_models.build,
     "sputnik_figure1": sputnik_figure1.build,
+    "sputnik_figure7": sputnik_figure7.build,
     "sputnik_ablation": sputnik_ablation.build,
     "sputnik_attention": sputnik_attention.build,
     "sputnik_mobilenet": sputnik_mobilenet.build,
@@ -58,6 +65,9 @@ BUILDERS: dict[str, Builder] = {
     "direct_conv_table8": direct_conv.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
+
+UNRECORDED = {"sputnik_figure2": sputnik_figure2.build}
+"""Experiments that run nothing: their pages come from the data sets, and lie beside the folders of the GPUs."""
 
 NOT_RECORDED = "not recorded yet"
 
@@ -82,7 +92,7 @@ def find(reports: Path, gpu: str | None = None) -> dict[str, list[Path]]:
 
 
 def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None) -> list[Built]:
-    """Rebuilds the pages of `experiments` (all known and recorded ones for none), then the README's headline.
+    """Rebuilds the pages of `experiments` (all known and recorded ones for none), then README and index.html.
 
     Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment.
     """
@@ -91,9 +101,19 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
     for experiment in experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]:
         folders = found.get(experiment, [])
         built += [_build_one(folder) for folder in folders]
-        if not folders:
+        if experiment in UNRECORDED:
+            built.append(_build_unrecorded(experiment, reports / experiment))
+        elif not folders:
             built.append(Built(experiment, gpu or "", NOT_RECORDED))
+    if not experiments and gpu is None:
+        compared = generations_page.write(reports)
+        built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
+    for name in sorted({one.gpu for one in built if one.page and one.gpu}):
+        claims_page.write(reports, name)
     write_headline(reports)
+    everything = find(reports)
+    if everything:
+        html.write(reports, EXPERIMENTS, everything)
     return built
 
 
@@ -107,6 +127,15 @@ def _build_one(folder: Path) -> Built:
     tables.write_csv(drawn, folder / "summary.csv")
     (folder / "summary.md").write_text(_summary(page), encoding="utf-8", newline="\n")
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))
+
+
+def _build_unrecorded(experiment: str, folder: Path) -> Built:
+    folder.mkdir(parents=True, exist_ok=True)
+    page, drawn, figure = UNRECORDED[experiment]()
+    with style.styled():
+        style.save(figure, folder / page.sections[0].figure)
+    tables.write_csv(drawn, folder / "summary.csv")
+    return Built(experiment, "", "built", pages.write_unrecorded(page, experiment, folder))
 
 
 def _summary(page: Page) -> str:

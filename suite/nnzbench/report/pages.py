@@ -38,16 +38,8 @@ class Page:
 
 def write(page: Page, results: ResultSet) -> Path:
     """Renders `README.md` in the experiment's folder and returns its path."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nnzbench.report"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # Markdown, not HTML
-    )
     frame = results.frame
-    text = environment.get_template("experiment.md.j2").render(
+    text = _template("experiment.md.j2").render(
         page=page,
         results=results,
         gpu=context.gpu_name(results.gpu, results.environment),
@@ -65,6 +57,27 @@ def write(page: Page, results: ResultSet) -> Path:
         facts=context.facts(results.environment),
         records=(results.folder / "records.csv").name,
     )
-    path = results.folder / "README.md"
+    return _written(results.folder, text)
+
+
+def write_unrecorded(page: Page, experiment: str, folder: Path) -> Path:
+    """The same of an experiment that runs nothing: no GPU, no policies, no failures."""
+    return _written(folder, _template("unrecorded.md.j2").render(page=page, experiment=experiment))
+
+
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nnzbench.report"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # Markdown, not HTML
+    )
+    return environment.get_template(name)
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "README.md"
     path.write_text(text, encoding="utf-8", newline="\n")
     return path
