@@ -97,6 +97,23 @@ def test_x_larger_than_shared_memory_takes_several_passes() -> None:
     half.check(half.rows_plan(LOADS, 8))
 
 
+@pytest.mark.parametrize(("n", "dtype"), [(4, np.float32), (8, np.float32), (7, np.float32), (8, np.float16)])
+def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n: int, dtype: Any) -> None:
+    case = Case(141, 1024, n, 0.9, dtype=dtype)
+    build = "tsan" if n == 4 else "asan" if n == 8 and dtype == np.float32 else "plain"
+    for tiling in (QUEUE, replace(LOADS, runs=4)):
+        plan = case.rows_plan(replace(tiling, split=True), 8)
+        assert plan.defines["SPLIT"] == 1
+        assert plan.launches[0].grid[0] % 4 == 0
+        case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
+
+
+def test_a_sum_read_before_all_parts_are_there_is_noticed() -> None:
+    case = Case(141, 2048, 8, 0.9)
+    plan = mutated(case.rows_plan(replace(LOADS, split=True), 8), "if (earlier != kPasses - 1)", "if (earlier != 0)")
+    assert not passes(relative_error(execute(plan), case.reference), plan.math)
+
+
 def test_two_byte_positions_and_runs_of_strands() -> None:
     wide_ranges = Case(7, 32 * 300, 1, 0.97)
     assert wide_ranges.matrix.positions.dtype == np.uint16
@@ -121,7 +138,7 @@ def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
 
 def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
     case = Case(21, 4096, 4, 0.9)
-    staged = mutated(case.rows_plan(LOADS, 8), "if (pass > 0) __syncthreads();", "")
+    staged = mutated(case.rows_plan(LOADS, 8), "__syncthreads();\n            in.request(pass);", "in.request(pass);")
     bytes_as_positions = Case(5, 8192, 1, 0.97)  # whatever is read too early lies within a range of 256
     early = mutated(bytes_as_positions.rows_plan(QUEUE), "nnz::cp_async_wait<kStages - 1>();", "")
     wrong = [relative_error(execute(staged, order=order), case.reference) for order in ("forward", "backward")]

@@ -33,8 +33,11 @@ class Tiling:
     chunk: int
     """Packs per copy, at most."""
     runs: int = 1
+    """Strands per item, at most."""
     narrow: int = 1
     """Divides the ranges of a pass: more passes over X, more shared memory for the queues."""
+    split: bool = False
+    """Whether the passes of a row are done by different blocks, each of which stages its part of X once."""
 
 
 @dataclass(frozen=True)
@@ -130,19 +133,27 @@ def _chunk(packs: int, most: int) -> int:
 
 _SM90 = (
     Tiling("bulk", 16, 1, 8),
+    Tiling("bulk", 16, 1, 8, runs=4),
     Tiling("bulk", 16, 1, 4),
     Tiling("bulk", 32, 1, 4),
-    Tiling("bulk", 32, 1, 2),
     Tiling("bulk", 8, 2, 8),
-    Tiling("bulk", 16, 1, 8, runs=4),
-    Tiling("bulk", 16, 1, 8, narrow=2),
+    Tiling("bulk", 16, 1, 4, runs=4, split=True),
+    Tiling("bulk", 16, 1, 4, runs=4, narrow=2, split=True),
 )
-_SM80 = (Tiling("async", 16, 1, 4), Tiling("async", 32, 1, 4), Tiling("async", 8, 2, 8))
+_SM80 = (
+    Tiling("async", 16, 1, 4),
+    Tiling("async", 16, 1, 4, runs=4, split=True),
+)
 _PORTABLE = (
-    Tiling("registers", 16, 2, 4),
     Tiling("registers", 16, 1, 8),
+    Tiling("registers", 16, 1, 8, runs=4),
+    Tiling("registers", 16, 2, 4),
+    Tiling("registers", 32, 1, 4, runs=4),
     Tiling("registers", 8, 3, 4),
     Tiling("registers", 16, 1, 4, narrow=2),
+    Tiling("registers", 16, 1, 4, runs=4, split=True),
+    Tiling("registers", 16, 1, 4, runs=4, narrow=2, split=True),
+    Tiling("registers", 8, 2, 4, runs=4, narrow=4, split=True),
 )
 
 
@@ -158,7 +169,7 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
     packed: dict[int, Strands] = {}
     seen: set[str] = set()  # what fits a matrix may make two tilings the same
     for tiling in sorted(tilings(arch), key=lambda tiling: tiling.narrow):
-        if tiling.narrow > 1 and (matrix.ranges <= group or x.shape[1] == 1):
+        if (tiling.narrow > 1 or tiling.split) and (matrix.ranges <= group or x.shape[1] == 1):
             continue  # X is small, and lanes that share a bank would meet
         wanted = max(1, group // tiling.narrow)
         if wanted not in packed:
@@ -169,19 +180,34 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
             yield plan
 
 
+def _runs(strands: Strands, tiling: Tiling, columns: int, blocks: int) -> int:
+    """Strands per item, up to those asked for: short ones are merged where the warps then still have two items each."""
+    runs = tiling.runs
+    while runs > 1 and (
+        strands.packs * runs > 2 * tiling.chunk
+        or columns * strands.rows * runs > 32
+        or strands.stored < 2 * runs * blocks
+    ):
+        runs //= 2
+    return runs
+
+
 def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling, arch: str) -> Plan | None:
     """The plan of one tiling, or None where it does not fit the matrix or the architecture."""
     n = x.shape[1]
     columns = padded_columns(n)
     half = matrix.values.dtype == np.float16
-    if tiling.runs > 1 and (strands.packs * tiling.runs > 32 or strands.stored < 2 * tiling.runs * sm_count(arch)):
-        return None  # runs merge short rows, where there are many
-    if tiling.warps * tiling.blocks > 16 and columns * strands.rows * tiling.runs >= 16:
+    parts = strands.passes if tiling.split else 1
+    if tiling.split and parts == 1:
+        return None
+    blocks = max(1, sm_count(arch) * tiling.blocks // parts)  # of a part
+    tiling = replace(tiling, runs=_runs(strands, tiling, columns, blocks))
+    if tiling.warps * tiling.blocks > 16 and columns * strands.rows * tiling.runs >= 8:
         return None  # too few registers for the sums
     if tiling.staging == "registers" and matrix.positions.itemsize == 2:
         tiling = replace(tiling, chunk=tiling.chunk // 2)
     if tiling.staging == "registers" and columns > 4:
-        tiling = replace(tiling, chunk=min(tiling.chunk, 4), blocks=1)
+        tiling = replace(tiling, chunk=min(tiling.chunk, 4), blocks=tiling.blocks if tiling.warps < 16 else 1)
     item_packs = strands.packs * tiling.runs
     chunk = _chunk(item_packs, tiling.chunk)
     x_bytes = _x_bytes(matrix, n, strands.group)
@@ -200,12 +226,17 @@ def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling
         return None
     items = -(-matrix.m // (32 // strands.group * strands.rows * tiling.runs))
     wide = matrix.k % 4 == 0 and matrix.width % 4 == 0 if columns == 1 else n == columns
+    along = 4 if columns == 1 and wide else 1
+    held = -(-matrix.width * strands.group // along // (32 * tiling.warps)) <= 8  # words of X that a thread can hold
     defines = {
         "KEEP": strands.keep,
         "ROWS": strands.rows,
         "RUNS": tiling.runs,
         "GROUP": strands.group,
         "PASSES": strands.passes,
+        "WIDTH": matrix.width,
+        "SPLIT": int(tiling.split),
+        "X_FIRST": int(tiling.staging != "bulk" and (held or along == 1)),
         "COLUMNS": columns,
         "EXACT": int(wide),
         "WARPS": tiling.warps,
@@ -220,21 +251,24 @@ def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling
         "values": strands.values,
         "positions": strands.positions,
         "x": np.ascontiguousarray(x),
-        "partial": np.zeros((matrix.m, columns) if strands.passes > 1 else (1, 1), dtype=np.float32),
+        "partial": np.zeros((parts, matrix.m, columns) if strands.passes > 1 else (1, 1, 1), dtype=np.float32),
+        "arrived": np.zeros(min(items, blocks) * tiling.warps if tiling.split else 1, dtype=np.int32),
         "y": np.zeros((matrix.m, n), dtype=x.dtype),
     }
-    arguments = (matrix.m, matrix.k, n, matrix.width, matrix.ranges, items, strands.stored)
-    grid = (min(items, sm_count(arch) * tiling.blocks), 1, 1)
+    blocks = min(items, blocks)
+    arguments = (matrix.m, matrix.k, n, matrix.ranges, *divmod(items, blocks), strands.stored)
+    grid = (blocks * parts, 1, 1)
     launch = Launch(
         "balanced_rows",
         grid,
         (32 * tiling.warps, 1, 1),
-        (*arguments, "values", "positions", "x", "partial", "y"),
+        (*arguments, "values", "positions", "x", "partial", "arrived", "y"),
         shared,
     )
     queue = f"{tiling.staging}{stages}" if stages > 1 else tiling.staging
+    shape = f"w{tiling.warps}x{tiling.blocks}_c{chunk}_r{strands.rows * tiling.runs}_g{strands.group}"
     return Plan(
-        variant=f"{queue}_w{tiling.warps}x{tiling.blocks}_c{chunk}_r{strands.rows * tiling.runs}_g{strands.group}",
+        variant=f"{queue}_{shape}{'_split' if tiling.split else ''}",
         language="cuda",
         source="balanced_rows.cu",
         defines=defines,
