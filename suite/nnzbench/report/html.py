@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from nnzbench.experiments import EXPERIMENTS
 from nnzbench.record import RecordError
-from nnzbench.report import context, html_answer, html_data
+from nnzbench.report import claims, context, html_answer, html_data
+from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load, percent
 from nnzbench.report.html_data import Recorded
 from nnzbench.report.html_looks import THEME
@@ -50,13 +52,24 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
                 recorded.append(Recorded(results, html_data.tabulate(results)))
             except RecordError:
                 refused.append((name, folder.parent.name))
+    # claims draw on several experiments of a GPU, so all of its records must be sound
+    sound = sorted({one.results.gpu for one in recorded} - {gpu for _, gpu in refused})
+    verdicts = {gpu: claims.judge(reports, gpu) for gpu in sound}
     path = reports / NAME
-    path.write_text(render(recorded, order, refused), encoding="utf-8", newline="\n")
+    path.write_text(render(recorded, order, refused, verdicts), encoding="utf-8", newline="\n")
     return path
 
 
-def render(recorded: Sequence[Recorded], names: Sequence[str], refused: Sequence[tuple[str, str]] = ()) -> str:
-    """The whole page. Equal records give equal bytes. `refused` are experiments and GPUs that can't be drawn."""
+def render(
+    recorded: Sequence[Recorded],
+    names: Sequence[str],
+    refused: Sequence[tuple[str, str]] = (),
+    verdicts: Mapping[str, Sequence[Verdict]] | None = None,
+) -> str:
+    """The whole page. Equal records give equal bytes.
+
+    `refused` are experiments and GPUs that can't be drawn, `verdicts` the claims as judged per GPU.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nnzbench.report"),
         trim_blocks=True,
@@ -66,6 +79,8 @@ def render(recorded: Sequence[Recorded], names: Sequence[str], refused: Sequence
         autoescape=True,
     )
     environment.filters["percent"] = percent
+    environment.filters["code"] = _code
+    environment.globals["show"] = claims.show
     data = html_data.collect(recorded)
     answers = [
         html_answer.answer(one.results, one.table)
@@ -79,6 +94,7 @@ def render(recorded: Sequence[Recorded], names: Sequence[str], refused: Sequence
         level=html_answer.QUESTION_LEVEL,
         covered=[_covered(name, recorded, refused) for name in names],
         gpus=_gpus(recorded),
+        judged=[_judged(slug, found, recorded) for slug, found in (verdicts or {}).items()],
         policies=context.POLICIES,
         theme=THEME,
         series=data["series"],
@@ -113,6 +129,21 @@ def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[st
         ),
         refused=tuple(context.gpu_name(slug, {}) for experiment, slug in refused if experiment == name),
     )
+
+
+def _judged(slug: str, verdicts: Sequence[Verdict], recorded: Sequence[Recorded]) -> dict[str, Any]:
+    """The claims of one GPU by paper, and how often each verdict was reached."""
+    papers: dict[str, list[Verdict]] = {}
+    for one in verdicts:
+        papers.setdefault(one.paper, []).append(one)
+    words = [one.verdict for one in verdicts]
+    name = next(context.gpu_name(slug, one.results.environment) for one in recorded if one.results.gpu == slug)
+    return {"gpu": name, "slug": slug, "papers": papers, "counts": [(w, words.count(w)) for w in claims.WORDS]}
+
+
+def _code(text: str) -> Markup:
+    """Escaped text with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _gpus(recorded: Sequence[Recorded]) -> list[dict[str, Any]]:
