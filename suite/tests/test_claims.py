@@ -238,6 +238,15 @@ def test_nothing_recorded_says_so(tmp_path):
     assert "not part of this suite" in found["sputnik-rnn-aspt"].note
 
 
+def test_records_that_break_the_schema_judge_nothing_and_are_named(tmp_path):
+    path = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0))) / "records.csv"
+    path.write_bytes(path.read_bytes()[:-20])
+    found = judged(tmp_path, figure1(0.73))
+    assert found["sparsert-spmm-95"].verdict == NOT_MEASURABLE
+    assert "The records of sparsert_table1 are refused" in found["sparsert-spmm-95"].note
+    assert found["sputnik-crossover"].verdict == REPRODUCED
+
+
 def test_processor_times_judge_nothing(tmp_path):
     rows = [dataclasses.replace(r, device="cpu") for r in table1(5.0)]
     assert judged(tmp_path, rows)["sparsert-spmm-95"].verdict == NOT_MEASURABLE

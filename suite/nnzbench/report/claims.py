@@ -150,7 +150,7 @@ def _within_band(ratio: float) -> bool:
 
 
 def judge(reports: Path, gpu: str) -> list[Verdict]:
-    """Every claim, judged by the records below `reports/gpu`. Raises `RecordError` for a broken schema."""
+    """Every claim, judged by the records below `reports/gpu`; a file that breaks the schema counts as not there."""
     records = Records(reports, gpu)
     return [_judge(claim, RULES[claim.id], records) for claim in read()]
 

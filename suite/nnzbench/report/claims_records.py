@@ -12,6 +12,7 @@ import pandas as pd
 
 from nnzbench import paths, tables
 from nnzbench.problem import Problem
+from nnzbench.record import RecordError
 from nnzbench.report.frames import GPU_DEVICES, load
 
 _SUFFIX = re.compile(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16))?$")
@@ -40,12 +41,13 @@ class Row(NamedTuple):
 
 
 class Records:
-    """Reads each experiment once. Raises `RecordError` for a file that breaks the schema."""
+    """Reads each experiment once. One that breaks the schema counts as not recorded, and `gap` says so."""
 
     def __init__(self, reports: Path, gpu: str) -> None:
         self.gpu = gpu
         self._folder = reports / gpu
         self._read: dict[str, dict[tuple[str, str], list[Row]]] = {}
+        self._refused: set[str] = set()
 
     def rows(self, experiment: str, policy: str, math_class: str, kernels: Collection[str]) -> list[Row]:
         """Rows of these kernels, of every kernel of this project for none."""
@@ -62,7 +64,10 @@ class Records:
 
     def gap(self, experiment: str, what: str, policy: str) -> str:
         """Why there is no number: nothing recorded, or no problem with all the times."""
-        if not self._experiment(experiment):
+        recorded = self._experiment(experiment)
+        if experiment in self._refused:
+            return f"The records of {experiment} are refused; `nnzbench report {experiment}` says why."
+        if not recorded:
             return f"{experiment} is not recorded on this GPU yet."
         return f"No problem of {experiment} has a checked {policy} time of {what}."
 
@@ -73,7 +78,11 @@ class Records:
 
     def _experiment(self, experiment: str) -> dict[tuple[str, str], list[Row]]:
         if experiment not in self._read:
-            self._read[experiment] = _rows(self._folder / experiment)
+            try:
+                self._read[experiment] = _rows(self._folder / experiment)
+            except RecordError:
+                self._read[experiment] = {}
+                self._refused.add(experiment)
         return self._read[experiment]
 
 
