@@ -17,7 +17,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from nnzbench.record import Record, read_records
-from nnzbench.report import baselines, html, html_answer, html_data, html_looks, sparsert, style
+from nnzbench.report import baselines, claims, html, html_answer, html_data, html_looks, sparsert, style
 from nnzbench.report.build import EXPERIMENTS, build, find
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load
@@ -64,6 +64,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(folder)
     put(folder, OTHER, fake_records.table1(seed=1, scale=4.0), "NVIDIA L4")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_claims(monkeypatch):
+    """Judging takes seconds and has tests of its own; the page of the module's fixture has it."""
+    monkeypatch.setattr(claims, "judge", lambda reports, gpu: [])
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +245,17 @@ def test_missing_experiments_are_named(tmp_path, page):
     text = rendered(tmp_path)
     assert "sparsert_table1 , which answers this, is not recorded yet" in visible(text)
     assert 'href="nvidia-h200/my_layers/README.md"' in text
+
+
+def test_pages_of_no_single_gpu_are_linked(tmp_path):
+    put(tmp_path)
+    assert "generations/README.md" not in rendered(tmp_path)
+    for name in ("generations", "sputnik_figure2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text("a page")
+    text = rendered(tmp_path)
+    assert 'href="generations/README.md"' in text
+    assert re.search(r'sputnik_figure2</code></th>.*?<a href="sputnik_figure2/README.md">page</a>', text)
 
 
 def test_links_lead_to_the_pages_of_each_recording(page):

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from nnzbench.experiments import EXPERIMENTS
 from nnzbench.record import RecordError
-from nnzbench.report import claims, context, html_answer, html_data
+from nnzbench.report import claims, context, generations_page, html_answer, html_data
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load, percent
 from nnzbench.report.html_data import Recorded
@@ -36,6 +36,8 @@ class Covered:
     """GPU, folder relative to the page, date and number of rows."""
     refused: tuple[str, ...]
     """GPUs whose records are there and can't be read."""
+    beside: bool
+    """Whether it has a page that needs no GPU, in a folder of its name."""
 
 
 def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
@@ -56,7 +58,8 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
     sound = sorted({one.results.gpu for one in recorded} - {gpu for _, gpu in refused})
     verdicts = {gpu: claims.judge(reports, gpu) for gpu in sound}
     path = reports / NAME
-    path.write_text(render(recorded, order, refused, verdicts), encoding="utf-8", newline="\n")
+    beside = [name for name in (*order, generations_page.FOLDER) if (reports / name / "README.md").is_file()]
+    path.write_text(render(recorded, order, refused, verdicts, beside), encoding="utf-8", newline="\n")
     return path
 
 
@@ -65,10 +68,12 @@ def render(
     names: Sequence[str],
     refused: Sequence[tuple[str, str]] = (),
     verdicts: Mapping[str, Sequence[Verdict]] | None = None,
+    beside: Sequence[str] = (),
 ) -> str:
     """The whole page. Equal records give equal bytes.
 
-    `refused` are experiments and GPUs that can't be drawn, `verdicts` the claims as judged per GPU.
+    `refused` are experiments and GPUs that can't be drawn, `verdicts` the claims as judged per GPU,
+    `beside` the folders of pages that belong to no single GPU.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nnzbench.report"),
@@ -92,7 +97,8 @@ def render(
         rule=html_answer.RULE,
         answered_by=html_answer.EXPERIMENT,
         level=html_answer.QUESTION_LEVEL,
-        covered=[_covered(name, recorded, refused) for name in names],
+        covered=[_covered(name, recorded, refused, name in beside) for name in names],
+        generations=generations_page.FOLDER if generations_page.FOLDER in beside else "",
         gpus=_gpus(recorded),
         judged=[_judged(slug, found, recorded) for slug, found in (verdicts or {}).items()],
         policies=context.POLICIES,
@@ -110,7 +116,7 @@ def _static(name: str) -> Markup:
     return Markup(STATIC.joinpath(name).read_text(encoding="utf-8"))
 
 
-def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[str, str]]) -> Covered:
+def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[str, str]], beside: bool) -> Covered:
     known = EXPERIMENTS.get(name)
     mine = [one.results for one in recorded if one.results.experiment == name]
     return Covered(
@@ -128,6 +134,7 @@ def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[st
             for results in mine
         ),
         refused=tuple(context.gpu_name(slug, {}) for experiment, slug in refused if experiment == name),
+        beside=beside,
     )
 
 
