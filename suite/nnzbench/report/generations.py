@@ -50,7 +50,11 @@ def tabulate(reports: Path) -> pd.DataFrame:
 
     Raises `RecordError` for a result set that breaks the schema.
     """
-    sets = load_sets(reports)
+    return tabulate_sets(load_sets(reports))
+
+
+def tabulate_sets(sets: Sequence[ResultSet]) -> pd.DataFrame:
+    """The same of result sets that are loaded already."""
     rows = [*(row for results in sets for row in _measured(results)), *_published()]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _order(_with_roles(frame))
@@ -152,7 +156,7 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     """Adds baseline, speed-up and role. Times of different baselines are never mixed: each row names its own."""
     frame = frame.copy()
     for name in ("paper", "pattern", "source", "variant", "baseline", "role"):
-        frame[name] = frame[name].fillna("").astype(object)
+        frame[name] = frame[name].astype(object).where(frame[name].notna(), "")
     # a published speed-up without times has no row of its baseline
     rank = {f"{kernel}-{math_class}": at for at, (kernel, math_class) in enumerate(BASELINES)}
     series = frame["kernel"] + "-" + frame["math"]
