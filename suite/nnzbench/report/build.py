@@ -16,6 +16,7 @@ from nnzbench.report import (
     balanced_models,
     claims_page,
     direct_conv,
+    direct_conv_blocks,
     generations_page,
     generic,
     html,
@@ -63,6 +64,7 @@ BUILDERS: dict[str, Builder] = {
     "direct_conv_table6": direct_conv.build,
     "direct_conv_table7": direct_conv.build,
     "direct_conv_table8": direct_conv.build,
+    "direct_conv_table9": direct_conv_blocks.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 
