@@ -17,6 +17,7 @@ from nnzbench.report import (
     claims_page,
     direct_conv,
     direct_conv_blocks,
+    eie_table4,
     generations_page,
     generic,
     html,
@@ -65,6 +66,7 @@ BUILDERS: dict[str, Builder] = {
     "direct_conv_table7": direct_conv.build,
     "direct_conv_table8": direct_conv.build,
     "direct_conv_table9": direct_conv_blocks.build,
+    "eie_table4": eie_table4.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 
