@@ -21,6 +21,7 @@ from nnzbench.report import (
     generations_page,
     generic,
     html,
+    nm_sparsity,
     pages,
     sparsert,
     sparsert_conv,
@@ -67,6 +68,7 @@ BUILDERS: dict[str, Builder] = {
     "direct_conv_table8": direct_conv.build,
     "direct_conv_table9": direct_conv_blocks.build,
     "eie_table4": eie_table4.build,
+    "nm_sparsity": nm_sparsity.build,
 }
 """Experiments redrawn in their paper's form; every other one gets the generic page."""
 

@@ -1,0 +1,193 @@
+"""2:4 sparsity redrawn: cuSPARSELt on sparse tensor cores against the best dense product in the same arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from nnzbench import tables as problem_tables
+from nnzbench.problem import Problem
+from nnzbench.report import context, dots, style
+from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
+from nnzbench.report.frames import ResultSet, geometric_mean
+from nnzbench.report.pages import Page, Section
+from nnzbench.report.tables import markdown, number
+
+EXPERIMENT = "nm_sparsity"
+PUBLISHED_FACTOR = 2.0
+"""What larger products come close to in figure 3 of *Accelerating Sparse Deep Neural Networks* (INT8, A100)."""
+PUBLISHED_BERT = 1.5
+"""Speed-up of BERT that the A100's makers measured."""
+PUBLISHED_GPU = "A100"
+GROUPS = {"a100": "m = n = 10240 (figure 3)", "bert": "layers of BERT-large", "cube": "cubes"}
+CLASSES = {"f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
+"""By type of the problem: arithmetic class, and how that and its pattern are called."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One column of the table; its arithmetic is that of the problem."""
+
+    series: str
+    label: str
+    kernels: tuple[str, ...]
+    keep: Callable[[str], bool] = lambda variant: True
+
+
+SOURCES = (
+    Source("cublas", "cuBLAS", ("cublas",)),
+    Source("cublaslt", "cuBLASLt, best", ("cublaslt",)),
+    Source("dense", "best dense", ("cublas", "cublaslt")),
+    Source("default", "cuSPARSELt, its default", ("cusparselt",), lambda variant: variant.endswith("_default")),
+    Source("search", "cuSPARSELt, best of its search", ("cusparselt",)),
+)
+Times = dict[tuple[str, str], float]
+"""Microseconds by series and problem, only what is known."""
+
+
+def problems(dtype: str) -> list[Problem]:
+    """Those of one type, in the table's order."""
+    return [row.problem for row in problem_tables.rows(EXPERIMENT) if row.problem.dtype == dtype]
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page."""
+    gpu = context.gpu_name(results.gpu, results.environment)
+    sections, lines, lost = [], [], []
+    for policy in context.policies(results.frame):
+        times: Times = {}
+        for dtype, (math_class, words) in CLASSES.items():
+            rows = {s.series: fastest(results.frame, policy, s.kernels, math_class, s.keep) for s in SOURCES}
+            some = problems(dtype)
+            here = {(s.series, p.name): time_of(rows[s.series], p.name) for s in SOURCES for p in some}
+            known = {key: time for key, time in here.items() if not math.isnan(time)}
+            times |= known
+            lines += _lines(rows, known, some, policy, gpu)
+            for source in SOURCES:
+                without = tuple(_name(p) for p in some if (source.series, p.name) not in known)
+                lost.append(Lost(f"{source.label} ({words})", policy, without, len(some)))
+        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        title = f"2:4 sparsity on sparse tensor cores of {gpu}, {policy} policy"
+        caption = (
+            "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "
+            f"2× at most.\n{context.sentence(context.policy_text(policy))}"
+        )
+        with style.styled():
+            panels = [_panel(times, dtype) for dtype in CLASSES]
+            style.save(dots.figure(panels, title, caption), results.folder / stem)
+        tables = tuple(_table(times, dtype, gpu, policy) for dtype in CLASSES)
+        sections.append(Section(f"{policy.capitalize()} policy", _finding(times, gpu), stem, title, tables))
+    lines.append(
+        {"policy": "published", "table": "figure 3", "row": "large products, INT8", "series": "search"}
+        | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
+    )
+    names = {p.name: f"{_name(p)}, {p.dtype.replace('f', 'fp')}" for dtype in CLASSES for p in problems(dtype)}
+    page = Page(
+        title=f"2:4 sparsity on {gpu}",
+        intro=(
+            "Products with a matrix that keeps two of every four weights (fp16) or one of every two (TF32), the "
+            "patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 on an "
+            f"{PUBLISHED_GPU} in its figure 3 and prints no numbers: larger products come close to "
+            f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 is not run here. The "
+            "sparse matrix is compressed beforehand, outside the times."
+        ),
+        sections=tuple(sections),
+        gaps=(*([] if sections else [NO_TIMES]), *missing(lost), *unknown_problems(results.frame, names)),
+        problem_names=names,
+        math_text="fp16 with sums in fp32, and TF32 (fp32 operands); both on tensor cores, sparse and dense",
+    )
+    return page, summary(lines)
+
+
+def _group(problem: Problem) -> str:
+    return GROUPS[problem.label.partition("_")[0]]
+
+
+def _name(problem: Problem) -> str:
+    label = problem.label.partition("_")[2]
+    size = f"{problem.m}×{problem.k}×{problem.n}"
+    return f"{label} {size}" if label else size
+
+
+def _gain(times: Times, series: str, problem: Problem, base: str = "dense") -> float:
+    return times.get((base, problem.name), math.nan) / times.get((series, problem.name), math.nan)
+
+
+def _panel(times: Times, dtype: str) -> dots.Panel:
+    some = problems(dtype)
+    _, words = CLASSES[dtype]
+    markers = {
+        "cublas": dots.Marker(style.INK, "_"),
+        "default": dots.marker_of("cusparselt", hollow=True),
+        "search": dots.marker_of("cusparselt"),
+    }
+    labels = {source.series: source.label for source in SOURCES}
+    curves = [
+        dots.Curve(labels[series], tuple(_gain(times, series, p) for p in some), marker)
+        for series, marker in markers.items()
+    ]
+    theirs = tuple(PUBLISHED_FACTOR if p.label == "a100" else math.nan for p in some)
+    curves.append(dots.Curve(f"paper: nearly {PUBLISHED_FACTOR:g}× ({PUBLISHED_GPU}, INT8)", theirs, dots.PAPER))
+    rows, groups = tuple(_name(p) for p in some), tuple(_group(p) for p in some)
+    return dots.Panel(f"{words}: 1× is the best dense product", rows, groups, tuple(curves), "speed-up (log)")
+
+
+def _finding(times: Times, gpu: str) -> str:
+    sentences = []
+    for dtype, (_, words) in CLASSES.items():
+        for key, group in GROUPS.items():
+            gains = [_gain(times, "search", p) for p in problems(dtype) if p.label.partition("_")[0] == key]
+            gains = [gain for gain in gains if not math.isnan(gain)]
+            if gains:
+                sentences.append(
+                    f"{words}, {group}: {geometric_mean(gains):.2f}× in geometric mean, {min(gains):.2f} to "
+                    f"{max(gains):.2f}× over {len(gains)} products."
+                )
+    return f"cuSPARSELt over the best dense product on {gpu}: {' '.join(sentences)}" if sentences else ""
+
+
+def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
+    some = problems(dtype)
+    _, words = CLASSES[dtype]
+    rows = [
+        [
+            _group(p),
+            _name(p),
+            *(number(times.get((source.series, p.name), math.nan)) for source in SOURCES if source.series != "dense"),
+            number(_gain(times, "search", p, "cublas")),
+            number(_gain(times, "search", p)),
+            f"nearly {PUBLISHED_FACTOR:g}" if p.label == "a100" else "",
+        ]
+        for p in some
+    ]
+    means = [mean_cell(_gain(times, "search", p, base) for p in some) for base in ("cublas", "dense")]
+    rows.append(["**geometric mean**", "", "", "", "", "", *means, ""])
+    header = ["", "m×k×n", *(source.label for source in SOURCES if source.series != "dense")]
+    header += ["over cuBLAS", "over the best dense", f"paper: {PUBLISHED_GPU}, INT8, over cuBLAS"]
+    lead = f"{words}. Times in µs on {gpu}, {policy} policy, tensor cores throughout."
+    return f"{lead}\n\n{markdown(header, rows, left=2)}"
+
+
+def _lines(
+    rows: Mapping[str, pd.DataFrame], known: Times, some: list[Problem], policy: str, gpu: str
+) -> list[dict[str, Any]]:
+    sizes = {p.name: p for p in some}
+    out = []
+    for (series, name), time in known.items():
+        row = rows[series].loc[name]
+        words = {
+            "policy": policy,
+            "table": _group(sizes[name]),
+            "row": _name(sizes[name]),
+            "series": series,
+            "gpu": gpu,
+        }
+        columns = ("kernel", "variant", "math", "q1_us", "q3_us", "limit_share")
+        base = known.get(("dense", name), math.nan)
+        numbers = {column: row[column] for column in columns}
+        out.append({**words, "problem": name, **numbers, "time_us": time, "baseline_us": base})
+    return out
