@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nnzbench.matrices.sources import range_count
 from nnzbench.operands import Operands
 from nnzbench.peaks import Peaks
 from nnzbench.problem import Problem
@@ -26,15 +27,17 @@ class Work:
     bytes: float
 
 
-def useful_work(problem: Problem, operands: Operands) -> Work:
+def useful_work(problem: Problem, operands: Operands, structure: int | None = None) -> Work:
     """Two operations per nonzero per output column; CSR, dense operands and output moved once.
 
-    Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes. A softmax counts four
-    operations per nonzero (maximum, exponential, sum, quotient), and attention two products and one softmax.
+    Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes, or `structure` bytes in all.
+    A softmax counts four operations per nonzero (maximum, exponential, sum, quotient), and attention two products and
+    one softmax.
     """
     element = _ELEMENT_BYTES[problem.dtype]
     matrix = operands.sparse
-    structure = INDEX_BYTES * (matrix.nnz + matrix.m + 1)
+    if structure is None:
+        structure = INDEX_BYTES * (matrix.nnz + matrix.m + 1)
     dense = element * sum(array.size for array in operands.dense.values())
     if problem.op == "gemm":
         return dense_work(problem, operands)
@@ -70,8 +73,16 @@ def _output_columns(problem: Problem) -> int:
 
 
 def row_work(kernel: str, problem: Problem, operands: Operands) -> Work:
-    """Work that bounds a kernel's time: the dense product's for a dense library, else the useful work."""
-    return dense_work(problem, operands) if kernel in DENSE_KERNELS else useful_work(problem, operands)
+    """Work that bounds a kernel's time: the dense product's for a dense library, else the useful work.
+
+    A balanced matrix needs neither offsets nor column indices: a position within its range takes a byte or two.
+    """
+    if kernel in DENSE_KERNELS:
+        return dense_work(problem, operands)
+    if kernel == "balanced":
+        width = -(-problem.k // range_count(problem))
+        return useful_work(problem, operands, operands.sparse.nnz * (1 if width <= 256 else 2))
+    return useful_work(problem, operands)
 
 
 def limit_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:

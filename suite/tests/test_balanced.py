@@ -17,6 +17,7 @@ from nnzbench.kernels import balanced, balanced_rows, balanced_wide
 from nnzbench.matrices import prune
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.sources import range_count
 from nnzbench.operands import Operands, make_operands, reference
 from nnzbench.problem import Problem
 
@@ -235,6 +236,6 @@ def test_strands_hold_every_entry_once_and_waste_little(keep: int) -> None:
 
 def test_range_count_comes_from_the_source() -> None:
     problem = Problem("test", "test", "spmm", 8, 27, 4, 0.3, "balanced:9:0")
-    assert balanced.range_count(problem) == 9
-    assert balanced.range_count(replace(problem, source="balanced:0")) == 27
-    assert balanced.range_count(replace(problem, source="balanced:0", k=576)) == 32
+    assert range_count(problem) == 9
+    assert range_count(replace(problem, source="balanced:0")) == 27
+    assert range_count(replace(problem, source="balanced:0", k=576)) == 32

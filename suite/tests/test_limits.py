@@ -69,6 +69,19 @@ def test_dense_libraries_are_bounded_by_the_dense_product_alone():
     assert gemm == dense_work(problem(op="gemm"), given)
 
 
+def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
+    given = operands(4, 64, 128, b=np.zeros((64, 8)))
+    shape = problem(k=64, source="balanced:0")
+    work = row_work("balanced", shape, given)
+    assert work == Work(2 * 128 * 8, 128 * 5 + 4 * (64 * 8 + 4 * 8))
+    assert row_work("balanced", dataclasses.replace(shape, dtype="f16"), given).bytes == 128 * 3 + 2 * (64 * 8 + 4 * 8)
+    wide = problem(k=512, source="balanced:1:0")  # one range of 512 columns
+    assert row_work("balanced", wide, operands(4, 512, 128, b=np.zeros((512, 8)))).bytes == 128 * 6 + 4 * (
+        512 * 8 + 4 * 8
+    )
+    assert row_work("sputnik", shape, given).bytes > work.bytes
+
+
 @pytest.mark.parametrize(
     ("work", "policy", "math", "expected"),
     [

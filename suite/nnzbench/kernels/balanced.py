@@ -17,16 +17,9 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.kernels import balanced_rows, balanced_wide
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.sources import BALANCED_BLOCKS
+from nnzbench.matrices.sources import range_count
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
-
-
-def range_count(problem: Problem) -> int:
-    """Balance ranges per row that the problem's source names (`balanced:<ranges>:<seed>`), else the paper's 32."""
-    words = problem.source.split(":")
-    named = words[0] == "balanced" and len(words) == 3
-    return min(int(words[1]) if named else BALANCED_BLOCKS, problem.k)
 
 
 def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32) -> Plan:

@@ -19,6 +19,13 @@ BALANCED_BLOCKS = 32
 """Balance ranges per row where `balanced:<seed>` names none (Balanced Sparsity, section 5)."""
 
 
+def range_count(problem: Problem) -> int:
+    """Balance ranges per row that the problem's source names (`balanced:<ranges>:<seed>`), else the paper's 32."""
+    words = problem.source.split(":")
+    named = words[0] == "balanced" and len(words) == 3
+    return min(int(words[1]) if named else BALANCED_BLOCKS, problem.k)
+
+
 def load_sparse(problem: Problem) -> CSR:
     """The sparse operand of `problem`: m x k (m x n for sddmm), float32 values.
 
