@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,13 +15,15 @@ from markupsafe import Markup, escape
 
 from nnzbench.experiments import EXPERIMENTS
 from nnzbench.record import RecordError
-from nnzbench.report import claims, context, generations_page, html_answer, html_data
+from nnzbench.report import claims, context, html_answer, html_data
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load, percent
 from nnzbench.report.html_data import Recorded
 from nnzbench.report.html_looks import THEME
 
 NAME = "index.html"
+GENERATIONS = "generations"
+"""Folder of the page that compares GPUs."""
 STATIC = files("nnzbench.report") / "static"
 
 
@@ -58,7 +61,7 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
     sound = sorted({one.results.gpu for one in recorded} - {gpu for _, gpu in refused})
     verdicts = {gpu: claims.judge(reports, gpu) for gpu in sound}
     path = reports / NAME
-    beside = [name for name in (*order, generations_page.FOLDER) if (reports / name / "README.md").is_file()]
+    beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
     path.write_text(render(recorded, order, refused, verdicts, beside), encoding="utf-8", newline="\n")
     return path
 
@@ -98,7 +101,7 @@ def render(
         answered_by=html_answer.EXPERIMENT,
         level=html_answer.QUESTION_LEVEL,
         covered=[_covered(name, recorded, refused, name in beside) for name in names],
-        generations=generations_page.FOLDER if generations_page.FOLDER in beside else "",
+        generations=GENERATIONS if GENERATIONS in beside else "",
         gpus=_gpus(recorded),
         judged=[_judged(slug, found, recorded) for slug, found in (verdicts or {}).items()],
         policies=context.POLICIES,
@@ -143,9 +146,9 @@ def _judged(slug: str, verdicts: Sequence[Verdict], recorded: Sequence[Recorded]
     papers: dict[str, list[Verdict]] = {}
     for one in verdicts:
         papers.setdefault(one.paper, []).append(one)
-    words = [one.verdict for one in verdicts]
+    counts = Counter(one.verdict for one in verdicts)
     name = next(context.gpu_name(slug, one.results.environment) for one in recorded if one.results.gpu == slug)
-    return {"gpu": name, "slug": slug, "papers": papers, "counts": [(w, words.count(w)) for w in claims.WORDS]}
+    return {"gpu": name, "slug": slug, "papers": papers, "counts": [(word, counts[word]) for word in claims.WORDS]}
 
 
 def _code(text: str) -> Markup:

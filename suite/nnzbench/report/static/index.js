@@ -273,6 +273,11 @@
     try { localStorage.setItem("nnzbench-theme", theme.value); } catch { /* storage is off */ }
   });
 
+  // What is folded would be missing on paper.
+  const folded = [];
+  window.addEventListener("beforeprint", () => document.querySelectorAll("main details:not([open])").forEach((one) => { one.open = true; folded.push(one); }));
+  window.addEventListener("afterprint", () => folded.splice(0).forEach((one) => { one.open = false; }));
+
   if (!rows.length) {
     byId("status").textContent = "Nothing is recorded yet.";
     byId("filters").hidden = true;
