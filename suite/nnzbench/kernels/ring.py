@@ -206,23 +206,28 @@ _LANES = ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16))
 _WARPS = ((16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1), (16, 1, 2), (16, 2, 2), (16, 1, 4), (16, 1, 8))
 _UNIT_WAVEFRONTS = 3
 """Of reading a unit of A for all rows of a set."""
+_UNIT_CYCLES = 60
+"""Latency of a unit for a warp that has the multiprocessor to itself, beside issuing its loads and products."""
 _JOIN_CYCLES = 400
 _START_CYCLES = 2000
 """Until a block's first chunk has landed, and after its last."""
 _MOST_TILINGS = 10
 _CHUNKS = (256, 128, 64, 32)
 """Rows of B per chunk; the two largest that leave six chunks in shared memory, or hold all of B."""
+_LEAST_CHUNKS = 4
+"""With fewer, a block waits for much of B before it starts."""
 _MOST_STAGES = 16
 
 
-def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
+def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: int) -> float:
     """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
     blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
-    products = nnz / problem.m * tiling.block_m * tiling.block_n / 32
+    products = float(lengths.mean()) * tiling.block_m * tiling.block_n / 32
     wavefronts = products * (1 + _UNIT_WAVEFRONTS / (2 * tiling.vec)) + problem.k * tiling.block_n / 32
     joins = _JOIN_CYCLES * (tiling.ksplit - 1)
     alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.15  # too few warps to hide latency
-    return -(-blocks // sms) * (wavefronts * alone + _START_CYCLES + joins)
+    longest = float(lengths.max()) / tiling.ksplit / 2 * (_UNIT_CYCLES + 4 * tiling.vec)  # one row may outlast the rest
+    return max(-(-blocks // sms) * (wavefronts * alone + _START_CYCLES + joins), longest)
 
 
 def _rings(shape: Tiling, k: int, budget: int, drift: bool) -> Iterator[Tiling]:
@@ -231,6 +236,8 @@ def _rings(shape: Tiling, k: int, budget: int, drift: bool) -> Iterator[Tiling]:
     found = 0
     for block_k in _CHUNKS:
         chunks = -(-k // block_k)
+        if chunks < _LEAST_CHUNKS and block_k > _CHUNKS[-1]:
+            continue
         stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
         ring = replace(shape, block_k=block_k, drift=drift)
         if stages >= chunks:
@@ -245,8 +252,8 @@ def _rings(shape: Tiling, k: int, budget: int, drift: bool) -> Iterator[Tiling]:
             return
 
 
-def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
-    """Tilings worth trying, the likeliest first."""
+def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Tiling]:
+    """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row."""
     sms, limit = sm_count(arch), block_shared_bytes(arch)
     drift = int(arch.removeprefix("sm_").rstrip("af")) >= 80
     ranked: list[tuple[float, int, Tiling]] = []
@@ -260,7 +267,7 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
                 continue
             budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
             for place, tiling in enumerate(_rings(shape, problem.k, budget, drift)):
-                ranked.append((_cycles(tiling, problem, nnz, sms), place, tiling))
+                ranked.append((_cycles(tiling, problem, lengths, sms), place, tiling))
     return [tiling for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2])[:_MOST_TILINGS]]
 
 
@@ -326,7 +333,7 @@ class Ring:
         limit = block_shared_bytes(arch)
         reason = f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU"
         found = False
-        for tiling in tilings(problem, operands.sparse.nnz, arch):
+        for tiling in tilings(problem, operands.sparse.row_lengths, arch):
             try:
                 plan = make_plan(problem, operands, tiling)
             except Unsupported as refusal:
