@@ -20,8 +20,9 @@ from nnzbench.compare import Comparison, compare_files
 def command(ctx: click.Context, before: Path, after: Path, everything: bool, as_json: bool) -> None:
     """Compare run AFTER with run BEFORE (records files, or folders with records.csv below them), row by row.
 
-    A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 2 %, in time and in
-    clock cycles; UNCLEAR where that can't be told; FAILED where it was timed before and no longer passes.
+    A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 15 %, which is more
+    than two runs of one build have differed by, in time and in clock cycles; SAME within 4 % (hot) or 7 % (cold);
+    UNCLEAR between; FAILED where it was timed before and no longer passes. Brackets hold the bounds of the change.
     Exit status 1 if any row is SLOWER or FAILED.
     """
     result = compare_files(before, after)
@@ -52,6 +53,8 @@ def _row(row: Comparison) -> dict[str, Any]:
         "before_us": a.median_us,
         "after_us": b.median_us,
         "ratio": row.ratio,
+        "ratio_low": row.low,
+        "ratio_high": row.high,
         "verdict": row.verdict,
         "reason": b.reason if row.verdict == "FAILED" else "",
     }
@@ -60,6 +63,7 @@ def _row(row: Comparison) -> dict[str, Any]:
 def _line(row: Comparison) -> str:
     a, b = row.before, row.after
     where = f"{row.verdict:8}{a.experiment} {a.problem} {a.dtype} {a.kernel} {a.variant} {a.policy}: {a.median_us:g} us"
-    if row.ratio is None or b.median_us is None:
+    if row.ratio is None or row.low is None or row.high is None:
         return f"{where} -> {b.status}: {b.reason}"
-    return f"{where} -> {b.median_us:g} us ({100 * (row.ratio - 1):+.1f} %)"
+    change, low, high = (f"{100 * (ratio - 1):+.1f} %" for ratio in (row.ratio, row.low, row.high))
+    return f"{where} -> {b.median_us:g} us ({change}, {low} to {high})"

@@ -32,12 +32,17 @@ RESOLUTION_US = {"hot": 0.025, "cold": 0.25}
 
 @dataclass(frozen=True)
 class Comparison:
-    """One key present in both runs. `ratio` is B's median over A's, None where B has no time."""
+    """One key present in both runs. `ratio` is B's median over A's, None where B has no time.
+
+    `low` and `high` bound the ratio by the medians' intervals: what the samples of the two runs leave open.
+    """
 
     before: Record
     after: Record
     verdict: Verdict
-    ratio: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,12 +106,13 @@ def _timed(records: Iterable[Record]) -> dict[Key, Record]:
 def _judge(before: Record, after: Record) -> Comparison:
     assert before.median_us is not None
     if after.median_us is None:
-        return Comparison(before, after, "FAILED", None)
+        return Comparison(before, after, "FAILED")
     ratio = after.median_us / before.median_us
-    verdict = _verdict(_interval(before), _interval(after), ratio, SAME_WITHIN.get(before.policy, 0.0))
+    old, new = _interval(before), _interval(after)
+    verdict = _verdict(old, new, ratio, SAME_WITHIN.get(before.policy, 0.0))
     if verdict in ("FASTER", "SLOWER") and not _confirmed_in_cycles(before, after, ratio):
         verdict = "UNCLEAR"
-    return Comparison(before, after, verdict, ratio)
+    return Comparison(before, after, verdict, ratio, new[0] / old[1], new[1] / old[0])
 
 
 def _interval(record: Record) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +73,28 @@ def test_a_real_difference_of_thirty_percent_is_found_and_one_of_twelve_is_not_c
 
 def test_a_difference_within_the_noise_is_unclear_not_the_same():
     assert verdict(row(10.0, spread=4.0), row(11.0, spread=4.0)) == "UNCLEAR"
+
+
+def test_the_change_is_told_with_its_bounds():
+    (found,) = compare([row(100.0, spread=2.0, samples=25)], [row(150.0, spread=3.0, samples=25)]).rows
+    old = 3.5 * 1.2533 * 2.0 / 1.349 / 5 + 0.025
+    new = 3.5 * 1.2533 * 3.0 / 1.349 / 5 + 0.025
+    assert found.ratio == pytest.approx(1.5)
+    assert (found.low, found.high) == pytest.approx(((150 - new) / (100 + old), (150 + new) / (100 - old)))
+
+
+def test_documented_limits_are_the_codes():
+    from nnzbench.compare import DIFFERENT_BEYOND, SAME_WITHIN
+
+    said = (
+        f"plus {100 * DIFFERENT_BEYOND:g} %",
+        f"{100 * SAME_WITHIN['hot']:g} % (hot) or {100 * SAME_WITHIN['cold']:g} %",
+    )
+    page = (Path(__file__).resolve().parents[2] / "docs" / "measuring.md").read_text(encoding="utf-8")
+    words = " ".join(CliRunner().invoke(main, ["compare", "--help"]).output.split())
+    for text in said:
+        assert text in " ".join(page.split())
+        assert text in words
 
 
 def test_a_difference_that_only_the_clock_makes_is_unclear():

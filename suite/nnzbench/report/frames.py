@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import math
 import re
@@ -100,7 +99,7 @@ def load(folder: Path) -> ResultSet:
 
 def to_frame(records: Sequence[Record]) -> pd.DataFrame:
     """One row per record, columns as in the file plus the derived ones. Empty cells of times are NaN."""
-    frame = pd.DataFrame([dataclasses.asdict(record) for record in records], columns=list(COLUMNS))
+    frame = pd.DataFrame([vars(record) for record in records], columns=list(COLUMNS))
     for name in ("median_us", "q1_us", "q3_us", "limit_us", "floor_us", "prepare_ms", "compile_ms", "sm_clock_mhz"):
         frame[name] = frame[name].astype(float)
     frame["math"] = [math_class(record) for record in records]
