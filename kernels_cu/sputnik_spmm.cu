@@ -9,7 +9,8 @@
 //         warp have equal lengths; the identity order switches it off
 //   V-D1  index pre-scaling: an index is multiplied by n once, when it is staged
 //   V-D2  residue handling: a short last tile is filled up with zeros to a multiple of 4 and processed by unrolled
-//         groups of 4 without bounds checks, loads before arithmetic
+//         groups of 4 without bounds checks, loads before arithmetic; the loads are predicated, because ptxas lets each
+//         branch between loads wait for the load before it
 //   V-D3  mixed precision: fp16 values in and out, 16-bit indices, fp32 arithmetic
 //
 // Who computes what: threadIdx.y is the row within the block, threadIdx.x the lane within the subwarp. Lane t owns
@@ -29,7 +30,10 @@
 // before the current one is multiplied.
 //
 // Buffers
-//   rows       int4[m]: row, first entry, end of entries, 0; in processing order
+//   rows       int4[rows of all blocks]: row, first entry, end of entries, steps of its warp; in processing order. The
+//              steps are the tiles of A that the warp's row with most of them has: all rows of a warp take as many, so
+//              that barriers are of whole warps (naming the lanes of one row costs three slow instructions a barrier).
+//              Slots behind the last row: row -1, no entries, steps alike
 //   values     nnz values, padded with readable entries to a multiple of VECTOR_A (the padding is never used)
 //   indices    nnz column indices, padded alike
 //   positions  int[nnz], padded alike: where an entry's value is in `values`, only with GATHER
@@ -45,7 +49,8 @@
 //   BLOCK_WIDTH     threads per row: 1, 2, 4, 8, 16 or 32
 //   VECTOR_A        elements per load of values and of indices: 1, 2, 4 (8 in fp16)
 //   VECTOR_B        elements per access to B and C: 1, 2, 4 (8 in fp16)
-//   ITEMS_AHEAD     entries whose B loads are issued before their arithmetic; a multiple of 4
+//   ITEMS_AHEAD     entries whose B loads are issued before their arithmetic; a multiple of 4. The rest of a row takes a
+//                   round trip to memory for every ITEMS_AHEAD entries, so 32 suit short rows and 16 many warps
 //   PRESCALE        1: needs k * n < 2^31; 0: indices are multiplied by n at every use, in 64 bits
 //   RESIDUE_UNROLL  1: as above; 0: the last tile is a rolled loop over single entries
 //   PREFETCH        1: next tile of A into registers during arithmetic
@@ -91,13 +96,13 @@ struct MatrixA {
 
 // Loads the entries [at, at + kItemsK) of the row [first, end). Entries outside the row get value 0 and the index of an
 // entry inside. Vectors past the end are replaced by the row's last one, so nothing beyond its padding is read.
-__device__ __forceinline__ TileA load_tile(const MatrixA& a, int at, int first, int end) {
+__device__ __forceinline__ TileA load_tile(const MatrixA& a, int at, int first, int end, int lane) {
     TileA tile;
     const bool masked = at < first || at + kItemsK > end;
     const int last = (end - 1) & ~(kVectorA - 1);
 #pragma unroll
     for (int i = 0; i < kLoadsA; ++i) {
-        const int wanted = at + (i * kWidth + static_cast<int>(threadIdx.x)) * kVectorA;
+        const int wanted = at + (i * kWidth + lane) * kVectorA;
         const int from = wanted < last ? wanted : last;
         tile.indices[i] = load<kVectorA>(a.indices + from);
         if constexpr (GATHER) {
@@ -126,8 +131,7 @@ __device__ __forceinline__ TileA load_tile(const MatrixA& a, int at, int first, 
 }
 
 __device__ __forceinline__ void store_tile(const TileA& tile, float* __restrict__ s_values, int* __restrict__ s_offsets,
-                                           int n) {
-    const int lane = static_cast<int>(threadIdx.x);
+                                           int n, int lane) {
 #pragma unroll
     for (int i = 0; i < kLoadsA; ++i) {
         const int to = (i * kWidth + lane) * kVectorA;
@@ -159,12 +163,12 @@ struct Columns {
     const Value* at[kGroups];
 };
 
-// The lane's columns of one row of B; `offset` is a staged index, pre-scaled or not.
+// The lane's columns of one row of B, where `keep`; `offset` is a staged index, pre-scaled or not.
 __device__ __forceinline__ void load_b(Pack<Value, kVectorB> (&fragment)[kGroups], const Columns& columns, int offset,
-                                       int n) {
+                                       int n, bool keep) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-        fragment[g] = load<kVectorB>(columns.at[g] + (PRESCALE ? offset : static_cast<long long>(offset) * n));
+        load_if<kVectorB>(keep, columns.at[g] + (PRESCALE ? offset : static_cast<long long>(offset) * n), fragment[g]);
     }
 }
 
@@ -178,23 +182,23 @@ __device__ __forceinline__ void multiply(Accumulators& sum, float value,
     }
 }
 
-// Multiplies `items` staged entries (all of them where kFull) in groups of 4: first the loads of B, then arithmetic.
+// Multiplies `items` staged entries, all kItemsK of them where kFull: kAhead at a time (a loop that is not unrolled, so
+// that no more are in flight), first the loads of B, then arithmetic. Entries count in groups of 4.
 template <bool kFull>
 __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __restrict__ s_values,
                                               const int* __restrict__ s_offsets, const Columns& columns, int items,
                                               int n) {
-#pragma unroll
-    for (int k = 0; k < kItemsK; k += kAhead) {
+#pragma unroll 1
+    for (int k = 0; k < (kFull ? kItemsK : items); k += kAhead) {
         Pack<Value, kVectorB> b[kAhead][kGroups];
 #pragma unroll
         for (int i = 0; i < kAhead; i += 4) {
-            if (kFull || k + i < items) {
-                const int4 offsets = *reinterpret_cast<const int4*>(s_offsets + k + i);
-                load_b(b[i], columns, offsets.x, n);
-                load_b(b[i + 1], columns, offsets.y, n);
-                load_b(b[i + 2], columns, offsets.z, n);
-                load_b(b[i + 3], columns, offsets.w, n);
-            }
+            const bool keep = kFull || k + i < items;
+            const int4 offsets = *reinterpret_cast<const int4*>(s_offsets + k + i);
+            load_b(b[i], columns, offsets.x, n, keep);
+            load_b(b[i + 1], columns, offsets.y, n, keep);
+            load_b(b[i + 2], columns, offsets.z, n, keep);
+            load_b(b[i + 3], columns, offsets.w, n, keep);
         }
 #pragma unroll
         for (int i = 0; i < kAhead; i += 4) {
@@ -210,7 +214,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __
 }
 
 extern "C" __global__ void __launch_bounds__(kWidth* kRows)
-    sputnik_spmm(int m, int n, const int4* __restrict__ rows, const Value* __restrict__ values,
+    sputnik_spmm(int n, const int4* __restrict__ rows, const Value* __restrict__ values,
                  const Index* __restrict__ indices, const int* __restrict__ positions, const Value* __restrict__ b,
                  Value* __restrict__ c, const float* __restrict__ bias) {
     __shared__ __align__(16) float shared_values[kRows][kStride];
@@ -218,14 +222,13 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
 
     const int row_block = static_cast<int>(ROWS_FASTEST ? blockIdx.x : blockIdx.y);
     const int column_block = static_cast<int>(ROWS_FASTEST ? blockIdx.y : blockIdx.x);
-    const int slot = row_block * kRows + static_cast<int>(threadIdx.y);
-    if (slot >= m) return;
-    // Barriers below are among the lanes of one row, so that rows of one warp may differ in length.
-    const unsigned subwarp = kWidth == 32 ? 0xffffffffu : ((1u << (kWidth % 32)) - 1u) << (threadIdx.y * kWidth % 32);
+    const int4 record = nnz::ldg(rows + row_block * kRows + static_cast<int>(threadIdx.y));
+    const int row = record.x, first = record.y, end = record.z;
+    const int lane = opaque(static_cast<int>(threadIdx.x));
     float* const s_values = shared_values[threadIdx.y];
     int* const s_offsets = shared_offsets[threadIdx.y];
 
-    const int first_column = column_block * kItemsX + static_cast<int>(threadIdx.x) * kVectorB;
+    const int first_column = opaque(column_block * kItemsX + lane * kVectorB);
     Columns columns;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -234,33 +237,34 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
     }
 
     const MatrixA a{values, indices, positions};
-    const int4 record = nnz::ldg(rows + slot);
-    const int row = record.x, first = record.y, end = record.z;
-
     Accumulators sum{};
-    if (first < end) {
-        int at = first & ~(kVectorA - 1);
-        TileA tile = load_tile(a, at, first, end);
-        while (true) {
-            store_tile(tile, s_values, s_offsets, n);
-            __syncwarp(subwarp);
+    TileA tile;
+    bool more = first < end;  // `tile` holds entries to be staged
+    int at = more ? first & ~(kVectorA - 1) : end;
+    if (more) tile = load_tile(a, at, first, end, lane);
+    for (int steps = record.w; steps > 0; --steps) {
+        if (more) store_tile(tile, s_values, s_offsets, n, lane);
+        __syncwarp();
+        if (steps == 1) break;  // the last tile of every row is staged now, that of a shorter row since earlier steps
+        more = at + kItemsK < end;
+        if (more) {
             at += kItemsK;
-            if (at >= end) break;
-            if (PREFETCH) tile = load_tile(a, at, first, end);
+            if (PREFETCH) tile = load_tile(a, at, first, end, lane);
             if (first_column < n) multiply_tile<true>(sum, s_values, s_offsets, columns, kItemsK, n);
-            __syncwarp(subwarp);
-            if (!PREFETCH) tile = load_tile(a, at, first, end);
         }
-        const int residue = end - (at - kItemsK);
-        if (first_column < n && RESIDUE_UNROLL) {
-            multiply_tile<false>(sum, s_values, s_offsets, columns, residue, n);
-        } else if (first_column < n) {
+        __syncwarp();
+        if (!PREFETCH && more) tile = load_tile(a, at, first, end, lane);
+    }
+    if (row < 0 || first_column >= n) return;
+    const int residue = end - at;
+    if constexpr (RESIDUE_UNROLL) {
+        multiply_tile<false>(sum, s_values, s_offsets, columns, residue, n);
+    } else {
 #pragma unroll 1
-            for (int i = 0; i < residue; ++i) {
-                Pack<Value, kVectorB> fragment[kGroups];
-                load_b(fragment, columns, s_offsets[i], n);
-                multiply(sum, s_values[i], fragment);
-            }
+        for (int i = 0; i < residue; ++i) {
+            Pack<Value, kVectorB> fragment[kGroups];
+            load_b(fragment, columns, s_offsets[i], n, true);
+            multiply(sum, s_values[i], fragment);
         }
     }
 
@@ -269,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kRows)
     Value* const out = c + static_cast<long long>(row) * n + first_column;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-        if (first_column + g * kWidth * kVectorB >= n) break;
+        if (g > 0 && first_column + g * kWidth * kVectorB >= n) break;
         Pack<Value, kVectorB> result;
 #pragma unroll
         for (int j = 0; j < kVectorB; ++j) {

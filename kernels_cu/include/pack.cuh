@@ -5,8 +5,9 @@
 //   widen(pack)       all elements of a Pack as Floats<N>; two halves in one register need no shifts
 //   Pack<T, N>        N elements that travel as one word of at most 16 bytes (two words at 32)
 //   load<N>(p)        a Pack through the read-only path; p aligned to the pack
+//   load_if(keep, p, pack)  the same into `pack` where `keep`; a predicated instruction, never a branch
 //   store<N>(p, pack)
-//   opaque(p)         p, with its origin hidden from the compiler
+//   opaque(p)         p, a pointer or an int, with its origin hidden from the compiler
 #pragma once
 
 #if F16
@@ -69,6 +70,40 @@ __device__ __forceinline__ Pack<T, N> load(const T* p) {
     return pack;
 }
 
+// Branches between the loads of a batch make each wait for the one before; predicates do not.
+#ifdef NNZ_CPU
+template <int N, typename T>
+__device__ __forceinline__ void load_if(bool keep, const T* p, Pack<T, N>& pack) {
+    if (keep) pack = load<N>(p);
+}
+#else
+__device__ __forceinline__ void load_word_if(bool keep, const void* p, unsigned short& w) {
+    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %1, 0;\n@k ld.global.nc.u16 %0, [%2];\n}"
+        : "=h"(w)
+        : "r"(static_cast<int>(keep)), "l"(p));
+}
+__device__ __forceinline__ void load_word_if(bool keep, const void* p, int& w) {
+    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %1, 0;\n@k ld.global.nc.s32 %0, [%2];\n}"
+        : "=r"(w)
+        : "r"(static_cast<int>(keep)), "l"(p));
+}
+__device__ __forceinline__ void load_word_if(bool keep, const void* p, int2& w) {
+    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %2, 0;\n@k ld.global.nc.v2.s32 {%0, %1}, [%3];\n}"
+        : "=r"(w.x), "=r"(w.y)
+        : "r"(static_cast<int>(keep)), "l"(p));
+}
+__device__ __forceinline__ void load_word_if(bool keep, const void* p, int4& w) {
+    asm("{\n.reg .pred k;\nsetp.ne.s32 k, %4, 0;\n@k ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%5];\n}"
+        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+        : "r"(static_cast<int>(keep)), "l"(p));
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void load_if(bool keep, const T* p, Pack<T, N>& pack) {
+    load_word_if(keep, p, pack.word);
+}
+#endif
+
 template <int N, typename T>
 __device__ __forceinline__ void store(T* p, const Pack<T, N>& pack) {
     *reinterpret_cast<Word<T, N>*>(p) = pack.word;
@@ -125,4 +160,13 @@ __device__ __forceinline__ const T* opaque(const T* p) {
     asm("" : "+l"(p));
 #endif
     return p;
+}
+
+// Keeps a number in its register: the compiler would rather read the special register it came from again, which takes
+// as long as thirty instructions.
+__device__ __forceinline__ int opaque(int x) {
+#ifndef NNZ_CPU
+    asm("" : "+r"(x));
+#endif
+    return x;
 }

@@ -9,7 +9,7 @@ from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from nnzbench.check import passes, relative_error
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernel import Array, Unsupported, kernels
-from nnzbench.kernels.sputnik import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan
+from nnzbench.kernels.sputnik import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan, warp_steps
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, Reference, reference
 from nnzbench.problem import DType, Problem
@@ -153,11 +153,14 @@ def test_a_planted_read_past_the_end_is_found() -> None:
         execute(mutant, "asan")
 
 
+STAGED, MULTIPLIED, BARRIER = "s_offsets, n, lane);", "columns, kItemsK, n);\n        }", "\n        __syncwarp();"
+
+
 @pytest.mark.parametrize(
     ("barrier", "without"),
     [
-        ("s_offsets, n);\n            __syncwarp(subwarp);", "s_offsets, n);"),
-        ("columns, kItemsK, n);\n            __syncwarp(subwarp);", "columns, kItemsK, n);"),
+        (STAGED + BARRIER, STAGED),
+        (MULTIPLIED + BARRIER, MULTIPLIED),
     ],
     ids=["after staging", "before staging"],
 )
@@ -169,7 +172,7 @@ def test_a_planted_missing_barrier_is_found(barrier: str, without: str) -> None:
 
 def test_a_missing_barrier_shows_in_some_order_of_threads() -> None:
     a, b = matrix(5, 90, density=0.9), dense(90, 36)
-    plan = mutated(spmm_plan(a, b, NARROW), "s_offsets, n);\n            __syncwarp(subwarp);", "s_offsets, n);")
+    plan = mutated(spmm_plan(a, b, NARROW), STAGED + BARRIER, STAGED)
     errors = [
         relative_error(execute(plan, order=order), product(a, b)) for order in ("forward", "backward", "random:1")
     ]
@@ -190,6 +193,20 @@ def test_every_tile_fits_its_problem(n: int, itemsize: int) -> None:
         assert tile.width * tile.y % 32 == 0
         assert tile.k % tile.ahead == tile.ahead % 4 == tile.k % tile.vector_a == 0
         assert tile.x < 2 * n or tile.x == 1
+
+
+def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_none_of_their_own() -> None:
+    tile = Tile(y=8, x=32, width=8, vector_b=4)
+    lengths = (70, 33, 32, 5, 4, 0)
+    offsets = np.cumsum([0, *lengths]).astype(np.int32)
+    entries = np.concatenate([np.arange(length) for length in lengths]).astype(np.int32)
+    a = CSR(6, 90, offsets, entries, np.ones(entries.size, np.float32))
+    slots = warp_steps(row_records(a), tile)
+    assert slots[:, 0].tolist() == [0, 1, 2, 3, 4, 5, -1, -1]
+    assert slots[:, 3].tolist() == [3, 3, 3, 3, 1, 1, 1, 1]
+    assert slots[6:, 1].tolist() == slots[6:, 2].tolist()
+    # row 2 starts at entry 103 and its first aligned tile at 100: 32 entries and 3 masked ones need 2 tiles
+    assert warp_steps(row_records(a), replace(tile, y=1, width=32))[:, 3].tolist() == [3, 2, 2, 1, 1, 0]
 
 
 def test_rows_go_by_falling_length() -> None:

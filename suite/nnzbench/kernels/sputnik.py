@@ -167,6 +167,21 @@ def rule_tile(matrix: CSR, n: int, itemsize: int, sms: int) -> Tile:
     return min(tiles, key=lambda tile: costs.predict(tile_features(tile, lengths, n, itemsize, sms), tile.name))
 
 
+def warp_steps(records: NDArray[np.int32], tile: Tile) -> NDArray[np.int32]:
+    """`row_records` filled up to whole blocks (row -1, no entries); the last column becomes the steps of a slot's warp.
+
+    A step stages `k` entries of A. The 32 / width rows of a warp all take as many as the one that needs most.
+    """
+    slots = np.zeros((-(-len(records) // tile.y) * tile.y, 4), dtype=np.int32)
+    slots[:, 0] = -1
+    slots[: len(records)] = records
+    first, end = slots[:, 1], slots[:, 2]
+    steps = np.where(first < end, -(-(end - first // tile.vector_a * tile.vector_a) // tile.k), 0)
+    rows = 32 // tile.width
+    slots[:, 3] = np.repeat(steps.reshape(-1, rows).max(axis=1), rows)
+    return slots
+
+
 def spmm_plan(
     matrix: CSR,
     b: Array,
@@ -214,7 +229,7 @@ def spmm_plan(
         "INDEX16": int(short_index),
     }
     buffers: dict[str, Array] = {
-        "rows": row_records(matrix, switches.load_balancing),
+        "rows": warp_steps(row_records(matrix, switches.load_balancing), tile),
         "values": padded(matrix.values),
         "indices": padded(matrix.indices.astype(np.uint16 if short_index else np.int32)),
         "b": np.ascontiguousarray(b),
@@ -225,7 +240,7 @@ def spmm_plan(
     if bias is not None:
         buffers["bias"] = bias.astype(np.float32)
     entries = ("values", "indices", "positions" if positions is not None else "indices")
-    arguments = (matrix.m, n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
+    arguments = (n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
     grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
     launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
     parts = [label, tile.name]
