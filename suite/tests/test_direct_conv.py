@@ -79,9 +79,9 @@ def test_rows_are_filled_up_to_the_longest_with_offsets_of_their_own() -> None:
     assert not unified["offset"][1].any()
 
 
-# 7 x 9 images; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than lanes hold
+# 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than lanes hold
 OWN = (
-    (ConvShape(5, 7, 7, 9, 6, 3, 3, 1, 1), ConvTiling(4, 2, 7, 9, 3)),
+    (ConvShape(5, 7, 7, 9, 6, 3, 3, 1, 1), ConvTiling(2, 2, 7, 9, 3, launches=2)),
     (ConvShape(2, 5, 12, 16, 9, 3, 3, 1, 1), ConvTiling(9, 1, 4, 16, 2)),
     (ConvShape(1, 5, 6, 40, 5, 3, 5, 1, 2), ConvTiling(3, 1, 2, 24, 2)),
     (ConvShape(3, 5, 18, 34, 4, 3, 3, 0, 0, 2), ConvTiling(3, 1, 4, 16, 2, stages=2)),
@@ -115,11 +115,11 @@ def copied_late(
 
 def interpret(plan: Plan, backward: bool) -> Array:
     """The output of the plan's PTX text."""
-    launch = plan.launches[0]
     buffers = {name: array.copy() for name, array in plan.buffers.items()}
     buffers["y"].fill(np.nan)
-    kernel = ptx_interpreter.Kernel(plan.source)
-    kernel.launch(launch.grid, launch.block[0], buffers, launch.shared_bytes, backward)
+    for launch in plan.launches:
+        kernel = ptx_interpreter.Kernel(launch.source or plan.source)
+        kernel.launch(launch.grid, launch.block[0], buffers, launch.shared_bytes, backward)
     return buffers["y"]
 
 
@@ -135,6 +135,18 @@ def test_the_generated_text_convolves(
     for arch, backward in (("sm_90", True), ("sm_70", False)):
         plan = direct_conv.make_plan(problem, operands, tiling, arch)
         assert relative_error(interpret(plan, backward), truth) < limit, arch
+
+
+def test_launches_share_out_the_nonzeros_of_long_programs() -> None:
+    shape = ConvShape(8, 512, 14, 14, 512, 3, 3, 1, 1)
+    for tiling in ConvModel(shape, 188_744, 4, 90).candidates(3):
+        program = make_program(matrix(512, 4608, 0.08), shape, tiling, 4)
+        held = [sum(program.schedule.bodies[group].rows.size for group in part) for part in program.parts]
+        assert len(held) == 3
+        assert sum(held) == program.schedule.nnz
+        assert max(held) < 1.5 * min(held)
+    few = ConvModel(shape, 60_000, 4, 90).candidates(1)[0]
+    assert few.launches == 1
 
 
 def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ _BLOCK_CYCLES = 2500.0
 _TAPS_PER_CHUNK = 72
 """So that a chunk's work outweighs its barrier."""
 _FEWEST_SUMS = 12
+_NONZEROS_PER_LAUNCH = 65_536
+"""Programs of more take the assembler over twenty seconds."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,17 @@ class ConvModel:
         busy = max(issue, port) * resident / min(1.0, warps * resident / 14)
         code = 16 * (multiplies + loads)
         fetch = code / _FETCH_BYTES * resident if groups * code > _CODE_CACHE else 0.0
+        launches = min(tiling.launches, groups)
         blocks = groups * tile.tiles
-        waves = -(-blocks // (_SMS * resident))
+        waves = sum(
+            -(-(groups * (i + 1) // launches - groups * i // launches) * tile.tiles // (_SMS * resident))
+            for i in range(launches)
+        )
         overlap = _BLOCK_CYCLES if resident == 1 else _BLOCK_CYCLES / 2
         compute = waves * (max(busy, fetch) + overlap) + (0.0 if fetch else code / _FETCH_BYTES)
         staged = tile.rows * min(tile.columns, s.width) * tiling.images * s.channels * self.element
         l2 = blocks * staged / (_L2_BYTES * _SMS)
-        image = s.batch * (s.channels * tile.plane + s.filters * s.out_height * s.out_width)
+        image = s.batch * (launches * s.channels * tile.plane + s.filters * s.out_height * s.out_width)
         return max(compute, l2, image * self.element / (_DRAM_BYTES * _SMS)) + 0.2 * (compute + l2)
 
     def candidates(self, count: int) -> list[ConvTiling]:
@@ -137,7 +143,7 @@ class ConvModel:
         chunk = min(chunk, _divided(even, together) * together)
         return ConvTiling(
             tiling.rows_per_lane, tiling.images, tiling.height, tiling.width, chunk, tiling.stages, tiling.blocks,
-            min(8, spare),
+            min(8, spare), _divided(self.nonzeros, _NONZEROS_PER_LAUNCH) or 1,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -60,6 +61,13 @@ class ConvProgram:
         ]
 
     @property
+    def parts(self) -> list[range]:
+        """The groups of each launch, as equal in number as can be."""
+        count = min(self.tile.tiling.launches, self.groups)
+        edges = [self.groups * i // count for i in range(count + 1)]
+        return [range(a, b) for a, b in itertools.pairwise(edges)]
+
+    @property
     def out_plane(self) -> int:
         """Elements of one channel of the output."""
         return self.tile.shape.out_height * self.tile.shape.out_width
@@ -70,15 +78,28 @@ class ConvProgram:
         y = np.zeros((s.batch, s.filters, s.out_height, s.out_width), x.dtype)
         return {"x": np.ascontiguousarray(x), "y": y}
 
-    def launch(self) -> Launch:
-        """Blocks of the same tile and different groups are neighbours, so that they meet their input in L2."""
+    def launches(self, sources: Sequence[str]) -> tuple[Launch, ...]:
+        """One launch for each of `parts`, whose programs `sources` are; the first is the plan's own.
+
+        Blocks of the same tile and different groups are neighbours, so that they meet their input in L2.
+        """
         t = self.tile
-        return Launch(ENTRY, (self.groups * t.tiles, 1, 1), (t.tiling.threads, 1, 1), ("x", "y"), t.shared_bytes)
+        return tuple(
+            Launch(
+                ENTRY,
+                (len(part) * t.tiles, 1, 1),
+                (t.tiling.threads, 1, 1),
+                ("x", "y", part.start, len(part)),
+                t.shared_bytes,
+                source if number else "",
+            )
+            for number, (part, source) in enumerate(zip(self.parts, sources, strict=True))
+        )
 
     def check(self, capability: int) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room."""
         tile, t = self.tile, self.tile.tiling
-        instructions = sum(body.instructions for body in self.schedule.bodies)
+        instructions = max(sum(self.schedule.bodies[group].instructions for group in part) for part in self.parts)
         if instructions > MAX_INSTRUCTIONS:
             raise Unsupported(f"{instructions} instructions: programs are assembled up to {MAX_INSTRUCTIONS}")
         if t.threads > 1024:

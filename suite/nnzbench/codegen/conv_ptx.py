@@ -13,17 +13,18 @@ from nnzbench.codegen.divide import divide, divmod_ptx
 from nnzbench.codegen.target import compute_capability, header
 
 
-def emit(program: ConvProgram, arch: str) -> str:
-    """The PTX module. Raises `Unsupported` where the program does not fit `arch`."""
+def emit(program: ConvProgram, arch: str, part: int = 0) -> str:
+    """The PTX module of one of the program's launches. Raises `Unsupported` where the program does not fit `arch`."""
     capability = compute_capability(arch)
     head = header(arch)
     program.check(capability)
-    return "\n".join([*head, *_Emitter(program, capability).kernel(), ""])
+    return "\n".join([*head, *_Emitter(program, capability, part).kernel(), ""])
 
 
 class _Emitter:
-    def __init__(self, program: ConvProgram, capability: int) -> None:
+    def __init__(self, program: ConvProgram, capability: int, part: int) -> None:
         self.p = program
+        self.groups = program.parts[part]
         self.tile = program.tile
         self.t = program.tile.tiling
         self.shape = program.tile.shape
@@ -36,7 +37,7 @@ class _Emitter:
         own = self.tile.pieces_per_thread
         return [
             ".extern .shared .align 16 .b8 shared[];",
-            f".visible .entry {ENTRY}(\n  .param .u64 p_x,\n  .param .u64 p_y\n)",
+            f".visible .entry {ENTRY}(\n  .param .u64 p_x,\n  .param .u64 p_y,\n  .param .u32 first,\n  .param .u32 count\n)",
             f".maxntid {self.t.allotted_threads}, 1, 1",
             f".minnctapersm {self.t.blocks}",
             "{",
@@ -60,7 +61,7 @@ class _Emitter:
             "bar.sync 0;",
             *self._first_chunks(),
             *self._jump(),
-            *[line for group in range(self.p.groups) for line in self._group(group)],
+            *[line for group in self.groups for line in self._group(group)],
             "END:",
             "ret;",
             "}",
@@ -82,7 +83,7 @@ class _Emitter:
         """`%image`, `%y` and `%x` become the first output position of the block's tile."""
         return [
             "mov.u32 %t0, %ctaid.x;",
-            *divmod_ptx("%tile", "%group", "%t0", self.p.groups),
+            *divmod_ptx("%tile", "%group", "%t0", len(self.groups)),
             *divmod_ptx("%t1", "%x", "%tile", self.tile.across),
             *divmod_ptx("%image", "%y", "%t1", self.tile.down),
             f"mul.lo.u32 %image, %image, {self.t.images};",
@@ -198,9 +199,9 @@ class _Emitter:
         ]
 
     def _jump(self) -> list[str]:
-        if self.p.groups == 1:
+        if len(self.groups) == 1:
             return []
-        labels = ", ".join(f"G{i}" for i in range(self.p.groups))
+        labels = ", ".join(f"G{i}" for i in self.groups)
         return [f"TABLE: .branchtargets {labels};", "brx.idx.uni %group, TABLE;"]
 
     def _group(self, group: int) -> list[str]:

@@ -34,6 +34,9 @@ class ConvTiling:
     """Blocks that one SM shall have room for."""
     depth: int = 6
     """Loads issued ahead of their use."""
+    launches: int = 1
+    """Launches that share out the groups of channels, at most: each has a program of its own, assembled beside the
+    others, as the assembler's time grows with the length of one program."""
 
     @property
     def outputs(self) -> int:
@@ -60,7 +63,8 @@ class ConvTiling:
         """Variant name, such as `staged_r43_1x28x28_c6_b1`."""
         place = f"{self.images}x{self.height}x{self.width}"
         stages = "" if self.stages == 3 else f"_s{self.stages}"
-        return f"staged_r{self.rows_per_lane}_{place}_c{self.chunk}_b{self.blocks}{stages}"
+        launches = "" if self.launches == 1 else f"_l{self.launches}"
+        return f"staged_r{self.rows_per_lane}_{place}_c{self.chunk}_b{self.blocks}{stages}{launches}"
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from nnzbench.problem import Problem
 
 CANDIDATES = 5
 """Tilings tried."""
-LONG = 100_000
-"""Nonzeros from which a program takes the assembler half a minute, and fewer are tried."""
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: ConvTiling, arch: str) -> Plan:
@@ -32,16 +30,16 @@ def make_plan(problem: Problem, operands: Operands, tiling: ConvTiling, arch: st
     start = time.perf_counter()
     assert problem.conv is not None
     program = make_program(operands.sparse, problem.conv, tiling, _element(problem))
-    source = conv_ptx.emit(program, arch)
+    sources = [conv_ptx.emit(program, arch, part) for part in range(len(program.parts))]
     elapsed = (time.perf_counter() - start) * 1e3
     return Plan(
         variant=tiling.name,
         language="ptx",
-        source=source,
+        source=sources[0],
         defines={},
         buffers=program.buffers(operands.dense["x"].astype(storage_dtype(problem.dtype), copy=False)),
         output="y",
-        launches=(program.launch(),),
+        launches=program.launches(sources),
         math=problem.dtype,
         generate_ms=elapsed,
         cpu_source=conv_cpp.emit(program),
@@ -67,7 +65,7 @@ class DirectConv:
         if c is None or not c.batch * c.filters * c.out_height * c.out_width:
             raise Unsupported("the output is empty")
         model = ConvModel(c, operands.sparse.nnz, _element(problem), compute_capability(arch))
-        for tiling in model.candidates(CANDIDATES if operands.sparse.nnz < LONG else CANDIDATES // 2):
+        for tiling in model.candidates(CANDIDATES):
             yield make_plan(problem, operands, tiling, arch)
         yield from direct_conv_paper.plans(problem, operands)
 
