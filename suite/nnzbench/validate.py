@@ -101,7 +101,7 @@ def _one(row: Record) -> Iterator[str]:
         if not q1 <= row.median_us <= q3:
             yield f"the median {row.median_us:g} us is not between its quartiles {q1:g} and {q3:g}"
     if row.pattern:
-        elements = row.m * (row.n if row.op in ("sddmm", "sparse_softmax") else row.k)
+        elements = row.m * (row.n if row.op == "sddmm" else row.k)
         counted = 1 - row.nnz / elements if elements else math.nan
         if not abs(row.sparsity - counted) <= _SPARSITY_DIGITS:
             yield f"`sparsity` is {row.sparsity:g} and {row.nnz} nonzeros make {counted:g}"

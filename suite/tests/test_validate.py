@@ -135,6 +135,18 @@ def test_what_readers_should_know_is_a_note_and_no_fault(folder):
     assert any("no row refers to the snapshot 'environment-2.json'" in note for note in notes(folder))
 
 
+def test_sparsity_is_of_the_pattern_whatever_the_op(folder):
+    sizes = {"m": 64, "nnz": 1638}
+    of_pattern = [
+        row(op="sddmm", k=32, n=256, **sizes),
+        row("02_256x64x3136_90_dlmc", op="sparse_softmax", k=256, n=1, **sizes),
+    ]
+    replace_all(folder / "records.csv", select(of_pattern))
+    assert not any("nonzeros make" in fault for fault in faults(folder))
+    replace_all(folder / "records.csv", select([row(op="sddmm", k=256, n=32, **sizes)]))
+    assert any("nonzeros make 0.200195" in fault for fault in faults(folder))
+
+
 def test_a_kernel_without_a_row_and_a_policy_without_a_row_are_named(folder, rows):
     more = [dataclasses.replace(rows[0], kernel="panel"), dataclasses.replace(rows[0], policy="cold")]
     replace_all(folder / "records.csv", select([*rows, *more]))

@@ -110,7 +110,7 @@ def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
 
 def _stored_over_nonzero(row: Any) -> float:
     """What a dense kernel executes over the useful work: all elements of the sparse operand over the nonzero ones."""
-    elements = row.m * (row.n if row.op in ("sddmm", "sparse_softmax") else row.k)
+    elements = row.m * (row.n if row.op == "sddmm" else row.k)
     return float(elements / row.nnz) if row.nnz else math.nan
 
 

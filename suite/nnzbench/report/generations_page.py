@@ -11,7 +11,6 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.limits import DENSE_KERNELS
 from nnzbench.report import context, generations, style
 from nnzbench.report import generations_peaks as peaks
 from nnzbench.report import generations_published as published
@@ -129,8 +128,9 @@ def _findings(found: Comparison, names: Mapping[GpuKey, str]) -> list[str]:
     out = []
     for row in each(found.gains[found.gains["policy"] == "hot"]):
         old, new = names[row.gpu_from, row.kind_from], names.get((row.gpu_to, "measured"), row.gpu_to)
+        problems = f"{row.count} problem{'s' if row.count > 1 else ''}"
         text = (
-            f"**{row.group}**, {old} → {new} ({row.count} problems): sparse over dense goes from "
+            f"**{row.group}**, {old} → {new} ({problems}): sparse over dense goes from "
             f"{number(row.speedup_from)}× to {number(row.speedup_to)}×. {_moved(row)}"
         )
         if not math.isnan(row.expected_dense):
@@ -324,10 +324,14 @@ def _gaps(frame: pd.DataFrame, found: Comparison, names: Mapping[GpuKey, str]) -
     for experiment in dict.fromkeys(frame["experiment"]):
         where = frame[frame["experiment"] == experiment]
         have = [names[key] for key in names if ((where["gpu"] == key[0]) & (where["kind"] == key[1])).any()]
-        if experiment not in compared:
-            dense = where["kernel"].isin(DENSE_KERNELS).any() or (where["baseline"] != "").any()
-            why = "" if dense else ", and without a dense baseline"
-            out.append(f"`{experiment}` is on one GPU only ({'; '.join(have)}){why}: nothing to compare.")
+        if experiment in compared:
+            continue
+        if len(have) > 1:
+            out.append(
+                f"`{experiment}` ({'; '.join(have)}) has no problem with a speed-up over a dense product on two."
+            )
+        else:
+            out.append(f"`{experiment}` is on one GPU only: {have[0]}.")
     if any(gpu == published.UNNAMED for gpu, _ in names):
         out.append("*Balanced Sparsity* does not name its GPU: no share of a peak and no gain can be stated for it.")
     out.append("SparseRT's tables print speed-ups and no times: the T4's shares are not known.")
