@@ -79,7 +79,8 @@ def test_rows_are_filled_up_to_the_longest_with_offsets_of_their_own() -> None:
     assert not unified["offset"][1].any()
 
 
-# 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than lanes hold
+# 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than
+# lanes hold
 OWN = (
     (ConvShape(5, 7, 7, 9, 6, 3, 3, 1, 1), ConvTiling(2, 2, 7, 9, 3, launches=2)),
     (ConvShape(2, 5, 12, 16, 9, 3, 3, 1, 1), ConvTiling(9, 1, 4, 16, 2)),

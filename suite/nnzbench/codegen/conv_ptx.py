@@ -37,7 +37,12 @@ class _Emitter:
         own = self.tile.pieces_per_thread
         return [
             ".extern .shared .align 16 .b8 shared[];",
-            f".visible .entry {ENTRY}(\n  .param .u64 p_x,\n  .param .u64 p_y,\n  .param .u32 first,\n  .param .u32 count\n)",
+            f".visible .entry {ENTRY}(",
+            "  .param .u64 p_x,",
+            "  .param .u64 p_y,",
+            "  .param .u32 first,",  # which groups these are: the equivalent C++ has all of them and must be told
+            "  .param .u32 count",
+            ")",
             f".maxntid {self.t.allotted_threads}, 1, 1",
             f".minnctapersm {self.t.blocks}",
             "{",
