@@ -329,3 +329,146 @@ def test_figure2_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None
     build(tmp_path, ["sputnik_figure2"])
     assert [axis.get_xscale() for axis in figures["properties"].axes] == ["linear", "log", "log"]
     apart(figures["properties"])
+
+
+# figure 10
+
+
+def scaled(us: Callable[[Problem], float], factor: float) -> Callable[[Problem], float]:
+    return lambda problem: factor * us(problem)
+
+
+def rnn_us(problem: Problem) -> float:
+    return 1.0 + 1e-7 * problem.m * problem.k
+
+
+RNN: tuple[Timed, ...] = (
+    ("sputnik", "y2_x64", spmm(rnn_us)),
+    ("sputnik", "heuristic_y4_x64", spmm(scaled(rnn_us, 2.0))),
+    ("row_stream", "n128", spmm(lambda p: rnn_us(p) * (0.5 if p.sparsity == 0.9 else 1.5))),
+    ("cusparse", "csr_default_row", spmm(scaled(rnn_us, 6.0))),
+    ("cusparse", "csr_alg2_row", spmm(scaled(rnn_us, 4.0))),
+    ("cublas", "f32_rowmajor", spmm(scaled(rnn_us, 1.0))),
+    ("sputnik_sddmm", "heuristic_s32", sddmm(rnn_us)),
+    (
+        "cusparse",
+        "sddmm_default_col",
+        sddmm(lambda p: 8 * rnn_us(p) if p.label == "sddmm_rnn1k_b32" else 2 * rnn_us(p)),
+    ),
+)
+
+
+def test_rnn_has_the_papers_means_beside_ours(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    folder = fake_records.write(tmp_path / "r", records("sputnik_rnn", RNN))
+    page, drawn = BUILDERS["sputnik_rnn"](load(folder))
+    forward, backward = (section.tables[0] for section in page.sections)
+    best = (4 * 4 * 8) ** (1 / 3)  # twice as fast at 90 % of the three levels
+    assert f"| best of this project's kernels | cuSPARSE, best | **{best:.2f}×** | 8.00× | 72 of 72 |" in forward
+    assert "| sputnik, heuristic | cuSPARSE, default | **3.00×** | 3.00× | 72 of 72 |" in forward
+    assert "| sputnik, best tile | cuBLAS fp32 | **1.00×** | 1.00× | 0 of 72 |" in forward
+    assert "| the paper, V100 | cuSPARSE | 3.47× | 4.45× | – |" in forward
+    of_eight = math.exp((3 * math.log(8) + 69 * math.log(2)) / 72)  # one size of 24, at three levels
+    assert f"| sputnik_sddmm, heuristic | cuSPARSE, best | **{of_eight:.2f}×** | 8.00× |" in backward
+    assert isinstance(drawn, pd.DataFrame)
+    assert set(drawn["op"]) == {"spmm", "sddmm"}
+    extra = [row for row in tables.rows("sputnik_rnn") if row.model == "extra"]
+    assert len(extra) > 0
+    assert "Further sizes, not the paper's, 95 % zeros" in "".join(page.sections[0].tables)
+    for name in ("spmm", "sddmm"):
+        assert len(figures[name].axes) == 3  # 70, 80, 90 %
+        assert [text.get_text() for text in figures[name].axes[0].texts] == ["RNN", "GRU", "LSTM"]
+        assert figures[name].axes[0].get_xticklabels()[0].get_text().startswith("1k:  1024×")
+        apart(figures[name])
+
+
+def test_rnn_without_sddmm_says_so(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("sputnik_rnn", RNN, keep=lambda p: p.op == "spmm" and p.label == "gru2k_b32")
+    page, _ = BUILDERS["sputnik_rnn"](load(fake_records.write(tmp_path / "r", rows)))
+    assert page.gaps == ("SDDMM, fp32: no time is recorded, so nothing of it is drawn.",)
+    assert list(figures) == ["spmm"]
+
+
+# figure 9 and table I
+
+DLMC: tuple[Timed, ...] = (
+    ("sputnik", "y2_x64", spmm(lambda p: 10.0)),
+    ("sputnik", "heuristic_y4_x64", spmm(lambda p: 20.0)),
+    ("row_stream", "n128", spmm(lambda p: 5.0 if "_b256" in p.label else 40.0)),
+    ("cusparse", "csr_alg2_row", spmm(lambda p: 40.0 if p.dtype == "f32" else 80.0)),
+    ("cublas", "rowmajor", spmm(lambda p: 20.0)),
+    ("sputnik_sddmm", "s16", sddmm(lambda p: 10.0)),
+    ("cusparse", "sddmm_default_col", sddmm(lambda p: 5.0)),
+)
+
+
+def few(problem: Problem) -> bool:
+    """Two matrices of each model."""
+    sample = tables.dlmc_sample()
+    paths = [e.path for model in ("rn50", "transformer") for e in [e for e in sample if e.model == model][:2]]
+    return problem.source.partition(":")[2] in paths
+
+
+def test_dlmc_has_table_1_in_all_and_by_class(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_dlmc", DLMC, keep=few))
+    whole = drawn[drawn["row"] == "all"].set_index(["kind", "series", "rival"])
+    # of 8 problems the two of ResNet-50 at batch 256 are 8 times as fast, the others 4 times
+    mean = math.exp((2 * math.log(8) + 6 * math.log(4)) / 8)
+    assert whole["geometric_mean"]["spmm_f32", "best", "cusparse-f32"] == pytest.approx(mean, rel=1e-5)
+    assert whole["geometric_mean"]["spmm_f32", "sputnik-f32-default", "cusparse-f32"] == pytest.approx(2)
+    assert whole["geometric_mean"]["spmm_f16", "sputnik-f16", "cublas-f16"] == pytest.approx(2)
+    assert whole["won"]["sddmm_f32", "best", "cusparse-f32"] == 0
+    classes = drawn[(drawn["row"] == "class") & (drawn["rival"] == "cusparse-f32") & (drawn["kind"] == "spmm_f32")]
+    large = classes[(classes["model"] == "rn50") & (classes["batch"] == 256)]
+    assert (large["geometric_mean"] == 8).all()
+    assert large["count"].sum() == 2
+    most = max(row.flops for row in load(tmp_path / "nvidia-h200" / "sputnik_dlmc").frame.itertuples()) / 5e6
+    assert classes["peak_tflops"].max() <= most + 1e-6
+    assert "Matrices recorded: 4 of the paper's 3,012, a part of the sample of 60" in page
+    assert "4 of them are calibrated stand-ins" in page
+    assert "| geometric mean | **4.76×** | **4.00×** | 3.58× |" in page
+    assert "| problems won | 100.0 % of 8 | 100.0 % of 8 | 99.75 % | 0.0 % of 8 |" in page
+
+
+def test_dlmc_is_laid_out_and_names_what_it_lacks(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("sputnik_dlmc", DLMC, keep=lambda p: few(p) and p.dtype == "f32")
+    rows = [row for row in rows if row.op == "spmm" or row.kernel != "cusparse"]
+    page, _ = BUILDERS["sputnik_dlmc"](load(fake_records.write(tmp_path / "r", rows)))
+    assert "SpMM, fp16 data and fp32 sums: not recorded." in page.gaps
+    assert "SDDMM, fp32 (hot): no time of cuSPARSE, best on 8 of 8 problems." in page.gaps
+    axes = figures["collection"].axes
+    assert [axis.get_ylabel() for axis in axes[:2]] == ["runtime (µs)", "throughput (GFLOP/s)"]
+    assert [len(axis.lines) for axis in axes] == [4, 4, 2, 2, 0, 0]
+    apart(figures["collection"])
+
+
+# all pages
+
+EVERY = {
+    "sputnik_figure1": FIGURE1,
+    "sputnik_figure7": FIGURE7,
+    "sputnik_ablation": ABLATION,
+    "sputnik_attention": ATTENTION,
+}
+
+
+@pytest.mark.parametrize("experiment", EVERY)
+def test_drawing_twice_gives_the_same_bytes(experiment: str, tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        folder = tmp_path / name / "nvidia-h200" / experiment
+        fake_records.write(folder, records(experiment, EVERY[experiment]))
+        BUILDERS[experiment](load(folder))
+        found.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+    assert found[0] == found[1]
+    assert any(name.endswith(".svg") for name in found[0])
+
+
+@pytest.mark.parametrize("experiment", [name for name in BUILDERS if name.startswith("sputnik")])
+def test_records_without_times_make_a_page(experiment: str, tmp_path: Path) -> None:
+    problem = tables.load(experiment, real=False)[0]
+    row = fake_records.record(
+        experiment=experiment, problem=problem.name, op=problem.recorded_op, m=problem.m, k=problem.k, n=problem.n,
+        shape=problem.shape, sparsity=problem.sparsity, source=problem.source,
+    )  # fmt: skip
+    page, _ = report(tmp_path, [fake_records.failed(row, "timeout", "took too long")])
+    assert "took too long" in page

@@ -52,7 +52,7 @@ def attention(results: ResultSet) -> pd.DataFrame:
         ]
     frame = results.frame
     steps = frame[frame["selected"] & frame["median_us"].notna() & (frame["math"] == "f32")]
-    steps = steps.assign(what=steps["problem"].str.partition("_")[0], us=steps["median_us"])
+    steps = steps.assign(what=[name.partition("_")[0] for name in steps["problem"]], us=steps["median_us"])
     found = pd.concat([pd.DataFrame(rows, columns=list(COLUMNS)), steps[steps["what"].isin(STEPS)]])
     paper = published.read(
         "sputnik_table3_sparse_transformer", ("model", "gpu", "throughput_tokens_per_s", "memory_gb")

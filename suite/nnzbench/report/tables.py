@@ -33,11 +33,11 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
 
 def write_csv(drawn: SpeedupTable | pd.DataFrame, path: Path) -> None:
     """Writes a frame as it is, or a speed-up table's rows, with the same six digits on every machine."""
-    whole = drawn if isinstance(drawn, pd.DataFrame) else _rows(drawn)
+    whole = drawn if isinstance(drawn, pd.DataFrame) else drawn_rows(drawn)
     whole.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
 
 
-def _rows(table: SpeedupTable) -> pd.DataFrame:
+def drawn_rows(table: SpeedupTable) -> pd.DataFrame:
     """Every drawn point, then every geometric mean (`problem` = `geometric mean`), then the published numbers."""
     means = table.means.rename(columns={"geometric_mean": "speedup"}).assign(problem="geometric mean")
     parts = [table.points, means]
