@@ -53,6 +53,7 @@ constexpr int kPieceBytes = kLanes * 16;
 constexpr int kTwists = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
 constexpr int kThreads = kWarps * 32;
 constexpr int kRowWarps = kWarps / kSplit;
+constexpr int kRowRegisters = (kRowSteps * kSub + 31) / 32;
 constexpr int kRingFloats = kStages * kBlockK * kBlockN;
 
 static_assert(kLanes == 2 || kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
@@ -180,17 +181,18 @@ __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStre
     }
 }
 
-__device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], const int* __restrict__ row_ids,
-                                           float* __restrict__ c, int n, int column, int twist) {
+__device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], const int (&rows)[kRowRegisters],
+                                           float* __restrict__ c, int n, int column, int sub) {
+    const int twist = sub % kTwists;
 #pragma unroll
-    for (int step = 0; step < kRowSteps; ++step) {
-        const int row = row_ids[step * kSub];
+    for (int set = 0; set < kRowSteps; ++set) {
+        const int row = __shfl_sync(0xffffffffu, rows[set * kSub / 32], set * kSub % 32 + sub);
         if (row < 0) continue;
         float* out = c + static_cast<long long>(row) * n;
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
             const int at = column + (piece ^ twist) * kLanes * 4;
-            const float* value = acc[step] + piece * 4;
+            const float* value = acc[set] + piece * 4;
             if constexpr (kFill == 4) {
                 if (at < n) *reinterpret_cast<float4*>(out + at) = make_float4(value[0], value[1], value[2], value[3]);
             } else {
@@ -228,7 +230,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     UnitStream units{own + sub, 0};
 #else
     UnitStream units{stream + sub, 0};
-    units.start();
 #endif
     ChunkCopier copier(ring, b, k, n, n0);
     Place in{0, 0};  // of the next chunk to copy
@@ -264,6 +265,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         nnz::cp_async_commit();
 #endif
         in.advance();
+    }
+
+#if !A_UNITS
+    units.start();  // behind the copies, since it waits for where the stream starts
+#endif
+    // Read now, since nothing would hide the wait at the end, and one per lane, to save registers.
+    int rows[kRowRegisters];
+    row_ids += (blockIdx.x * kRowWarps + warp % kRowWarps) * kRowSteps * kSub;
+#pragma unroll
+    for (int i = 0; i < kRowRegisters; ++i) {
+        rows[i] = i * 32 + lane < kRowSteps * kSub ? nnz::ldg(row_ids + i * 32 + lane) : -1;
     }
 
     LaneBases bases;
@@ -324,6 +336,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 acc[i / kVec][i % kVec] += sums[(other * kValues + i) * kPart];
         }
     }
-    store_rows(acc, row_ids + (blockIdx.x * kRowWarps + warp % kRowWarps) * kRowSteps * kSub + sub, c, n,
-               n0 + lane % kLanes * 4, twist);
+    store_rows(acc, rows, c, n, n0 + lane % kLanes * 4, sub);
 }
