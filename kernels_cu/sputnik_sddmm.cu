@@ -11,11 +11,12 @@
 // it with the same part of each of the strip's rows of B. The reduction halves the outputs a lane cares for at every
 // step instead of reducing each output fully, and leaves STRIP / BLOCK_WIDTH finished outputs in each lane.
 //
-// Outputs past the end of a short strip repeat its last nonzero in groups of 4 and are not stored, so no row of B is
+// Outputs past the end of a short strip repeat its last nonzero in groups of 8 and are not stored, so no row of B is
 // read that the strip does not refer to. Lanes past the end of k multiply zeros with the first elements of those rows.
 //
-// Difference from the paper: the host lists the strips, longest first, so no block starts without work (the paper
-// starts as many as a full row would need); a list in row order switches this load balancing off.
+// Differences from the paper: the host lists the strips, so no block starts without work (the paper starts as many as a
+// full row would need). Longest first is the paper's load balancing, a list in row order switches it off; a list by
+// columns lets the strips that run at the same time read the same rows of B, from L1.
 //
 // Buffers
 //   strips   int4[count]: row, first entry, end of entries (at most STRIP on), 0
@@ -70,30 +71,28 @@ __device__ __forceinline__ Pack<Value, kVector> load_row(const Value* part, int 
     return load<kVector>(reinterpret_cast<const Value*>(address));
 }
 
-// Adds the products of one part of the row of A with the same part of `items` rows of B (all kStrip where kFull),
-// kAhead rows at a time: first their loads, then arithmetic.
-template <bool kFull>
+// Adds the products of one part of the row of A with the same part of `items` rows of B, kAhead rows at a time: first
+// their loads, then arithmetic.
 __device__ __forceinline__ void multiply(float (&sums)[kStrip], const Pack<Value, kVector>& left, const Value* part,
                                          const int* __restrict__ columns, int items, int row_bytes) {
+    const Floats<kVector> a = widen(left);
 #pragma unroll
     for (int i = 0; i < kStrip; i += kAhead) {
+        if (i >= items) break;
         Pack<Value, kVector> right[kAhead];
 #pragma unroll
         for (int j = 0; j < kAhead; j += 4) {
-            if (kFull || i + j < items) {
-                const int4 rows = *reinterpret_cast<const int4*>(columns + i + j);
-                right[j] = load_row(part, rows.x, row_bytes);
-                right[j + 1] = load_row(part, rows.y, row_bytes);
-                right[j + 2] = load_row(part, rows.z, row_bytes);
-                right[j + 3] = load_row(part, rows.w, row_bytes);
-            }
+            const int4 rows = *reinterpret_cast<const int4*>(columns + i + j);
+            right[j] = load_row(part, rows.x, row_bytes);
+            right[j + 1] = load_row(part, rows.y, row_bytes);
+            right[j + 2] = load_row(part, rows.z, row_bytes);
+            right[j + 3] = load_row(part, rows.w, row_bytes);
         }
 #pragma unroll
         for (int j = 0; j < kAhead; ++j) {
-            if (kFull || i + j / 4 * 4 < items) {
+            const Floats<kVector> b = widen(right[j]);
 #pragma unroll
-                for (int v = 0; v < kVector; ++v) sums[i + j] += widen(left.at[v]) * widen(right[j].at[v]);
-            }
+            for (int v = 0; v < kVector; ++v) sums[i + j] += a.at[v] * b.at[v];
         }
     }
 }
@@ -108,7 +107,9 @@ __device__ __forceinline__ Pack<Value, kVector> load_left(const Value* row, int&
     return left;
 }
 
-extern "C" __global__ void __launch_bounds__(kWidth* kStrips)
+// With a least number of blocks per multiprocessor ptxas leaves the batches of kAhead loads whole, at 14 registers more;
+// without it only half of each is in flight.
+extern "C" __global__ void __launch_bounds__(kWidth* kStrips, 1)
     sputnik_sddmm(int count, int k, const int4* __restrict__ strips, const Index* __restrict__ indices,
                   const Value* __restrict__ a, const Value* __restrict__ b, Value* __restrict__ d) {
     __shared__ __align__(16) int shared_columns[kStrips][kStride];
@@ -134,11 +135,7 @@ extern "C" __global__ void __launch_bounds__(kWidth* kStrips)
         int at = step + lane * kVector;
         const Pack<Value, kVector> left = load_left(row_a, at, k);
         const Value* const part = opaque(b + at);
-        if (items == kStrip) {
-            multiply<true>(sums, left, part, columns, items, row_bytes);
-        } else {
-            multiply<false>(sums, left, part, columns, items, row_bytes);
-        }
+        multiply(sums, left, part, columns, items, row_bytes);
     }
 
     reduce<kWidth / 2, kStrip>(sums);

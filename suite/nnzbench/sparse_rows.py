@@ -1,15 +1,67 @@
-"""Host-side preparation shared by the row-splitting kernels: row records, padding, vector widths."""
+"""Host-side preparation shared by the row-splitting kernels: records of rows, storage, padding, plans of one launch."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.kernel import Array, Launch, Plan
 from nnzbench.matrices.formats import CSR
 
-Array = NDArray[Any]
+
+@dataclass(frozen=True)
+class Storage:
+    """How a kernel over `pack.cuh` stores numbers: float32 and 32-bit indices, or float16 and 16-bit ones that fit."""
+
+    half: bool
+    short_index: bool
+
+    @staticmethod
+    def of(dtype: np.dtype[Any], columns: int) -> Storage:
+        """For values of `dtype` in a sparse matrix of `columns` columns."""
+        half = dtype == np.float16
+        return Storage(half, half and columns <= 65535)
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        """What `pack.cuh` is told."""
+        return {"F16": int(self.half), "INDEX16": int(self.short_index)}
+
+    def indices(self, indices: Array) -> Array:
+        """Column indices as stored, padded."""
+        return padded(indices.astype(np.uint16 if self.short_index else np.int32))
+
+    def name(self, columns: str) -> str:
+        """Part of a variant's name: the index type, and why it is not the short one; nothing for float32."""
+        if not self.half:
+            return ""
+        return "i16" if self.short_index else f"i32_{columns}_above_65535"
+
+
+def single_launch_plan(
+    source: str,
+    launch: Launch,
+    defines: Mapping[str, int | str],
+    buffers: Mapping[str, Array],
+    output: str,
+    storage: Storage,
+    names: tuple[str, ...],
+) -> Plan:
+    """The plan of one launch of the `.cu` file `source`; its variant joins the `names` that are not empty."""
+    return Plan(
+        variant="_".join(filter(None, names)),
+        language="cuda",
+        source=source,
+        defines={**defines, **storage.defines},
+        buffers=buffers,
+        output=output,
+        launches=(launch,),
+        math="f16" if storage.half else "f32",
+    )
 
 
 def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
@@ -27,10 +79,15 @@ def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
     return records
 
 
-def row_strips(matrix: CSR, items: int, longest_first: bool = True) -> NDArray[np.int32]:
+StripOrder = Literal["rows", "length", "columns"]
+"""By row; the longest first; or by groups of neighbouring columns, in each the longest first."""
+
+
+def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int = 1) -> NDArray[np.int32]:
     """Records (row, first entry, end of entries, 0) of runs of at most `items` consecutive nonzeros of one row.
 
-    Shape (strips, 4). By falling length (stable) or in row order; empty rows have none.
+    Shape (strips, 4); every order is stable, empty rows have no strip. With `columns`, strips go by their first column
+    in units of `group`.
     """
     lengths = matrix.row_lengths
     counts = -(-lengths // items)
@@ -40,8 +97,9 @@ def row_strips(matrix: CSR, items: int, longest_first: bool = True) -> NDArray[n
     strips[:, 0] = rows
     strips[:, 1] = matrix.offsets[:-1][rows] + within * items
     strips[:, 2] = np.minimum(strips[:, 1] + items, matrix.offsets[1:][rows])
-    if longest_first:
-        strips = strips[np.argsort(strips[:, 1] - strips[:, 2], kind="stable")]
+    if order != "rows":
+        place = matrix.indices[strips[:, 1]] // group if order == "columns" else np.zeros(rows.size, np.int32)
+        strips = strips[np.lexsort((strips[:, 1] - strips[:, 2], place))]
     return np.ascontiguousarray(strips)
 
 

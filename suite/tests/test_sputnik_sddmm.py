@@ -11,9 +11,10 @@ from nnzbench.kernels.sputnik_sddmm import Strip, candidates, heuristic_strip, s
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, Reference, reference
 from nnzbench.problem import DType, Problem
-from nnzbench.sparse_rows import row_strips
+from nnzbench.sparse_rows import StripOrder, row_strips
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
+BY_COLUMNS = Strip(items=16, width=8, vector=4, strips=8, by_columns=True)
 SCALAR = Strip(items=32, width=32, vector=1, strips=2)
 
 
@@ -44,6 +45,12 @@ def test_awkward_shapes(case: str, build: str) -> None:
     a, b = factors(pattern, k)
     plan = sddmm_plan(pattern, a, b, VECTOR if k % 4 == 0 else SCALAR)
     assert passes(relative_error(execute(plan, build), expected(pattern, a, b)), "f32")
+
+
+def test_strips_by_columns_compute_the_same() -> None:
+    pattern = matrix(37, 70, empty=(0, 5, 36), full=9)
+    a, b = factors(pattern, 100)
+    assert passes(relative_error(execute(sddmm_plan(pattern, a, b, BY_COLUMNS)), expected(pattern, a, b)), "f32")
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
@@ -97,10 +104,10 @@ def test_a_planted_missing_barrier_is_found() -> None:
         execute(mutant, "tsan")
 
 
-@pytest.mark.parametrize("longest_first", [True, False])
-def test_strips_cover_every_entry_once(longest_first: bool) -> None:
+@pytest.mark.parametrize("order", ["rows", "length", "columns"])
+def test_strips_cover_every_entry_once(order: StripOrder) -> None:
     pattern = matrix(20, 50, empty=(4,), full=11)
-    strips = row_strips(pattern, 16, longest_first)
+    strips = row_strips(pattern, 16, order, 10)
     lengths = strips[:, 2] - strips[:, 1]
     assert lengths.min() > 0
     assert lengths.max() == 16
@@ -108,7 +115,11 @@ def test_strips_cover_every_entry_once(longest_first: bool) -> None:
     assert sorted(covered) == list(range(pattern.nnz))
     assert (pattern.offsets[strips[:, 0]] <= strips[:, 1]).all()
     assert (strips[:, 2] <= pattern.offsets[strips[:, 0] + 1]).all()
-    assert (np.diff(lengths) <= 0).all() == longest_first
+    assert (np.diff(lengths) <= 0).all() == (order == "length")
+    groups = pattern.indices[strips[:, 1]] // 10
+    assert (np.diff(groups) >= 0).all() == (order == "columns")
+    if order == "columns":
+        assert all((np.diff(lengths[groups == group]) <= 0).all() for group in range(5))
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])

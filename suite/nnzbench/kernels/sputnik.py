@@ -19,7 +19,15 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
-from nnzbench.sparse_rows import padded, power_of_two_at_least, row_records, transpose, vector_width
+from nnzbench.sparse_rows import (
+    Storage,
+    padded,
+    power_of_two_at_least,
+    row_records,
+    single_launch_plan,
+    transpose,
+    vector_width,
+)
 
 SOURCE = "sputnik_spmm.cu"
 _GRID_Y = 65535
@@ -200,17 +208,16 @@ def spmm_plan(
     n = b.shape[1]
     if matrix.m == 0 or n == 0:
         raise Unsupported("the output is empty")
-    half = b.dtype == np.float16
+    storage = Storage.of(b.dtype, matrix.k)
     if not switches.vector:
         tile = _scalar(tile)
     prescale = switches.prescale and matrix.k * n < 2**31
-    short_index = half and matrix.k <= 65535
     row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
     if row_blocks > _GRID_Y and not tile.rows_fastest:
         tile = replace(tile, rows_fastest=True)
     if tile.rows_fastest and column_blocks > _GRID_Y:
         raise Unsupported(f"{column_blocks} column tiles are more than a grid holds")
-    defines = {
+    defines: dict[str, int | str] = {
         "BLOCK_ITEMS_Y": tile.y,
         "BLOCK_ITEMS_X": tile.x,
         "BLOCK_ITEMS_K": tile.k,
@@ -225,13 +232,11 @@ def spmm_plan(
         "BIAS": int(bias is not None),
         "RELU": int(relu),
         "GATHER": int(positions is not None),
-        "F16": int(half),
-        "INDEX16": int(short_index),
     }
     buffers: dict[str, Array] = {
         "rows": warp_steps(row_records(matrix, switches.load_balancing), tile),
         "values": padded(matrix.values),
-        "indices": padded(matrix.indices.astype(np.uint16 if short_index else np.int32)),
+        "indices": storage.indices(matrix.indices),
         "b": np.ascontiguousarray(b),
         "c": np.zeros((matrix.m, n), dtype=b.dtype),
     }
@@ -243,21 +248,9 @@ def spmm_plan(
     arguments = (n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
     grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
     launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
-    parts = [label, tile.name]
-    if half:
-        parts.append("i16" if short_index else "i32_k_above_65535")
-    if switches.prescale and not prescale:
-        parts.append("unscaled_k_times_n_above_2e31")
-    return Plan(
-        variant="_".join(part for part in parts if part),
-        language="cuda",
-        source=SOURCE,
-        defines=defines,
-        buffers=buffers,
-        output="c",
-        launches=(launch,),
-        math="f16" if half else "f32",
-    )
+    unscaled = "unscaled_k_times_n_above_2e31" if switches.prescale and not prescale else ""
+    names = (label, tile.name, storage.name("k"), unscaled)
+    return single_launch_plan(SOURCE, launch, defines, buffers, "c", storage, names)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
-from nnzbench.sparse_rows import padded, row_strips, vector_width
+from nnzbench.sparse_rows import Storage, StripOrder, row_strips, single_launch_plan, vector_width
 
 SOURCE = "sputnik_sddmm.cu"
 
@@ -32,10 +32,32 @@ class Strip:
     """Elements per load along k."""
     strips: int
     """Strips per block."""
+    by_columns: bool = False
+    """Strips of neighbouring columns run at the same time, so that L1 serves rows of B again (not in the paper)."""
 
     @property
     def name(self) -> str:
-        return f"s{self.items}_w{self.width}_v{self.vector}_y{self.strips}"
+        return f"s{self.items}_w{self.width}_v{self.vector}_y{self.strips}" + ("_bc" if self.by_columns else "")
+
+
+_SHAPES = {
+    False: ((32, 32, 1), (32, 32, 4), (32, 16, 4), (16, 8, 8), (16, 16, 2), (8, 8, 4)),
+    True: (
+        (32, 8, 4),
+        (32, 8, 16),
+        (16, 8, 8),
+        (16, 8, 32),
+        (32, 16, 4),
+        (32, 16, 16),
+        (16, 16, 4),
+        (16, 16, 16),
+        (32, 32, 4),
+        (32, 32, 16),
+    ),
+}
+"""(outputs per strip, threads per strip, strips per block) of the candidates, by whether strips go by columns."""
+_GROUP_BYTES = 1 << 16
+"""Rows of B of one group of columns: a fraction of L1, because many strips run at a time."""
 
 
 def heuristic_strip(k: int, itemsize: int) -> Strip:
@@ -45,21 +67,16 @@ def heuristic_strip(k: int, itemsize: int) -> Strip:
 
 
 def candidates(k: int, itemsize: int) -> list[Strip]:
-    """Strip configurations worth timing: short strips give small patterns enough blocks, narrow ones suit small k."""
+    """Strip configurations worth timing: short strips give small patterns enough blocks, narrow ones suit small k.
+
+    Strips by columns come in larger blocks too: their rows of A read the same rows of B.
+    """
     vector = vector_width(k, itemsize)
-    shapes = (
-        (32, 32, 1),
-        (32, 32, 4),
-        (32, 16, 4),
-        (32, 16, 8),
-        (16, 8, 8),
-        (16, 8, 16),
-        (16, 16, 2),
-        (8, 8, 4),
-        (64, 32, 2),
-    )
     strips = [
-        Strip(items, width, vector, rows) for items, width, rows in shapes if width * vector < 2 * k or width == 8
+        Strip(items, width, vector, rows, by_columns)
+        for by_columns, shapes in _SHAPES.items()
+        for items, width, rows in shapes
+        if width * vector < 2 * k or width == 8
     ]
     return [strip for strip in dict.fromkeys(strips) if strip != heuristic_strip(k, itemsize)]
 
@@ -75,29 +92,27 @@ def sddmm_plan(
 ) -> Plan:
     """The plan of D = (A B^T) at `pattern`'s nonzeros; `a` is (m, k), `b` (n, k), both float32 or both float16.
 
-    `load_balancing` starts long strips first; without `vector` every load is of one element. Raises `Unsupported` where
-    there is nothing to compute.
+    Without `load_balancing`, strips run in row order; without `vector` every load is of one element. Raises
+    `Unsupported` where there is nothing to compute.
     """
     k = a.shape[1]
     if pattern.nnz == 0:
         raise Unsupported("the pattern has no nonzeros")
     if not vector:
         strip = replace(strip, vector=1)
-    half = a.dtype == np.float16
-    short_index = half and pattern.k <= 65535
-    strips = row_strips(pattern, strip.items, load_balancing)
+    storage = Storage.of(a.dtype, pattern.k)
+    order: StripOrder = "rows" if not load_balancing else "columns" if strip.by_columns else "length"
+    strips = row_strips(pattern, strip.items, order, max(1, _GROUP_BYTES // (k * a.itemsize)))
     count = len(strips)
-    defines = {
+    defines: dict[str, int | str] = {
         "BLOCK_WIDTH": strip.width,
         "BLOCK_STRIPS": strip.strips,
         "STRIP": strip.items,
         "VECTOR": strip.vector,
-        "F16": int(half),
-        "INDEX16": int(short_index),
     }
     buffers: dict[str, Array] = {
         "strips": strips,
-        "indices": padded(pattern.indices.astype(np.uint16 if short_index else np.int32)),
+        "indices": storage.indices(pattern.indices),
         "a": np.ascontiguousarray(a),
         "b": np.ascontiguousarray(b),
         "d": np.zeros(pattern.nnz, dtype=a.dtype),
@@ -105,19 +120,8 @@ def sddmm_plan(
     grid = (-(-count // strip.strips), 1, 1)
     arguments = (count, k, "strips", "indices", "a", "b", "d")
     launch = Launch("sputnik_sddmm", grid, (strip.width, strip.strips, 1), arguments)
-    parts = [label, strip.name]
-    if half:
-        parts.append("i16" if short_index else "i32_n_above_65535")
-    return Plan(
-        variant="_".join(part for part in parts if part),
-        language="cuda",
-        source=SOURCE,
-        defines=defines,
-        buffers=buffers,
-        output="d",
-        launches=(launch,),
-        math="f16" if half else "f32",
-    )
+    names = (label, strip.name, storage.name("n"))
+    return single_launch_plan(SOURCE, launch, defines, buffers, "d", storage, names)
 
 
 @dataclass(frozen=True)
