@@ -85,7 +85,7 @@ _ALL = (
         "Sparsity from which sparse is faster than dense",
         SPUTNIK,
         "Figure 1",
-        _kernels(*_SPMM, "cublas", "cublaslt", "cusparse"),
+        _kernels(*_SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16),
     ),
     Experiment(
         "sputnik_figure7",
@@ -106,7 +106,7 @@ _ALL = (
         "RNN, GRU and LSTM layers",
         SPUTNIK,
         "Figure 10",
-        _kernels(*_SPMM, "sputnik_sddmm", "cublas", "cublaslt", "cusparse"),
+        {**_kernels(*_SPMM, "sputnik_sddmm", "cublaslt", "cusparse"), "sputnik": AND_F16, "cublas": AND_F16},
     ),
     Experiment(
         "sputnik_ablation",
@@ -158,7 +158,7 @@ _ALL = (
         "Fully connected layers, the GPU rows",
         EIE,
         "Table IV",
-        _kernels("cublas", "cublaslt", "cusparse", "sputnik", "row_stream"),
+        _kernels("cublaslt", "cusparse", "sputnik", "row_stream", cublas=AND_F16),
     ),
     Experiment(
         "nm_sparsity",
