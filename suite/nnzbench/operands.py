@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.image_sample import ImageSample, sample_images
 from nnzbench.matrices.formats import CSR
 from nnzbench.problem import ConvShape, DType, Problem
 
@@ -27,7 +28,7 @@ def storage_dtype(dtype: DType) -> np.dtype[Any]:
 def round_to(array: Array, dtype: DType) -> Array:
     """`array` rounded to `dtype` and stored as `storage_dtype(dtype)`."""
     if dtype != "bf16":
-        return array.astype(storage_dtype(dtype))
+        return array.astype(storage_dtype(dtype), copy=False)
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     rounded = bits + 0x7FFF + ((bits >> 16) & 1)
     return (rounded & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32)
@@ -64,6 +65,8 @@ class Reference:
 
     value: NDArray[np.float64]
     scale: NDArray[np.float64]
+    sample: ImageSample | None = None
+    """Where set, `value` and `scale` are of what it takes of the whole result."""
 
     @functools.cached_property
     def weight(self) -> NDArray[np.float64]:
@@ -197,20 +200,24 @@ def _softmax(matrix: CSR) -> Reference:
 
 
 def _convolution(problem: Problem, operands: Operands) -> Reference:
-    """Sums shifted input planes, one product per filter tap: cross-correlation as in cuDNN."""
     c = problem.conv
     assert c is not None
-    x = operands.dense["x"].astype(np.float64)
+    x = operands.dense["x"]
     weights = _left(operands.sparse)
-    shape = (c.filters, c.batch * c.out_height * c.out_width)
-    value, scale = np.zeros(shape), np.zeros(shape)
+    sample = sample_images(c)
+    if sample is None:
+        return Reference(_correlation(c, weights, x.astype(np.float64)), _correlation(c, abs(weights), np.abs(x)))
+    value = _correlation(c, weights, sample.of(x))
+    return Reference(value, _correlation(c, abs(weights), sample.magnitudes(x)), sample)
+
+
+def _correlation(c: ConvShape, weights: Any, x: Array) -> NDArray[np.float64]:
+    """Sums shifted input planes, one product per filter tap: cross-correlation as in cuDNN. `x` may have any batch."""
+    images = x.shape[0]
+    sums = np.zeros((c.filters, images * c.out_height * c.out_width))
     for tap, shifted in _taps(c, x):
-        plane = shifted.transpose(1, 0, 2, 3).reshape(c.channels, -1)
-        w = weights[:, tap :: c.r * c.s]
-        value += w @ plane
-        scale += abs(w) @ np.abs(plane)
-    out = (c.filters, c.batch, c.out_height, c.out_width)
-    return Reference(value.reshape(out).swapaxes(0, 1), scale.reshape(out).swapaxes(0, 1))
+        sums += weights[:, tap :: c.r * c.s] @ shifted.transpose(1, 0, 2, 3).reshape(c.channels, -1)
+    return sums.reshape(c.filters, images, c.out_height, c.out_width).swapaxes(0, 1)
 
 
 def _taps(c: ConvShape, x: Array) -> Iterator[tuple[int, Array]]:
