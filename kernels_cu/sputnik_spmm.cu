@@ -78,6 +78,10 @@ static_assert(sizeof(Value) * kVectorA <= 16 && sizeof(Value) * kVectorB <= 16, 
 
 constexpr int kGroups = kItemsX / (kWidth * kVectorB);  // column groups per lane
 constexpr int kLoadsA = (kItemsK + kWidth * kVectorA - 1) / (kWidth * kVectorA);  // vector loads per lane and tile
+constexpr int kRegistersB = kAhead * kGroups * kVectorB * static_cast<int>(sizeof(Value)) / 4;  // of a batch, per lane
+// Where a batch is small, ptxas saves registers that nobody needs by taking it apart, load by load; told to leave room
+// for 16 warps, it uses as many as there are. Large batches stay whole by themselves, with fewer registers.
+constexpr int kBlocks = kRegistersB < 64 && kWidth * kRows <= 512 ? 512 / (kWidth * kRows) : 0;
 constexpr int kVectorStage = kVectorA < 4 ? kVectorA : 4;  // elements per store to shared memory
 constexpr int kStride = kItemsK + 4;  // subwarps of a warp read different banks
 
@@ -213,7 +217,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators& sum, const float* __
     }
 }
 
-extern "C" __global__ void __launch_bounds__(kWidth* kRows)
+extern "C" __global__ void __launch_bounds__(kWidth* kRows, kBlocks)
     sputnik_spmm(int n, const int4* __restrict__ rows, const Value* __restrict__ values,
                  const Index* __restrict__ indices, const int* __restrict__ positions, const Value* __restrict__ b,
                  Value* __restrict__ c, const float* __restrict__ bias) {

@@ -81,12 +81,14 @@ ALL_ON = Switches()
 def heuristic_tile(n: int, itemsize: int) -> Tile:
     """The paper's choice (section VII): columns per tile = n rounded up to a power of two, at most 64.
 
-    Vectors are the widest that n allows; a subwarp is as wide as one vector load of a 32-entry tile of A.
+    Vectors are the widest that n allows; a subwarp is as wide as one vector load of a 32-entry tile of A. All 32
+    entries of a step are loaded ahead where their columns fill at most 64 registers of a lane, as for odd n.
     """
     x = min(64, power_of_two_at_least(n))
     vector = min(vector_width(n, itemsize), x)
     width = min(32 // min(vector, 4), x // vector)
-    return Tile(y=max(4, 32 // width), x=x, width=width, vector_b=vector, vector_a=min(4, vector))
+    ahead = 32 if 32 * x // width * itemsize <= 4 * 64 else 16
+    return Tile(y=max(4, 32 // width), x=x, width=width, vector_b=vector, vector_a=min(4, vector), ahead=ahead)
 
 
 def _scalar(tile: Tile) -> Tile:
@@ -96,39 +98,44 @@ def _scalar(tile: Tile) -> Tile:
 
 
 # Candidates beside the heuristic, by the widest vector access that n allows. Wide tiles re-use staged entries most;
-# narrow ones and few rows per block give small problems enough blocks for all SMs.
+# narrow ones and few rows per block give small problems enough blocks for all SMs; 32 entries ahead are one trip to
+# memory for a short row, at the price of half the warps; rows fastest keeps a column tile of B in L1.
 _TILES: dict[int, tuple[Tile, ...]] = {
     4: (
         Tile(y=2, x=64, width=16, vector_b=4),
         Tile(y=8, x=64, width=16, vector_b=4),
         Tile(y=2, x=64, width=16, vector_b=4, prefetch=True),
+        Tile(y=2, x=64, width=16, vector_b=4, ahead=32),
+        Tile(y=8, x=64, width=16, vector_b=4, rows_fastest=True),
         Tile(y=4, x=32, width=8, vector_b=4),
         Tile(y=4, x=32, width=8, vector_b=4, prefetch=True),
         Tile(y=16, x=32, width=8, vector_b=4, prefetch=True, rows_fastest=True),
         Tile(y=8, x=16, width=4, vector_b=4, prefetch=True),
-        Tile(y=2, x=32, width=16, vector_b=2, prefetch=True),
-        Tile(y=1, x=64, width=32, vector_b=2, prefetch=True),
+        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
         Tile(y=1, x=128, width=32, vector_b=4, prefetch=True),
         Tile(y=4, x=128, width=32, vector_b=4),
+        Tile(y=4, x=128, width=32, vector_b=4, ahead=32),
+        Tile(y=4, x=128, width=32, vector_b=4, rows_fastest=True),
         Tile(y=4, x=64, width=32, vector_b=2, prefetch=True, rows_fastest=True),
-        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
     ),
     2: (
-        Tile(y=1, x=64, width=32, vector_b=2, prefetch=True),
+        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
         Tile(y=4, x=64, width=32, vector_b=2),
-        Tile(y=2, x=32, width=16, vector_b=2, prefetch=True),
+        Tile(y=2, x=32, width=16, vector_b=2, ahead=32, prefetch=True),
         Tile(y=4, x=16, width=8, vector_b=2, prefetch=True),
         Tile(y=8, x=8, width=4, vector_b=2, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
     ),
     1: (
-        Tile(y=1, x=64, width=32, vector_b=1),
-        Tile(y=1, x=64, width=32, vector_b=1, prefetch=True),
+        Tile(y=1, x=64, width=32, vector_b=1, ahead=32),
+        Tile(y=1, x=64, width=32, vector_b=1, ahead=32, prefetch=True),
         Tile(y=4, x=64, width=32, vector_b=1, prefetch=True),
         Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
-        Tile(y=2, x=16, width=16, vector_b=1, prefetch=True),
-        Tile(y=4, x=8, width=8, vector_b=1, prefetch=True),
-        Tile(y=4, x=56, width=8, vector_b=1),
+        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, k=64, ahead=32, prefetch=True),
+        Tile(y=2, x=16, width=16, vector_b=1, ahead=32, prefetch=True),
+        Tile(y=4, x=8, width=8, vector_b=1, ahead=32, prefetch=True),
         Tile(y=32, x=1, width=1, vector_b=1),
     ),
 }
@@ -140,7 +147,9 @@ def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
     tiles = [tile for tile in _TILES[min(4, widest)] if tile.x < 2 * n and 16 * tile.x >= min(n, 64)]
     if widest == 8:
         wide = [tile for tile in tiles if tile.vector_b == 4 and tile.width >= 8]
-        tiles += [replace(tile, width=tile.width // 2, y=tile.y * 2, vector_b=8, ahead=8) for tile in wide]
+        tiles += [
+            replace(tile, width=tile.width // 2, y=tile.y * 2, vector_b=8, ahead=tile.ahead // 2) for tile in wide
+        ]
     return tiles
 
 
