@@ -9,7 +9,8 @@
 // Who computes what
 //   grid    x: groups of rows, y: tiles of kBlockN columns
 //   block   WARPS / KSPLIT warps own the group's rows; KSPLIT of them share each row's nonzeros and add up at the end.
-//           Step s has chunks s - WINDOW + 1 to s of BLOCK_K rows of B; AHEAD more are on their way
+//           Step s has chunks s - WINDOW to s - 1 of BLOCK_K rows of B, with AHEAD more on their way; step 0 starts as
+//           soon as the first FIRST rows are there
 //   warp    ROW_STEPS sets of kSub = 32 / LANES rows; the rows of a set advance side by side
 //   lane    VEC columns of one row as float4 pieces, LANES * 4 columns apart: a quarter warp then reads 128 neighbouring
 //           bytes of B in one wavefront. Where a quarter warp holds several rows, each takes its pieces in another order
@@ -25,12 +26,8 @@
 //   WARPS      warps per block                     ROW_STEPS  row sets per warp, 1 to 4
 //   BLOCK_K    rows of B per chunk                 WINDOW     chunks that can be used in a step
 //   AHEAD      chunks in flight                    STAGES     chunks in the ring: WINDOW + AHEAD, or all of B
-//   DRIFT      1: warps wait for chunks, not for each other (sm_80 on), and STAGES may be more than WINDOW + AHEAD, by the
-//              steps that they may drift apart; 0: the block steps together
-//   KSPLIT     warps that share a row              FILL       elements per copy of B: 4, 2 or 1; n is a multiple of it
-//   A_UNITS    units of packed nonzeros per warp in shared memory, a power of two that holds those of AHEAD + 1 steps;
-//              0: they are read from global memory
-#include "async_barrier.cuh"
+//   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
+//   FILL       elements per copy of B: 4, 2 or 1; n is a multiple of it
 #include "nnz.cuh"
 #include "vector_columns.cuh"
 
@@ -42,9 +39,9 @@ constexpr int kBlockK = BLOCK_K;
 constexpr int kWindow = WINDOW;
 constexpr int kAhead = AHEAD;
 constexpr int kStages = STAGES;
+constexpr int kFirst = FIRST;
 constexpr int kSplit = KSPLIT;
 constexpr int kFill = FILL;
-constexpr int kAUnits = A_UNITS;
 
 constexpr int kSub = 32 / kLanes;
 constexpr int kBlockN = kLanes * kVec;
@@ -60,10 +57,10 @@ static_assert(kLanes == 2 || kLanes == 4 || kLanes == 8 || kLanes == 16 || kLane
 static_assert(kVec % 4 == 0 && kPieces % kTwists == 0, "a lane needs a piece for each row of its quarter warp");
 static_assert(kBlockN % kFill == 0, "FILL must divide the tile width");
 static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copied while others are used");
+static_assert(kFirst > 0 && kFirst < kBlockK, "step 0 uses a part of the first chunk");
 static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
 static_assert(kWarps % kSplit == 0, "each row has KSPLIT warps");
 static_assert((kSplit - 1) * kRowWarps * 32 * kRowSteps * kVec <= kRingFloats, "the parts of the rows fit in the ring");
-static_assert((kAUnits & (kAUnits - 1)) == 0, "A_UNITS must be a power of two");
 
 // Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
 struct LaneBases {
@@ -85,19 +82,6 @@ __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const L
     }
 }
 
-// A place in the ring that goes on chunk by chunk; `phase` tells whether it has gone round an odd number of times.
-struct Place {
-    int stage;
-    unsigned phase;
-
-    __device__ __forceinline__ void advance() {
-        if (++stage == kStages) {
-            stage = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 // Copies chunk after chunk. Each thread keeps one column and strides over the rows, so that the addresses only advance.
 struct ChunkCopier {
     static constexpr int kCopies = kBlockN / kFill;
@@ -108,6 +92,7 @@ struct ChunkCopier {
     float* dst;  // in the first stage
     long long stride;  // of src, from one row of the thread to the next
     int left;  // rows of B from the thread's first one on; none where its column is beyond n
+    int stage;
 
     __device__ __forceinline__ ChunkCopier(float* ring, const float* __restrict__ b, int k, int n, int n0) {
         const int column = threadIdx.x % kCopies * kFill;
@@ -116,15 +101,17 @@ struct ChunkCopier {
         dst = ring + first * kBlockN + column;
         stride = static_cast<long long>(kRowsAtOnce) * n;
         left = n0 + column < n ? k - first : 0;
+        stage = 0;
     }
-    // A copy that keeps nothing reads nothing, so its address may lie beyond the end of B.
-    __device__ __forceinline__ void copy(int stage) {
+    // Some rows of the chunk. A copy that keeps nothing reads nothing, so its address may lie beyond the end of B.
+    template <int From, int To>
+    __device__ __forceinline__ void copy() const {
         float* const to = dst + stage * (kBlockK * kBlockN);
-        constexpr int kRows = (kBlockK + kRowsAtOnce - 1) / kRowsAtOnce;
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-            constexpr int kRest = kBlockK % kRowsAtOnce;
-            if (kRest != 0 && i == kRows - 1 && threadIdx.x / kCopies >= kRest) break;
+        for (int i = From / kRowsAtOnce; i * kRowsAtOnce < To; ++i) {
+            const int row = i * kRowsAtOnce + threadIdx.x / kCopies;
+            if (From % kRowsAtOnce != 0 && row < From) continue;
+            if (To % kRowsAtOnce != 0 && row >= To) continue;
             const bool inside = i * kRowsAtOnce < left;
             if constexpr (kFill == 4) {
                 nnz::cp_async16(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
@@ -134,8 +121,11 @@ struct ChunkCopier {
                 nnz::cp_async4(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
             }
         }
+    }
+    __device__ __forceinline__ void advance() {
         src += stride / kRowsAtOnce * kBlockK;
         left -= kBlockK;
+        if (++stage == kStages) stage = 0;
     }
 };
 
@@ -145,22 +135,13 @@ struct UnitStream {
     int at;  // that of `first`, in units
     uint4 first;
     uint4 second;
-#if A_UNITS
-    int end;  // of the units that have landed
 
-    __device__ __forceinline__ uint4 load(int unit) const { return base[min(unit, end - kSub) & (kAUnits - 1)]; }
-#else
     __device__ __forceinline__ uint4 load(int unit) const { return nnz::ldg(base + unit); }
-#endif
     __device__ __forceinline__ void start() {
         first = load(at);
         second = load(at + kSub);
     }
 };
-
-__device__ __forceinline__ int all_units(unsigned sets) {
-    return ((sets & 0xff) + (sets >> 8 & 0xff) + (sets >> 16 & 0xff) + (sets >> 24)) * kSub;
-}
 
 __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStream& units, const LaneBases& lane) {
 #pragma unroll 1  // a handful of trips: unrolling further costs more in set-up than it saves
@@ -205,12 +186,12 @@ __device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], 
     }
 }
 
-// starts: (groups, WARPS) first unit of each warp. trips: (groups, WARPS, steps + AHEAD + 1), units of each row set in each
-// step, a byte each; the steps behind the last have none. row_ids: (groups, kRowWarps, ROW_STEPS, kSub), -1 where there is
+// steps: chunks of B, and one. starts: (groups, WARPS) first unit of each warp. trips: (groups, WARPS, steps + 1), units of
+// each row set in each step, a byte each; the step behind the last has none. row_ids: (groups, kRowWarps, ROW_STEPS, kSub), -1 where there is
 // no row. Without a least number of blocks per multiprocessor ptxas saves registers by making each load wait for the one
 // before.
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    ring_spmm(int k, int n, int chunks, const int* __restrict__ starts, const unsigned* __restrict__ trips,
+    ring_spmm(int k, int n, int steps, const int* __restrict__ starts, const unsigned* __restrict__ trips,
               const int* __restrict__ row_ids, const uint4* __restrict__ stream, const float* __restrict__ b,
               float* __restrict__ c) {
     DYN_SHARED(float, ring);
@@ -219,57 +200,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int sub = lane / kLanes;
     const int twist = sub % kTwists;
     const int n0 = blockIdx.y * kBlockN;
-    trips += (blockIdx.x * kWarps + warp) * (chunks + kAhead + 1);
-    stream += starts[blockIdx.x * kWarps + warp];
+    trips += (blockIdx.x * kWarps + warp) * (steps + 1);
 
     for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingFloats + i] = 0.0f;
 
-#if A_UNITS
-    uint4* const own = reinterpret_cast<uint4*>(ring + kRingFloats + kBlockN) + warp * kAUnits;
-    int copied = 0;
-    UnitStream units{own + sub, 0};
-#else
-    UnitStream units{stream + sub, 0};
-#endif
     ChunkCopier copier(ring, b, k, n, n0);
-    Place in{0, 0};  // of the next chunk to copy
-#if DRIFT
-    Place now{0, 0};  // of the chunk that lands in this step
-    Place out{0, 0};  // of the chunk that leaves the window after it
-#endif
-    const auto copy = [&](int chunk) {
-        copier.copy(in.stage);
-#if A_UNITS
-        const int count = all_units(nnz::ldg(trips + chunk));
-#pragma unroll 1
-        for (int unit = copied + lane; unit < copied + count; unit += 32) {
-            nnz::cp_async16(own + (unit & (kAUnits - 1)), stream + unit);
-        }
-        copied += count;
-#endif
-    };
-#if DRIFT
-    __shared__ nnz::Barrier full[kStages];  // a chunk has landed
-    __shared__ nnz::Barrier empty[kStages];  // every warp has left it
-    if (threadIdx.x < kStages) {
-        nnz::barrier_init(&full[threadIdx.x], kThreads);
-        nnz::barrier_init(&empty[threadIdx.x], kWarps);
-    }
-    __syncthreads();
-#endif
-    for (int chunk = 0; chunk < kAhead; ++chunk) {
-        if (chunk < chunks) copy(chunk);
-#if DRIFT
-        if (chunk < chunks) nnz::barrier_arrive_after_copies(&full[in.stage]);
-#else
+    copier.copy<0, kFirst>();
+    nnz::cp_async_commit();
+    copier.copy<kFirst, kBlockK>();
+    for (int chunk = 1; chunk < kAhead; ++chunk) {
         nnz::cp_async_commit();
-#endif
-        in.advance();
+        copier.advance();
+        if (chunk < steps - 1) copier.copy<0, kBlockK>();
     }
+    nnz::cp_async_commit();
 
-#if !A_UNITS
-    units.start();  // behind the copies, since it waits for where the stream starts
-#endif
+    // Behind the copies, since this waits for where the stream starts.
+    UnitStream units{stream + starts[blockIdx.x * kWarps + warp] + sub, 0};
+    units.start();
     // Read now, since nothing would hide the wait at the end, and one per lane, to save registers.
     int rows[kRowRegisters];
     row_ids += (blockIdx.x * kRowWarps + warp % kRowWarps) * kRowSteps * kSub;
@@ -285,37 +233,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     }
     float acc[kRowSteps][kVec] = {};
     unsigned next_sets = nnz::ldg(trips);
-    for (int step = 0; step < chunks; ++step) {
+    for (int step = 0; step < steps; ++step) {
         const unsigned sets = next_sets;
         next_sets = nnz::ldg(trips + step + 1);
-#if DRIFT
-        if (step + kAhead < chunks) {
-            if (step + kAhead >= kStages) nnz::barrier_wait(&empty[in.stage], in.phase ^ 1);
-            copy(step + kAhead);
-            nnz::barrier_arrive_after_copies(&full[in.stage]);
+        if (step == 0) {
+            nnz::cp_async_wait<kAhead>();
+        } else {
+            nnz::cp_async_wait<kAhead - 1>();
         }
-        nnz::barrier_wait(&full[now.stage], now.phase);
-#else
-        nnz::cp_async_wait<kAhead - 1>();
         __syncthreads();  // this step's chunk has landed for all, and nobody reads the one that left the window
-        if (step + kAhead < chunks) copy(step + kAhead);
-        nnz::cp_async_commit();
-#endif
-        in.advance();
-#if A_UNITS
-        units.end = units.at + all_units(sets);
-        if (sets != 0) units.start();
-#endif
 #pragma unroll
         for (int set = 0; set < kRowSteps; ++set) use_units(acc[set], sets >> (set * 8) & 0xff, units, bases);
-#if DRIFT
-        now.advance();
-        __syncwarp();
-        if (step + 1 >= kWindow) {
-            if (lane == 0) nnz::barrier_arrive(&empty[out.stage]);
-            out.advance();
-        }
-#endif
+        if (step == 0) continue;
+        // Last in the step, where warps that are done early have time; at its start all would wait for their copies.
+        copier.advance();
+        if (step + kAhead < steps) copier.copy<0, kBlockK>();
+        nnz::cp_async_commit();
     }
 
     if constexpr (kSplit > 1) {

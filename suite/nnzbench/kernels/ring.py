@@ -38,13 +38,11 @@ class Tiling:
     ahead: int
     """Chunks in flight behind the window."""
     stages: int
-    """Chunks in shared memory: `window + ahead`, and where warps drift those that they may drift apart; or all of B."""
-    drift: bool = False
-    """Whether warps wait for chunks only, not for each other."""
+    """Chunks in shared memory: `window + ahead`, or all of B."""
     ksplit: int = 1
     """Warps that share a row."""
-    a_shared: bool = False
-    """Whether A travels through shared memory too."""
+    grain: int = 1
+    """Units that a warp takes at once, but for the last."""
 
     @property
     def sub(self) -> int:
@@ -61,19 +59,24 @@ class Tiling:
         """Rows per block."""
         return self.warps // self.ksplit * self.row_steps * self.sub
 
-    def dynamic_bytes(self, a_units: int) -> int:
-        """Dynamic shared memory per block: the ring, the row of zeros behind it, and `a_units` of A for each warp."""
-        return 4 * self.block_n * (self.stages * self.block_k + 1) + 16 * a_units * self.warps
+    @property
+    def first(self) -> int:
+        """Rows of B that the first step waits for."""
+        return min(64, self.block_k // 2)
+
+    def steps(self, k: int) -> NDArray[np.int64]:
+        """Rows of B that have landed in each step."""
+        return np.append(self.first, np.minimum(np.arange(1, -(-k // self.block_k) + 1) * self.block_k, k))
 
     @property
-    def barrier_bytes(self) -> int:
-        """Static shared memory per block: two barriers per stage where warps may drift."""
-        return 16 * self.stages if self.drift else 0
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory per block: the ring, and the row of zeros behind it."""
+        return 4 * self.block_n * (self.stages * self.block_k + 1)
 
     def __str__(self) -> str:
         text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
         text += f"_r{self.window}.{self.ahead}.{self.stages}"
-        return text + "_d" * self.drift + f"_s{self.ksplit}" * (self.ksplit > 1) + "_a" * self.a_shared
+        return text + f"_s{self.ksplit}" * (self.ksplit > 1) + f"_g{self.grain}" * (self.grain > 1)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Packed:
     starts: NDArray[np.int32]
     """(groups * warps,) each warp's first unit in the stream."""
     trips: NDArray[np.uint8]
-    """(groups * warps, chunks + ahead + 1, 4): units of each row set in each step, none behind the last."""
+    """(groups * warps, steps + 1, 4): units of each row set in each step, none behind the last."""
     row_ids: NDArray[np.int32]
     """(groups, warps / ksplit, row_steps, sub), -1 where there is no row."""
     stream: NDArray[np.float32]
@@ -110,40 +113,55 @@ def deal_bundles(lengths: NDArray[np.int64], tiling: Tiling) -> NDArray[np.int64
 
 
 def schedule(
-    landed: NDArray[np.int64], window: int, phase: NDArray[np.float64]
+    landed: NDArray[np.int64], progress: NDArray[np.float64], tiling: Tiling, phase: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """When each bundle of rows takes its nonzeros.
 
-    `landed` (bundles, sub, chunks) counts each row's nonzeros up to and with each chunk. In step s chunks
-    s - window + 1 to s are there, and the first of them goes after it: all of its nonzeros must be taken by then. Apart
-    from this deadline a bundle keeps to a line of even progress, since then the warps of a block finish each step
-    together, unless a row has nothing left to take: that would be padding. The line runs half a window behind what has
-    landed, so that rows whose nonzeros come early or late both find room. `phase` (bundles,) shifts its rounding, so
-    that not all warps round up in the same step.
+    `landed` (bundles, sub, steps) counts each row's nonzeros in the rows of B that have landed by each step. After
+    step s chunk s - window leaves: all of its nonzeros must be taken by then. Apart from this deadline a bundle keeps
+    to a line of even `progress` (steps,), since then the warps of a block finish each step together, unless a row has
+    nothing left to take: that would be padding. `phase` (bundles,) shifts the rounding of the line, so that not all
+    warps round up in the same step.
 
-    Returns the units (bundles, chunks) of two nonzeros per row in each step, and the nonzeros taken (as `landed`).
+    Returns the units (bundles, steps) of two nonzeros per row in each step, and the nonzeros taken (as `landed`).
     """
-    bundles, _, chunks = landed.shape
-    units = np.zeros((bundles, chunks), dtype=np.int64)
+    bundles, _, steps = landed.shape
+    grain = tiling.grain
+    units = np.zeros((bundles, steps), dtype=np.int64)
     taken = np.zeros_like(landed)
     done = np.zeros_like(landed[:, :, 0])
     spent = np.zeros(bundles, dtype=np.int64)
     total = landed[:, :, -1]
     goal = -(-total.max(axis=1) // 2)
-    for step in range(chunks):
+    for step in range(steps):
         there = landed[:, :, step] - done
-        last = step == chunks - 1
-        leaving = total if last else landed[:, :, step - window + 1] if step >= window - 1 else done
-        must = np.maximum(0, -(-(leaving - done).max(axis=1) // 2))
-        # a row that is complete, or will be with an odd nonzero, waits for no other
-        may = np.where(landed[:, :, step] == total, np.where(done == total, goal[:, None], -(-there // 2)), there // 2)
-        progress = max((step + 1) / 2, step + 1 - (window - 1) / 2) / chunks
-        line = np.floor(goal * progress + phase).astype(np.int64) - spent
-        units[:, step] = np.maximum(must, np.minimum(line, may.min(axis=1)))
-        taken[:, :, step] = np.minimum(there, 2 * units[:, step, None])
+        left = total - done
+        if step == steps - 1:
+            count = -(-left.max(axis=1) // 2)
+        else:
+            due = landed[:, :, step - tiling.window + 1] - done if step >= tiling.window else np.zeros_like(done)
+            must = np.maximum(0, -(-due.max(axis=1) // (2 * grain)))
+            # a row that is complete, or will be with less than a grain, waits for no other
+            may = np.where(
+                there == left, np.where(left == 0, goal[:, None], -(-there // (2 * grain))), there // (2 * grain)
+            )
+            line = np.floor(goal * progress[step] / grain + phase).astype(np.int64) - spent // grain
+            count = grain * np.maximum(must, np.minimum(line, may.min(axis=1)))
+        units[:, step] = count
+        taken[:, :, step] = np.minimum(there, 2 * count[:, None])
         done += taken[:, :, step]
-        spent += units[:, step]
+        spent += count
     return units, taken
+
+
+def _progress(landed: NDArray[np.int64], tiling: Tiling, k: int) -> NDArray[np.float64]:
+    """Share of its work that a warp aims to have done by each step.
+
+    It runs half a window behind what has landed, so that rows whose nonzeros come early or late both find room.
+    """
+    lag = (tiling.window - 1) / 2 * tiling.block_k
+    aim: NDArray[np.float64] = np.maximum(landed / 2, landed - lag) / k
+    return aim
 
 
 def pack(matrix: CSR, tiling: Tiling) -> Packed:
@@ -154,7 +172,8 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     split, sub, sets = tiling.ksplit, tiling.sub, tiling.row_steps
     row_ids = deal_bundles(matrix.row_lengths, tiling)
     groups = row_ids.shape[0]
-    chunks = -(-matrix.k // tiling.block_k)
+    landed = tiling.steps(matrix.k)
+    steps = landed.size
 
     # Nonzero j of a row goes to part j % split of it, so that all parts are as long and advance at the same rate.
     rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
@@ -167,19 +186,19 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     slot = np.empty(matrix.m * split, dtype=np.int64)  # the (warp, row set, lane group) that holds each part
     slot[parts[parts >= 0]] = np.flatnonzero(parts.ravel() >= 0)
 
-    counts = np.zeros((matrix.m * split + 1, chunks), dtype=np.int64)  # one row more: -1 finds no nonzeros there
-    cells = part * chunks + matrix.indices // tiling.block_k
-    counts[:-1] = np.bincount(cells, minlength=matrix.m * split * chunks).reshape(-1, chunks)
+    counts = np.zeros((matrix.m * split + 1, steps), dtype=np.int64)  # one row more: -1 finds no nonzeros there
+    cells = part * steps + np.searchsorted(landed, matrix.indices, side="right")
+    counts[:-1] = np.bincount(cells, minlength=matrix.m * split * steps).reshape(-1, steps)
     phase = np.tile(np.repeat((np.arange(tiling.warps) + 0.5) / tiling.warps, sets), groups)
-    units, taken = schedule(np.cumsum(counts[parts], axis=2), tiling.window, phase)
+    units, taken = schedule(np.cumsum(counts[parts], axis=2), _progress(landed, tiling, matrix.k), tiling, phase)
     if units.max(initial=0) > _MOST_UNITS:
         raise Unsupported(f"a row has over {2 * _MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
 
-    in_order = units.reshape(groups * tiling.warps, sets, chunks).transpose(0, 2, 1)  # as a warp meets them
+    in_order = units.reshape(groups * tiling.warps, sets, steps).transpose(0, 2, 1)  # as a warp meets them
     ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
     total = int(ends[-1, -1, -1])
     first = (ends - in_order * sub).transpose(0, 2, 1).reshape(units.shape)
-    takes = taken.reshape(-1, chunks)[slot].ravel()
+    takes = taken.reshape(-1, steps)[slot].ravel()
     within = np.arange(matrix.nnz) - np.repeat(np.cumsum(takes) - takes, takes)
     start = first[slot // sub] + (slot % sub)[:, None]
     at = 2 * (np.repeat(start.ravel(), takes) + within // 2 * sub) + within % 2
@@ -190,8 +209,8 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     stream["offset"][at] = matrix.indices[by_part] % ring_rows * row_bytes
     stream["value"][at] = matrix.values[by_part]
 
-    trips = np.zeros((groups * tiling.warps, chunks + tiling.ahead + 1, 4), dtype=np.uint8)
-    trips[:, :chunks, :sets] = in_order
+    trips = np.zeros((groups * tiling.warps, steps + 1, 4), dtype=np.uint8)
+    trips[:, :steps, :sets] = in_order
     return Packed(
         starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
         trips=trips,
@@ -214,8 +233,6 @@ _START_CYCLES = 2000
 _MOST_TILINGS = 10
 _CHUNKS = (256, 128, 64, 32)
 """Rows of B per chunk; the two largest that leave six chunks in shared memory, or hold all of B."""
-_LEAST_CHUNKS = 4
-"""With fewer, a block waits for much of B before it starts."""
 _MOST_STAGES = 16
 
 
@@ -230,21 +247,21 @@ def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: i
     return max(-(-blocks // sms) * (wavefronts * alone + _START_CYCLES + joins), longest)
 
 
-def _rings(shape: Tiling, k: int, budget: int, drift: bool) -> Iterator[Tiling]:
+def _rings(shape: Tiling, k: int, budget: int) -> Iterator[Tiling]:
     """Chunk sizes and ring lengths for a shape within `budget` bytes."""
     row_bytes = 4 * shape.block_n
     found = 0
     for block_k in _CHUNKS:
         chunks = -(-k // block_k)
-        if chunks < _LEAST_CHUNKS and block_k > _CHUNKS[-1]:
+        if chunks < 2 and block_k > _CHUNKS[-1]:
             continue
         stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
-        ring = replace(shape, block_k=block_k, drift=drift)
+        ring = replace(shape, block_k=block_k)
         if stages >= chunks:
             yield replace(ring, window=chunks, ahead=min(chunks, 3), stages=chunks)
         elif stages >= 6:
-            ahead, apart = (2, 1) if stages < 8 else (3, 2)
-            yield replace(ring, window=stages - ahead - apart * drift, ahead=ahead, stages=stages)
+            ahead = 2 if stages < 8 else 3
+            yield replace(ring, window=stages - ahead, ahead=ahead, stages=stages)
         else:
             continue
         found += 1
@@ -255,7 +272,6 @@ def _rings(shape: Tiling, k: int, budget: int, drift: bool) -> Iterator[Tiling]:
 def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Tiling]:
     """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row."""
     sms, limit = sm_count(arch), block_shared_bytes(arch)
-    drift = int(arch.removeprefix("sm_").rstrip("af")) >= 80
     ranked: list[tuple[float, int, Tiling]] = []
     for lanes, vec in _LANES:
         for warps, row_steps, ksplit in _WARPS:
@@ -266,23 +282,15 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Til
             if row_steps * vec > 64 or (shape.block_n == 128 and vec * row_steps * ksplit > 64):
                 continue
             budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
-            for place, tiling in enumerate(_rings(shape, problem.k, budget, drift)):
+            for place, tiling in enumerate(_rings(shape, problem.k, budget)):
                 ranked.append((_cycles(tiling, problem, lengths, sms), place, tiling))
     return [tiling for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2])[:_MOST_TILINGS]]
-
-
-def _held_units(trips: NDArray[np.uint8], tiling: Tiling) -> int:
-    """Units that a warp's share of shared memory must hold where A travels with B: those of AHEAD + 1 steps."""
-    steps = trips.astype(np.int64).sum(axis=2)
-    most = np.lib.stride_tricks.sliding_window_view(steps, tiling.ahead + 1, axis=1).sum(axis=2).max()
-    return int(1 << max(0, int(most * tiling.sub - 1)).bit_length())
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
     start = time.perf_counter()
     packed = pack(operands.sparse, tiling)
-    a_units = _held_units(packed.trips, tiling) if tiling.a_shared else 0
     buffers: dict[str, NDArray[Any]] = {
         "starts": packed.starts,
         "trips": packed.trips,
@@ -292,7 +300,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
         "c": np.empty((problem.m, problem.n), dtype=np.float32),
     }
     grid = (packed.row_ids.shape[0], -(-problem.n // tiling.block_n), 1)
-    args = (problem.k, problem.n, -(-problem.k // tiling.block_k), "starts", "trips", "row_ids", "stream", "b", "c")
+    args = (problem.k, problem.n, tiling.steps(problem.k).size, "starts", "trips", "row_ids", "stream", "b", "c")
     return Plan(
         variant=str(tiling),
         language="cuda",
@@ -306,14 +314,13 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
             "WINDOW": tiling.window,
             "AHEAD": tiling.ahead,
             "STAGES": tiling.stages,
-            "DRIFT": int(tiling.drift),
+            "FIRST": tiling.first,
             "KSPLIT": tiling.ksplit,
             "FILL": 4 if problem.n % 4 == 0 else 2 if problem.n % 2 == 0 else 1,
-            "A_UNITS": a_units,
         },
         buffers=buffers,
         output="c",
-        launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.dynamic_bytes(a_units)),),
+        launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.shared_bytes),),
         generate_ms=1e3 * (time.perf_counter() - start),
     )
 
@@ -339,7 +346,7 @@ class Ring:
             except Unsupported as refusal:
                 reason = str(refusal)
                 continue
-            if plan.launches[0].shared_bytes + tiling.barrier_bytes <= limit:
+            if plan.launches[0].shared_bytes <= limit:
                 found = True
                 yield plan
         if not found:
