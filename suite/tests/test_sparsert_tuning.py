@@ -102,6 +102,17 @@ def sorted_names(operands: Operands) -> list[str]:
     return [t.name for t in sorted(planner.grid(), key=planner.cycles)]
 
 
+def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns() -> None:
+    from nnzbench.codegen.addressing import MatrixColumns
+    from nnzbench.codegen.model import Planner
+
+    matrix = random_matrix(64, 256, 0.09)
+    papers = Tiling(16, column_tiles=2, depth=32)
+    found = {n: Planner(matrix, MatrixColumns(n), 90).candidates() for n in (3136, 3135)}
+    assert found[3136].count(papers) == 1
+    assert papers not in found[3135]
+
+
 def test_kernel_offers_the_remembered_tiling_first(operands: Operands) -> None:
     name = tuning.key(operands.pattern, PROBLEM, "sm_90")
     assert tuning.recall(name) is None
