@@ -89,6 +89,17 @@ OWN = (
     (ConvShape(32, 9, 4, 8, 5, 1, 1), ConvTiling(5, 5, 4, 8, 4)),
     (ConvShape(9, 12, 1, 40, 7, 1, 3, 0, 1), ConvTiling(4, 3, 1, 40, 5)),
 )
+# channels that fill the last chunk or do not; several copies per thread; fewer chunks than stages; blocks by channels
+ORDERED = (
+    (ConvShape(5, 7, 7, 9, 6, 3, 3, 1, 1), ConvTiling(2, 2, 7, 9, 2, stages=4, leads=1)),
+    (ConvShape(2, 6, 12, 16, 9, 3, 3, 1, 1), ConvTiling(9, 1, 4, 16, 2, stages=3, leads=1)),
+    (ConvShape(1, 9, 6, 40, 5, 3, 5, 1, 2), ConvTiling(3, 1, 2, 40, 2, stages=5, leads=2, grouped=True)),
+    (
+        ConvShape(3, 3, 18, 34, 4, 3, 3, 0, 0, 2),
+        ConvTiling(2, 1, 8, 16, 2, stages=4, leads=3, grouped=True, launches=2),
+    ),
+    (ConvShape(9, 20, 1, 40, 7, 1, 3, 0, 1), ConvTiling(4, 3, 1, 40, 3, grouped=True)),
+)
 
 
 def copied_late(
@@ -125,7 +136,7 @@ def interpret(plan: Plan, backward: bool) -> Array:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-@pytest.mark.parametrize(("shape", "tiling"), OWN, ids=str)
+@pytest.mark.parametrize(("shape", "tiling"), OWN + ORDERED, ids=str)
 def test_the_generated_text_convolves(
     shape: ConvShape, tiling: ConvTiling, dtype: DType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,14 +171,29 @@ def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch: pytest.MonkeyPatch
     head, _, tail = plan.source.partition("G0:")
     loose = replace(plan, source=head + "G0:" + tail.replace("bar.sync 0;", ""))
     assert max(relative_error(interpret(loose, backward), truth) for backward in (False, True)) > 1e-3
+    problem, operands = layer(ORDERED[0][0])
+    led = direct_conv.make_plan(problem, operands, ORDERED[0][1], "sm_90")
+    head, _, tail = led.source.partition("AHEAD:")
+    early = replace(
+        led, source=head.replace("%left, 7;", "%left, 9;") + "AHEAD:" + tail
+    )  # more channels than there are
+    with pytest.raises(ptx_interpreter.PtxError):
+        interpret(early, False)
 
 
 @pytest.mark.parametrize(
     ("index", "dtype", "build"),
-    [(0, "f32", "plain"), (2, "f32", "asan"), (3, "f16", "asan"), (4, "f32", "tsan"), (5, "f16", "plain")],
+    [
+        (0, "f32", "plain"),
+        (2, "f32", "asan"),
+        (3, "f16", "asan"),
+        (4, "f32", "tsan"),
+        (5, "f16", "plain"),
+        (9, "f32", "plain"),
+    ],
 )
 def test_the_cpp_form_convolves(index: int, dtype: DType, build: str) -> None:
-    shape, tiling = OWN[index]
+    shape, tiling = (OWN + ORDERED)[index]
     problem, operands = layer(shape, dtype, empty=(1, 3))
     plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
     assert passes(relative_error(execute(plan, build, "random:1"), reference(problem, operands)), dtype)

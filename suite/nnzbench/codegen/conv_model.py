@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nnzbench.codegen.conv_program import reserved_registers
@@ -17,14 +18,17 @@ _L2_BYTES = 24.0
 """Bytes a clock per SM from L2, all SMs reading: about 5.5 TB/s on an H200."""
 _DRAM_BYTES = 18.0
 """Bytes a clock per SM to and from memory."""
-_FETCH_BYTES = 3.0
+_FETCH_BYTES = 8.0
 """Bytes a clock of instructions that the SM's caches do not hold."""
-_CODE_CACHE = 100_000
-_BLOCK_CYCLES = 2500.0
+_CODE_CACHE = 90_000
+_BLOCK_CYCLES = 1500.0
 """Start, first chunks and last stores of a block."""
 _TAPS_PER_CHUNK = 72
 """So that a chunk's work outweighs its barrier."""
 _FEWEST_SUMS = 12
+_STAGES = 3
+_LEADS = 4
+"""Leading warps: one for each of an SM's schedulers."""
 _NONZEROS_PER_LAUNCH = 65_536
 """Programs of more take the assembler over twenty seconds."""
 
@@ -54,30 +58,44 @@ class ConvModel:
         port = loads * tile.wavefronts * warps + tile.pieces * s.channels * tile.piece * self.element / 128
         resident = tiling.blocks
         busy = max(issue, port) * resident / min(1.0, warps * resident / 14)
-        code = 16 * (multiplies + loads)
-        fetch = code / _FETCH_BYTES * resident if groups * code > _CODE_CACHE else 0.0
+        code = 16 * max(1.0, multiplies + loads)
         launches = min(tiling.launches, groups)
+        kept = code * (1 if tiling.grouped else groups) <= _CODE_CACHE  # from the block before on the same SM
+        fetch = code / _FETCH_BYTES * resident
+        missed = 0.0 if kept else fetch
+        step = busy + missed
+        if tiling.leads:
+            step = max(busy, missed + busy * tiling.leads / warps) + 0.1 * min(busy, missed)
         blocks = groups * tile.tiles
         waves = sum(
             -(-(groups * (i + 1) // launches - groups * i // launches) * tile.tiles // (_SMS * resident))
             for i in range(launches)
         )
         overlap = _BLOCK_CYCLES if resident == 1 else _BLOCK_CYCLES / 2
-        compute = waves * (max(busy, fetch) + overlap) + (0.0 if fetch else code / _FETCH_BYTES)
+        first = fetch * (min(groups, waves) if tiling.grouped else 1) if kept else 0.0
+        compute = waves * (step + overlap) + first
         staged = tile.rows * min(tile.columns, s.width) * tiling.images * s.channels * self.element
         l2 = blocks * staged / (_L2_BYTES * _SMS)
-        image = s.batch * (launches * s.channels * tile.plane + s.filters * s.out_height * s.out_width)
+        sweeps = groups if tiling.grouped else launches  # over the input, from memory
+        image = s.batch * (sweeps * s.channels * tile.plane + s.filters * s.out_height * s.out_width)
         return max(compute, l2, image * self.element / (_DRAM_BYTES * _SMS)) + 0.2 * (compute + l2)
 
     def candidates(self, count: int) -> list[ConvTiling]:
         """The most promising tilings, best first, that differ in warps, channels per lane, or whether rows are whole.
 
-        Raises `Unsupported` where none fits the architecture.
+        At most half of them have the same order of blocks and warps: what that costs is the hardest to foresee. Raises
+        `Unsupported` where none fits the architecture.
         """
-        chosen: dict[tuple[int, int, bool], ConvTiling] = {}
+        orders: Counter[tuple[bool, int]] = Counter()
+        chosen: dict[tuple[int, int, bool, tuple[bool, int]], ConvTiling] = {}
         for tiling in sorted(self.grid(), key=self.cycles):
             whole = tiling.width == self.shape.out_width
-            chosen.setdefault((tiling.allotted_threads, tiling.rows_per_lane, whole), tiling)
+            order = (tiling.grouped, tiling.leads)
+            key = (tiling.allotted_threads, tiling.rows_per_lane, whole, order)
+            if key in chosen or orders[order] == -(-count // 2):
+                continue
+            chosen[key] = tiling
+            orders[order] += 1
             if len(chosen) == count:
                 break
         if not chosen:
@@ -90,9 +108,12 @@ class ConvModel:
         for place in sorted(self._places()):
             for blocks in (1, 2, 3, 4):
                 for rows in row_counts:
-                    tiling = self._staged(ConvTiling(rows, *place, chunk=1, blocks=blocks))
-                    if tiling is not None:
-                        yield tiling
+                    for grouped, leads in ((False, 0), (True, 0), (False, _LEADS)):
+                        tiling = self._staged(
+                            ConvTiling(rows, *place, 1, _STAGES + bool(leads), blocks, leads=leads, grouped=grouped)
+                        )
+                        if tiling is not None:
+                            yield tiling
 
     def _row_counts(self) -> list[int]:
         """Channels per lane that divide the filters evenly."""
@@ -129,6 +150,8 @@ class ConvModel:
         """
         s = self.shape
         tile = ConvTile(s, tiling, self.element)
+        if (tiling.grouped and tiling.rows_per_lane >= s.filters) or 32 * tiling.leads > tiling.threads // 2:
+            return None
         spare = tiling.registers - tiling.rows_per_lane - reserved_registers(tile) - 1
         if spare < 3 or tiling.threads > 1024:
             return None
@@ -141,10 +164,8 @@ class ConvModel:
         chunk = wanted // together * together if wanted > together else wanted
         even = _divided(s.channels, _divided(s.channels, chunk))
         chunk = min(chunk, _divided(even, together) * together)
-        return ConvTiling(
-            tiling.rows_per_lane, tiling.images, tiling.height, tiling.width, chunk, tiling.stages, tiling.blocks,
-            min(8, spare), _divided(self.nonzeros, _NONZEROS_PER_LAUNCH) or 1,
-        )  # fmt: skip
+        launches = _divided(self.nonzeros, _NONZEROS_PER_LAUNCH) or 1
+        return replace(tiling, chunk=chunk, depth=min(8, spare), launches=launches)
 
 
 def _divided(a: int, b: int) -> int:

@@ -21,7 +21,7 @@ from nnzbench.kernels import direct_conv_paper
 from nnzbench.operands import Operands, storage_dtype
 from nnzbench.problem import Problem
 
-CANDIDATES = 5
+CANDIDATES = 6
 """Tilings tried."""
 
 
