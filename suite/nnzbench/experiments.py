@@ -99,14 +99,18 @@ _ALL = (
         "The collection of pruned deep-learning matrices",
         SPUTNIK,
         "Figure 9, table I",
-        _kernels("sputnik", "sputnik_sddmm", "row_stream", "panel", "ring", "cublas", "cusparse"),
+        _kernels("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "panel", "ring", "cublas", "cusparse"),
     ),
     Experiment(
         "sputnik_rnn",
         "RNN, GRU and LSTM layers",
         SPUTNIK,
         "Figure 10",
-        {**_kernels(*_SPMM, "sputnik_sddmm", "cublaslt", "cusparse"), "sputnik": AND_F16, "cublas": AND_F16},
+        {
+            **_kernels(*_SPMM, "sputnik_sddmm", "ring_sddmm", "cublaslt", "cusparse"),
+            "sputnik": AND_F16,
+            "cublas": AND_F16,
+        },
     ),
     Experiment(
         "sputnik_ablation",

@@ -41,6 +41,7 @@ LOOKS = {
     "row_stream": Look(GREEN, "^"),
     "panel": Look(PURPLE, "d"),
     "ring": Look(SKY, "o"),
+    "ring_sddmm": Look(SKY, "D"),
     "balanced": Look(PURPLE, "P"),
     "direct_conv": Look(GREEN, "X"),
     "cusparse": Look(ORANGE, "v"),

@@ -1,0 +1,375 @@
+"""Kernel `ring_sddmm`: SDDMM that streams B through a ring of chunks in shared memory past rows of A in registers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
+from nnzbench.kernels.panel import deal_rows
+from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import Problem
+from nnzbench.sparse_rows import vector_width
+
+_UNIT = 4
+"""Nonzeros of a row in a unit, the least that a row takes in a step."""
+_MOST_UNITS = 255
+"""A byte counts the units of a row set in a step."""
+_READ_AHEAD = 2
+"""Units behind the last one that are read, not used."""
+_LONG_ROW = 1.5, 6.0
+"""Times the mean, and times its root above the mean (unlikely in uniform patterns): a row beyond both is split, so that
+none outlasts the rest."""
+_SUM_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Compile-time shape of `ring_sddmm.cu` (the names are its defines), and how often columns are parted."""
+
+    lanes: int
+    vec: int
+    warps: int
+    row_steps: int
+    block_k: int = 0
+    window: int = 0
+    """Chunks that can be used in a step."""
+    ahead: int = 0
+    """Chunks in flight behind the window."""
+    stages: int = 0
+    """Chunks in shared memory: `window + ahead`, and where warps drift those that they may drift apart; or all."""
+    drift: bool = False
+    """Whether warps wait for chunks only, not for each other."""
+    parts: int = 1
+    """Parts of the pattern's columns, each with blocks of its own."""
+
+    @property
+    def sub(self) -> int:
+        """Rows that one warp advances side by side."""
+        return 32 // self.lanes
+
+    @property
+    def slice(self) -> int:
+        """Length of the dot products that one block computes."""
+        return self.lanes * self.vec
+
+    @property
+    def block_m(self) -> int:
+        """Rows per block."""
+        return self.warps * self.row_steps * self.sub
+
+    def chunks(self, n: int) -> int:
+        """Chunks per part of `n` columns."""
+        return -(-n // (self.parts * self.block_k))
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Dynamic shared memory per block: the ring, and the row behind it that idle rows read."""
+        return 4 * self.slice * (self.stages * self.block_k + 1)
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Static shared memory per block: two barriers per stage where warps may drift."""
+        return 16 * self.stages if self.drift else 0
+
+    def __str__(self) -> str:
+        text = f"m{self.block_m}_k{self.slice}_p{self.parts}_c{self.block_k}_w{self.warps}_l{self.lanes}"
+        return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pattern in the order in which the warps of one tiling meet it; see the header of `ring_sddmm.cu`."""
+
+    starts: NDArray[np.int32]
+    """(parts * groups * warps,) each warp's first unit."""
+    trips: NDArray[np.uint8]
+    """(parts * groups * warps, chunks + 1, 4): units of each row set in each step, none behind the last."""
+    row_ids: NDArray[np.int32]
+    """(parts, groups, warps, row_steps, sub), -1 where there is no row."""
+    offsets: NDArray[np.uint32]
+    """(units, 4) byte offsets in the ring."""
+    positions: NDArray[np.int32]
+    """(units, 4) entries of the pattern, -1 where there is none."""
+    fill: float
+    """Stored entries per nonzero."""
+
+
+@dataclass(frozen=True)
+class _Strands:
+    """What lane groups work on: the nonzeros of one row in one part of the columns, or an even share of them."""
+
+    part: NDArray[np.int64]
+    row: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    """(nnz,) the pattern's entries, strand by strand."""
+
+
+def _strands(pattern: CSR, part: int, parts: int) -> _Strands:
+    rows = np.repeat(np.arange(pattern.m), pattern.row_lengths)
+    cell = pattern.indices // part * np.int64(pattern.m) + rows
+    entries = np.argsort(cell, kind="stable") if parts > 1 else np.arange(pattern.nnz)
+    lengths = np.bincount(cell, minlength=parts * pattern.m)
+    mean = pattern.nnz / np.count_nonzero(lengths)
+    limit = max(_LONG_ROW[0] * mean, mean + _LONG_ROW[1] * np.sqrt(mean))
+    shares = np.ceil(lengths / limit).astype(np.int64)
+    first = np.cumsum(shares) - shares
+    cell = cell[entries]
+    within = np.arange(pattern.nnz) - (np.cumsum(lengths) - lengths)[cell]
+    strand = first[cell] + within % shares[cell]
+    if shares.max() > 1:
+        by_strand = np.argsort(strand, kind="stable")
+        entries, strand = entries[by_strand], strand[by_strand]
+    held = np.repeat(np.arange(lengths.size), shares)
+    return _Strands(held // pattern.m, held % pattern.m, np.bincount(strand), entries)
+
+
+def _deal(strands: _Strands, tiling: Tiling) -> NDArray[np.int64]:
+    """(parts, groups, warps, row_steps, sub) strands, -1 where there is none.
+
+    Those that advance side by side are neighbours in length; blocks, and the warps of a block, carry near-equal work.
+    """
+    groups = max(1, -(-int(np.bincount(strands.part).max()) // tiling.block_m))
+    dealt = np.empty((tiling.parts, groups, tiling.warps, tiling.row_steps, tiling.sub), dtype=np.int64)
+    for part in range(tiling.parts):
+        own = np.flatnonzero(strands.part == part)
+        padded = np.full(groups * tiling.block_m, -1, dtype=np.int64)
+        padded[: own.size] = own[np.argsort(-strands.lengths[own], kind="stable")]
+        bundles = padded.reshape(-1, tiling.sub)
+        longest = np.where(bundles >= 0, strands.lengths[bundles], 0).max(axis=1)
+        hands = deal_rows(longest, groups, tiling.warps * tiling.row_steps)
+        hands = hands.reshape(groups, tiling.row_steps, tiling.warps)
+        hands[:, 1::2] = hands[:, 1::2, ::-1]
+        dealt[part] = bundles[hands.transpose(0, 2, 1)]
+    return dealt
+
+
+def schedule(
+    landed: NDArray[np.int64], window: int, phase: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """When each bundle takes its nonzeros; `landed` (bundles, sub, chunks) counts those up to and with each chunk.
+
+    In step s chunks s - window + 1 to s are there, and the first of them goes after it, so its nonzeros must be taken
+    by then. Otherwise a bundle takes whole units only, and keeps to a line of even progress, half a window behind what
+    has landed, whose rounding `phase` (bundles,) shifts: then the warps of a block finish each step together.
+
+    Returns the units (bundles, chunks) in each step, and the nonzeros taken (as `landed`).
+    """
+    bundles, _, chunks = landed.shape
+    units = np.zeros((bundles, chunks), dtype=np.int64)
+    taken = np.zeros_like(landed)
+    done = np.zeros_like(landed[:, :, 0])
+    spent = np.zeros(bundles, dtype=np.int64)
+    total = landed[:, :, -1]
+    goal = -(-total.max(axis=1) // _UNIT)
+    for step in range(chunks):
+        there = landed[:, :, step] - done
+        leaving = total if step == chunks - 1 else landed[:, :, step - window + 1] if step >= window - 1 else done
+        must = np.maximum(0, -(-(leaving - done).max(axis=1) // _UNIT))
+        # a row that is complete waits for no other
+        rest = np.where(done == total, goal[:, None], -(-there // _UNIT))
+        may = np.where(landed[:, :, step] == total, rest, there // _UNIT)
+        progress = max((step + 1) / 2, step + 1 - (window - 1) / 2) / chunks
+        line = np.floor(goal * progress + phase).astype(np.int64) - spent
+        units[:, step] = np.maximum(must, np.minimum(line, may.min(axis=1)))
+        taken[:, :, step] = np.minimum(there, _UNIT * units[:, step, None])
+        done += taken[:, :, step]
+        spent += units[:, step]
+    return units, taken
+
+
+def pack(pattern: CSR, tiling: Tiling) -> Packed:
+    """Orders the nonzeros of `pattern` as the warps of `tiling` meet them; it must have some."""
+    sub, sets, chunks = tiling.sub, tiling.row_steps, tiling.chunks(pattern.k)
+    part = chunks * tiling.block_k
+    strands = _strands(pattern, part, tiling.parts)
+    dealt = _deal(strands, tiling)
+    warps = dealt.size // (sets * sub)
+    bundles = dealt.reshape(-1, sub)
+    slot = np.empty(strands.row.size, dtype=np.int64)  # the (warp, row set, lane group) that holds each strand
+    slot[bundles[bundles >= 0]] = np.flatnonzero(bundles.ravel() >= 0)
+
+    columns = pattern.indices[strands.entries] % part
+    cells = np.repeat(np.arange(strands.row.size), strands.lengths) * chunks + columns // tiling.block_k
+    counts = np.zeros((strands.row.size + 1, chunks), dtype=np.int64)  # one strand more: -1 finds no nonzeros there
+    counts[:-1] = np.bincount(cells, minlength=strands.row.size * chunks).reshape(-1, chunks)
+    phase = np.tile(np.repeat((np.arange(tiling.warps) + 0.5) / tiling.warps, sets), warps // tiling.warps)
+    units, taken = schedule(np.cumsum(counts[bundles], axis=2), tiling.window, phase)
+
+    in_order = units.reshape(warps, sets, chunks).transpose(0, 2, 1)  # as a warp meets them
+    ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
+    total = int(ends[-1, -1, -1])
+    first = (ends - in_order * sub).transpose(0, 2, 1).reshape(units.shape)
+    takes = taken.reshape(-1, chunks)[slot].ravel()
+    within = np.arange(pattern.nnz) - np.repeat(np.cumsum(takes) - takes, takes)
+    start = first[slot // sub] + (slot % sub)[:, None]
+    at = _UNIT * (np.repeat(start.ravel(), takes) + within // _UNIT * sub) + within % _UNIT
+    ring_rows, row_bytes = tiling.stages * tiling.block_k, 4 * tiling.slice
+    stored = _UNIT * (total + _READ_AHEAD * sub)
+    offsets = np.full(stored, ring_rows * row_bytes, dtype=np.uint32)
+    offsets[at] = columns % ring_rows * row_bytes
+    positions = np.full(stored, -1, dtype=np.int32)
+    positions[at] = strands.entries
+    trips = np.zeros((warps, chunks + 1, 4), dtype=np.uint8)
+    trips[:, :chunks, :sets] = in_order
+    return Packed(
+        starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
+        trips=trips,
+        row_ids=np.where(dealt >= 0, strands.row[dealt], -1).astype(np.int32),
+        offsets=offsets.reshape(-1, _UNIT),
+        positions=positions.reshape(-1, _UNIT),
+        fill=_UNIT * total / pattern.nnz,
+    )
+
+
+# lanes and floats per lane; then warps and row sets
+_LANES = ((8, 16), (8, 8), (4, 16), (8, 4), (4, 8))
+_WARPS = ((16, 1), (16, 2), (8, 1), (8, 2))
+_PARTS = (1, 2, 4, 8, 16)
+_CHUNKS = (128, 64, 32)
+"""Rows of B per chunk, the largest that leaves enough of them in shared memory."""
+_LEAST_CHUNKS = 4
+"""With fewer, a block waits for much of B before it starts."""
+_MOST_STAGES = 16
+_LEAST_STAGES = 6
+_MOST_TILINGS = 8
+_ENTRY_WAVEFRONTS = 0.8
+"""Of a nonzero's place, sum and store, beside those of its row of B."""
+_ENTRY_ISSUE = 0.55
+"""Cycles of a scheduler for the same."""
+_FILL_BYTES = 40
+"""That reach a multiprocessor per cycle from L2."""
+_START_CYCLES = 2500
+"""Until a block's first chunk and rows of A have landed, and after its last."""
+_SUM_CYCLES = 3500
+"""Of a second launch."""
+_SUM_BYTES = 2000
+"""Parts of sums written and read per cycle."""
+
+
+def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
+    """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
+    groups, slices = -(-problem.m // tiling.block_m), -(-problem.k // tiling.slice)
+    blocks = groups * tiling.parts * slices
+    held = max(1.0, nnz / (problem.m * tiling.parts))
+    entries = nnz / (groups * tiling.parts) * (1 + _UNIT / 2.5 / held)
+    fill = problem.n / tiling.parts * tiling.slice * 4
+    wavefronts = entries * (tiling.slice / 32 + _ENTRY_WAVEFRONTS) + fill / 128
+    issue = entries * (tiling.slice * 5 / 4 / 128 + _ENTRY_ISSUE)
+    alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.2  # too few warps to hide latency
+    work = max(wavefronts * alone, issue, fill / _FILL_BYTES)
+    added = _SUM_CYCLES + 8 * slices * nnz / _SUM_BYTES if slices > 1 else 0
+    return -(-blocks // sms) * (work + _START_CYCLES) + added
+
+
+def _with_ring(shape: Tiling, n: int, budget: int) -> Tiling | None:
+    """`shape` with the chunk size and the ring that suit parts of `n` columns within `budget` bytes."""
+    row_bytes = 4 * shape.slice
+    for block_k in _CHUNKS:
+        ring = replace(shape, block_k=block_k)
+        chunks = ring.chunks(n)
+        if chunks < _LEAST_CHUNKS and block_k > _CHUNKS[-1]:
+            continue
+        stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
+        most = _MOST_UNITS * _UNIT // block_k  # then no row has more units in a step than a byte counts
+        if stages >= chunks:
+            return replace(ring, window=min(chunks, most), ahead=min(chunks, 6), stages=chunks)
+        if stages >= _LEAST_STAGES:
+            ahead, apart = (2, 1) if stages < 8 else (3, 2)
+            return replace(ring, window=min(stages - ahead - apart * ring.drift, most), ahead=ahead, stages=stages)
+    return None
+
+
+def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
+    """Tilings worth trying, the likeliest first."""
+    sms, limit = sm_count(arch), block_shared_bytes(arch)
+    drift = int(arch.removeprefix("sm_").rstrip("af")) >= 80
+    ranked: list[tuple[float, Tiling]] = []
+    for lanes, vec in _LANES:
+        for warps, row_steps in _WARPS:
+            for parts in _PARTS:
+                shape = Tiling(lanes, vec, warps, row_steps, drift=drift, parts=parts)
+                if (parts > 1 and parts * 64 > problem.n) or vec * row_steps * (8 // lanes) > 32:
+                    continue
+                if shape.slice >= 2 * max(problem.k, 32) or shape.block_m >= 2 * max(problem.m, 32):
+                    continue
+                tiling = _with_ring(shape, problem.n, (limit // 2 if warps == 8 else limit) - 1280)
+                if tiling is not None:
+                    ranked.append((_cycles(tiling, problem, nnz, sms), tiling))
+    return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense` holds `a` (m, k) and `b` (n, k)."""
+    begun = time.perf_counter()
+    pattern, k = operands.sparse, problem.k
+    packed = pack(pattern, tiling)
+    groups, slices = packed.row_ids.shape[1], -(-k // tiling.slice)
+    buffers: dict[str, Array] = {
+        "starts": packed.starts,
+        "trips": packed.trips,
+        "row_ids": packed.row_ids,
+        "offsets": packed.offsets,
+        "positions": packed.positions,
+        "a": operands.dense["a"],
+        "b": operands.dense["b"],
+        "d": np.empty(pattern.nnz, dtype=np.float32),
+    }
+    chunks, count, out = tiling.chunks(pattern.k), pattern.nnz, "d"
+    if slices > 1:
+        out = "sums"
+        buffers[out] = np.zeros((slices, count), dtype=np.float32)
+    sizes = (pattern.k, k, chunks * tiling.block_k, chunks, count)
+    args = (*sizes, "starts", "trips", "row_ids", "offsets", "positions", "a", "b", out)
+    grid, block = (groups, tiling.parts, slices), (32 * tiling.warps, 1, 1)
+    launches = [Launch("ring_sddmm", grid, block, args, tiling.dynamic_bytes)]
+    if slices > 1:
+        blocks = -(-count // _SUM_THREADS)
+        launches.append(Launch("ring_sddmm_sum", (blocks, 1, 1), (_SUM_THREADS, 1, 1), (count, slices, out, "d")))
+    return Plan(
+        variant=str(tiling),
+        language="cuda",
+        source="ring_sddmm.cu",
+        defines={
+            "LANES": tiling.lanes,
+            "VEC": tiling.vec,
+            "WARPS": tiling.warps,
+            "ROW_STEPS": tiling.row_steps,
+            "BLOCK_K": tiling.block_k,
+            "WINDOW": tiling.window,
+            "AHEAD": tiling.ahead,
+            "STAGES": tiling.stages,
+            "DRIFT": int(tiling.drift),
+            "FILL": vector_width(k, 4),
+        },
+        buffers=buffers,
+        output="d",
+        launches=tuple(launches),
+        generate_ms=1e3 * (time.perf_counter() - begun),
+    )
+
+
+class RingSddmm:
+    """Own SDDMM that reads B once per block and multiplies out of shared memory."""
+
+    name = "ring_sddmm"
+    paper = "nnzbench"
+    ops = frozenset({"sddmm"})
+    dtypes = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
+        if operands.sparse.nnz == 0:
+            raise Unsupported("the pattern has no nonzeros")
+        for tiling in tilings(problem, operands.sparse.nnz, arch):
+            yield make_plan(problem, operands, tiling)
+
+
+register(RingSddmm())
