@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,18 @@ RIVALS = (
 )
 
 
+def products_of(table: SpeedupTable) -> SpeedupTable:
+    """The sparse products alone: other operations have no dense rival that computes the same.
+
+    A table without a column `op` holds nothing else.
+    """
+    if "op" not in table.problems:
+        return table
+    problems = table.problems[table.problems["op"] == "spmm"]
+    points = table.points[table.points["problem"].isin(set(problems["problem"]))]
+    return dataclasses.replace(table, problems=problems, points=points)
+
+
 def fastest(points: pd.DataFrame, series: Sequence[str]) -> pd.Series[float]:
     """Least time of those series per problem, microseconds. `points` are of one policy."""
     return points[points["series"].isin(series)].groupby("problem")["median_us"].min()
@@ -43,9 +56,9 @@ def ratios(table: SpeedupTable, policy: str, rival: Rival) -> pd.DataFrame:
     return both.assign(ratio=both["rival_us"] / both["median_us"])[["level", "label", "ratio"]]
 
 
-def against(table: SpeedupTable, policy: str) -> str:
-    """Markdown: geometric mean of those ratios per level, and how many problems the sparse kernel wins."""
-    levels = list(dict.fromkeys(table.problems["level"]))
+def against(table: SpeedupTable, policy: str, levels: Sequence[float] = ()) -> str:
+    """Markdown: geometric mean of those ratios per level (none: all), and how many problems the sparse kernel wins."""
+    levels = levels or list(dict.fromkeys(table.problems["level"]))
     rows = []
     for rival in RIVALS:
         found = ratios(table, policy, rival)

@@ -93,12 +93,12 @@ def render(
     answers = [
         html_answer.answer(one.results, one.table)
         for one in recorded
-        if one.results.experiment == html_answer.EXPERIMENT
+        if one.results.experiment in html_answer.EXPERIMENTS
     ]
     return environment.get_template("index.html.j2").render(
         answers=answers,
         rule=html_answer.RULE,
-        answered_by=html_answer.EXPERIMENT,
+        answered_by=next(iter(html_answer.EXPERIMENTS)),
         level=html_answer.QUESTION_LEVEL,
         covered=[_covered(name, recorded, refused, name in beside) for name in names],
         generations=GENERATIONS if GENERATIONS in beside else "",

@@ -8,7 +8,12 @@ from nnzbench.report import baselines, context
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, geometric_mean, percent
 
-EXPERIMENT = "sparsert_table1"
+EXPERIMENTS = {
+    "sparsert_table1": "small layers, one image or a few sentences at a time",
+    "sputnik_rnn": "large recurrent layers, 32 columns and more",
+}
+"""The experiments that answer, and what their products are: the answer depends on the size."""
+LEVELS = (0.9, 0.95)
 QUESTION_LEVEL = 0.9
 EVEN = 0.05
 """A geometric mean nearer to 1 than this is called even."""
@@ -38,10 +43,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """The headline table of one GPU."""
+    """The headline table of one GPU for one experiment's products."""
 
     gpu: str
     slug: str
+    experiment: str
+    products: str
     recorded: str
     columns: tuple[tuple[float, str], ...]
     """Sparsity level and policy."""
@@ -49,9 +56,10 @@ class Answer:
 
 
 def answer(results: ResultSet, table: SpeedupTable) -> Answer:
-    """Every rival that has a time; reads `sparsert_table1`."""
+    """Every rival that has a time; reads the sparse products of an experiment of `EXPERIMENTS`."""
+    table = baselines.products_of(table)
     policies = context.policies(results.frame)
-    columns = tuple((level, policy) for level in dict.fromkeys(table.problems["level"]) for policy in policies)
+    columns = tuple((level, policy) for level in LEVELS if level in set(table.problems["level"]) for policy in policies)
     rows = []
     for rival in baselines.RIVALS:
         cells = tuple(_cell(table, level, policy, rival) for level, policy in columns)
@@ -61,6 +69,8 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     return Answer(
         gpu=context.gpu_name(results.gpu, results.environment),
         slug=results.gpu,
+        experiment=results.experiment,
+        products=EXPERIMENTS[results.experiment],
         recorded=context.recorded_on(results.environment),
         columns=columns,
         rows=tuple(rows),

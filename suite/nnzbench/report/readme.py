@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nnzbench.report import baselines, context, sparsert
+from nnzbench.report import baselines, context, generic, sparsert
 from nnzbench.report.frames import load
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 EXPERIMENT = "sparsert_table1"
+LARGE = "sputnik_rnn"
+LEVELS = (0.9, 0.95)
 PREFERRED_GPU = "nvidia-h200"
 
 
@@ -43,16 +45,31 @@ def headline(folder: Path) -> str:
     stem = "speedup" if policy == "hot" else f"speedup_{policy}"
     date = context.recorded_on(results.environment)
     when = f", recorded {date}" if date else ""
+    large = folder.parent / LARGE
     return "\n\n".join(
         [
             f"[![Speed-up of sparse kernels over cuBLAS fp32 on {gpu}]({link}/{stem}.png)]({link}/README.md)",
             f"SparseRT's Table 1 on {gpu}, {policy} policy{when}: how many times as fast the best sparse kernel is, "
             "in geometric mean, and on how many problems it wins.",
             baselines.against(table, policy),
+            *(_large_layers(large) if (large / "records.csv").is_file() else ()),
             f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). "
             f"Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report {EXPERIMENT}`.",
         ]
     )
+
+
+def _large_layers(folder: Path) -> list[str]:
+    """The same table for large products, where dense tensor cores do better."""
+    results = load(folder)
+    table = baselines.products_of(generic.tabulate(results))
+    policy = context.policies(results.frame)[0]
+    link = "/".join(folder.parts[-3:])
+    text = (
+        f"Large recurrent layers on the same GPU, {policy} policy, 32 columns and more (sizes of Sputnik's figure 10 "
+        f"and others, [{LARGE}]({link}/README.md)):"
+    )
+    return [text, baselines.against(table, policy, LEVELS)]
 
 
 def _folder(reports: Path) -> Path | None:
