@@ -30,6 +30,7 @@
 //   DRIFT      1: warps wait for chunks, not for each other (sm_80 on), and STAGES may be more than WINDOW + AHEAD, by the
 //              steps that they may drift apart; 0: the block steps together
 //   FILL       elements per copy of B: 4, 2 or 1; k is a multiple of it
+//   SUM_STRANDS  threads that share the sum over slices, a power of two up to 32
 #include "async_barrier.cuh"
 #include "chunk_ring.cuh"
 #include "nnz.cuh"
@@ -52,11 +53,14 @@ constexpr int kPieceBytes = kLanes * 16;
 constexpr int kTwists = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
 constexpr int kThreads = kWarps * 32;
 constexpr int kBatch = kPieces >= 4 ? 2 : kPieces == 2 ? 4 : 8;  // nonzeros whose loads are issued together
+constexpr int kStrands = SUM_STRANDS;
 constexpr int kSumThreads = 256;
+constexpr int kSums = kSumThreads / kStrands;  // per block
 
 static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
 static_assert(kVec % 4 == 0 && kPieces % kTwists == 0, "a lane needs a piece for each row of its quarter warp");
 static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copied while others are used");
+static_assert(kStrands >= 1 && kStrands <= 32 && kSumThreads % kStrands == 0, "SUM_STRANDS must divide a block");
 static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
 
 // Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
@@ -289,13 +293,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     }
 }
 
-// d (count,): the sums over the parts (slices, count), in order.
+// d (count,): the sums over the parts (slices, count). SUM_STRANDS threads share a sum, which are added in order.
 extern "C" __global__ void __launch_bounds__(kSumThreads)
     ring_sddmm_sum(int count, int slices, const float* __restrict__ parts, float* __restrict__ d) {
-    const int i = static_cast<int>(blockIdx.x) * kSumThreads + static_cast<int>(threadIdx.x);
-    if (i >= count) return;
+    __shared__ float sums[kSumThreads];
+    const int strand = static_cast<int>(threadIdx.x) / kSums;
+    const int i = static_cast<int>(blockIdx.x) * kSums + static_cast<int>(threadIdx.x) % kSums;
     float sum = 0.0f;
+    if (i < count) {
 #pragma unroll 8
-    for (int slice = 0; slice < slices; ++slice) sum += nnz::ldg(parts + static_cast<long long>(slice) * count + i);
+        for (int slice = strand; slice < slices; slice += kStrands) {
+            sum += nnz::ldg(parts + static_cast<long long>(slice) * count + i);
+        }
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (strand > 0 || i >= count) return;
+#pragma unroll
+    for (int other = 1; other < kStrands; ++other) sum += sums[other * kSums + threadIdx.x];
     d[i] = sum;
 }

@@ -74,6 +74,20 @@ def test_empty_rows_and_a_dense_row() -> None:
         assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
+def test_many_slices_are_added_up_by_several_threads() -> None:
+    data = operands(matrix(9, 70, 0.3), 32 * 33 + 4)
+    plan = plan_of(data, TILINGS[2])
+    assert plan.defines["SUM_STRANDS"] == 4
+    assert error(plan, data) < 1e-6
+
+
+def test_sums_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_sddmm, "_MOST_SUM_BYTES", 1000)
+    data = operands(matrix(20, 30, 0.5), 300)
+    with pytest.raises(Unsupported, match="too many sums"):
+        list(ring_sddmm.RingSddmm().plans(problem(data), data, "sm_90"))
+
+
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
 def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
     data = operands(matrix(40, 150, 0.2, full=3), 36)

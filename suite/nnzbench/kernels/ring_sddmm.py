@@ -15,7 +15,7 @@ from nnzbench.kernels.panel import deal_rows
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
-from nnzbench.sparse_rows import vector_width
+from nnzbench.sparse_rows import power_of_two_at_least, vector_width
 
 _UNIT = 4
 """Nonzeros of a row in a unit, the least that a row takes in a step."""
@@ -27,6 +27,11 @@ _LONG_ROW = 1.5, 6.0
 """Times the mean, and times its root above the mean (unlikely in uniform patterns): a row beyond both is split, so that
 none outlasts the rest."""
 _SUM_THREADS = 256
+_STRAND_SLICES = 16
+"""Slices that one thread adds up before others share the sum."""
+_MOST_SUM_BYTES = 1 << 30
+_MOST_SLICES = 65535
+"""Blocks along z."""
 
 
 @dataclass(frozen=True)
@@ -307,11 +312,17 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
-    """The plan of one tiling for `problem`; `operands.dense` holds `a` (m, k) and `b` (n, k)."""
+    """The plan of one tiling for `problem`; `operands.dense` holds `a` (m, k) and `b` (n, k).
+
+    Raises `Unsupported` where the parts of the sums, one for each slice of k, take too much memory.
+    """
     begun = time.perf_counter()
     pattern, k = operands.sparse, problem.k
+    slices = -(-k // tiling.slice)
+    if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > _MOST_SLICES):
+        raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
     packed = pack(pattern, tiling)
-    groups, slices = packed.row_ids.shape[1], -(-k // tiling.slice)
+    groups = packed.row_ids.shape[1]
     buffers: dict[str, Array] = {
         "starts": packed.starts,
         "trips": packed.trips,
@@ -330,8 +341,9 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
     args = (*sizes, "starts", "trips", "row_ids", "offsets", "positions", "a", "b", out)
     grid, block = (groups, tiling.parts, slices), (32 * tiling.warps, 1, 1)
     launches = [Launch("ring_sddmm", grid, block, args, tiling.dynamic_bytes)]
+    strands = min(32, power_of_two_at_least(-(-slices // _STRAND_SLICES)))
     if slices > 1:
-        blocks = -(-count // _SUM_THREADS)
+        blocks = -(-count * strands // _SUM_THREADS)
         launches.append(Launch("ring_sddmm_sum", (blocks, 1, 1), (_SUM_THREADS, 1, 1), (count, slices, out, "d")))
     return Plan(
         variant=str(tiling),
@@ -348,6 +360,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
             "STAGES": tiling.stages,
             "DRIFT": int(tiling.drift),
             "FILL": vector_width(k, 4),
+            "SUM_STRANDS": strands,
         },
         buffers=buffers,
         output="d",
@@ -368,8 +381,18 @@ class RingSddmm:
         """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the pattern has no nonzeros")
+        refusal: Unsupported | None = None
+        found = False
         for tiling in tilings(problem, operands.sparse.nnz, arch):
-            yield make_plan(problem, operands, tiling)
+            try:
+                plan = make_plan(problem, operands, tiling)
+            except Unsupported as error:
+                refusal = error
+                continue
+            found = True
+            yield plan
+        if not found:
+            raise refusal or Unsupported("no tiling fits in shared memory")
 
 
 register(RingSddmm())
