@@ -267,29 +267,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         const unsigned sets = next_sets;
         next_sets = nnz::ldg(trips + step + 1);
 #if DRIFT
-        if (step + kAhead < chunks) {
-            if (step + kAhead >= kStages) nnz::barrier_wait(&empty[in.stage], in.phase ^ 1);
-            copier.copy(in.stage);
-            nnz::barrier_arrive_after_copies(&full[in.stage]);
-        }
         nnz::barrier_wait(&full[now.stage], now.phase);
+        now.advance();
 #else
         nnz::cp_async_wait<kAhead - 1>();
         __syncthreads();  // this step's chunk has landed for all, and nobody reads the one that left the window
-        if (step + kAhead < chunks) copier.copy(in.stage);
-        nnz::cp_async_commit();
 #endif
-        in.advance();
 #pragma unroll
         for (int set = 0; set < kRowSteps; ++set) units.use(rows[set], sets >> (set * 8) & 0xff, bases, d);
+        // Copies go last in the step, where warps that are done early have time for them.
 #if DRIFT
-        now.advance();
         __syncwarp();
         if (step + 1 >= kWindow) {
             if (lane == 0) nnz::barrier_arrive(&empty[out.stage]);
             out.advance();
         }
+        if (step + kAhead < chunks) {
+            if (step + kAhead >= kStages) nnz::barrier_wait(&empty[in.stage], in.phase ^ 1);
+            copier.copy(in.stage);
+            nnz::barrier_arrive_after_copies(&full[in.stage]);
+        }
+#else
+        if (step + kAhead < chunks) copier.copy(in.stage);
+        nnz::cp_async_commit();
 #endif
+        in.advance();
     }
 }
 

@@ -169,7 +169,7 @@ def test_tilings_fit_every_architecture_and_are_few() -> None:
             assert 0 < len(found) <= 8
             assert len({str(tiling) for tiling in found}) == len(found)
             for tiling in found:
-                assert tiling.drift == (arch not in ("sm_70", "sm_75"))
+                assert not tiling.drift or arch not in ("sm_70", "sm_75")
                 assert tiling.dynamic_bytes + tiling.barrier_bytes <= block_shared_bytes(arch)
                 assert tiling.stages >= min(tiling.window + tiling.ahead, tiling.chunks(n))
                 assert tiling.window * tiling.block_k <= 1020

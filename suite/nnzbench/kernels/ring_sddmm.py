@@ -73,6 +73,10 @@ class Tiling:
         """Chunks per part of `n` columns."""
         return -(-n // (self.parts * self.block_k))
 
+    def resident(self, n: int) -> bool:
+        """Whether all of B's rows for a part of `n` columns stay in shared memory."""
+        return self.stages == self.chunks(n)
+
     @property
     def dynamic_bytes(self) -> int:
         """Dynamic shared memory per block: the ring, and the row behind it that idle rows read."""
@@ -288,25 +292,29 @@ def _with_ring(shape: Tiling, n: int, budget: int) -> Tiling | None:
             return replace(ring, window=min(chunks, most), ahead=min(chunks, 6), stages=chunks)
         if stages >= _LEAST_STAGES:
             ahead, apart = (2, 1) if stages < 8 else (3, 2)
-            return replace(ring, window=min(stages - ahead - apart * ring.drift, most), ahead=ahead, stages=stages)
+            window = min(stages - ahead - apart * ring.drift, most)
+            return replace(ring, window=window, ahead=ahead, stages=stages)
     return None
 
 
 def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
     """Tilings worth trying, the likeliest first."""
     sms, limit = sm_count(arch), block_shared_bytes(arch)
-    drift = int(arch.removeprefix("sm_").rstrip("af")) >= 80
+    drifts = (False, True) if int(arch.removeprefix("sm_").rstrip("af")) >= 80 else (False,)
     ranked: list[tuple[float, Tiling]] = []
     for lanes, vec in _LANES:
         for warps, row_steps in _WARPS:
             for parts in _PARTS:
-                shape = Tiling(lanes, vec, warps, row_steps, drift=drift, parts=parts)
+                shape = Tiling(lanes, vec, warps, row_steps, parts=parts)
                 if (parts > 1 and parts * 64 > problem.n) or vec * row_steps * (8 // lanes) > 32:
                     continue
                 if shape.slice >= 2 * max(problem.k, 32) or shape.block_m >= 2 * max(problem.m, 32):
                     continue
-                tiling = _with_ring(shape, problem.n, (limit // 2 if warps == 8 else limit) - 1280)
-                if tiling is not None:
+                for drift in drifts:
+                    budget = (limit // 2 if warps == 8 else limit) - 1280
+                    tiling = _with_ring(replace(shape, drift=drift), problem.n, budget)
+                    if tiling is None or (tiling.resident(problem.n) and not drift and len(drifts) > 1):
+                        continue  # where all of B stays, drifting takes no room from the window
                     ranked.append((_cycles(tiling, problem, nnz, sms), tiling))
     return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
 
