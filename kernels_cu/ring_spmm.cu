@@ -1,4 +1,5 @@
-// C = A B, fp32. A: m x k, sparse, packed by the host; B: k x n and C: m x n, dense, row-major.
+// C = A B, fp32, or under F16 fp16 in and out with fp32 sums. A: m x k, sparse, packed by the host; B: k x n and C: m x n,
+// dense, row-major.
 //
 // Streams B through a ring of chunks in shared memory past rows of C that stay in registers, as `panel_spmm.cu` does,
 // with two differences. Several rows advance side by side in a warp, so that one load of packed nonzeros serves them all
@@ -12,24 +13,25 @@
 //           Step s has chunks s - WINDOW to s - 1 of BLOCK_K rows of B, with AHEAD more on their way; step 0 starts as
 //           soon as the first FIRST rows are there
 //   warp    ROW_STEPS sets of kSub = 32 / LANES rows; the rows of a set advance side by side
-//   lane    VEC columns of one row as float4 pieces, LANES * 4 columns apart: a quarter warp then reads 128 neighbouring
+//   lane    VEC columns of one row as 16-byte pieces, LANES * 16 bytes apart: a quarter warp then reads 128 neighbouring
 //           bytes of B in one wavefront. Where a quarter warp holds several rows, each takes its pieces in another order
-//           (`twist`), so that they still read different banks
+//           (`twist`), so that as many as a lane has pieces still read different banks
 //
 // What the host packs (`nnzbench.kernels.ring`): each warp's units in the order it meets them: step, row set, unit, row of
-// the set. A unit is two nonzeros as {byte offset of the B row in the ring, value bits} pairs. Rows with less to do get
-// pairs that point to a row of zeros behind the ring, never to data, so an Inf or NaN in a row of B that is not used
-// can't leak.
+// the set. A unit is 16 bytes: two nonzeros as 32-bit pairs {byte offset of the B row in the ring, value}, or four as
+// 16-bit pairs, their offsets divided by 16. Rows with less to do get pairs that point to a row of zeros behind the ring,
+// never to data, so an Inf or NaN in a row of B that is not used can't leak.
 //
 // Defines
-//   LANES      lanes per row: 2, 4, 8, 16 or 32    VEC        columns per lane, a multiple of 4 (LANES * VEC = tile width)
+//   LANES      lanes per row: 2, 4, 8, 16 or 32    VEC        columns per lane, whole pieces (LANES * VEC = tile width)
 //   WARPS      warps per block                     ROW_STEPS  row sets per warp, 1 to 4
 //   BLOCK_K    rows of B per chunk                 WINDOW     chunks that can be used in a step
 //   AHEAD      chunks in flight                    STAGES     chunks in the ring: WINDOW + AHEAD, or all of B
 //   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
-//   FILL       elements per copy of B: 4, 2 or 1; n is a multiple of it
+//   FILL       elements per access to B and C in memory, at most 16 bytes; n is a multiple of it
+//   F16        1: values are fp16
 #include "nnz.cuh"
-#include "vector_columns.cuh"
+#include "pack.cuh"
 
 constexpr int kLanes = LANES;
 constexpr int kVec = VEC;
@@ -45,40 +47,71 @@ constexpr int kFill = FILL;
 
 constexpr int kSub = 32 / kLanes;
 constexpr int kBlockN = kLanes * kVec;
-constexpr int kPieces = kVec / 4;
+constexpr int kElement = static_cast<int>(sizeof(Value));
+constexpr int kPiece = 16 / kElement;  // columns
+constexpr int kPieces = kVec / kPiece;
+constexpr int kUnit = 8 / kElement;  // nonzeros
 constexpr int kPieceBytes = kLanes * 16;
-constexpr int kTwists = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
+constexpr int kQuarterRows = kLanes >= 8 ? 1 : 8 / kLanes;  // rows per quarter warp
+constexpr int kTwists = kQuarterRows < kPieces ? kQuarterRows : kPieces;
 constexpr int kThreads = kWarps * 32;
 constexpr int kRowWarps = kWarps / kSplit;
 constexpr int kRowRegisters = (kRowSteps * kSub + 31) / 32;
-constexpr int kRingFloats = kStages * kBlockK * kBlockN;
+constexpr int kRingValues = kStages * kBlockK * kBlockN;
 
 static_assert(kLanes == 2 || kLanes == 4 || kLanes == 8 || kLanes == 16 || kLanes == 32, "LANES must divide a warp");
-static_assert(kVec % 4 == 0 && kPieces % kTwists == 0, "a lane needs a piece for each row of its quarter warp");
-static_assert(kBlockN % kFill == 0, "FILL must divide the tile width");
+static_assert(kVec % kPiece == 0 && kPieces > 0 && kPieces % kTwists == 0, "a lane reads whole groups of whole pieces");
+static_assert(kPiece % kFill == 0, "FILL must divide a piece");
 static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copied while others are used");
 static_assert(kFirst > 0 && kFirst < kBlockK, "step 0 uses a part of the first chunk");
 static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
 static_assert(kWarps % kSplit == 0, "each row has KSPLIT warps");
-static_assert((kSplit - 1) * kRowWarps * 32 * kRowSteps * kVec <= kRingFloats, "the parts of the rows fit in the ring");
 
 // Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
 struct LaneBases {
     const char* of[kTwists];
 };
 
+struct Nonzero {
+    unsigned offset;  // of its row of B in the ring, bytes
+    float value;
+};
+
+__device__ __forceinline__ Nonzero nonzero_of(uint4 unit, int i) {
+#if F16
+    union {
+        unsigned word;
+        __half2 halves;
+    } pair;
+    pair.word = i == 0 ? unit.x : i == 1 ? unit.y : i == 2 ? unit.z : unit.w;
+    return {(pair.word & 0xffffu) * 16, __high2float(pair.halves)};
+#else
+    return i == 0 ? Nonzero{unit.x, __uint_as_float(unit.y)} : Nonzero{unit.z, __uint_as_float(unit.w)};
+#endif
+}
+
 __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const LaneBases& lane) {
-    float4 b[2][kPieces];
+    Pack<Value, kPiece> b[kUnit][kPieces];
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
         const char* base = lane.of[piece % kTwists] + piece / kTwists * kTwists * kPieceBytes;
-        b[0][piece] = *reinterpret_cast<const float4*>(base + unit.x);
-        b[1][piece] = *reinterpret_cast<const float4*>(base + unit.z);
+#pragma unroll
+        for (int i = 0; i < kUnit; ++i) {
+            b[i][piece].word = *reinterpret_cast<const int4*>(base + nonzero_of(unit, i).offset);
+        }
     }
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-        nnz::multiply_add(acc + piece * 4, __uint_as_float(unit.y), b[0][piece]);
-        nnz::multiply_add(acc + piece * 4, __uint_as_float(unit.w), b[1][piece]);
+#pragma unroll
+        for (int i = 0; i < kUnit; ++i) {
+            const float a = nonzero_of(unit, i).value;
+            const Floats<kPiece> wide = widen(b[i][piece]);
+#pragma unroll
+            for (int v = 0; v < kPiece; ++v) {
+                float& sum = acc[piece * kPiece + v];
+                sum = nnz::fma_rn(a, wide.at[v], sum);
+            }
+        }
     }
 }
 
@@ -88,13 +121,13 @@ struct ChunkCopier {
     static constexpr int kRowsAtOnce = kThreads / kCopies;
     static_assert(kThreads % kCopies == 0, "every thread copies one column of a chunk");
 
-    const float* src;
-    float* dst;  // in the first stage
+    const Value* src;
+    Value* dst;  // in the first stage
     long long stride;  // of src, from one row of the thread to the next
     int left;  // rows of B from the thread's first one on; none where its column is beyond n
     int stage;
 
-    __device__ __forceinline__ ChunkCopier(float* ring, const float* __restrict__ b, int k, int n, int n0) {
+    __device__ __forceinline__ ChunkCopier(Value* ring, const Value* __restrict__ b, int k, int n, int n0) {
         const int column = threadIdx.x % kCopies * kFill;
         const int first = threadIdx.x / kCopies;
         src = b + static_cast<long long>(first) * n + n0 + column;
@@ -106,19 +139,17 @@ struct ChunkCopier {
     // Some rows of the chunk. A copy that keeps nothing reads nothing, so its address may lie beyond the end of B.
     template <int From, int To>
     __device__ __forceinline__ void copy() const {
-        float* const to = dst + stage * (kBlockK * kBlockN);
+        Value* const to = dst + stage * (kBlockK * kBlockN);
 #pragma unroll
         for (int i = From / kRowsAtOnce; i * kRowsAtOnce < To; ++i) {
             const int row = i * kRowsAtOnce + threadIdx.x / kCopies;
             if (From % kRowsAtOnce != 0 && row < From) continue;
             if (To % kRowsAtOnce != 0 && row >= To) continue;
             const bool inside = i * kRowsAtOnce < left;
-            if constexpr (kFill == 4) {
-                nnz::cp_async16(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
-            } else if constexpr (kFill == 2) {
-                nnz::cp_async8(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
+            if constexpr (kFill * kElement == 2) {  // too small for an asynchronous copy
+                to[i * kRowsAtOnce * kBlockN] = inside ? nnz::ldg(src + i * stride) : narrow(0.0f);
             } else {
-                nnz::cp_async4(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
+                nnz::cp_async_bytes<kFill * kElement>(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
             }
         }
     }
@@ -163,24 +194,22 @@ __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStre
 }
 
 __device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], const int (&rows)[kRowRegisters],
-                                           float* __restrict__ c, int n, int column, int sub) {
+                                           Value* __restrict__ c, int n, int column, int sub) {
     const int twist = sub % kTwists;
 #pragma unroll
     for (int set = 0; set < kRowSteps; ++set) {
         const int row = __shfl_sync(0xffffffffu, rows[set * kSub / 32], set * kSub % 32 + sub);
         if (row < 0) continue;
-        float* out = c + static_cast<long long>(row) * n;
+        Value* out = c + static_cast<long long>(row) * n;
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
-            const int at = column + (piece ^ twist) * kLanes * 4;
-            const float* value = acc[set] + piece * 4;
-            if constexpr (kFill == 4) {
-                if (at < n) *reinterpret_cast<float4*>(out + at) = make_float4(value[0], value[1], value[2], value[3]);
-            } else {
+            const int at = column + (piece ^ twist) * kLanes * kPiece;
 #pragma unroll
-                for (int v = 0; v < 4; ++v) {
-                    if (at + v < n) out[at + v] = value[v];
-                }
+            for (int v = 0; v < kPiece; v += kFill) {
+                Pack<Value, kFill> values;
+#pragma unroll
+                for (int i = 0; i < kFill; ++i) values.at[i] = narrow(acc[set][piece * kPiece + v + i]);
+                if (at + v < n) store<kFill>(out + at + v, values);
             }
         }
     }
@@ -192,9 +221,9 @@ __device__ __forceinline__ void store_rows(const float (&acc)[kRowSteps][kVec], 
 // before.
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     ring_spmm(int k, int n, int steps, const int* __restrict__ starts, const unsigned* __restrict__ trips,
-              const int* __restrict__ row_ids, const uint4* __restrict__ stream, const float* __restrict__ b,
-              float* __restrict__ c) {
-    DYN_SHARED(float, ring);
+              const int* __restrict__ row_ids, const uint4* __restrict__ stream, const Value* __restrict__ b,
+              Value* __restrict__ c) {
+    DYN_SHARED(Value, ring);
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int sub = lane / kLanes;
@@ -202,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int n0 = blockIdx.y * kBlockN;
     trips += (blockIdx.x * kWarps + warp) * (steps + 1);
 
-    for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingFloats + i] = 0.0f;
+    for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingValues + i] = narrow(0.0f);
 
     ChunkCopier copier(ring, b, k, n, n0);
     copier.copy<0, kFirst>();
@@ -252,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     }
 
     if constexpr (kSplit > 1) {
-        float* const sums = ring + (warp % kRowWarps * 32 + lane);
+        float* const sums = reinterpret_cast<float*>(ring) + (warp % kRowWarps * 32 + lane);
         constexpr int kPart = kRowWarps * 32;
         constexpr int kValues = kRowSteps * kVec;
         const int part = warp / kRowWarps;
@@ -269,5 +298,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
                 acc[i / kVec][i % kVec] += sums[(other * kValues + i) * kPart];
         }
     }
-    store_rows(acc, rows, c, n, n0 + lane % kLanes * 4, sub);
+    store_rows(acc, rows, c, n, n0 + lane % kLanes * kPiece, sub);
 }

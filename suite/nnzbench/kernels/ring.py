@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,13 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
-_PAIR = np.dtype([("offset", "<u4"), ("value", "<f4")])
+_PAIRS = {
+    4: np.dtype([("offset", "<u4"), ("value", "<f4")]),
+    2: np.dtype([("offset", "<u2"), ("value", "<f2")]),
+}
+"""A nonzero of the stream, by the bytes of a value: where its row of B is in the ring, and its value."""
+_OFFSET_BYTES = {4: 1, 2: 16}
+"""What an offset counts, so that those of any ring fit."""
 _MOST_UNITS = 255
 """A byte counts the units of a row set in a step."""
 _READ_AHEAD = 4
@@ -43,11 +50,23 @@ class Tiling:
     """Warps that share a row."""
     grain: int = 1
     """Units that a warp takes at once, but for the last."""
+    value_bytes: int = 4
+    """4 for fp32, 2 for fp16."""
 
     @property
     def sub(self) -> int:
         """Rows that one warp advances side by side."""
         return 32 // self.lanes
+
+    @property
+    def unit(self) -> int:
+        """Nonzeros of a row that travel together, 16 bytes of them."""
+        return 8 // self.value_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """A row of B in the ring."""
+        return self.value_bytes * self.block_n
 
     @property
     def block_n(self) -> int:
@@ -70,8 +89,9 @@ class Tiling:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory per block: the ring, and the row of zeros behind it."""
-        return 4 * self.block_n * (self.stages * self.block_k + 1)
+        """Dynamic shared memory per block: the ring and the row of zeros behind it, or later the sums to be joined."""
+        ring = self.row_bytes * (self.stages * self.block_k + 1)
+        return max(ring, (self.ksplit - 1) * self.block_m * self.block_n * 4)
 
     def __str__(self) -> str:
         text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
@@ -89,8 +109,8 @@ class Packed:
     """(groups * warps, steps + 1, 4): units of each row set in each step, none behind the last."""
     row_ids: NDArray[np.int32]
     """(groups, warps / ksplit, row_steps, sub), -1 where there is no row."""
-    stream: NDArray[np.float32]
-    """(units, 4) words: two {byte offset in the ring, value} pairs each."""
+    stream: NDArray[np.uint32]
+    """(units, 4) words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit halves."""
     fill: float
     """Stored pairs per nonzero."""
 
@@ -123,32 +143,34 @@ def schedule(
     nothing left to take: that would be padding. `phase` (bundles,) shifts the rounding of the line, so that not all
     warps round up in the same step.
 
-    Returns the units (bundles, steps) of two nonzeros per row in each step, and the nonzeros taken (as `landed`).
+    Returns the units (bundles, steps) that each row takes in each step, and the nonzeros in them (as `landed`).
     """
     bundles, _, steps = landed.shape
-    grain = tiling.grain
+    grain, unit = tiling.grain, tiling.unit
     units = np.zeros((bundles, steps), dtype=np.int64)
     taken = np.zeros_like(landed)
     done = np.zeros_like(landed[:, :, 0])
     spent = np.zeros(bundles, dtype=np.int64)
     total = landed[:, :, -1]
-    goal = -(-total.max(axis=1) // 2)
+    goal = -(-total.max(axis=1) // unit)
     for step in range(steps):
         there = landed[:, :, step] - done
         left = total - done
         if step == steps - 1:
-            count = -(-left.max(axis=1) // 2)
+            count = -(-left.max(axis=1) // unit)
         else:
             due = landed[:, :, step - tiling.window + 1] - done if step >= tiling.window else np.zeros_like(done)
-            must = np.maximum(0, -(-due.max(axis=1) // (2 * grain)))
+            must = np.maximum(0, -(-due.max(axis=1) // (unit * grain)))
             # a row that is complete, or will be with less than a grain, waits for no other
             may = np.where(
-                there == left, np.where(left == 0, goal[:, None], -(-there // (2 * grain))), there // (2 * grain)
+                there == left,
+                np.where(left == 0, goal[:, None], -(-there // (unit * grain))),
+                there // (unit * grain),
             )
             line = np.floor(goal * progress[step] / grain + phase).astype(np.int64) - spent // grain
             count = grain * np.maximum(must, np.minimum(line, may.min(axis=1)))
         units[:, step] = count
-        taken[:, :, step] = np.minimum(there, 2 * count[:, None])
+        taken[:, :, step] = np.minimum(there, unit * count[:, None])
         done += taken[:, :, step]
         spent += count
     return units, taken
@@ -169,7 +191,7 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
 
     Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
     """
-    split, sub, sets = tiling.ksplit, tiling.sub, tiling.row_steps
+    split, sub, sets, unit = tiling.ksplit, tiling.sub, tiling.row_steps, tiling.unit
     row_ids = deal_bundles(matrix.row_lengths, tiling)
     groups = row_ids.shape[0]
     landed = tiling.steps(matrix.k)
@@ -192,7 +214,7 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     phase = np.tile(np.repeat((np.arange(tiling.warps) + 0.5) / tiling.warps, sets), groups)
     units, taken = schedule(np.cumsum(counts[parts], axis=2), _progress(landed, tiling, matrix.k), tiling, phase)
     if units.max(initial=0) > _MOST_UNITS:
-        raise Unsupported(f"a row has over {2 * _MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
+        raise Unsupported(f"a row has over {unit * _MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
 
     in_order = units.reshape(groups * tiling.warps, sets, steps).transpose(0, 2, 1)  # as a warp meets them
     ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
@@ -201,12 +223,12 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     takes = taken.reshape(-1, steps)[slot].ravel()
     within = np.arange(matrix.nnz) - np.repeat(np.cumsum(takes) - takes, takes)
     start = first[slot // sub] + (slot % sub)[:, None]
-    at = 2 * (np.repeat(start.ravel(), takes) + within // 2 * sub) + within % 2
-    row_bytes = 4 * tiling.block_n
+    at = unit * (np.repeat(start.ravel(), takes) + within // unit * sub) + within % unit
+    row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
     ring_rows = tiling.stages * tiling.block_k
-    stream = np.zeros(2 * (total + _READ_AHEAD * sub), dtype=_PAIR)
-    stream["offset"] = ring_rows * row_bytes
-    stream["offset"][at] = matrix.indices[by_part] % ring_rows * row_bytes
+    stream = np.zeros(unit * (total + _READ_AHEAD * sub), dtype=_PAIRS[tiling.value_bytes])
+    stream["offset"] = ring_rows * row_offset
+    stream["offset"][at] = matrix.indices[by_part] % ring_rows * row_offset
     stream["value"][at] = matrix.values[by_part]
 
     trips = np.zeros((groups * tiling.warps, steps + 1, 4), dtype=np.uint8)
@@ -215,16 +237,21 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
         starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
         trips=trips,
         row_ids=row_ids.astype(np.int32),
-        stream=stream.view(np.float32).reshape(-1, 4),
-        fill=2 * total / matrix.nnz if matrix.nnz else 1.0,
+        stream=stream.view(np.uint32).reshape(-1, 4),
+        fill=unit * total / matrix.nnz if matrix.nnz else 1.0,
     )
 
 
-# lanes and columns per lane; then warps, row sets and warps per row
-_LANES = ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16))
+# lanes and columns per lane, by the bytes of a value; then warps, row sets and warps per row
+_LANES = {
+    4: ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16)),
+    2: ((8, 16), (4, 16), (8, 8), (4, 32), (8, 32), (2, 32), (4, 8)),
+}
 _WARPS = ((16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1), (16, 1, 2), (16, 2, 2), (16, 1, 4), (16, 1, 8))
 _UNIT_WAVEFRONTS = 3
 """Of reading a unit of A for all rows of a set."""
+_NONZERO_INSTRUCTIONS = 8
+"""Of a warp for a nonzero, beside products and, in fp16, conversions: half of those are the loads of B."""
 _UNIT_CYCLES = 60
 """Latency of a unit for a warp that has the multiprocessor to itself, beside issuing its loads and products."""
 _JOIN_CYCLES = 400
@@ -237,19 +264,25 @@ _MOST_STAGES = 16
 
 
 def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: int) -> float:
-    """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
+    """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them."""
     blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
     products = float(lengths.mean()) * tiling.block_m * tiling.block_n / 32
-    wavefronts = products * (1 + _UNIT_WAVEFRONTS / (2 * tiling.vec)) + problem.k * tiling.block_n / 32
+    conflicts = (
+        1.5 if tiling.lanes * tiling.vec * tiling.value_bytes < 128 else 1.0
+    )  # two rows in a quarter warp's banks
+    reads = conflicts * tiling.value_bytes / 4 + _UNIT_WAVEFRONTS / (tiling.unit * tiling.vec)
+    issues = (4 / tiling.value_bytes + _NONZERO_INSTRUCTIONS / tiling.vec) / 4  # four schedulers
+    work = products * max(reads, issues) + problem.k * tiling.row_bytes / 128
     joins = _JOIN_CYCLES * (tiling.ksplit - 1)
     alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.15  # too few warps to hide latency
-    longest = float(lengths.max()) / tiling.ksplit / 2 * (_UNIT_CYCLES + 4 * tiling.vec)  # one row may outlast the rest
-    return max(-(-blocks // sms) * (wavefronts * alone + _START_CYCLES + joins), longest)
+    unit = _UNIT_CYCLES + tiling.unit * tiling.vec * (tiling.value_bytes / 4 + 4 / tiling.value_bytes)
+    longest = float(lengths.max()) / tiling.ksplit / tiling.unit * unit  # one row may outlast the rest
+    return max(-(-blocks // sms) * (work * alone + _START_CYCLES + joins), longest)
 
 
 def _rings(shape: Tiling, k: int, budget: int) -> Iterator[Tiling]:
     """Chunk sizes and ring lengths for a shape within `budget` bytes."""
-    row_bytes = 4 * shape.block_n
+    row_bytes = shape.row_bytes
     found = 0
     for block_k in _CHUNKS:
         chunks = -(-k // block_k)
@@ -273,9 +306,10 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Til
     """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row."""
     sms, limit = sm_count(arch), block_shared_bytes(arch)
     ranked: list[tuple[float, int, Tiling]] = []
-    for lanes, vec in _LANES:
+    value_bytes = 2 if problem.dtype == "f16" else 4
+    for lanes, vec in _LANES[value_bytes]:
         for warps, row_steps, ksplit in _WARPS:
-            shape = Tiling(lanes, vec, warps, row_steps, 0, 0, 0, 0, ksplit=ksplit)
+            shape = Tiling(lanes, vec, warps, row_steps, 0, 0, 0, 0, ksplit=ksplit, value_bytes=value_bytes)
             blocks = -(-problem.m // shape.block_m) * -(-problem.n // shape.block_n)
             if shape.block_n >= 2 * max(problem.n, 32) or shape.block_m >= 2 * problem.m or blocks < sms // 4:
                 continue
@@ -283,13 +317,15 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Til
                 continue
             budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
             for place, tiling in enumerate(_rings(shape, problem.k, budget)):
-                ranked.append((_cycles(tiling, problem, lengths, sms), place, tiling))
+                if tiling.shared_bytes <= budget:
+                    ranked.append((_cycles(tiling, problem, lengths, sms), place, tiling))
     return [tiling for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2])[:_MOST_TILINGS]]
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
-    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
     start = time.perf_counter()
+    half = tiling.value_bytes == 2
     packed = pack(operands.sparse, tiling)
     buffers: dict[str, NDArray[Any]] = {
         "starts": packed.starts,
@@ -297,12 +333,13 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
         "row_ids": packed.row_ids,
         "stream": packed.stream,
         "b": operands.dense["b"],
-        "c": np.empty((problem.m, problem.n), dtype=np.float32),
+        "c": np.empty((problem.m, problem.n), dtype=operands.dense["b"].dtype),
     }
     grid = (packed.row_ids.shape[0], -(-problem.n // tiling.block_n), 1)
     args = (problem.k, problem.n, tiling.steps(problem.k).size, "starts", "trips", "row_ids", "stream", "b", "c")
     return Plan(
         variant=str(tiling),
+        math="f16" if half else "f32",
         language="cuda",
         source="ring_spmm.cu",
         defines={
@@ -316,7 +353,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
             "STAGES": tiling.stages,
             "FIRST": tiling.first,
             "KSPLIT": tiling.ksplit,
-            "FILL": 4 if problem.n % 4 == 0 else 2 if problem.n % 2 == 0 else 1,
+            "FILL": math.gcd(problem.n, 16 // tiling.value_bytes),
+            "F16": int(half),
         },
         buffers=buffers,
         output="c",
@@ -331,13 +369,12 @@ class Ring:
     name = "ring"
     paper = "nnzbench"
     ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32"})
+    dtypes = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the matrix has no nonzero")
-        limit = block_shared_bytes(arch)
         reason = f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU"
         found = False
         for tiling in tilings(problem, operands.sparse.row_lengths, arch):
@@ -346,9 +383,8 @@ class Ring:
             except Unsupported as refusal:
                 reason = str(refusal)
                 continue
-            if plan.launches[0].shared_bytes <= limit:
-                found = True
-                yield plan
+            found = True
+            yield plan
         if not found:
             raise Unsupported(reason)
 
