@@ -108,8 +108,7 @@ _ALL = (
         "Figure 10",
         {
             **_kernels(*_SPMM, "sputnik_sddmm", "ring_sddmm", "cublaslt", "cusparse"),
-            "sputnik": AND_F16,
-            "cublas": AND_F16,
+            **dict.fromkeys(("ring", "sputnik", "cublas"), AND_F16),
         },
     ),
     Experiment(
