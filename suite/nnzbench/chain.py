@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from nnzbench.kernel import Array, Launch, Plan
 
 
@@ -20,6 +22,7 @@ def chain(variant: str, steps: Sequence[Step]) -> Plan:
     """The plan that runs `steps` (CUDA plans) in order; its output is the last one's.
 
     Of buffers that share a name, the largest is kept: a later step may want padding behind what an earlier one writes.
+    Raises `ValueError` where two that share a name describe different structure.
     """
     buffers: dict[str, Array] = {}
     launches: list[Launch] = []
@@ -27,6 +30,8 @@ def chain(variant: str, steps: Sequence[Step]) -> Plan:
         names = {name: step.shared.get(name, f"{number}.{name}") for name in step.plan.buffers}
         for name, array in step.plan.buffers.items():
             held = buffers.get(names[name])
+            if held is not None and not _agree(held, array):
+                raise ValueError(f"step {number} of {variant}: '{name}' is not the '{names[name]}' of an earlier step")
             if held is None or held.nbytes < array.nbytes:
                 buffers[names[name]] = array
         for launch in step.plan.launches:
@@ -49,3 +54,11 @@ def chain(variant: str, steps: Sequence[Step]) -> Plan:
         launches=tuple(launches),
         generate_ms=sum(step.plan.generate_ms for step in steps),
     )
+
+
+def _agree(one: Array, other: Array) -> bool:
+    """Whether the shorter of two buffers is the beginning of the longer; results of a step before may differ."""
+    if one.dtype != other.dtype or not np.issubdtype(one.dtype, np.integer):
+        return one.dtype == other.dtype
+    size = min(one.size, other.size)
+    return bool(np.array_equal(one.reshape(-1)[:size], other.reshape(-1)[:size]))

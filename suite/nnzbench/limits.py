@@ -30,9 +30,9 @@ class Work:
 def useful_work(problem: Problem, operands: Operands, structure: int | None = None) -> Work:
     """Two operations per nonzero per output column; CSR, dense operands and output moved once.
 
-    Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes, or `structure` bytes in all.
-    A softmax counts four operations per nonzero (maximum, exponential, sum, quotient), and attention two products and
-    one softmax.
+    Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes, or `structure` bytes in
+    all. A softmax counts four operations per nonzero (maximum, exponential, sum, quotient), and attention two products
+    and one softmax.
     """
     element = _ELEMENT_BYTES[problem.dtype]
     matrix = operands.sparse

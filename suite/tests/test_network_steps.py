@@ -66,7 +66,7 @@ def test_depthwise_reference_agrees_with_the_convolution_of_each_channel_alone()
 
 @pytest.mark.parametrize("build", ["plain", "asan"])
 def test_sparse_attention(build: str) -> None:
-    one, operands = attention()
+    one, operands = attention(48 if build == "plain" else 45)  # 48 rows fill their blocks, 45 do not
     plans = list(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
     assert plans[0].variant.startswith("heuristic_")
     assert len({plan.variant for plan in plans}) == len(plans) > 4
@@ -89,7 +89,7 @@ def test_attention_buffers_grow_with_the_mask_and_not_with_its_square() -> None:
     plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
     size = {name: array.nbytes for name, array in plan.buffers.items()}
     nnz = operands.sparse.nnz
-    assert {"q", "keys", "v", "scores", "weights", "context", "indices", "rows"} < set(size)
+    assert {"q", "keys", "v", "scores", "weights", "context", "indices"} < set(size)
     assert size["scores"] == 4 * nnz
     assert 4 * nnz <= size["weights"] < 4 * nnz + 32
     assert sum(size.values()) < 4 * 400 * 400
@@ -244,3 +244,14 @@ def test_a_chain_shares_what_it_is_told_to_share() -> None:
     assert [launch.args for launch in plan.launches] == [("0.x", "middle"), ("middle", "1.y")]
     assert [(stage.source, stage.defines) for stage in plan.stages()] == [("f.cu", {"N": 4}), ("g.cu", {"N": 6})]
     assert (plan.variant, plan.output) == ("both", "1.y")
+
+
+def test_a_chain_refuses_to_share_different_data() -> None:
+    def step(entry: str, data: list[int]) -> Plan:
+        buffers = {"x": np.array(data, dtype=np.int32)}
+        return Plan("one", "cuda", "some.cu", {}, buffers, "x", (Launch(entry, (1, 1, 1), (32, 1, 1), ("x",)),))
+
+    longer = chain("both", (Step(step("f", [1]), {"x": "x"}), Step(step("g", [1, 2]), {"x": "x"})))
+    assert longer.buffers["x"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match="step 1 of both: 'x' is not the 'x' of an earlier step"):
+        chain("both", (Step(step("f", [1]), {"x": "x"}), Step(step("g", [2]), {"x": "x"})))

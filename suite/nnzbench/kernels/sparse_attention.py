@@ -41,8 +41,8 @@ def attention_plan(mask: CSR, q: Array, keys: Array, v: Array, strip: Strip, til
         name,
         (
             Step(scores, {**shared, "a": "q", "b": "keys", "d": "scores"}),
-            Step(softmax, {"rows": "rows", "x": "scores", "y": "weights"}),
-            Step(context, {**shared, "rows": "rows", "values": "weights", "b": "v", "c": "context"}),
+            Step(softmax, {"x": "scores", "y": "weights"}),
+            Step(context, {**shared, "values": "weights", "b": "v", "c": "context"}),
         ),
     )
 

@@ -155,7 +155,7 @@ class Product:
     def compress(self, device: GpuDevice, dense: DeviceArray) -> DeviceArray:
         """The compressed form of the dense (m, k) matrix. Raises `Unsupported` where it fails the library's check."""
         lt, value, stream = self._handle.lt, self._handle.value, device.backend.stream
-        failed = device.upload(np.zeros(1, np.int32))  # the check writes 1 where it finds a fault, and nothing elsewhere
+        failed = device.upload(np.zeros(1, np.int32))  # the check writes 1 at a fault, and nothing elsewhere
         lt.sp_mma_prune_check(value, self.matmul, dense.pointer, failed.pointer, stream)
         if failed.read()[0] != 0:
             raise Unsupported("the matrix fails cusparselt's own check of its sparsity")
