@@ -72,6 +72,16 @@ struct LaneBases {
     const char* of[kTwists];
 };
 
+// Keeps an address in shared memory in its register: on sm_90 the compiler would rather ask for the block's rank in its
+// cluster, which is part of it, in every loop again.
+__device__ __forceinline__ const char* keep_shared(const char* p) {
+#ifndef NNZ_CPU
+    asm("" : "+l"(p));
+    __builtin_assume(__isShared(p));  // what hiding its origin hid too
+#endif
+    return p;
+}
+
 struct Nonzero {
     unsigned offset;  // of its row of B in the ring, bytes
     float value;
@@ -258,7 +268,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     LaneBases bases;
 #pragma unroll
     for (int i = 0; i < kTwists; ++i) {
-        bases.of[i] = reinterpret_cast<const char*>(ring) + (i ^ twist) * kPieceBytes + lane % kLanes * 16;
+        const char* const base = reinterpret_cast<const char*>(ring) + (i ^ twist) * kPieceBytes;
+        bases.of[i] = keep_shared(base + lane % kLanes * 16);
     }
     float acc[kRowSteps][kVec] = {};
     unsigned next_sets = nnz::ldg(trips);

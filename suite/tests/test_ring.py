@@ -82,7 +82,7 @@ def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -
         assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
-# copies of 2 bytes (one, seven and 49 columns), 4, 8 and 16
+# copies of 2 bytes (one, seven and 49 columns), 4 and 8; those of 16 are below
 @pytest.mark.parametrize(
     ("shape", "tiling"),
     [
@@ -91,7 +91,6 @@ def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -
         ((29, 100, 49, 0.2), HALF_TILINGS[0]),
         ((37, 65, 50, 0.2), HALF_TILINGS[1]),
         ((40, 90, 68, 0.1), HALF_TILINGS[3]),
-        ((70, 130, 128, 0.1), HALF_TILINGS[1]),
     ],
     ids=str,
 )
