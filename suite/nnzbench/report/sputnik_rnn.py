@@ -90,8 +90,10 @@ def _section(
     stem = layout.stem(kind.op, policy)
     title = f"{kind.title.partition(',')[0]} of recurrent layers on {gpu}, {policy} policy"
     caption = f"Speed-up over {found.baseline_text}.\n{context.sentence(context.policy_text(policy))}"
-    with style.styled():
-        style.save(speedup_figure(found, policy, title, caption), results.folder / stem)
+    own_sizes = len(found.problems) > 0
+    if own_sizes:
+        with style.styled():
+            style.save(speedup_figure(found, policy, title, caption), results.folder / stem)
     mine = results.frame[results.frame["problem"].isin(set(found.problems["problem"]))]
     levels = dict.fromkeys(found.problems["level"])
     parts = [f"{percent(level)} zeros:\n\n{tables.speedups(found, policy, level)}" for level in levels]
@@ -101,14 +103,14 @@ def _section(
             f"Further sizes, not the paper's, {percent(level)} zeros:\n\n{tables.speedups(beside, policy, level)}"
             for level in more
         ]
-    against = baselines.against(found, policy)
+    against = baselines.against(found, policy) if own_sizes else ""
     return Section(
         heading=f"{kind.title.partition(',')[0]}, {policy} policy",
-        figure=stem,
+        figure=stem if own_sizes else "",
         figure_alt=title,
-        text=_finding(kind, mine, policy),
+        text=_finding(kind, mine, policy) if own_sizes else "None of the paper's own sizes is recorded yet.",
         tables=(
-            table(statistics(kind, mine, policy), paper_rows(kind)),
+            table(statistics(kind, mine, policy), paper_rows(kind)) if own_sizes else "",
             f"By share of zeros:\n\n{against}" if against else "",
             *parts,
         ),
