@@ -16,8 +16,8 @@ from nnzbench.problem import ConvShape, DType, Problem
 
 Array = NDArray[Any]
 
-DENSE_REFERENCE = 0.05
-"""Density above which the reference multiplies by every weight."""
+DENSE_REFERENCE = 4
+"""Nonzeros times columns per weight from which the reference multiplies by every weight."""
 
 
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
@@ -124,14 +124,14 @@ def reference(problem: Problem, operands: Operands) -> Reference:
     if problem.conv is not None:
         return _convolution(problem, operands)
     b = operands.dense["b"].astype(np.float64)
-    a = _left(operands.sparse)
+    a = _left(operands.sparse, b.shape[1])
     product = Reference(a @ b, abs(a) @ abs(b))
     return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
 
 
-def _left(matrix: CSR) -> Any:
-    """The matrix in float64, dense where that multiplies faster: BLAS runs on all cores, SciPy's products on one."""
-    if matrix.nnz > DENSE_REFERENCE * matrix.m * matrix.k:
+def _left(matrix: CSR, columns: int) -> Any:
+    """The matrix in float64, dense where that is faster for that many columns: BLAS runs on all cores, SciPy on one."""
+    if matrix.nnz * columns > DENSE_REFERENCE * matrix.m * matrix.k:
         return matrix.to_dense().astype(np.float64)
     return matrix.to_scipy()
 
@@ -203,7 +203,7 @@ def _convolution(problem: Problem, operands: Operands) -> Reference:
     c = problem.conv
     assert c is not None
     x = operands.dense["x"]
-    weights = _left(operands.sparse)
+    weights = _left(operands.sparse, problem.n)
     sample = sample_images(c)
     if sample is None:
         return Reference(_correlation(c, weights, x.astype(np.float64)), _correlation(c, abs(weights), np.abs(x)))

@@ -190,7 +190,7 @@ def test_dense_and_sparse_references_agree(op, monkeypatch):
     monkeypatch.setattr(CSR, "to_scipy", lambda matrix, real=CSR.to_scipy: taken.append("sparse") or real(matrix))
     monkeypatch.setattr(CSR, "to_dense", lambda matrix, real=CSR.to_dense: taken.append("dense") or real(matrix))
     dense = reference(asked, operands)
-    monkeypatch.setattr("nnzbench.operands.DENSE_REFERENCE", 0.9)
+    monkeypatch.setattr("nnzbench.operands.DENSE_REFERENCE", 99)
     sparse = reference(asked, operands)
     assert taken == ["dense", "sparse"]  # half of the weights are zero
     np.testing.assert_allclose(dense.value, sparse.value, rtol=1e-13, atol=1e-13)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,10 +111,15 @@ def banded(m: int, k: int, sparsity: float, band: int, seed: int) -> CSR:
 
 
 def pruned_normal(m: int, k: int, seed: int, pruner: Callable[[NDArray[np.float32]], CSR], rows: int = 1) -> CSR:
-    """`pruner` applied to random normal weights, in groups of at least `rows` rows: for pruners that work by rows."""
+    """`pruner` applied to random normal weights, in groups of at least `rows` rows: for pruners that work by rows.
+
+    Weights are drawn in order, and pruned by several threads.
+    """
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK // (k * rows)) * rows
-    parts = [pruner(rng.standard_normal((min(step, m - at), k), dtype=np.float32)) for at in range(0, m, step)]
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        drawn = (rng.standard_normal((min(step, m - at), k), dtype=np.float32) for at in range(0, m, step))
+        parts = list(pool.map(pruner, drawn))
     lengths = np.concatenate([part.row_lengths for part in parts])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     indices = np.concatenate([part.indices for part in parts])
