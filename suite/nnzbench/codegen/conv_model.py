@@ -18,17 +18,21 @@ _L2_BYTES = 24.0
 """Bytes a clock per SM from L2, all SMs reading: about 5.5 TB/s on an H200."""
 _DRAM_BYTES = 18.0
 """Bytes a clock per SM to and from memory."""
-_FETCH_BYTES = 8.0
+_FETCH_BYTES = 6.5
 """Bytes a clock of instructions that the SM's caches do not hold."""
+_CACHED_FETCH_BYTES = 20.0
+"""Bytes a clock of instructions that they do hold."""
 _CODE_CACHE = 90_000
 _BLOCK_CYCLES = 1500.0
 """Start, first chunks and last stores of a block."""
+_ALIKE = 1.04
+"""Estimates of tilings that differ only in how the lanes are filled are no finer than this."""
+_REACH = 1.2
+"""Tilings estimated this much slower than the best are tried only where others are lacking."""
 _TAPS_PER_CHUNK = 72
 """So that a chunk's work outweighs its barrier."""
 _FEWEST_SUMS = 12
 _STAGES = 3
-_LEADS = 4
-"""Leading warps: one for each of an SM's schedulers."""
 _NONZEROS_PER_LAUNCH = 65_536
 """Programs of more take the assembler over twenty seconds."""
 
@@ -62,18 +66,14 @@ class ConvModel:
         launches = min(tiling.launches, groups)
         kept = code * (1 if tiling.grouped else groups) <= _CODE_CACHE  # from the block before on the same SM
         fetch = code / _FETCH_BYTES * resident
-        missed = 0.0 if kept else fetch
-        step = busy + missed
-        if tiling.leads:
-            step = max(busy, missed + busy * tiling.leads / warps) + 0.1 * min(busy, missed)
         blocks = groups * tile.tiles
         waves = sum(
             -(-(groups * (i + 1) // launches - groups * i // launches) * tile.tiles // (_SMS * resident))
             for i in range(launches)
         )
-        overlap = _BLOCK_CYCLES if resident == 1 else _BLOCK_CYCLES / 2
-        first = fetch * (min(groups, waves) if tiling.grouped else 1) if kept else 0.0
-        compute = waves * (step + overlap) + first
+        new = (min(groups, waves) if tiling.grouped else 1) if kept else waves  # blocks whose code must be fetched
+        fetched = new * fetch + (waves - new) * code / _CACHED_FETCH_BYTES
+        compute = waves * (busy + _BLOCK_CYCLES / resident) + fetched
         staged = tile.rows * min(tile.columns, s.width) * tiling.images * s.channels * self.element
         l2 = blocks * staged / (_L2_BYTES * _SMS)
         sweeps = groups if tiling.grouped else launches  # over the input, from memory
@@ -83,24 +83,34 @@ class ConvModel:
     def candidates(self, count: int) -> list[ConvTiling]:
         """The most promising tilings, best first, that differ in warps, channels per lane, or whether rows are whole.
 
-        At most half of them have the same order of blocks and warps: what that costs is the hardest to foresee. Raises
-        `Unsupported` where none fits the architecture.
+        Half of them have another order of blocks than the rest where both promise much, because what the order costs is
+        the hardest to foresee. Raises `Unsupported` where none fits the architecture.
         """
-        orders: Counter[tuple[bool, int]] = Counter()
-        chosen: dict[tuple[int, int, bool, tuple[bool, int]], ConvTiling] = {}
-        for tiling in sorted(self.grid(), key=self.cycles):
+        cycles = {tiling: self.cycles(tiling) for tiling in self.grid()}
+        alike: dict[tuple[int, int, bool, bool], list[ConvTiling]] = {}
+        for tiling in sorted(cycles, key=cycles.__getitem__):
             whole = tiling.width == self.shape.out_width
-            order = (tiling.grouped, tiling.leads)
-            key = (tiling.allotted_threads, tiling.rows_per_lane, whole, order)
-            if key in chosen or orders[order] == -(-count // 2):
-                continue
-            chosen[key] = tiling
-            orders[order] += 1
-            if len(chosen) == count:
-                break
-        if not chosen:
+            key = (tiling.allotted_threads, tiling.rows_per_lane, whole, tiling.grouped)
+            first = alike.setdefault(key, [tiling])[0]
+            if tiling is not first and cycles[tiling] <= _ALIKE * cycles[first]:
+                alike[key].append(tiling)
+        if not alike:
             raise Unsupported(f"no tile of {self.shape} fits the shared memory of sm_{self.capability}")
-        return list(chosen.values())
+        ranked = [next(iter(alike.values()))[0]]
+        for tilings in alike.values():  # fewer blocks fetch less code at once: a twentieth fewer has measured better
+            fewer = 0.95 * self._tiles(tilings[0])
+            fuller = next((tiling for tiling in tilings if self._tiles(tiling) <= fewer), tilings[0])
+            if fuller not in ranked:
+                ranked.append(fuller)
+        near = [tiling for tiling in ranked if cycles[tiling] <= _REACH * cycles[ranked[0]]]
+        orders: Counter[bool] = Counter()
+        chosen: list[ConvTiling] = []
+        for tilings, most in ((near, -(-count // 2)), (ranked, count)):
+            for tiling in tilings:
+                if len(chosen) < count and tiling not in chosen and orders[tiling.grouped] < most:
+                    chosen.append(tiling)
+                    orders[tiling.grouped] += 1
+        return sorted(chosen, key=cycles.__getitem__)
 
     def grid(self) -> Iterator[ConvTiling]:
         """All tilings considered that fit."""
@@ -108,12 +118,13 @@ class ConvModel:
         for place in sorted(self._places()):
             for blocks in (1, 2, 3, 4):
                 for rows in row_counts:
-                    for grouped, leads in ((False, 0), (True, 0), (False, _LEADS)):
-                        tiling = self._staged(
-                            ConvTiling(rows, *place, 1, _STAGES + bool(leads), blocks, leads=leads, grouped=grouped)
-                        )
+                    for grouped in (False, True):
+                        tiling = self._staged(ConvTiling(rows, *place, 1, _STAGES, blocks, grouped=grouped))
                         if tiling is not None:
                             yield tiling
+
+    def _tiles(self, tiling: ConvTiling) -> int:
+        return ConvTile(self.shape, tiling, self.element).tiles
 
     def _row_counts(self) -> list[int]:
         """Channels per lane that divide the filters evenly."""
@@ -150,7 +161,7 @@ class ConvModel:
         """
         s = self.shape
         tile = ConvTile(s, tiling, self.element)
-        if (tiling.grouped and tiling.rows_per_lane >= s.filters) or 32 * tiling.leads > tiling.threads // 2:
+        if tiling.grouped and tiling.rows_per_lane >= s.filters:
             return None
         spare = tiling.registers - tiling.rows_per_lane - reserved_registers(tile) - 1
         if spare < 3 or tiling.threads > 1024:

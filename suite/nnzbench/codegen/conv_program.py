@@ -102,8 +102,8 @@ class ConvProgram:
         instructions = max(sum(self.schedule.bodies[group].instructions for group in part) for part in self.parts)
         if instructions > MAX_INSTRUCTIONS:
             raise Unsupported(f"{instructions} instructions: programs are assembled up to {MAX_INSTRUCTIONS}")
-        if t.ahead < 1 or (t.leads and 32 * t.leads >= t.threads):
-            raise Unsupported(f"{t.name}: {t.stages} stages and {t.leads} leading warps do not fit {t.threads} threads")
+        if t.ahead < 1:
+            raise Unsupported(f"{t.name}: {t.stages} stages, at least 2")
         if t.threads > 1024:
             raise Unsupported(f"{t.name}: {t.threads} threads a block, at most 1024")
         if t.rows_per_lane + reserved_registers(tile) > t.registers:
@@ -119,7 +119,7 @@ class ConvProgram:
 
 def reserved_registers(tile: ConvTile) -> int:
     """Registers of a thread beside its sums and the loads on their way."""
-    return 9 + 3 * tile.pieces_per_thread + (3 + tile.pieces_per_thread if tile.tiling.leads else 0)
+    return 9 + 3 * tile.pieces_per_thread
 
 
 def make_program(matrix: CSR, shape: ConvShape, tiling: ConvTiling, element: Literal[2, 4]) -> ConvProgram:

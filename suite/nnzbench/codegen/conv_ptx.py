@@ -52,9 +52,7 @@ class _Emitter:
             ".reg .s32 %t0, %t1, %t2, %t3, %t4;",
             f".reg .u32 %dst<{own}>, %w<4>;",
             f".reg .b64 %in, %out, %wide, %to, %src<{own}>;",
-            f".reg .pred %pv, %pl, %pn, %pc<{own}>, %lead;",
-            f".reg .u32 %slot, %d<{own}>;",
-            ".reg .s32 %left;",
+            f".reg .pred %pv, %pl, %pn, %pc<{own}>;",
             "ld.param.u64 %in, [p_x];",
             "cvta.to.global.u64 %in, %in;",
             "ld.param.u64 %out, [p_y];",
@@ -66,8 +64,7 @@ class _Emitter:
             *self._pieces(),
             *[f"mov.f32 %a{i}, 0f00000000;" for i in range(self.t.rows_per_lane)],
             "bar.sync 0;",
-            *self._first_chunks(),
-            *self._fall_behind(),
+            *[line for chunk in range(self.t.ahead) for line in self._copy(chunk)],
             *self._jump(),
             *[line for group in self.groups for line in self._group(group)],
             "END:",
@@ -172,55 +169,10 @@ class _Emitter:
             lines.append(f"mad.wide.s32 %src{i}, %t3, {self.element}, %in;")
         return lines
 
-    def _first_chunks(self) -> list[str]:
-        if not self.t.leads:
-            return [line for chunk in range(self.t.ahead) for line in self._copy(chunk)]
-        lines = ["mov.u32 %slot, 0;", f"mov.s32 %left, {self.shape.channels};"]
-        for chunk in range(self.t.ahead):
-            lines += self._copy_next(chunk, chunk)
-        return lines
-
-    def _fall_behind(self) -> list[str]:
-        """All warps but the leading ones let a chunk pass."""
-        if not self.t.leads:
-            return []
-        return [
-            f"setp.lt.u32 %lead, %thread, {32 * self.t.leads};",
-            "@%lead bra AHEAD;",
-            *self._wait(),
-            *self._copy_next(self.t.ahead, self.t.ahead),
-            "AHEAD:",
-        ]
-
     def _wait(self) -> list[str]:
-        """Until the chunk of the leading warps has landed and all are done with what the next copy overwrites."""
+        """Until the next chunk has landed and all warps are done with what the next copy overwrites."""
         landed = [f"cp.async.wait_group {self.t.ahead - 1};"] if self.asynchronous else []
         return [*landed, "bar.sync 0;"]
-
-    def _copy_next(self, least: int, most: int) -> list[str]:
-        """Starts copying this thread's next chunk, the `least`-th or (for a warp behind) the `most`-th, to `%slot`."""
-        tile, t, together = self.tile, self.t, self.tile.channels_at_once
-        lines: list[str] = []
-        if least < tile.chunks:
-            last = (most + 1) * t.chunk > self.shape.channels  # whose channels may be fewer
-            lines += [f"add.u32 %d{i}, %dst{i}, %slot;" for i in range(tile.pieces_per_thread)]
-            for first in range(0, t.chunk, together):
-                to, come = first * tile.channel_pitch * self.element, first * tile.plane * self.element
-                for i in range(tile.pieces_per_thread):
-                    if last and tile.pieces_per_thread == 1:
-                        lines += [f"add.s32 %t0, %turn, {first};", "setp.lt.and.s32 %pl, %t0, %left, %pc0;"]
-                    elif last:
-                        lines.append(f"setp.ge.and.s32 %pl, %left, {first + 1}, %pc{i};")
-                    lines += self._move("%pl" if last else f"%pc{i}", f"[%d{i}+{to}]", f"[%src{i}+{come}]")
-            step = t.chunk * tile.plane * self.element
-            lines += [f"add.u64 %src{i}, %src{i}, {step};" for i in range(tile.pieces_per_thread)]
-            lines += [
-                f"sub.s32 %left, %left, {t.chunk};",
-                f"add.u32 %slot, %slot, {tile.stage_bytes};",
-                f"setp.ge.u32 %pl, %slot, {t.stages * tile.stage_bytes};",
-                f"@%pl sub.u32 %slot, %slot, {t.stages * tile.stage_bytes};",
-            ]
-        return [*lines, "cp.async.commit_group;"] if self.asynchronous else lines
 
     def _copy(self, chunk: int) -> list[str]:
         """Starts copying a chunk into its stage; also past the last one, so that groups of copies count chunks."""
@@ -264,11 +216,8 @@ class _Emitter:
         lines = [f"G{group}:"]
         for chunk, run in enumerate(self.p.runs[group]):
             lines += self._wait()
-            ahead = chunk + self.t.ahead
-            lines += self._copy_next(ahead, ahead + 1) if self.t.leads else self._copy(ahead)
+            lines += self._copy(chunk + self.t.ahead)
             lines += self._run(run, chunk % self.t.stages * self.tile.stage_bytes)
-        if self.t.leads:  # the others have a chunk left
-            lines += [f"@!%lead bra STORE{group};", "bar.sync 0;", f"STORE{group}:"]
         return [*lines, *self._store(group), "bra.uni END;"]
 
     def _run(self, run: Run, stage: int) -> list[str]:

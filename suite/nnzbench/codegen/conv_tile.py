@@ -29,13 +29,11 @@ class ConvTiling:
     chunk: int
     """Input channels staged at a time."""
     stages: int = 3
-    """Chunks in shared memory: one in use (with leads, two), the others on their way."""
+    """Chunks in shared memory: one in use, the others on their way."""
     blocks: int = 1
     """Blocks that one SM shall have room for."""
     depth: int = 6
     """Loads issued ahead of their use."""
-    leads: int = 0
-    """Warps that run one chunk ahead of all others: code that the caches miss then makes only them wait. 0: none."""
     grouped: bool = False
     """Whether neighbouring blocks have the same channels, so that an SM keeps their code; else the same tile."""
     launches: int = 1
@@ -67,14 +65,14 @@ class ConvTiling:
         """Variant name, such as `staged_r43_1x28x28_c6_b1`."""
         place = f"{self.images}x{self.height}x{self.width}"
         stages = "" if self.stages == 3 else f"_s{self.stages}"
-        order = ("_grouped" if self.grouped else "") + (f"_lead{self.leads}" if self.leads else "")
+        order = "_grouped" if self.grouped else ""
         launches = "" if self.launches == 1 else f"_l{self.launches}"
         return f"staged_r{self.rows_per_lane}_{place}_c{self.chunk}_b{self.blocks}{stages}{order}{launches}"
 
     @property
     def ahead(self) -> int:
-        """Chunks on their way while one (with leads, two) are worked on."""
-        return self.stages - (2 if self.leads else 1)
+        """Chunks on their way while one is worked on."""
+        return self.stages - 1
 
 
 @dataclass(frozen=True)
