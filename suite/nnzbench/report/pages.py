@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jinja2
 
-from nnzbench.report import context, tables
+from nnzbench.report import context, sessions, tables
 from nnzbench.report.frames import ResultSet
 
 
@@ -49,7 +49,7 @@ def write(page: Page, results: ResultSet) -> Path:
             for name, count, found in results.environments
         ],
         policies=[context.policy_text(policy) for policy in context.policies(frame)],
-        gaps=[*results.left_out, *page.gaps],
+        gaps=[*filter(None, [sessions.note(frame)]), *results.left_out, *page.gaps],
         counts=frame["status"].value_counts().sort_index().to_dict(),
         rows=len(frame),
         failures=tables.failures(frame, page.problem_names),
