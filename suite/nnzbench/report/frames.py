@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.record import COLUMNS, Record, RecordError, read_records
+from nnzbench.report import tuned
 from nnzbench.report.style import VENDORS
 from nnzbench.selection import contest, math_class, select
 
@@ -80,6 +81,7 @@ def load(folder: Path) -> ResultSet:
     _check(path, records)
     devices = sorted({record.device for record in records}, key=_device_rank)
     kept = [record for record in records if record.device == devices[0]]
+    kept, unfinished = tuned.split(kept, folder / "tuning.csv")
     kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
     return ResultSet(
         folder=folder,
@@ -87,13 +89,13 @@ def load(folder: Path) -> ResultSet:
         gpu=records[0].gpu,
         frame=to_frame(kept),
         device=devices[0],
-        left_out=tuple(_left_out(records, devices, kept)),
+        left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished)),
         environment=_environment(folder, kept[-1].environment),
         environments=tuple(
             (name, sum(record.environment == name for record in kept), _environment(folder, name))
             for name in dict.fromkeys(record.environment for record in kept)
         ),
-        tuning_seconds=_tuning(folder / "tuning.csv", devices[0]),
+        tuning_seconds=tuned.seconds(folder / "tuning.csv", devices[0]),
     )
 
 
@@ -150,17 +152,6 @@ def _left_out(records: Sequence[Record], devices: Sequence[str], kept: Sequence[
     if devices[0] not in GPU_DEVICES:
         out.append(f"The device is `{devices[0]}`: its times say nothing of a GPU.")
     return out
-
-
-def _tuning(path: Path, device: str) -> dict[str, float]:
-    if not path.is_file():
-        return {}
-    try:
-        rows = pd.read_csv(path)
-        seconds = rows[rows["device"] == device].groupby("kernel")["seconds"].sum()
-    except (KeyError, ValueError) as error:
-        raise RecordError(f"{path}: not a tuning table ({error})") from None
-    return {str(kernel): float(value) for kernel, value in seconds.items()}
 
 
 def _device_rank(device: str) -> tuple[int, str]:
