@@ -21,7 +21,7 @@ from nnzbench.problem import DType, Problem
 # lanes, columns per lane, warps, row sets, rows of B per chunk, window, ahead, stages
 TILINGS = (
     Tiling(8, 16, 8, 1, 16, 3, 2, 5),
-    Tiling(4, 16, 4, 2, 32, 2, 1, 3, grain=2),
+    Tiling(4, 16, 4, 2, 32, 2, 1, 3),
     Tiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2),
     Tiling(2, 16, 2, 1, 32, 2, 1, 4),
     Tiling(8, 4, 8, 1, 16, 1, 2, 3, ksplit=4),
@@ -30,7 +30,7 @@ TILINGS = (
 )
 HALF_TILINGS = (
     Tiling(8, 16, 8, 1, 16, 3, 2, 5, value_bytes=2),
-    Tiling(4, 16, 4, 2, 32, 2, 1, 3, grain=2, value_bytes=2),
+    Tiling(4, 16, 4, 2, 32, 2, 1, 3, value_bytes=2),
     Tiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2, value_bytes=2),
     Tiling(2, 32, 2, 1, 32, 2, 1, 4, value_bytes=2),
     Tiling(8, 8, 8, 1, 16, 1, 2, 3, ksplit=4, value_bytes=2),

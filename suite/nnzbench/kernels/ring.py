@@ -48,8 +48,6 @@ class Tiling:
     """Chunks in shared memory: `window + ahead`, or all of B."""
     ksplit: int = 1
     """Warps that share a row."""
-    grain: int = 1
-    """Units that a warp takes at once, but for the last."""
     value_bytes: int = 4
     """4 for fp32, 2 for fp16."""
 
@@ -96,7 +94,7 @@ class Tiling:
     def __str__(self) -> str:
         text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
         text += f"_r{self.window}.{self.ahead}.{self.stages}"
-        return text + f"_s{self.ksplit}" * (self.ksplit > 1) + f"_g{self.grain}" * (self.grain > 1)
+        return text + f"_s{self.ksplit}" * (self.ksplit > 1)
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ def schedule(
     Returns the units (bundles, steps) that each row takes in each step, and the nonzeros in them (as `landed`).
     """
     bundles, _, steps = landed.shape
-    grain, unit = tiling.grain, tiling.unit
+    unit = tiling.unit
     units = np.zeros((bundles, steps), dtype=np.int64)
     taken = np.zeros_like(landed)
     done = np.zeros_like(landed[:, :, 0])
@@ -160,15 +158,12 @@ def schedule(
             count = -(-left.max(axis=1) // unit)
         else:
             due = landed[:, :, step - tiling.window + 1] - done if step >= tiling.window else np.zeros_like(done)
-            must = np.maximum(0, -(-due.max(axis=1) // (unit * grain)))
-            # a row that is complete, or will be with less than a grain, waits for no other
-            may = np.where(
-                there == left,
-                np.where(left == 0, goal[:, None], -(-there // (unit * grain))),
-                there // (unit * grain),
-            )
-            line = np.floor(goal * progress[step] / grain + phase).astype(np.int64) - spent // grain
-            count = grain * np.maximum(must, np.minimum(line, may.min(axis=1)))
+            must = np.maximum(0, -(-due.max(axis=1) // unit))
+            # a row that is complete, or will be with these, waits for no other
+            rest = np.where(left == 0, goal[:, None], -(-there // unit))
+            may = np.where(there == left, rest, there // unit)
+            line = np.floor(goal * progress[step] + phase).astype(np.int64) - spent
+            count = np.maximum(must, np.minimum(line, may.min(axis=1)))
         units[:, step] = count
         taken[:, :, step] = np.minimum(there, unit * count[:, None])
         done += taken[:, :, step]
