@@ -30,7 +30,8 @@ def _sparse(series: Series) -> bool:
 def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame:
     """Per policy, sparse series and dense rival with times at one level at least: `sparsity` from which it is faster.
 
-    The rival's time is that of the same problem; `sparsity` is infinite where the levels measured don't reach it.
+    The rival's time is that of the same problem; `sparsity` is infinite where the levels that both have, `lowest` to
+    `highest`, don't reach it.
     """
     out = []
     for policy, group in points.groupby("policy", sort=True):
@@ -41,8 +42,10 @@ def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame
                 ratios = (dense / mine).dropna()
                 if len(ratios):
                     found = crossover.crossover(ratios.items())  # type: ignore[arg-type]
-                    out.append({"policy": policy, "series": one.key, "rival": rival.label, "sparsity": found})
-    return pd.DataFrame(out, columns=["policy", "series", "rival", "sparsity"]).assign(row="crossover")
+                    ends = {"lowest": float(ratios.index.min()), "highest": float(ratios.index.max())}
+                    out.append({"policy": policy, "series": one.key, "rival": rival.label, "sparsity": found, **ends})
+    columns = ["policy", "series", "rival", "sparsity", "lowest", "highest"]
+    return pd.DataFrame(out, columns=columns).assign(row="crossover")
 
 
 def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
@@ -67,7 +70,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
                 text="Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
                 "measured; dense times are those of the same run.",
                 tables=(
-                    _crossover_table(found, here, series, paper),
+                    _crossover_table(found, series, paper),
                     f"Microseconds:\n\n{_time_table(here, series)}",
                 ),
             )
@@ -129,16 +132,20 @@ def _line(series: Series) -> Line2D:
     return line
 
 
-def _crossover_table(found: pd.DataFrame, points: pd.DataFrame, series: tuple[Series, ...], paper: pd.DataFrame) -> str:
+def _crossover_table(found: pd.DataFrame, series: tuple[Series, ...], paper: pd.DataFrame) -> str:
     rivals = [rival for rival in DENSE if (found["rival"] == rival.label).any()]
     printed = {row.kernel: f"{100 * row.sparsity:.3g} % ({row.gpu})" for row in each(paper)}
-    low, high = points["sparsity"].min(), points["sparsity"].max()
     rows = []
     for one in series:
-        mine = found[found["series"] == one.key].set_index("rival")["sparsity"]
-        if mine.empty:
+        mine = {row.rival: row for row in each(found[found["series"] == one.key])}
+        if not mine:
             continue
-        cells = [crossover.text(float(mine.get(rival.label, math.nan)), low, high) for rival in rivals]
+        cells = [
+            crossover.text(mine[rival.label].sparsity, mine[rival.label].lowest, mine[rival.label].highest)
+            if rival.label in mine
+            else GAP
+            for rival in rivals
+        ]
         rows.append([one.label, *cells, printed.get(one.kernel, GAP)])
     return markdown(["faster than", *(rival.label for rival in rivals), "the paper, over cuBLAS fp32"], rows)
 
