@@ -150,6 +150,14 @@ def test_every_entry_is_computed_once_and_while_its_chunk_is_there(tiling: Tilin
         assert sorted(entries(ring_sddmm.pack(pattern, fits), fits, pattern)) == list(range(pattern.nnz))
 
 
+def test_a_part_of_the_columns_may_have_no_entries() -> None:
+    dense = matrix(40, 200, 0.2).to_dense()
+    dense[:, 128:] = 0
+    pattern = CSR.from_dense(dense)
+    assert TILINGS[1].parts == 2
+    assert sorted(entries(ring_sddmm.pack(pattern, TILINGS[1]), TILINGS[1], pattern)) == list(range(pattern.nnz))
+
+
 def test_long_rows_are_shared_out_and_padding_is_low() -> None:
     tiling = Tiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
     even = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1), tiling)

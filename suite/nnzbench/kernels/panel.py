@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.dealing import bundled, deal_rows
 from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -70,29 +71,11 @@ class Packed:
     """Stored pairs per nonzero: what balancing and padding cost."""
 
 
-def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
-    """Deals rows to `hands` warps of `cards` rows each so that all carry near-equal nonzeros: (hands, cards), -1 empty.
-
-    Rows go out by falling length in a snake order, which pairs each long row with a short one.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    padded = np.full(hands * cards, -1, dtype=np.int64)
-    padded[: order.size] = order
-    rounds = padded.reshape(cards, hands)
-    rounds[1::2] = rounds[1::2, ::-1]
-    return rounds.T.copy()
-
-
 def _deal_side_by_side(lengths: NDArray[np.int64], tiling: Tiling, groups: int) -> NDArray[np.int64]:
     """(groups * warps, row_steps, sub): sub-rows that advance together are neighbours in length."""
     hands = groups * tiling.warps
-    order = np.argsort(-lengths, kind="stable")
-    padded = np.full(hands * tiling.row_steps * tiling.sub, -1, dtype=np.int64)
-    padded[: order.size] = order
-    bundles = padded.reshape(-1, tiling.sub)
-    filled = np.where(bundles >= 0, lengths[bundles], 0).max(axis=1)
-    dealt = deal_rows(filled, hands, tiling.row_steps)
-    return bundles[dealt]
+    bundles, longest = bundled(lengths, hands * tiling.row_steps, tiling.sub)
+    return bundles[deal_rows(longest, hands, tiling.row_steps)]
 
 
 def pack(matrix: CSR, tiling: Tiling) -> Packed:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.dealing import deal_bundles
 from nnzbench.kernel import Launch, Plan, Unsupported, register
-from nnzbench.kernels.panel import deal_rows
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
@@ -113,23 +113,6 @@ class Packed:
     """Stored pairs per nonzero."""
 
 
-def deal_bundles(lengths: NDArray[np.int64], tiling: Tiling) -> NDArray[np.int64]:
-    """(groups, warps / ksplit, row_steps, sub) rows, -1 where there is none.
-
-    Rows that advance side by side are neighbours in length; blocks, and the warps of a block, carry near-equal work.
-    """
-    warps = tiling.warps // tiling.ksplit
-    groups = -(-lengths.size // tiling.block_m)
-    order = np.argsort(-lengths, kind="stable")
-    padded = np.full(groups * tiling.block_m, -1, dtype=np.int64)
-    padded[: order.size] = order
-    bundles = padded.reshape(-1, tiling.sub)
-    longest = np.where(bundles >= 0, lengths[bundles], 0).max(axis=1)
-    hands = deal_rows(longest, groups, warps * tiling.row_steps).reshape(groups, tiling.row_steps, warps)
-    hands[:, 1::2] = hands[:, 1::2, ::-1]
-    return bundles[hands.transpose(0, 2, 1)]
-
-
 def schedule(
     landed: NDArray[np.int64], progress: NDArray[np.float64], tiling: Tiling, phase: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -187,8 +170,8 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
     """
     split, sub, sets, unit = tiling.ksplit, tiling.sub, tiling.row_steps, tiling.unit
-    row_ids = deal_bundles(matrix.row_lengths, tiling)
-    groups = row_ids.shape[0]
+    groups = -(-matrix.m // tiling.block_m)
+    row_ids = deal_bundles(matrix.row_lengths, groups, tiling.warps // split, sets, sub)
     landed = tiling.steps(matrix.k)
     steps = landed.size
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.dealing import deal_bundles
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
-from nnzbench.kernels.panel import deal_rows
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
@@ -141,23 +141,14 @@ def _strands(pattern: CSR, part: int, parts: int) -> _Strands:
 
 
 def _deal(strands: _Strands, tiling: Tiling) -> NDArray[np.int64]:
-    """(parts, groups, warps, row_steps, sub) strands, -1 where there is none.
-
-    Those that advance side by side are neighbours in length; blocks, and the warps of a block, carry near-equal work.
-    """
+    """(parts, groups, warps, row_steps, sub) strands, -1 where there is none; each part is dealt on its own."""
     groups = max(1, -(-int(np.bincount(strands.part).max()) // tiling.block_m))
-    dealt = np.empty((tiling.parts, groups, tiling.warps, tiling.row_steps, tiling.sub), dtype=np.int64)
+    dealt = []
     for part in range(tiling.parts):
         own = np.flatnonzero(strands.part == part)
-        padded = np.full(groups * tiling.block_m, -1, dtype=np.int64)
-        padded[: own.size] = own[np.argsort(-strands.lengths[own], kind="stable")]
-        bundles = padded.reshape(-1, tiling.sub)
-        longest = np.where(bundles >= 0, strands.lengths[bundles], 0).max(axis=1)
-        hands = deal_rows(longest, groups, tiling.warps * tiling.row_steps)
-        hands = hands.reshape(groups, tiling.row_steps, tiling.warps)
-        hands[:, 1::2] = hands[:, 1::2, ::-1]
-        dealt[part] = bundles[hands.transpose(0, 2, 1)]
-    return dealt
+        held = deal_bundles(strands.lengths[own], groups, tiling.warps, tiling.row_steps, tiling.sub)
+        dealt.append(np.append(own, -1)[held])
+    return np.stack(dealt)
 
 
 def schedule(
