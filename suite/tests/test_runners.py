@@ -18,7 +18,7 @@ from nnzbench.cli import main
 from nnzbench.experiments import EXPERIMENTS
 
 RUNNERS = Path(__file__).resolve().parents[2] / "runners"
-OTHERS = {"all_gpus", "bench", "fit_selection_rule", "run_and_report"}
+OTHERS = {"all_gpus", "bench", "fairness", "fairness_calls", "fairness_page", "fit_selection_rule", "run_and_report"}
 GPUS = [("Tesla T4", "GPU-1"), ("Tesla T4", "GPU-2"), ("NVIDIA A100", "GPU-3")]
 
 

@@ -1,0 +1,102 @@
+"""The rows of fairness.py, their files and the page on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import pandas as pd
+
+from nnzbench.report.tables import markdown
+
+LEAST_RATIO = 0.95
+"""A call that takes less than this part of our row's time is a finding."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison: microseconds, the call's error as in `nnzbench.check`, ratio = theirs / ours, or a reason."""
+
+    problem: str
+    math: str
+    call: str
+    theirs_us: float | None = None
+    graph: bool | None = None
+    """False where the call can't be captured: then it is timed as a loop, which may hold the host's own time."""
+    their_error: float | None = None
+    ours_us: float | None = None
+    kernel: str = ""
+    variant: str = ""
+    ratio: float | None = None
+    reason: str = ""
+
+
+COLUMNS = [field.name for field in fields(Row)]
+Planned = Sequence[tuple[str, str]]
+"""Problem and arithmetic class of what a whole run compares."""
+
+
+def save(folder: Path, rows: Sequence[Row], versions: Mapping[str, str], planned: Planned) -> None:
+    """Writes the three files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame([asdict(row) for row in rows], columns=COLUMNS)
+    frame.to_csv(folder / "fairness.csv", index=False, lineterminator="\n")
+    (folder / "versions.json").write_text(json.dumps(versions, indent=2) + "\n", encoding="utf-8")
+    write_page(folder, planned)
+
+
+def write_page(folder: Path, planned: Planned) -> None:
+    """README.md from the other two files."""
+    frame = pd.read_csv(folder / "fairness.csv")
+    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    (folder / "README.md").write_text(page(frame, versions, planned), encoding="utf-8", newline="\n")
+
+
+def page(frame: pd.DataFrame, versions: Mapping[str, str], planned: Planned) -> str:
+    """The page on a run's rows."""
+    timed = frame[frame["ratio"].notna()]
+    parts = [
+        f"# Public Python calls against the vendor rows on {versions['gpu']}",
+        "Public calls of the libraries behind the vendor rows, on the same operands (random patterns), checked "
+        "and timed alike: hot policy, one stream, each call between two measurements of the fastest row of its "
+        "arithmetic. ratio = time of the call / time of that row: above 1 the vendor row is faster. "
+        "Made by `runners/fairness.py`; every comparison is in [fairness.csv](fairness.csv).",
+        markdown(["", ""], [[name.replace("_", " "), value] for name, value in versions.items()], 2),
+        "## Result",
+        _result(timed),
+    ]
+    if len(timed):
+        parts.append(markdown(["call", "comparisons", "lowest ratio", "highest", "lowest at"], _by_call(timed)))
+    if not timed["graph"].astype(bool).all():
+        parts.append("Rows whose `graph` is False were timed as a loop, which may hold the host's own time.")
+    return "\n\n".join([*parts, "## Not measured", _gaps(frame, planned)]) + "\n"
+
+
+def _result(timed: pd.DataFrame) -> str:
+    if timed.empty:
+        return "Nothing was compared."
+    worst = timed.sort_values("ratio").iloc[0]
+    below = int((timed["ratio"] < LEAST_RATIO).sum())
+    return (
+        f"Comparisons: {len(timed)}, problems: {timed['problem'].nunique()}. The lowest ratio is "
+        f"**{worst['ratio']:.3f}** ({worst['call']}, {worst['problem']}, {worst['math']}); "
+        f"{below or 'none'} {'is' if below < 2 else 'are'} below {LEAST_RATIO:g}."
+    )
+
+
+def _by_call(timed: pd.DataFrame) -> Iterator[list[str]]:
+    for call, rows in timed.groupby("call", sort=False):
+        worst = rows.sort_values("ratio").iloc[0]
+        ends = [f"{rows['ratio'].min():.3f}", f"{rows['ratio'].max():.3f}"]
+        yield [str(call), str(len(rows)), *ends, f"{worst['problem']} ({worst['math']})"]
+
+
+def _gaps(frame: pd.DataFrame, planned: Planned) -> str:
+    """Calls that gave no time, and cases without any row, as a list."""
+    failed = frame[frame["ratio"].isna()]
+    lines = [f"* {row.call} on {row.problem} ({row.math}): {row.reason}" for row in failed.itertuples()]
+    have = set(zip(frame["problem"], frame["math"], strict=True))
+    lines += [f"* {name} ({math}): no row" for name, math in planned if (name, math) not in have]
+    return "\n".join(lines) or "Nothing is missing."
