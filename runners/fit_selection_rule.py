@@ -1,22 +1,27 @@
 """Fits the constants of the selection rules to recorded runs and says how near the rules come to the oracle.
 
-    python runners/fit_selection_rule.py reports/nvidia-h200/*/records.csv [--write]
+    python runners/fit_selection_rule.py RECORDS... [--judge RECORDS...] [--write]
 
-Prints, per rule, the percent of the oracle's speed (geometric mean and worst problem): cross-validated on matrices the
-constants were not fitted to, of the paper's heuristic, and of the constants in use. With --write the constants fitted
-to all records replace those in datasets/selection_rule.csv.
+RECORDS are records.csv files. All of them must be of the kernels as they are now, because a tile keeps its name when
+the kernel behind it changes; the snapshots beside a file (environment*.json) name the commit that was measured.
+
+Prints, per rule, the percent of the oracle's speed (geometric mean and worst problem): cross-validated on matrices that
+the constants were not fitted to; of the paper's heuristic, of the constants in use and of the slowest candidate; and,
+for each file to be judged, of constants that were fitted to the other files alone. With --write the constants fitted to
+RECORDS replace those in datasets/selection_rule.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench import cost_rule, tables
+from nnzbench import cost_rule
 from nnzbench.cost_rule import Costs, Score, Trial
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.sources import load_sparse
@@ -24,27 +29,25 @@ from nnzbench.problem import Problem
 from nnzbench.record import Record, read_records
 from nnzbench.rule_records import family_trials, heuristic_choices, tile_trials
 
-
-@cache
-def problems(experiment: str, real: bool) -> dict[str, Problem]:
-    """The experiment's SpMM problems by name, on real matrices or on stand-ins."""
-    return {problem.name: problem for problem in tables.load(experiment, real, full=True) if problem.op == "spmm"}
+MakeTrials = Callable[[Sequence[Record]], list[Trial]]
 
 
 @cache
-def lengths_by_pattern(experiment: str, name: str, real: bool) -> NDArray[np.int64] | None:
-    """Row lengths of a problem's matrix, made or read again; None where it is not in the table or on disk any more."""
-    problem = problems(experiment, real).get(name)
+def lengths_of(problem: Problem, pattern: str) -> NDArray[np.int64] | None:
+    """Row lengths of a problem's matrix, made or read again; None where it is not on disk or has another pattern."""
     try:
-        return None if problem is None else load_sparse(problem).row_lengths
+        matrix = load_sparse(problem)
     except MatrixError:
         return None
+    return matrix.row_lengths if matrix.pattern_hash() == pattern else None
 
 
 def lengths(record: Record) -> NDArray[np.int64] | None:
     """Row lengths of a record's matrix."""
-    real = record.source.startswith(("dlmc:", "weights:"))
-    return lengths_by_pattern(record.experiment, record.problem.removesuffix("_f16"), real)
+    sizes = (record.m, record.k, record.n)
+    # Named by its pattern, so that problems which share a matrix share the work.
+    problem = Problem(record.experiment, record.pattern, "spmm", *sizes, record.sparsity, record.source)
+    return lengths_of(problem, record.pattern)
 
 
 def tell(label: str, score: Score) -> None:
@@ -53,35 +56,75 @@ def tell(label: str, score: Score) -> None:
     print(f"  {label:<22}{ends}, {score.contests} problems")
 
 
-def report(rule: str, trials: list[Trial], folds: int) -> Costs:
+def rivals(trials: Sequence[Trial], heuristic: dict[str, str]) -> None:
+    """The scores of what the rule competes with."""
+    if heuristic:
+        tell("paper's heuristic", cost_rule.score(trials, heuristic))
+    else:
+        for candidate in sorted({trial.candidate for trial in trials}):
+            tell(f"always {candidate}", cost_rule.score(trials, dict.fromkeys(cost_rule.contests(trials), candidate)))
+    tell("slowest candidate", cost_rule.score(trials, cost_rule.slowest(trials)))
+
+
+def in_use(rule: str, trials: Sequence[Trial]) -> None:
+    """The score of the constants in use, where there are any."""
+    try:
+        costs = cost_rule.load(rule)
+    except KeyError:
+        return
+    tell("constants in use", cost_rule.score(trials, cost_rule.choices(costs, trials)))
+
+
+def report(rule: str, trials: list[Trial], heuristic: dict[str, str], folds: int) -> Costs:
     """Prints the rule's scores and returns its constants fitted to all trials."""
     matrices = len({trial.matrix for trial in trials})
     print(f"{rule}: {len(trials)} timed candidates on {matrices} matrices")
     costs = cost_rule.fit(trials)
     tell("cross-validated", cost_rule.cross_validate(trials, folds))
     tell("fitted to all", cost_rule.score(trials, cost_rule.choices(costs, trials)))
+    in_use(rule, trials)
+    rivals(trials, heuristic)
     return costs
+
+
+def judge(rule: str, make: MakeTrials, fitted: Sequence[Record], judged: Sequence[Record], name: str) -> None:
+    """Prints, per type of value, the scores of constants fitted to `fitted` on the matrices of `judged`."""
+    seen = {record.pattern for record in judged}
+    training = make([record for record in fitted if record.pattern not in seen])
+    for dtype in sorted({record.dtype for record in judged}):
+        records = [record for record in judged if record.dtype == dtype]
+        trials = make(records)
+        if not training or len({trial.candidate for trial in trials}) < 2:
+            continue
+        print(f"{rule} on {name}, {dtype}, fitted elsewhere:")
+        tell("rule", cost_rule.score(trials, cost_rule.choices(cost_rule.fit(training), trials)))
+        rivals(trials, heuristic_choices(records) if rule == "sputnik_tile" else {})
 
 
 def main() -> None:
     """Parses the command line, fits, prints, and writes where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="+", type=Path)
+    parser.add_argument("--judge", nargs="+", type=Path, default=[], help="judge constants of the other files on these")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="keep the constants")
     arguments = parser.parse_args()
 
-    records = [record for path in arguments.records for record in read_records(path)]
-    tiles = tile_trials(records, lengths)
-    fitted = {"sputnik_tile": report("sputnik_tile", tiles, arguments.folds)}
-    tell("paper's heuristic", cost_rule.score(tiles, heuristic_choices(records)))
-    tell("constants in use", cost_rule.score(tiles, cost_rule.choices(cost_rule.load("sputnik_tile"), tiles)))
-    families = family_trials(records, lengths)
-    if len({trial.candidate for trial in families}) > 1:
-        fitted["family"] = report("family", families, arguments.folds)
-        for family in sorted({trial.candidate for trial in families}):
-            always = dict.fromkeys(cost_rule.contests(families), family)
-            tell(f"always {family}", cost_rule.score(families, always))
+    files = {path: list(read_records(path)) for path in arguments.records}
+    records = [record for found in files.values() for record in found]
+    rules: dict[str, MakeTrials] = {
+        "sputnik_tile": lambda some: tile_trials(some, lengths),
+        "family": lambda some: family_trials(some, lengths),
+    }
+    fitted = {}
+    for rule, make in rules.items():
+        trials = make(records)
+        if len({trial.candidate for trial in trials}) > 1:
+            heuristic = heuristic_choices(records) if rule == "sputnik_tile" else {}
+            fitted[rule] = report(rule, trials, heuristic, arguments.folds)
+        for path in arguments.judge:
+            others = [record for other, found in files.items() if other != path for record in found]
+            judge(rule, make, others, files.get(path) or list(read_records(path)), path.parent.name)
     if arguments.write:
         origin = f"fitted to {', '.join(sorted({f'{r.gpu} {r.experiment}' for r in records}))}"
         cost_rule.save(cost_rule.path(), fitted, origin.replace(",", ";"))

@@ -8,6 +8,7 @@ close to the oracle the rule comes on matrices it was not fitted to.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -91,11 +92,14 @@ def contests(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
 
 
 def score(trials: Sequence[Trial], chosen: Mapping[str, str]) -> Score:
-    """The score of one choice per contest; contests without a choice, or whose choice was not timed, do not count."""
+    """The score of one choice per contest.
+
+    Contests with one candidate leave nothing to choose and do not count, nor do those whose choice was not timed.
+    """
     ratios = []
     for name, rivals in contests(trials).items():
         took = [trial.us for trial in rivals if trial.candidate == chosen.get(name)]
-        if took:
+        if took and len({trial.candidate for trial in rivals}) > 1:
             ratios.append(min(trial.us for trial in rivals) / min(took))
     if not ratios:
         return Score(float("nan"), float("nan"), 0)
@@ -104,11 +108,17 @@ def score(trials: Sequence[Trial], chosen: Mapping[str, str]) -> Score:
 
 
 def choices(costs: Costs, trials: Sequence[Trial]) -> dict[str, str]:
-    """The candidate of least predicted time in each contest."""
-    return {
-        name: min(rivals, key=lambda trial: costs.predict(trial.features, trial.candidate)).candidate
-        for name, rivals in contests(trials).items()
-    }
+    """The candidate of least predicted time in each contest; none of whose features has a constant comes last."""
+
+    def predicted(trial: Trial) -> float:
+        return costs.predict(trial.features, trial.candidate) or math.inf
+
+    return {name: min(rivals, key=predicted).candidate for name, rivals in contests(trials).items()}
+
+
+def slowest(trials: Sequence[Trial]) -> dict[str, str]:
+    """The slowest candidate of each contest: what a wrong choice can cost."""
+    return {name: max(rivals, key=lambda trial: trial.us).candidate for name, rivals in contests(trials).items()}
 
 
 def cross_validate(trials: Sequence[Trial], folds: int = 5) -> Score:

@@ -8,30 +8,35 @@ from numpy.typing import NDArray
 from nnzbench import cost_rule
 from nnzbench.matrices.formats import CSR
 
-FAMILIES = ("sputnik", "row_stream", "panel", "sparsert")
+FAMILIES = ("sputnik", "row_stream", "panel", "ring", "sparsert")
 
 
 def family_features(
-    family: str, m: int, k: int, n: int, nnz: int, lengths: NDArray[np.int64], sms: int
+    family: str, k: int, n: int, lengths: NDArray[np.int64], *, itemsize: int, sms: int
 ) -> dict[str, float]:
-    """What bounds any SpMM kernel, under the family's own names so that each has constants of its own."""
+    """What bounds any SpMM kernel, under the family's own names so that each has constants of its own.
+
+    `lengths` (m,) are the nonzeros of A's rows; work that multiprocessors share is per multiprocessor, dense operands
+    count in words of 4 bytes.
+    """
+    nonzeros, columns = float(lengths.sum()), n * itemsize / 4
     values = {
         "launch": 1.0,
-        "products": nnz * n / sms,
-        "outputs": m * n / sms,
-        "panel": k * n / sms,
-        "nonzeros": nnz / sms,
+        "products": nonzeros * columns / sms,
+        "outputs": lengths.size * columns / sms,
+        "nonzeros": nonzeros / sms,
         "longest": float(lengths.max(initial=0)),
+        "depth": float(k),
     }
     return {f"{family}.{name}": value for name, value in values.items()}
 
 
-def rule_family(matrix: CSR, n: int, sms: int) -> str:
+def rule_family(matrix: CSR, n: int, itemsize: int, sms: int) -> str:
     """The family of least predicted time for `n` columns. Raises `KeyError` where the rule was not fitted yet."""
     costs = cost_rule.load("family")
-    lengths = matrix.row_lengths
 
     def predicted(family: str) -> float:
-        return costs.predict(family_features(family, matrix.m, matrix.k, n, matrix.nnz, lengths, sms), family)
+        features = family_features(family, matrix.k, n, matrix.row_lengths, itemsize=itemsize, sms=sms)
+        return costs.predict(features, family)
 
     return min((family for family in FAMILIES if family in costs.factors), key=predicted)

@@ -27,7 +27,7 @@ def _timed(records: Iterable[Record], policy: str) -> Iterator[Record]:
 
 
 def _contest(record: Record) -> str:
-    return f"{record.gpu}/{record.experiment}/{record.problem}/{record.dtype}"
+    return f"{record.gpu}/{record.experiment}/{record.problem}/{record.dtype}/{record.pattern}"
 
 
 def _itemsize(record: Record) -> int:
@@ -71,7 +71,8 @@ def family_trials(records: Iterable[Record], lengths: Lengths, policy: str = "ho
     for record in _timed(records, policy):
         rows = lengths(record) if record.kernel in FAMILIES and record.selected else None
         if rows is not None and record.median_us is not None:
-            sizes = (record.m, record.k, record.n, record.nnz)
-            features = family_features(record.kernel, *sizes, rows, sm_count(record.arch))
+            features = family_features(
+                record.kernel, record.k, record.n, rows, itemsize=_itemsize(record), sms=sm_count(record.arch)
+            )
             trials.append(Trial(_contest(record), record.pattern, record.kernel, features, record.median_us))
     return trials

@@ -23,7 +23,15 @@ from nnzbench.rule_records import family_trials, heuristic_choices, tile_of, til
 
 RUNNER = Path(__file__).resolve().parents[2] / "runners" / "fit_selection_rule.py"
 TRUE = Costs(
-    {"launch": 3.0, "wavefronts": 0.001, "steps": 0.01, "longest": 0.4, "blocks": 0.05}, {"y4_x128_w32_v4": 1.2}
+    {
+        "launch": 3.0,
+        "wavefronts": 0.001,
+        "rows": 0.01,
+        "longest_staged": 0.5,
+        "longest_prefetched": 0.3,
+        "blocks": 0.05,
+    },
+    {"y4_x128_w32_v4": 1.2},
 )
 
 
@@ -78,10 +86,18 @@ def test_no_fold_sees_the_matrix_it_is_judged_on() -> None:
 
 
 def test_scores_are_percent_of_the_oracle() -> None:
-    two = [Trial("c", "m", "a", {}, 4.0), Trial("c", "m", "b", {}, 5.0), Trial("d", "m", "a", {}, 1.0)]
-    score = cost_rule.score(two, {"c": "b", "d": "a"})
+    times = {("c", "a"): 4.0, ("c", "b"): 5.0, ("d", "a"): 1.0, ("d", "b"): 3.0, ("no rival", "a"): 1.0}
+    two = [Trial(contest, "m", candidate, {}, us) for (contest, candidate), us in times.items()]
+    score = cost_rule.score(two, {"c": "b", "d": "a", "no rival": "a"})
     assert (score.percent, score.worst_percent, score.contests) == (pytest.approx(100 * 0.8**0.5), 80, 2)
+    assert cost_rule.slowest(two) == {"c": "b", "d": "b", "no rival": "a"}
+    assert cost_rule.score(two, cost_rule.slowest(two)).worst_percent == pytest.approx(100 / 3)
     assert cost_rule.score(two, {"c": "not timed"}).contests == 0
+
+
+def test_a_candidate_that_nothing_is_known_of_is_not_chosen() -> None:
+    rivals = [Trial("c", "m", "known", {"known.launch": 1.0}, 2.0), Trial("c", "m", "new", {"new.launch": 1.0}, 1.0)]
+    assert cost_rule.choices(Costs({"known.launch": 9.0}), rivals) == {"c": "known"}
 
 
 def test_too_few_matrices_or_trials_are_refused() -> None:
@@ -117,7 +133,21 @@ def test_the_rule_follows_the_shape_and_the_gpu() -> None:
     assert rule_tile(large, 512, 4, 132) != rule_tile(small, 32, 4, 132)
     features = [tile_features(heuristic_tile(128, 4), large.row_lengths, 128, 4, sms) for sms in (40, 132)]
     assert features[0]["wavefronts"] > features[1]["wavefronts"]
-    assert features[0]["longest"] == features[1]["longest"]
+    assert features[0]["longest_staged"] == features[1]["longest_staged"]
+
+
+def test_loads_in_flight_take_registers_from_resident_blocks() -> None:
+    """One block more than fits makes a second wave; 32 entries ahead leave room for fewer than 16 do."""
+    near = next(tile for tile in oracle_tiles(128, 4) if tile.name == "y4_x128_w32_v4")
+    far = replace(near, ahead=32)
+    assert far in oracle_tiles(128, 4)
+    sms = 1
+    resident = {tile: 65536 // ((40 + registers) * 128) for tile, registers in ((near, 64), (far, 128))}
+    assert resident == {near: 4, far: 3}
+    for tile, blocks in resident.items():
+        for count in (blocks, blocks + 1):
+            rows = np.full(4 * count, 8)  # four rows a block, one trip to memory each
+            assert tile_features(tile, rows, 128, 4, sms)["waves"] == (1 if count == blocks else 2)
 
 
 def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper() -> None:
@@ -181,37 +211,61 @@ def test_records_become_trials_of_tiles_and_families() -> None:
     assert tile_trials(rows, lambda r: None) == []
 
 
+def test_one_problem_on_two_matrices_is_two_contests() -> None:
+    """The uniform and the real pattern of one problem do not compete."""
+    tiles = oracle_tiles(64, 4)
+    one, two = problem_of(16, 64, 64, seed=0), problem_of(16, 64, 64, seed=1)
+    rows = [record(one, "sputnik", tiles[0].name, 4.0), record(two, "sputnik", tiles[1].name, 2.0)]
+    assert one.name == two.name
+    assert len(cost_rule.contests(tile_trials(rows, lambda r: np.full(16, 6)))) == 2
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_features_of_a_family_are_its_own_and_count_bytes(family: str) -> None:
+    rows = np.array([3, 5])
+    single, half = (families.family_features(family, 8, 16, rows, itemsize=size, sms=2) for size in (4, 2))
+    assert all(name.startswith(f"{family}.") for name in single)
+    assert (single[f"{family}.products"], half[f"{family}.products"]) == (8 * 16 / 2, 8 * 16 / 4)
+    assert single[f"{family}.nonzeros"] == half[f"{family}.nonzeros"] == 4
+    assert (single[f"{family}.longest"], single[f"{family}.depth"]) == (5, 8)
+
+
 def test_a_family_is_chosen_by_its_fitted_costs(monkeypatch) -> None:
     costs = Costs(
         {"sputnik.launch": 2.0, "sputnik.products": 0.001, "panel.launch": 8.0, "panel.products": 0.0001},
         {"sputnik": 1.0, "panel": 1.0},
     )
     monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs}[rule])
-    assert families.rule_family(uniform(32, 64, 0.9, 0), 32, 132) == "sputnik"
-    assert families.rule_family(uniform(2048, 1024, 0.9, 0), 512, 132) == "panel"
+    assert families.rule_family(uniform(32, 64, 0.9, 0), 32, 4, 132) == "sputnik"
+    assert families.rule_family(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == "panel"
 
 
-def test_the_runner_fits_prints_and_writes(tmp_path, monkeypatch, capsys) -> None:
+def timed_by_the_model(problem: Problem) -> list[Record]:
+    """What a run of `problem` would record if `TRUE` were how long tiles take."""
+    lengths, n = make_operands(problem).sparse.row_lengths, problem.n
+    timed = {t.name: TRUE.predict(tile_features(t, lengths, n, 4, 132), t.name) for t in oracle_tiles(n, 4)}
+    best = min(timed, key=lambda name: timed[name])
+    rows = [record(problem, "sputnik", name, us, selected=name == best) for name, us in timed.items()]
+    rows.append(record(problem, "sputnik", f"heuristic_{heuristic_tile(n, 4).name}", 50.0))
+    return [*rows, record(problem, "row_stream", "any", 3.0, selected=True)]
+
+
+def test_the_runner_fits_judges_prints_and_writes(tmp_path, monkeypatch, capsys) -> None:
     specification = importlib.util.spec_from_file_location("fit_selection_rule", RUNNER)
     assert specification is not None
     assert specification.loader is not None
     runner = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(runner)
-    table = {p.name: p for p in (problem_of(m, 64, 64, seed=m) for m in (16, 32, 64, 128, 256))}
-    monkeypatch.setattr(runner, "problems", lambda experiment, real: table)
     monkeypatch.setattr(cost_rule, "path", lambda: tmp_path / "rule.csv")
-    rows = []
-    for one in table.values():
-        lengths = make_operands(one).sparse.row_lengths
-        timed = {t.name: TRUE.predict(tile_features(t, lengths, 64, 4, 132), t.name) for t in oracle_tiles(64, 4)}
-        best = min(timed, key=lambda name: timed[name])
-        rows += [record(one, "sputnik", name, us, selected=name == best) for name, us in timed.items()]
-        rows.append(record(one, "sputnik", f"heuristic_{heuristic_tile(64, 4).name}", 50.0))
-        rows.append(record(one, "row_stream", "any", 3.0, selected=True))
-    append(tmp_path / "records.csv", rows)
+    fitted, judged = tmp_path / "records.csv", tmp_path / "other" / "records.csv"
+    judged.parent.mkdir()
+    append(fitted, [row for m in (16, 32, 64, 128, 256) for row in timed_by_the_model(problem_of(m, 64, 64, seed=m))])
+    elsewhere = problem_of(512, 64, 64)
+    changed = record(problem_of(48, 64, 64), "sputnik", heuristic_tile(64, 4).name, 1.0, pattern="not this matrix's")
+    append(judged, [*timed_by_the_model(elsewhere), changed])
     cost_rule.save(tmp_path / "rule.csv", {"sputnik_tile": TRUE}, "before")
     cost_rule.load.cache_clear()
-    monkeypatch.setattr("sys.argv", ["fit", str(tmp_path / "records.csv"), "--write"])
+    monkeypatch.setattr("sys.argv", ["fit", str(fitted), "--judge", str(judged), "--write"])
     try:
         runner.main()
         cost_rule.load.cache_clear()
@@ -221,5 +275,9 @@ def test_the_runner_fits_prints_and_writes(tmp_path, monkeypatch, capsys) -> Non
     said = capsys.readouterr().out
     assert "on 5 matrices" in said
     assert "always row_stream" in said
+    held_out = said[said.index("sputnik_tile on other, f32, fitted elsewhere:") :].splitlines()
+    assert float(held_out[1].split()[1]) > 90
+    assert float(held_out[2].split()[2]) < 50
+    assert held_out[1].endswith(" 1 problems")
     assert "fitted to fake-gpu sputnik_rnn" in (tmp_path / "rule.csv").read_text()
     assert written != TRUE

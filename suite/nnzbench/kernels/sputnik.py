@@ -31,6 +31,8 @@ from nnzbench.sparse_rows import (
 
 SOURCE = "sputnik_spmm.cu"
 _GRID_Y = 65535
+_OWN_REGISTERS = 40
+"""Registers of a thread beside its loads of B in flight: 32 to 64 in the tiles compiled for sm_90."""
 
 
 @dataclass(frozen=True)
@@ -161,16 +163,16 @@ def tile_features(tile: Tile, lengths: NDArray[np.int64], n: int, itemsize: int,
     loads = tile.x / (tile.width * tile.vector_b) * max(1.0, tile.vector_b * itemsize / 4)  # 128-byte wavefronts
     entries = 4.0 * float((-(-lengths // 4)).sum())  # residues are computed in fours
     blocks = -(-lengths.size // tile.y) * column_tiles
-    resident = max(1, min(32, 2048 // max(32, tile.y * tile.width)))
+    threads = max(32, tile.y * tile.width)
+    registers = _OWN_REGISTERS + tile.ahead * tile.x // tile.width * itemsize // 4  # the B loads in flight
+    resident = max(1, min(32, 2048 // threads, 65536 // (registers * threads)))
     return {
         "launch": 1.0,
         "wavefronts": entries * warps * loads / sms,
         "entries": entries * warps / sms,
-        "steps": float((-(-lengths // tile.k)).sum()) * warps / sms,
         "rows": lengths.size * warps / sms,
         "blocks": blocks / sms,
         "waves": -(-blocks // (sms * resident)) * math.ceil(mean / tile.ahead),
-        "longest": longest / tile.ahead,
         "longest_staged": 0.0 if tile.prefetch else longest / tile.k,
         "longest_prefetched": longest / tile.k if tile.prefetch else 0.0,
     }
