@@ -17,6 +17,15 @@ from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.ring_order import (
+    MOST_UNITS,
+    deadlines,
+    even_progress,
+    landed_nonzeros,
+    lay_out,
+    schedule,
+    warp_phases,
+)
 
 _PAIRS = {
     4: np.dtype([("offset", "<u4"), ("value", "<f4")]),
@@ -25,8 +34,6 @@ _PAIRS = {
 """A nonzero of the stream, by the bytes of a value: where its row of B is in the ring, and its value."""
 _OFFSET_BYTES = {4: 1, 2: 16}
 """What an offset counts, so that those of any ring fit."""
-_MOST_UNITS = 255
-"""A byte counts the units of a row set in a step."""
 _READ_AHEAD = 4
 """Units behind the last one that are read, not used."""
 
@@ -113,57 +120,6 @@ class Packed:
     """Stored pairs per nonzero."""
 
 
-def schedule(
-    landed: NDArray[np.int64], progress: NDArray[np.float64], tiling: Tiling, phase: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When each bundle of rows takes its nonzeros.
-
-    `landed` (bundles, sub, steps) counts each row's nonzeros in the rows of B that have landed by each step. After
-    step s chunk s - window leaves: all of its nonzeros must be taken by then. Apart from this deadline a bundle keeps
-    to a line of even `progress` (steps,), since then the warps of a block finish each step together, unless a row has
-    nothing left to take: that would be padding. `phase` (bundles,) shifts the rounding of the line, so that not all
-    warps round up in the same step.
-
-    Returns the units (bundles, steps) that each row takes in each step, and the nonzeros in them (as `landed`).
-    """
-    bundles, _, steps = landed.shape
-    unit = tiling.unit
-    units = np.zeros((bundles, steps), dtype=np.int64)
-    taken = np.zeros_like(landed)
-    done = np.zeros_like(landed[:, :, 0])
-    spent = np.zeros(bundles, dtype=np.int64)
-    total = landed[:, :, -1]
-    goal = -(-total.max(axis=1) // unit)
-    for step in range(steps):
-        there = landed[:, :, step] - done
-        left = total - done
-        if step == steps - 1:
-            count = -(-left.max(axis=1) // unit)
-        else:
-            due = landed[:, :, step - tiling.window + 1] - done if step >= tiling.window else np.zeros_like(done)
-            must = np.maximum(0, -(-due.max(axis=1) // unit))
-            # a row that is complete, or will be with these, waits for no other
-            rest = np.where(left == 0, goal[:, None], -(-there // unit))
-            may = np.where(there == left, rest, there // unit)
-            line = np.floor(goal * progress[step] + phase).astype(np.int64) - spent
-            count = np.maximum(must, np.minimum(line, may.min(axis=1)))
-        units[:, step] = count
-        taken[:, :, step] = np.minimum(there, unit * count[:, None])
-        done += taken[:, :, step]
-        spent += count
-    return units, taken
-
-
-def _progress(landed: NDArray[np.int64], tiling: Tiling, k: int) -> NDArray[np.float64]:
-    """Share of its work that a warp aims to have done by each step.
-
-    It runs half a window behind what has landed, so that rows whose nonzeros come early or late both find room.
-    """
-    lag = (tiling.window - 1) / 2 * tiling.block_k
-    aim: NDArray[np.float64] = np.maximum(landed / 2, landed - lag) / k
-    return aim
-
-
 def pack(matrix: CSR, tiling: Tiling) -> Packed:
     """Orders the nonzeros of `matrix` as the warps of `tiling` meet them.
 
@@ -173,7 +129,6 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     groups = -(-matrix.m // tiling.block_m)
     row_ids = deal_bundles(matrix.row_lengths, groups, tiling.warps // split, sets, sub)
     landed = tiling.steps(matrix.k)
-    steps = landed.size
 
     # Nonzero j of a row goes to part j % split of it, so that all parts are as long and advance at the same rate.
     rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
@@ -183,40 +138,31 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     held = row_ids[:, None] >= 0
     parts = np.where(held, row_ids[:, None] * split + np.arange(split)[:, None, None, None], -1)
     parts = parts.reshape(groups * tiling.warps * sets, sub)
-    slot = np.empty(matrix.m * split, dtype=np.int64)  # the (warp, row set, lane group) that holds each part
-    slot[parts[parts >= 0]] = np.flatnonzero(parts.ravel() >= 0)
 
-    counts = np.zeros((matrix.m * split + 1, steps), dtype=np.int64)  # one row more: -1 finds no nonzeros there
-    cells = part * steps + np.searchsorted(landed, matrix.indices, side="right")
-    counts[:-1] = np.bincount(cells, minlength=matrix.m * split * steps).reshape(-1, steps)
-    phase = np.tile(np.repeat((np.arange(tiling.warps) + 0.5) / tiling.warps, sets), groups)
-    units, taken = schedule(np.cumsum(counts[parts], axis=2), _progress(landed, tiling, matrix.k), tiling, phase)
-    if units.max(initial=0) > _MOST_UNITS:
-        raise Unsupported(f"a row has over {unit * _MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
-
-    in_order = units.reshape(groups * tiling.warps, sets, steps).transpose(0, 2, 1)  # as a warp meets them
-    ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
-    total = int(ends[-1, -1, -1])
-    first = (ends - in_order * sub).transpose(0, 2, 1).reshape(units.shape)
-    takes = taken.reshape(-1, steps)[slot].ravel()
-    within = np.arange(matrix.nnz) - np.repeat(np.cumsum(takes) - takes, takes)
-    start = first[slot // sub] + (slot % sub)[:, None]
-    at = unit * (np.repeat(start.ravel(), takes) + within // unit * sub) + within % unit
+    step = np.searchsorted(landed, matrix.indices, side="right")
+    units, taken = schedule(
+        landed_nonzeros(parts, part, step, landed.size),
+        deadlines(landed.size, tiling.window, tiling.window),
+        even_progress(landed, (tiling.window - 1) / 2 * tiling.block_k, matrix.k),
+        warp_phases(groups, tiling.warps, sets),
+        unit,
+    )
+    if units.max(initial=0) > MOST_UNITS:
+        raise Unsupported(f"a row has over {unit * MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
+    layout = lay_out(units, taken, parts, sets, unit)
     row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
     ring_rows = tiling.stages * tiling.block_k
-    stream = np.zeros(unit * (total + _READ_AHEAD * sub), dtype=_PAIRS[tiling.value_bytes])
+    stream = np.zeros(unit * (layout.units + _READ_AHEAD * sub), dtype=_PAIRS[tiling.value_bytes])
     stream["offset"] = ring_rows * row_offset
-    stream["offset"][at] = matrix.indices[by_part] % ring_rows * row_offset
-    stream["value"][at] = matrix.values[by_part]
+    stream["offset"][layout.places] = matrix.indices[by_part] % ring_rows * row_offset
+    stream["value"][layout.places] = matrix.values[by_part]
 
-    trips = np.zeros((groups * tiling.warps, steps + 1, 4), dtype=np.uint8)
-    trips[:, :steps, :sets] = in_order
     return Packed(
-        starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
-        trips=trips,
+        starts=layout.starts,
+        trips=layout.trips,
         row_ids=row_ids.astype(np.int32),
         stream=stream.view(np.uint32).reshape(-1, 4),
-        fill=unit * total / matrix.nnz if matrix.nnz else 1.0,
+        fill=unit * layout.units / matrix.nnz if matrix.nnz else 1.0,
     )
 
 

@@ -15,12 +15,19 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.ring_order import (
+    MOST_UNITS,
+    deadlines,
+    even_progress,
+    landed_nonzeros,
+    lay_out,
+    schedule,
+    warp_phases,
+)
 from nnzbench.sparse_rows import power_of_two_at_least, vector_width
 
 _UNIT = 4
 """Nonzeros of a row in a unit, the least that a row takes in a step."""
-_MOST_UNITS = 255
-"""A byte counts the units of a row set in a step."""
 _READ_AHEAD = 2
 """Units behind the last one that are read, not used."""
 _LONG_ROW = 1.5, 6.0
@@ -151,81 +158,36 @@ def _deal(strands: _Strands, tiling: Tiling) -> NDArray[np.int64]:
     return np.stack(dealt)
 
 
-def schedule(
-    landed: NDArray[np.int64], window: int, phase: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When each bundle takes its nonzeros; `landed` (bundles, sub, chunks) counts those up to and with each chunk.
-
-    In step s chunks s - window + 1 to s are there, and the first of them goes after it, so its nonzeros must be taken
-    by then. Otherwise a bundle takes whole units only, and keeps to a line of even progress, half a window behind what
-    has landed, whose rounding `phase` (bundles,) shifts: then the warps of a block finish each step together.
-
-    Returns the units (bundles, chunks) in each step, and the nonzeros taken (as `landed`).
-    """
-    bundles, _, chunks = landed.shape
-    units = np.zeros((bundles, chunks), dtype=np.int64)
-    taken = np.zeros_like(landed)
-    done = np.zeros_like(landed[:, :, 0])
-    spent = np.zeros(bundles, dtype=np.int64)
-    total = landed[:, :, -1]
-    goal = -(-total.max(axis=1) // _UNIT)
-    for step in range(chunks):
-        there = landed[:, :, step] - done
-        leaving = total if step == chunks - 1 else landed[:, :, step - window + 1] if step >= window - 1 else done
-        must = np.maximum(0, -(-(leaving - done).max(axis=1) // _UNIT))
-        # a row that is complete waits for no other
-        rest = np.where(done == total, goal[:, None], -(-there // _UNIT))
-        may = np.where(landed[:, :, step] == total, rest, there // _UNIT)
-        progress = max((step + 1) / 2, step + 1 - (window - 1) / 2) / chunks
-        line = np.floor(goal * progress + phase).astype(np.int64) - spent
-        units[:, step] = np.maximum(must, np.minimum(line, may.min(axis=1)))
-        taken[:, :, step] = np.minimum(there, _UNIT * units[:, step, None])
-        done += taken[:, :, step]
-        spent += units[:, step]
-    return units, taken
-
-
 def pack(pattern: CSR, tiling: Tiling) -> Packed:
     """Orders the nonzeros of `pattern` as the warps of `tiling` meet them; it must have some."""
     sub, sets, chunks = tiling.sub, tiling.row_steps, tiling.chunks(pattern.k)
     part = chunks * tiling.block_k
     strands = _strands(pattern, part, tiling.parts)
     dealt = _deal(strands, tiling)
-    warps = dealt.size // (sets * sub)
     bundles = dealt.reshape(-1, sub)
-    slot = np.empty(strands.row.size, dtype=np.int64)  # the (warp, row set, lane group) that holds each strand
-    slot[bundles[bundles >= 0]] = np.flatnonzero(bundles.ravel() >= 0)
-
     columns = pattern.indices[strands.entries] % part
-    cells = np.repeat(np.arange(strands.row.size), strands.lengths) * chunks + columns // tiling.block_k
-    counts = np.zeros((strands.row.size + 1, chunks), dtype=np.int64)  # one strand more: -1 finds no nonzeros there
-    counts[:-1] = np.bincount(cells, minlength=strands.row.size * chunks).reshape(-1, chunks)
-    phase = np.tile(np.repeat((np.arange(tiling.warps) + 0.5) / tiling.warps, sets), warps // tiling.warps)
-    units, taken = schedule(np.cumsum(counts[bundles], axis=2), tiling.window, phase)
-
-    in_order = units.reshape(warps, sets, chunks).transpose(0, 2, 1)  # as a warp meets them
-    ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
-    total = int(ends[-1, -1, -1])
-    first = (ends - in_order * sub).transpose(0, 2, 1).reshape(units.shape)
-    takes = taken.reshape(-1, chunks)[slot].ravel()
-    within = np.arange(pattern.nnz) - np.repeat(np.cumsum(takes) - takes, takes)
-    start = first[slot // sub] + (slot % sub)[:, None]
-    at = _UNIT * (np.repeat(start.ravel(), takes) + within // _UNIT * sub) + within % _UNIT
+    strand = np.repeat(np.arange(strands.row.size), strands.lengths)
+    units, taken = schedule(
+        landed_nonzeros(bundles, strand, columns // tiling.block_k, chunks),
+        deadlines(chunks, tiling.window, tiling.window - 1),
+        even_progress(np.arange(1, chunks + 1), (tiling.window - 1) / 2, chunks),
+        warp_phases(tiling.parts * dealt.shape[1], tiling.warps, sets),
+        _UNIT,
+    )
+    layout = lay_out(units, taken, bundles, sets, _UNIT)
     ring_rows, row_bytes = tiling.stages * tiling.block_k, 4 * tiling.slice
-    stored = _UNIT * (total + _READ_AHEAD * sub)
+    stored = _UNIT * (layout.units + _READ_AHEAD * sub)
     offsets = np.full(stored, ring_rows * row_bytes, dtype=np.uint32)
-    offsets[at] = columns % ring_rows * row_bytes
+    offsets[layout.places] = columns % ring_rows * row_bytes
     positions = np.full(stored, -1, dtype=np.int32)
-    positions[at] = strands.entries
-    trips = np.zeros((warps, chunks + 1, 4), dtype=np.uint8)
-    trips[:, :chunks, :sets] = in_order
+    positions[layout.places] = strands.entries
     return Packed(
-        starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
-        trips=trips,
+        starts=layout.starts,
+        trips=layout.trips,
         row_ids=np.where(dealt >= 0, strands.row[dealt], -1).astype(np.int32),
         offsets=offsets.reshape(-1, _UNIT),
         positions=positions.reshape(-1, _UNIT),
-        fill=_UNIT * total / pattern.nnz,
+        fill=_UNIT * layout.units / pattern.nnz,
     )
 
 
@@ -278,7 +240,7 @@ def _with_ring(shape: Tiling, n: int, budget: int) -> Tiling | None:
         if chunks < _LEAST_CHUNKS and block_k > _CHUNKS[-1]:
             continue
         stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
-        most = _MOST_UNITS * _UNIT // block_k  # then no row has more units in a step than a byte counts
+        most = MOST_UNITS * _UNIT // block_k  # then no row has more units in a step than a byte counts
         if stages >= chunks:
             return replace(ring, window=min(chunks, most), ahead=min(chunks, 6), stages=chunks)
         if stages >= _LEAST_STAGES:
