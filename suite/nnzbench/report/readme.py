@@ -53,8 +53,10 @@ def headline(folder: Path) -> str:
             "in geometric mean, and on how many problems it wins.",
             baselines.against(table, policy),
             *(_large_layers(large) if (large / "records.csv").is_file() else ()),
-            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). "
-            f"Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report {EXPERIMENT}`.",
+            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters and a "
+            "roofline: [reports/index.html](reports/index.html) (download it; it needs no network). The papers' claims, "
+            f"judged: [claims]({'/'.join(folder.parent.parts[-2:])}/claims.md). Yours: `nnzbench run {EXPERIMENT}`, then "
+            "`nnzbench report`.",
         ]
     )
 
