@@ -46,6 +46,7 @@ def headline(folder: Path) -> str:
     date = context.recorded_on(results.environment)
     when = f", recorded {date}" if date else ""
     large = folder.parent / LARGE
+    claims = "/".join((*folder.parts[-3:-1], "claims.md"))
     return "\n\n".join(
         [
             f"[![Speed-up of sparse kernels over cuBLAS fp32 on {gpu}]({link}/{stem}.png)]({link}/README.md)",
@@ -53,10 +54,9 @@ def headline(folder: Path) -> str:
             "in geometric mean, and on how many problems it wins.",
             baselines.against(table, policy),
             *(_large_layers(large) if (large / "records.csv").is_file() else ()),
-            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters and a "
-            "roofline: [reports/index.html](reports/index.html) (download it; it needs no network). The papers' claims, "
-            f"judged: [claims]({'/'.join(folder.parent.parts[-2:])}/claims.md). Yours: `nnzbench run {EXPERIMENT}`, then "
-            "`nnzbench report`.",
+            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters and "
+            "a roofline: [reports/index.html](reports/index.html) (download it; it needs no network). The papers' "
+            f"claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report`.",
         ]
     )
 
