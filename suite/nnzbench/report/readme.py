@@ -54,8 +54,8 @@ def headline(folder: Path) -> str:
             "in geometric mean, and on how many problems it wins.",
             baselines.against(table, policy),
             *(_large_layers(large) if (large / "records.csv").is_file() else ()),
-            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters and "
-            "a roofline: [reports/index.html](reports/index.html) (download it; it needs no network). The papers' "
+            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters "
+            "and a roofline: [reports/index.html](reports/index.html) (download it; it needs no network). The papers' "
             f"claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report`.",
         ]
     )
