@@ -127,6 +127,8 @@ class Candidate:
     notes: Mapping[str, str] = field(default_factory=dict)
     plan: Plan | None = None
     """What `prepare` compiles, so that many can be compiled at once; None for a library."""
+    tolerance: str = ""
+    """Class of `check.TOLERANCE` where it is not that of `math`."""
 
 
 @runtime_checkable

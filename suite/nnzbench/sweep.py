@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.experiments import AS_TABLE, Experiment
-from nnzbench.kernel import AnyKernel
+from nnzbench.kernel import AnyKernel, Candidate
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
 from nnzbench.peaks import Peaks
@@ -28,6 +29,7 @@ from nnzbench.rows import Subject, make_record
 from nnzbench.tables import as_uniform
 from nnzbench.timing import QUICK, Policy, StoppingRule, warm_up
 from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.watchdog import HANG_S, watch
 
 QUICK_PROBLEMS = 3
 QUICK_CANDIDATES = 8
@@ -212,7 +214,8 @@ class _Run:
             to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
             rule = QUICK if self.choice.quick else StoppingRule()
             conditions = Conditions(policies, rule, clock=self.session.clock, to_beat_us=to_beat)
-            outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
+            with watch(lambda candidate=candidate: self._hung(problem, operands, kernel.name, candidate, progress)):  # type: ignore[misc]
+                outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
             correct += outcome.status == "ok"
             for policy, measured in outcome.measurements.items():
                 key = (candidate.math, policy)
@@ -228,6 +231,17 @@ class _Run:
         self.results.add_tuning(
             Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
         )
+
+    def _hung(
+        self, problem: Problem, operands: Operands, kernel: str, candidate: Candidate, progress: RunProgress
+    ) -> None:
+        """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
+        reason = f"no answer within {HANG_S:g} s"
+        self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
+        progress.note(
+            f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
+        )
+        os._exit(1)
 
     def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
         device = self.session.device.name

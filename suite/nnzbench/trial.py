@@ -110,7 +110,7 @@ def try_candidate(
         capturable=prepared.capturable,
     )
     try:
-        return _run(prepared, facts, candidate.math, timer, reference, conditions, before_timing)
+        return _run(prepared, facts, candidate.tolerance or candidate.math, timer, reference, conditions, before_timing)
     except Exception as error:
         return _unless_lost(_with(facts, failure(error)), timer)
     finally:
@@ -120,7 +120,7 @@ def try_candidate(
 def _run(
     prepared: Prepared,
     facts: Outcome,
-    math: str,
+    tolerance: str,
     timer: Timer | None,
     reference: Callable[[], Reference],
     conditions: Conditions,
@@ -130,8 +130,8 @@ def _run(
     first = _fresh_result(prepared)
     error = relative_error(first, reference())
     seconds = conditions.clock() - start
-    if not passes(error, math):
-        return _with(facts, Outcome("wrong", _too_far(error, math), error))
+    if not passes(error, tolerance):
+        return _with(facts, Outcome("wrong", _too_far(error, tolerance), error))
     if timer is None:
         return _with(facts, Outcome("ok", "", error))
     if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
@@ -157,8 +157,8 @@ def _run(
     }
     last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
     again = error if _same_bits(first, last) else relative_error(last, reference())
-    if not passes(again, math):
-        return _with(facts, Outcome("wrong", f"after timing: {_too_far(again, math)}", again))
+    if not passes(again, tolerance):
+        return _with(facts, Outcome("wrong", f"after timing: {_too_far(again, tolerance)}", again))
     return _with(facts, Outcome("ok", "", max(error, again), measurements))
 
 
@@ -174,8 +174,8 @@ def _same_bits(first: Array, last: Array) -> bool:
     return first.shape == last.shape and bool((first.view(bits) == last.view(bits)).all())
 
 
-def _too_far(error: float, math: str) -> str:
-    return f"relative error {error:.3g} is outside the {math} tolerance"
+def _too_far(error: float, tolerance: str) -> str:
+    return f"relative error {error:.3g} is outside the {tolerance} tolerance"
 
 
 def _with(facts: Outcome, outcome: Outcome) -> Outcome:

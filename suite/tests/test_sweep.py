@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
+import time
 
 import pytest
 from fakes import FakeDevice, FakeKernel
 
+from nnzbench import watchdog
 from nnzbench.compile import CompileError, CompileTimeout
 from nnzbench.devices import DeviceLost
 from nnzbench.experiments import Experiment
@@ -344,3 +347,35 @@ def test_kernels_run_the_ops_they_compute_in_the_dtype_of_the_table(tmp_path):
         ("product", "product_only", "f16", "ok"),
         ("softmax", "softmax_only", "f32", "ok"),
     ]
+
+
+def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_path, monkeypatch):
+    ended = threading.Event()
+    statuses = []
+
+    def leave(status):
+        statuses.append(status)
+        ended.set()
+
+    kernel = FakeKernel(variants={"good": (5.0, ""), "hangs": (5.0, "")})
+    kernel.after_prepare = lambda: kernel.prepared[-1] == "hangs" and ended.wait(20)
+    monkeypatch.setattr("nnzbench.sweep.os._exit", leave)
+    monkeypatch.setattr("nnzbench.sweep.watch", lambda give_up: watchdog.watch(give_up, 0.2))
+    exp = experiment(kernel, policies=("hot",))
+    monkeypatch.setattr(Small, "count", 1)
+    progress = Notes()
+    sweep(tmp_path, kernel, exp=exp, progress=progress)
+    assert statuses == [1]
+    assert [(r.variant, r.status, r.reason) for r in rows(tmp_path)] == [
+        ("good", "ok", ""),
+        ("hangs", "timeout", "no answer within 300 s"),
+    ]
+    assert any("go on with --resume" in note for note in progress.notes)
+
+
+def test_a_block_in_time_is_left_alone():
+    gone = []
+    with watchdog.watch(lambda: gone.append("gone"), 0.05):
+        pass
+    time.sleep(0.1)
+    assert gone == []
