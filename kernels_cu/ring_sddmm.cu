@@ -221,8 +221,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int row0 = static_cast<int>(blockIdx.y) * part;
     const int start = nnz::ldg(starts + own);
 
-    nnz::ChunkCopier<kThreads, kBlockK, kSlice, kFill> copier(ring, b + static_cast<long long>(row0) * k,
-                                                              part < n - row0 ? part : n - row0, k, column0);
+    nnz::ChunkCopier<float, int, kThreads, kBlockK, kSlice, kFill> copier(
+        ring, b + static_cast<long long>(row0) * k, part < n - row0 ? part : n - row0, k, column0);
     nnz::RingPlace<kStages> in;  // of the next chunk to copy
 #if DRIFT
     nnz::RingPlace<kStages> now;  // of the chunk that lands in this step
@@ -236,7 +236,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
 #endif
     for (int chunk = 0; chunk < kAhead; ++chunk) {
-        if (chunk < chunks) copier.copy(in.stage);
+        if (chunk < chunks) {
+            copier.copy(in.stage);
+            copier.advance();
+        }
 #if DRIFT
         if (chunk < chunks) nnz::barrier_arrive_after_copies(&full[in.stage]);
 #else
@@ -285,10 +288,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         if (step + kAhead < chunks) {
             if (step + kAhead >= kStages) nnz::barrier_wait(&empty[in.stage], in.phase ^ 1);
             copier.copy(in.stage);
+            copier.advance();
             nnz::barrier_arrive_after_copies(&full[in.stage]);
         }
 #else
-        if (step + kAhead < chunks) copier.copy(in.stage);
+        if (step + kAhead < chunks) {
+            copier.copy(in.stage);
+            copier.advance();
+        }
         nnz::cp_async_commit();
 #endif
         in.advance();

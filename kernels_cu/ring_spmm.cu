@@ -30,6 +30,7 @@
 //   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
 //   FILL       elements per access to B and C in memory, at most 16 bytes; n is a multiple of it
 //   F16        1: values are fp16
+#include "chunk_ring.cuh"
 #include "nnz.cuh"
 #include "pack.cuh"
 
@@ -125,51 +126,6 @@ __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const L
     }
 }
 
-// Copies chunk after chunk. Each thread keeps one column and strides over the rows, so that the addresses only advance.
-struct ChunkCopier {
-    static constexpr int kCopies = kBlockN / kFill;
-    static constexpr int kRowsAtOnce = kThreads / kCopies;
-    static_assert(kThreads % kCopies == 0, "every thread copies one column of a chunk");
-
-    const Value* src;
-    Value* dst;  // in the first stage
-    long long stride;  // of src, from one row of the thread to the next
-    int left;  // rows of B from the thread's first one on; none where its column is beyond n
-    int stage;
-
-    __device__ __forceinline__ ChunkCopier(Value* ring, const Value* __restrict__ b, int k, int n, int n0) {
-        const int column = threadIdx.x % kCopies * kFill;
-        const int first = threadIdx.x / kCopies;
-        src = b + static_cast<long long>(first) * n + n0 + column;
-        dst = ring + first * kBlockN + column;
-        stride = static_cast<long long>(kRowsAtOnce) * n;
-        left = n0 + column < n ? k - first : 0;
-        stage = 0;
-    }
-    // Some rows of the chunk. A copy that keeps nothing reads nothing, so its address may lie beyond the end of B.
-    template <int From, int To>
-    __device__ __forceinline__ void copy() const {
-        Value* const to = dst + stage * (kBlockK * kBlockN);
-#pragma unroll
-        for (int i = From / kRowsAtOnce; i * kRowsAtOnce < To; ++i) {
-            const int row = i * kRowsAtOnce + threadIdx.x / kCopies;
-            if (From % kRowsAtOnce != 0 && row < From) continue;
-            if (To % kRowsAtOnce != 0 && row >= To) continue;
-            const bool inside = i * kRowsAtOnce < left;
-            if constexpr (kFill * kElement == 2) {  // too small for an asynchronous copy
-                to[i * kRowsAtOnce * kBlockN] = inside ? nnz::ldg(src + i * stride) : narrow(0.0f);
-            } else {
-                nnz::cp_async_bytes<kFill * kElement>(to + i * kRowsAtOnce * kBlockN, src + i * stride, inside);
-            }
-        }
-    }
-    __device__ __forceinline__ void advance() {
-        src += stride / kRowsAtOnce * kBlockK;
-        left -= kBlockK;
-        if (++stage == kStages) stage = 0;
-    }
-};
-
 // Reads a warp's units one after another, two ahead of their use.
 struct UnitStream {
     const uint4* base;  // the first unit of the lane's row
@@ -243,14 +199,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
     for (int i = threadIdx.x; i < kBlockN; i += kThreads) ring[kRingValues + i] = narrow(0.0f);
 
-    ChunkCopier copier(ring, b, k, n, n0);
-    copier.copy<0, kFirst>();
+    nnz::ChunkCopier<Value, unsigned, kThreads, kBlockK, kBlockN, kFill> copier(ring, b, k, n, n0);
+    nnz::RingStage<kStages> in;  // of the next chunk to copy
+    copier.copy<0, kFirst>(in.stage);
     nnz::cp_async_commit();
-    copier.copy<kFirst, kBlockK>();
+    copier.copy<kFirst, kBlockK>(in.stage);
     for (int chunk = 1; chunk < kAhead; ++chunk) {
         nnz::cp_async_commit();
         copier.advance();
-        if (chunk < steps - 1) copier.copy<0, kBlockK>();
+        in.advance();
+        if (chunk < steps - 1) copier.copy(in.stage);
     }
     nnz::cp_async_commit();
 
@@ -287,7 +245,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         if (step == 0) continue;
         // Last in the step, where warps that are done early have time; at its start all would wait for their copies.
         copier.advance();
-        if (step + kAhead < steps) copier.copy<0, kBlockK>();
+        in.advance();
+        if (step + kAhead < steps) copier.copy(in.stage);
         nnz::cp_async_commit();
     }
 
