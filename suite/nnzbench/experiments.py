@@ -53,7 +53,7 @@ def _kernels(*names: str, **others: tuple[DType, ...]) -> dict[str, tuple[DType,
     return {**dict.fromkeys(names, AS_TABLE), **others}
 
 
-_SPMM = ("sparsert", "row_stream", "panel", "ring", "sputnik")
+_SPMM = ("sparsert", "row_stream", "ring", "sputnik")
 _CONV = ("direct_conv", "sparsert_conv", "cudnn")
 
 _ALL = (
@@ -99,7 +99,7 @@ _ALL = (
         "The collection of pruned deep-learning matrices",
         SPUTNIK,
         "Figure 9, table I",
-        _kernels("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "panel", "ring", "cublas", "cusparse"),
+        _kernels("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "cublas", "cusparse"),
     ),
     Experiment(
         "sputnik_rnn",

@@ -31,3 +31,8 @@ def test_every_problem_is_computed_by_a_kernel_that_is_named_for_it(name):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UnknownExperiment, match="sparsert_table1, "):
         experiment("sparsert")
+
+
+def test_a_superseded_kernel_can_be_named_but_runs_in_no_experiment():
+    assert "panel" in kernels()
+    assert not [name for name, one in EXPERIMENTS.items() if "panel" in one.kernels]

@@ -1,4 +1,7 @@
-"""Kernel `panel`: SpMM that streams panels of B through shared memory past rows of C kept in registers."""
+"""Kernel `panel`: SpMM that streams panels of B through shared memory past rows of C kept in registers.
+
+Superseded by `ring`, it is in no experiment's list, and stays for the records that name it.
+"""
 
 from __future__ import annotations
 
