@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nnzbench.devices.gpu import Built, GpuDevice, GpuFacts
+from nnzbench.devices.gpu import Built, GpuDevice
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.devices.nvml import Clocks
 from nnzbench.kernel import Resources
 

@@ -8,7 +8,7 @@ from fake_gpu import FACTS, FakeCublas, open_fake
 
 from nnzbench import peaks
 from nnzbench.devices import open_device
-from nnzbench.devices.gpu import GpuFacts
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernel import Unsupported
 from nnzbench.peaks import CHUNK_BYTES, FMA_PER_ROUND, THREADS, Peaks, measure_peaks
 

@@ -8,7 +8,8 @@ from fake_cusparse import FakeCusparse
 from fake_gpu import FACTS, FakeCublas, FakeCublasLt, open_fake
 
 from nnzbench.check import passes, relative_error
-from nnzbench.devices.gpu import GpuFacts, LaunchError
+from nnzbench.devices.gpu import LaunchError
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernel import Unsupported, candidates, kernels
 from nnzbench.kernels import vendor_support
 from nnzbench.kernels.vendor_cublaslt import ALGORITHMS

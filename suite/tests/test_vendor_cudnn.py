@@ -10,7 +10,8 @@ from fake_gpu import FACTS, FakeDriverError, open_fake
 
 from nnzbench.check import passes, relative_error
 from nnzbench.devices import DeviceLost
-from nnzbench.devices.gpu import GpuFacts, LaunchError
+from nnzbench.devices.gpu import LaunchError
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernel import Unsupported, candidates, kernels
 from nnzbench.kernels import vendor_cudnn
 from nnzbench.matrices.formats import CSR

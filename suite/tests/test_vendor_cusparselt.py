@@ -9,7 +9,7 @@ from fake_cusparselt import FakeCusparseLt
 from fake_gpu import FACTS, open_fake
 
 from nnzbench.check import passes, relative_error
-from nnzbench.devices.gpu import GpuFacts
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernel import Unsupported, candidates, kernels
 from nnzbench.kernels import vendor_cusparselt, vendor_support
 from nnzbench.matrices.formats import CSR

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.devices.gpu import GpuDevice, GpuFacts
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernel import Dim3, Unsupported
 
 Array = NDArray[Any]

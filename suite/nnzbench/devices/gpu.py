@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.compile import Job, assemble_ptx, compile_cuda
 from nnzbench.devices import DeviceLost
+from nnzbench.devices.gpu_backend import Backend, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.devices.nvml import Clocks, open_clocks
-from nnzbench.kernel import Arg, Dim3, Launch, Plan, Prepared, Resources, Unsupported, poison_value
+from nnzbench.kernel import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, poison_value
 
-Array = NDArray[Any]
-Scalar = np.generic
 T = TypeVar("T")
 
 ASSEMBLE_SECONDS = 60.0
@@ -48,91 +46,6 @@ _FATAL = (
 
 class LaunchError(RuntimeError):
     """A launch or the work it started failed; the message is the driver's, in one sentence."""
-
-
-@dataclass(frozen=True)
-class GpuFacts:
-    """What the driver says of the GPU."""
-
-    name: str
-    compute_capability: tuple[int, int]
-    sms: int
-    l2_bytes: int
-    memory_bytes: int
-    shared_optin_bytes: int
-    """Most shared memory that one block can opt in to, static and dynamic together."""
-    pci_bus_id: str
-    """Finds the same GPU in NVML; never recorded."""
-    library: str
-    """The GPU library and its version, such as `cupy 14.2.0`."""
-    runtime: str
-    """CUDA version that the library runs on, such as `13.0`."""
-
-
-class Backend(Protocol):
-    """The driver calls a GPU device is made of. Pointers and handles are plain integers."""
-
-    @property
-    def name(self) -> str:
-        """`cupy` or `pycuda`."""
-        ...
-
-    @property
-    def facts(self) -> GpuFacts: ...
-
-    @property
-    def stream(self) -> int:
-        """Handle of the one non-default stream everything is enqueued on."""
-        ...
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """What the library raises when the driver reports an error."""
-        ...
-
-    def allocate(self, size: int) -> Any:
-        """Device memory of at least `size` bytes, aligned to 256; freed with the last reference to the result."""
-        ...
-
-    def pointer(self, memory: Any) -> int: ...
-
-    def upload(self, pointer: int, array: Array) -> None:
-        """Copies a contiguous array to the device and waits."""
-        ...
-
-    def download(self, pointer: int, array: Array) -> None:
-        """Waits for the stream, then fills a contiguous array from the device."""
-        ...
-
-    def fill(self, pointer: int, byte: int, size: int) -> None:
-        """Enqueues a memset of `size` bytes."""
-        ...
-
-    def load(self, cubin: bytes) -> Any:
-        """A module, unloaded with the last reference to it and its launchers."""
-        ...
-
-    def launcher(
-        self, module: Any, entry: str, grid: Dim3, block: Dim3, args: Sequence[Scalar], shared_bytes: int, opt_in: bool
-    ) -> Callable[[], None]:
-        """A callable that enqueues one launch; `opt_in` raises the entry's limit to `shared_bytes` first."""
-        ...
-
-    def synchronise(self) -> None: ...
-
-    def event(self) -> Any: ...
-
-    def record(self, event: Any) -> None: ...
-
-    def elapsed_ms(self, start: Any, stop: Any) -> float:
-        """Waits for `stop`; milliseconds between two recorded events."""
-        ...
-
-    def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        """Captures what `body` enqueues into a graph, uploads it; the result enqueues one replay."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ LEAST_FLUSH_BYTES = 64 << 20
 
 
 class Events(Protocol):
-    """What the timer needs of a GPU backend; see `nnzbench.devices.gpu.Backend`."""
+    """What the timer needs of a GPU backend; see `nnzbench.devices.gpu_backend.Backend`."""
 
     def allocate(self, size: int) -> Any: ...
     def pointer(self, memory: Any) -> int: ...

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from nnzbench import cubin, paths
 from nnzbench.compile import CompileError, Job
-from nnzbench.devices.gpu import Built, GpuDevice, GpuFacts, build_plan
+from nnzbench.devices.gpu import Built, GpuDevice, build_plan
+from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernel import Dim3, Plan, Unsupported
 from nnzbench.toolchain import CUDA_OPTIONS
 
