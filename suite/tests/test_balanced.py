@@ -143,7 +143,8 @@ def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
     case = Case(21, 4096, 4, 0.9)
     staged = mutated(case.rows_plan(LOADS, 8), "__syncthreads();\n            in.request(pass);", "in.request(pass);")
     bytes_as_positions = Case(5, 8192, 1, 0.97)  # whatever is read too early lies within a range of 256
-    early = mutated(bytes_as_positions.rows_plan(QUEUE), "nnz::cp_async_wait<kStages - 1>();", "")
+    plan = bytes_as_positions.rows_plan(QUEUE)
+    early = mutated(plan, "nnz::cp_async_wait<kStages - 1>();", "", header="balanced_rows_weights.cuh")
     wrong = [relative_error(execute(staged, order=order), case.reference) for order in ("forward", "backward")]
     assert max(wrong) > 1e-3
     assert relative_error(execute(early), bytes_as_positions.reference) > 1e-3
