@@ -6,14 +6,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from nnzbench.report import context, generic, style
-from nnzbench.report.figures import SpeedupTable
+from nnzbench.report import context, generic, style, tables
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import Series, pick
 from nnzbench.report.tables import GAP, markdown, number
 
 COMPLETE = Series("sparsert_paper", "the paper's system, tuned", "sparsert_paper", "f32")
+MEAN = "geometric mean"
 LEFT_OUT = (
     (Series("sparsert_rolled", "unrolling", "sparsert_rolled", "f32"), "the paper: over 10× at best"),
     (Series("sparsert_unbalanced", "load balancing", "sparsert_unbalanced", "f32"), "the paper: comparable"),
@@ -32,19 +32,35 @@ def gains(frame: pd.DataFrame, policy: str) -> pd.DataFrame:
     return pd.DataFrame(parts).dropna(how="all")
 
 
-def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
-    """Draws one figure per policy and describes the page; the summary is that of speed-ups over cuBLAS."""
+def gain_rows(found: pd.DataFrame, policy: str, labels: dict[str, str]) -> pd.DataFrame:
+    """The bars of one policy's figure, and their geometric means, as lines of `summary.csv`."""
+    rows = []
+    for series, _ in LEFT_OUT:
+        words = {"figure": "8", "policy": policy, "series": f"{series.key} over {COMPLETE.key}"}
+        bars = found[series.label].dropna()
+        rows += [
+            {**words, "problem": name, "label": labels[str(name)], "speedup": value} for name, value in bars.items()
+        ]
+        if len(bars):
+            rows.append({**words, "problem": MEAN, "speedup": geometric_mean(bars), "count": len(bars)})
+    return pd.DataFrame(rows)
+
+
+def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
+    """Draws one figure per policy and describes the page; the summary has its bars and the speed-ups over cuBLAS."""
     table = generic.tabulate(results)
     gpu = context.gpu_name(results.gpu, results.environment)
     names = {row.problem: f"{row.label}: {row.size}" for row in each(table.problems)}
-    sections, missing = [], set()
+    labels = {str(row.problem): str(row.label) for row in each(table.problems)}
+    sections, missing, drawn = [], set(), [tables.drawn_rows(table).assign(figure="table")]
     for policy in context.policies(results.frame):
         found = gains(results.frame, policy).reindex(list(names)).dropna(how="all")
         missing |= set(names) - set(found.dropna().index)
+        drawn.append(gain_rows(found, policy, labels))
         stem = "gains" if policy == "hot" else f"gains_{policy}"
         title = f"What each part of SparseRT is worth on {gpu}, {policy} policy"
         with style.styled():
-            style.save(_figure(found, names, title), results.folder / stem)
+            style.save(_figure(found, names, title, policy), results.folder / stem)
         sections.append(
             Section(
                 heading=f"{policy.capitalize()} policy",
@@ -57,7 +73,11 @@ def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
                 tables=(_table(found, names), *generic.per_problem(table, policy)),
             )
         )
-    gaps = [f"Problem {names[name]} is not complete; it is in no mean." for name in names if name in missing]
+    gaps = [
+        f"Problem {names[name]} lacks the time of a part; the means of that part are without it."
+        for name in names
+        if name in missing
+    ]
     return Page(
         title=f"SparseRT's ablation on {gpu}",
         intro=(
@@ -68,10 +88,10 @@ def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
         sections=tuple(sections),
         gaps=tuple(gaps),
         problem_names=names,
-    ), table
+    ), pd.concat([rows for rows in drawn if len(rows)], ignore_index=True)[["figure", *tables.POINT_COLUMNS]]
 
 
-def _figure(found: pd.DataFrame, names: dict[str, str], title: str) -> Figure:
+def _figure(found: pd.DataFrame, names: dict[str, str], title: str, policy: str) -> Figure:
     figure = Figure(figsize=(10.4, 4.3))
     axis = figure.add_axes((0.062, 0.3, 0.928, 0.52))
     axis.set_yscale("log", base=2)
@@ -87,14 +107,16 @@ def _figure(found: pd.DataFrame, names: dict[str, str], title: str) -> Figure:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.set_ylabel("gain (log)")
-    labels = [*(names[name] for name in found.index), "geometric mean"]
+    labels = [*(names[name] for name in found.index), MEAN]
     axis.set_xticks([*range(len(found)), len(found) + 0.5], labels)
     for tick in axis.get_xticklabels():
         tick.set(rotation=38, ha="right", rotation_mode="anchor", fontsize=7.8)
     figure.text(0.012, 0.97, title, fontsize=12, fontweight="bold", va="top")
-    figure.text(
-        0.012, 0.9, "Time without the part over time of the complete system.", fontsize=8.5, color=style.MUTED, va="top"
+    caption = (
+        "Time without the part over time of the complete system; fp32, TF32 off.\n"
+        f"{context.sentence(context.policy_text(policy))}"
     )
+    figure.text(0.012, 0.91, caption, fontsize=8.5, color=style.MUTED, va="top")
     figure.legend(loc="lower center", ncols=3, fontsize=8.5)
     return figure
 

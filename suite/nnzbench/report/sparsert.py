@@ -1,17 +1,19 @@
-"""SparseRT's Table 1 redrawn: speed-up over dense cuBLAS fp32 on the layers of three pruned networks."""
+"""SparseRT's Table 1 and figures 4 to 6 redrawn: products of the layers of three pruned networks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 
 from nnzbench.record import RecordError
-from nnzbench.report import baselines, context, published, standin, style, tables
+from nnzbench.report import baselines, context, published, sparsert_figures, standin, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
-from nnzbench.report.frames import ResultSet, each, geometric_mean, load, percent, size_of
+from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
+from nnzbench.report.sparsert_values import COLUMNS, PAPER_GPU, Measured, drawn
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
 BASELINE_TEXT = "cuBLAS fp32, its default algorithm, better of both weight layouts"
@@ -43,12 +45,15 @@ def table1(results: ResultSet) -> SpeedupTable:
     )
 
 
-def build_table1(results: ResultSet) -> tuple[Page, SpeedupTable]:
+def build_table1(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     """Draws the figures and tables beside the records and describes the page."""
     table = table1(results)
     gpu = context.gpu_name(results.gpu, results.environment)
+    here, others = Measured(results.gpu, gpu, table), _others(results)
+    policies = context.policies(results.frame)
+    paper_form = drawn(here, others, policies)
     sections = []
-    for policy in context.policies(results.frame):
+    for policy in policies:
         stem = "speedup" if policy == "hot" else f"speedup_{policy}"
         with style.styled():
             title = f"Sparse × dense products of pruned layers on {gpu}, {policy} policy"
@@ -57,6 +62,7 @@ def build_table1(results: ResultSet) -> tuple[Page, SpeedupTable]:
             )
             style.save(speedup_figure(table, policy, title, caption), results.folder / stem)
         sections.append(_section(table, policy, stem, gpu))
+        sections += sparsert_figures.sections(here, others, paper_form, policy, results.folder)
     standin_section = _standin(results, table)
     page = Page(
         title=f"SparseRT Table 1 on {gpu}",
@@ -67,10 +73,33 @@ def build_table1(results: ResultSet) -> tuple[Page, SpeedupTable]:
             f"Weights: {_sources(results.frame)}."
         ),
         sections=(*sections, *standin_section),
-        gaps=tuple(_gaps(table, results.frame)),
+        gaps=(
+            *_gaps(table, results.frame),
+            *(gap for policy in policies for gap in sparsert_figures.gaps(here, policy)),
+        ),
         problem_names=_names(table.problems),
     )
-    return page, table
+    summary = pd.concat([_speedup_rows(table, results.gpu), paper_form.dropna(axis=1, how="all")], ignore_index=True)
+    return page, summary.reindex(columns=list(COLUMNS))
+
+
+def _speedup_rows(table: SpeedupTable, gpu: str) -> pd.DataFrame:
+    """The rows of the speed-up figure in the columns that all figures of the page share."""
+    rows = tables.drawn_rows(table)
+    gpus = [PAPER_GPU if series == "paper" else gpu for series in rows["series"]]
+    return rows.assign(figure="speedup", gpu=gpus, baseline=table.baseline.key)
+
+
+def _others(results: ResultSet) -> Sequence[Measured]:
+    """The same experiment on every other GPU that has times of it, by slug."""
+    found = []
+    for path in sorted(results.folder.parent.parent.glob(f"*/{results.experiment}/records.csv")):
+        if path.parent == results.folder:
+            continue
+        other = load(path.parent)
+        if other.device in GPU_DEVICES and other.experiment == results.experiment and other.gpu != results.gpu:
+            found.append(Measured(other.gpu, context.gpu_name(other.gpu, other.environment), table1(other)))
+    return found
 
 
 def _section(table: SpeedupTable, policy: str, stem: str, gpu: str) -> Section:

@@ -1,17 +1,20 @@
-"""SparseRT's Table 3 redrawn: 3x3 convolutions of ResNet-50 against cuDNN's fastest fp32 plan."""
+"""SparseRT's Table 3 and figure 7 redrawn: 3x3 convolutions of ResNet-50 against cuDNN's fastest fp32 plan."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
-from nnzbench.report import context, generic, published, style, tables
+from nnzbench.report import context, generic, grouped_bars, layout, published, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.grouped_bars import Bars, Panel, light
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import BEST, Series, pick
 
 BASELINE = Series("cudnn-f32", "best cuDNN fp32 plan", "cudnn", "f32")
+KERNEL = Series("sparsert_conv-f32", "sparsert_conv", "sparsert_conv", "f32")
 DEFAULT = Series("cudnn-f32-default", "cuDNN fp32, its first choice", "cudnn", "f32", "default")
 
 
@@ -49,17 +52,83 @@ def build_table3(results: ResultSet) -> tuple[Page, SpeedupTable]:
                 tables=(tables.means(table, policy), *generic.per_problem(table, policy)),
             )
         )
+        sections.append(_figure7(table, policy, gpu, results))
     return Page(
         title=f"SparseRT Table 3 on {gpu}",
         intro=(
-            "The four 3×3 convolutions of a pruned ResNet-50 in Table 3 of *SparseRT* (PACT 2020): batch 1, padding 1. "
-            "Real filters where their values are public (problems 1 to 3), the real pattern with random values for "
-            "problem 4."
+            "The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
+            "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with "
+            "random values for problem 4."
         ),
         sections=tuple(sections),
         gaps=tuple(generic.gaps(table)),
         problem_names={row.problem: f"{row.label} at {percent(row.level)}" for row in each(table.problems)},
     ), table
+
+
+def speedups_by_problem(table: SpeedupTable, policy: str) -> dict[float, tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Per level: the speed-up of `sparsert_conv` and the paper's by problem number, NaN where there is none."""
+    here = (table.points["policy"] == policy) & (table.points["series"] == KERNEL.key)
+    times = dict(zip(table.points.loc[here, "problem"], table.points.loc[here, "speedup"], strict=True))
+    found = {}
+    for level in sorted(set(table.problems["level"])):
+        rows = {str(row.label): row for row in each(table.problems[table.problems["level"] == level])}
+        ours = tuple(
+            float(times.get(rows[label].problem, math.nan)) if label in rows else math.nan for label in labels(table)
+        )
+        paper = tuple(float(rows[label].paper_speedup) if label in rows else math.nan for label in labels(table))
+        found[level] = (ours, paper)
+    return found
+
+
+def labels(table: SpeedupTable) -> tuple[str, ...]:
+    """The paper's problem numbers, each once."""
+    return tuple(dict.fromkeys(str(label) for label in table.problems["label"]))
+
+
+def _figure7(table: SpeedupTable, policy: str, gpu: str, results: ResultSet) -> Section:
+    """Both levels side by side per problem, as the paper draws them."""
+    ticks, found = labels(table), speedups_by_problem(table, policy)
+    colours = [style.look(KERNEL.kernel).colour, light(style.look(KERNEL.kernel).colour)]
+    bars = tuple(
+        Bars(f"{KERNEL.label} at {percent(level)} zeros", ours, colour, printed=paper)
+        for (level, (ours, paper)), colour in zip(found.items(), itertools.cycle(colours), strict=False)
+    )
+    title = f"SparseRT's sparse convolution on {gpu}, {policy} policy"
+    caption = (
+        f"Speed-up over {table.baseline_text}, by problem of Table 3.\n"
+        f"3×3 filters, padding 1, one image; fp32, TF32 off.\n{context.sentence(context.policy_text(policy))}"
+    )
+    panel = Panel("Speed-up over cuDNN", ticks, ("ResNet-50",) * len(ticks), bars, "speed-up (log)", ratio=True)
+    stem = layout.stem("figure7", policy)
+    with style.styled():
+        style.save(grouped_bars.figure([panel], title, caption, columns=1), results.folder / stem)
+    sizes = {str(row.label): str(row.size) for row in each(table.problems)}
+    cells = [values for pair in found.values() for values in pair]
+    rows = [
+        [
+            label,
+            sizes[label],
+            *(tables.number(values[place], 1 + (number + 1) % 2) for number, values in enumerate(cells)),
+        ]
+        for place, label in enumerate(ticks)
+    ]
+    header = ["problem", "size"]
+    for level in found:
+        header += [f"{gpu}, {percent(level)}", f"paper, T4, {percent(level)}"]
+    text = (
+        "The paper's speed-up falls as the filters grow, but for problem 4. "
+        f"Here it is {_sequence(found)} for problems {ticks[0]} to {ticks[-1]}."
+    )
+    return Section(f"Figure 7, {policy} policy", text, stem, title, (tables.markdown(header, rows, left=2),))
+
+
+def _sequence(found: dict[float, tuple[tuple[float, ...], tuple[float, ...]]]) -> str:
+    parts = [
+        f"{', '.join('no time' if math.isnan(value) else f'{value:.1f}×' for value in ours)} at {percent(level)}"
+        for level, (ours, _) in found.items()
+    ]
+    return " and ".join(parts)
 
 
 def _finding(table: SpeedupTable, results: ResultSet, policy: str) -> str:
