@@ -10,86 +10,29 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "fiber.h"
 #include "fiber.inc"
 #include "grid.h"
+#include "sanitizers.h"
+#include "turns.h"
+#include "warp_values.h"
+#include "worker.h"
 
 #if defined(__linux__) && !defined(NNZ_CPU_ASAN) && !defined(NNZ_CPU_TSAN)
 #include <link.h>
 #define NNZ_CPU_FILL_STATIC_SHARED
 #endif
 
-#ifdef NNZ_CPU_ASAN
-#include <sanitizer/common_interface_defs.h>
-#endif
-
-#ifdef NNZ_CPU_TSAN
-#include <sanitizer/tsan_interface.h>
-static void tsan_acquire(void* token) { __tsan_acquire(token); }
-static void tsan_release(void* token) { __tsan_release(token); }
-#else
-static void tsan_acquire(void*) {}
-static void tsan_release(void*) {}
-#endif
-
 namespace nnz_cpu {
 namespace {
 
-constexpr int kWarp = 32;
-
-enum class State { ready, at_barrier, at_warp_op, exited };
-
-struct Thread : Fiber {
-    Context context;
-    State state = State::ready;
-    Site site{};  // where it waits
-    WarpCall call{};
-    uint64_t result = 0;
-    std::deque<Copy> copies;  // oldest first
-    Copy landing{};
-    unsigned open_group = 0;  // number of groups committed so far
-    std::vector<std::pair<unsigned, unsigned>> calls_by_mask;  // TSan build: calls made with each mask in this block
-    void* sanitizer = nullptr;  // TSan's fiber or ASan's fake stack
-};
-static_assert(sizeof(Thread) <= kFiberBytes);
-
 Thread& current() { return static_cast<Thread&>(self()); }
 
-struct Warp {
-    unsigned live = 0;  // lanes that exist and have not exited
-    unsigned waiting = 0;  // lanes inside a warp operation
-    std::map<std::pair<unsigned, unsigned>, char> tokens;  // TSan build: by mask and parity of the call
-};
-
-// splitmix64: any seed, zero included, gives a good sequence
-struct Random {
-    uint64_t state;
-    uint64_t next() {
-        uint64_t z = (state += 0x9e3779b97f4a7c15ull);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-        return z ^ (z >> 31);
-    }
-    void shuffle(std::vector<unsigned>& items) {
-        for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[next() % i]);
-    }
-};
-
-std::vector<unsigned> in_order(size_t count, Order order, Random& random) {
-    std::vector<unsigned> items(count);
-    std::iota(items.begin(), items.end(), 0u);
-    if (order == Order::backward) std::reverse(items.begin(), items.end());
-    if (order == Order::random) random.shuffle(items);
-    return items;
-}
+Worker& worker_of(const Thread& one) { return *static_cast<Worker*>(one.block); }
 
 #ifdef NNZ_CPU_FILL_STATIC_SHARED
 // Static shared arrays are the program's only thread-local variables, so its TLS block is this OS thread's copy of them.
@@ -102,58 +45,7 @@ int fill_tls(dl_phdr_info* program, size_t, void*) {
 }
 #endif
 
-// One OS thread's blocks, one at a time.
-class Worker : public Block {
-public:
-    Worker(const Launch& launch, Order order, uint64_t seed);
-    ~Worker();
-    void run_block(Dim index);
-    BarrierResult wait_at_barrier(Thread& me, Site site, bool predicate);
-    uint64_t wait_in_warp(Thread& me, const WarpCall& call);
-    unsigned live_lanes(const Thread& me) const { return warps_[me.index / kWarp].live; }
-    void leave(Thread& me);  // back to the scheduler
-    static void thread_main();
-
-private:
-    Thread& fiber(size_t i) {
-        return static_cast<Thread&>(fiber_in(reinterpret_cast<uintptr_t>(stacks_) + i * kStackBytes));
-    }
-    void resume(Thread& target);
-    void exit_thread(Thread& me);
-    void open_barrier();
-    void complete(Warp& warp, int first_thread, unsigned mask);
-    void begin_block();
-    [[noreturn]] void report_deadlock();
-    std::string describe(const Thread& one) const;
-
-    const Launch& launch_;
-    Order order_;
-    Random random_;
-    size_t threads_;
-    char* mapping_ = nullptr;
-    char* stacks_ = nullptr;
-    size_t mapped_ = 0;
-    std::vector<void*> arguments_;
-    std::vector<Warp> warps_;
-    std::vector<unsigned> turn_;
-    size_t live_ = 0;
-    size_t arrived_ = 0;
-    int predicates_ = 0;
-    Site barrier_site_{};
-    int barrier_thread_ = 0;
-    BarrierResult result_{};
-    Context scheduler_;
-    void* scheduler_sanitizer_ = nullptr;
-    const void* scheduler_stack_ = nullptr;
-    size_t scheduler_stack_bytes_ = 0;
-    // TSan tokens come in pairs used in turn: with one, a thread running ahead would hide its own race.
-    unsigned phase_ = 0;
-    unsigned block_parity_ = 0;
-    char barrier_token_[2] = {};
-    char block_token_[2] = {};
-};
-
-Worker& worker_of(const Thread& one) { return *static_cast<Worker*>(one.block); }
+}  // namespace
 
 Worker::Worker(const Launch& launch, Order order, uint64_t seed)
     : launch_(launch),
@@ -381,45 +273,10 @@ void Worker::complete(Warp& warp, int first_thread, unsigned mask) {
             fail("%s:%d: %s in lane %d meets %s at %s:%d in lane %d of the same mask 0x%08x", call.site.file,
                  call.site.line, call.name, i, first.name, first.site.file, first.site.line, __builtin_ctz(lanes),
                  mask);
-        const uint64_t value = call.value;
-        const auto low = static_cast<uint32_t>(value), so_far = static_cast<uint32_t>(all);
-        switch (call.op) {
-            case Op::sync:
-            case Op::match:
-                break;
-            case Op::shuffle:
-                if (!(lanes >> call.source_lane & 1))
-                    fail("%s:%d: %s in lane %d reads lane %d, which has left the kernel", call.site.file,
-                         call.site.line, call.name, i, call.source_lane);
-                break;
-            case Op::ballot:
-                all |= uint64_t{value != 0} << i;
-                break;
-            case Op::add:
-                all = static_cast<uint32_t>(so_far + low);
-                break;
-            case Op::min_int:
-                all = started ? static_cast<uint32_t>(std::min(static_cast<int>(so_far), static_cast<int>(low))) : low;
-                break;
-            case Op::max_int:
-                all = started ? static_cast<uint32_t>(std::max(static_cast<int>(so_far), static_cast<int>(low))) : low;
-                break;
-            case Op::min_unsigned:
-                all = started ? std::min(so_far, low) : low;
-                break;
-            case Op::max_unsigned:
-                all = std::max(so_far, low);
-                break;
-            case Op::bit_and:
-                all = started ? so_far & low : low;
-                break;
-            case Op::bit_or:
-                all = so_far | low;
-                break;
-            case Op::bit_xor:
-                all = so_far ^ low;
-                break;
-        }
+        if (call.op == Op::shuffle && !(lanes >> call.source_lane & 1))
+            fail("%s:%d: %s in lane %d reads lane %d, which has left the kernel", call.site.file, call.site.line,
+                 call.name, i, call.source_lane);
+        all = with_lane(call.op, all, started, call.value, i);
         started = true;
     }
     for (int i = 0; i < kWarp; ++i) {
@@ -468,8 +325,6 @@ void Worker::report_deadlock() {
     }
     fail("%s: deadlock in block (%u,%u,%u): %s", first_site.c_str(), index.x, index.y, index.z, who.c_str());
 }
-
-}  // namespace
 
 void fail(const char* format, ...) {
     std::va_list arguments;
