@@ -51,7 +51,7 @@ def test_figure7_is_relative_to_equal_rows(tmp_path: Path) -> None:
     assert found["row_stream", "hot", 1.0] == pytest.approx(100 / 1.5, rel=1e-5)
     assert set(drawn[drawn["policy"] == "published"]["percent"]) == {47.5, 96.5}
     assert "At a CoV of 1.7 the standard row order keeps 37.0 % of the throughput" in page
-    assert "panel: no time (hot)." in page
+    assert "ring: no time (hot)." in page
 
 
 def test_figure7_needs_rows_of_equal_length(tmp_path: Path, figures: dict[str, Figure]) -> None:

@@ -230,7 +230,7 @@ def test_a_matrix_beyond_sensible_code_gets_a_reason() -> None:
     assert matrix.nnz > MAX_NONZEROS
     problem = Problem("t", "t", "spmm", 1024, 1024, 49, 0.9, "uniform:0")
     operands = Operands(matrix, {"b": np.zeros((1024, 49), np.float32)}, "p")
-    with pytest.raises(Unsupported, match=r"straight-line code.*'row_stream' and 'panel'"):
+    with pytest.raises(Unsupported, match=r"straight-line code.*'row_stream' and 'ring'"):
         next(sparsert.SparseRT().plans(problem, operands, "sm_90"))
 
 

@@ -63,7 +63,7 @@ class Planner:
             raise Unsupported(
                 f"{nnz} nonzeros would make at least {nnz * INSTRUCTION_BYTES / 2**20:.1f} MB of straight-line code, "
                 f"which a GPU fetches more slowly than the matrix itself (limit: {MAX_NONZEROS} nonzeros); "
-                "the kernels 'row_stream' and 'panel' read such a matrix as data"
+                "the kernels 'row_stream' and 'ring' read such a matrix as data"
             )
 
     def rows(self, tiling: Tiling) -> RowTiles:

@@ -32,9 +32,9 @@ CURVES = (
     Curve("row_swizzle", "sputnik, row swizzle", "sputnik_ablation", "complete", "row_swizzle"),
     Curve("sputnik", "sputnik, best tile", "sputnik"),
     Curve("row_stream", "row_stream", "row_stream"),
-    Curve("panel", "panel", "panel"),
+    Curve("ring", "ring", "ring"),
 )
-LOOKS = {"standard": (style.ORANGE, "v"), "row_swizzle": (style.SKY, "o")}
+LOOKS = {"standard": (style.ORANGE, "v"), "row_swizzle": (style.BLUE, "o")}
 COLUMNS = ("policy", "gpu", "curve", "variant", "cov", "median_us", "gflops", "percent")
 
 
