@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from nnzbench import watchdog
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +23,18 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["NNZBENCH_CACHE"]
     else:
         os.environ["NNZBENCH_CACHE"] = before
+
+
+@pytest.fixture(autouse=True)
+def _gpu_tests_end(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the run, by name, where a GPU library does not come back: nothing else can stop such a call."""
+    if request.node.get_closest_marker("gpu") is None:
+        yield
+        return
+
+    def give_up() -> None:
+        print(f"\n{request.node.nodeid}: no answer within {watchdog.HANG_S:g} s", file=sys.__stderr__, flush=True)
+        os._exit(1)
+
+    with watchdog.watch(give_up):
+        yield
