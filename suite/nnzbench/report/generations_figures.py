@@ -71,7 +71,9 @@ def gain_figure(
 ) -> Figure:
     """What the dense and the sparse kernel gained from one GPU to the next, beside what the data sheets gained."""
     rows = gains[gains["sparse_gain"].notna()].reset_index(drop=True)
-    labels = [f"{r.group}\n{names[r.gpu_from, r.kind_from]} → {names[r.gpu_to, 'measured']}" for r in each(rows)]
+    older = [names[r.gpu_from, r.kind_from].partition(" (")[0] for r in each(rows)]  # the page names the paper
+    newer = [names[r.gpu_to, "measured"] for r in each(rows)]
+    labels = [f"{r.group}\n{old} → {new}" for r, old, new in zip(each(rows), older, newer, strict=True)]
     figure, axis = _rows(labels, title, caption, row_in=0.55)
     values = []
     for y, row in enumerate(each(rows)):
