@@ -190,12 +190,14 @@ def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
 
 
 def _widths(figure: Figure, points: pd.DataFrame, colour: str) -> None:
-    """The width multiplier beside the first and the last point of a curve."""
+    """The width multiplier beside the first and the last point of a curve: sparse ones left, dense ones right."""
     for row in each(points.sort_values("width").iloc[[0, -1]]):
+        left = row.model == "sparse"
         figure.axes[0].annotate(
             f"{row.width:g}",
             (row.us, row.accuracy),
-            xytext=(5, -9),
+            xytext=(-5 if left else 5, -9),
+            ha="right" if left else "left",
             textcoords="offset points",
             fontsize=7.5,
             color=colour,
