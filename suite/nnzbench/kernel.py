@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Dim3 = tuple[int, int, int]
 Arg = str | int | float
+T = TypeVar("T")
 
 
 class Unsupported(Exception):
@@ -199,6 +200,25 @@ def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: 
         return
     for plan in kernel.plans(problem, operands, device.arch):
         yield Candidate(plan.variant, plan.math, lambda plan=plan: device.prepare(plan), plan=plan)  # type: ignore[misc]
+
+
+def plans_that_fit(choices: Iterable[T], make: Callable[[T], Plan], otherwise: str) -> Iterator[Plan]:
+    """The plan of each choice that does not refuse.
+
+    Raises `Unsupported` where all do, with the last one's reason, or `otherwise` for no choices.
+    """
+    refusal = Unsupported(otherwise)
+    found = False
+    for choice in choices:
+        try:
+            plan = make(choice)
+        except Unsupported as error:
+            refusal = error
+            continue
+        found = True
+        yield plan
+    if not found:
+        raise refusal
 
 
 def poison_value(dtype: np.dtype[Any]) -> float | int:

@@ -18,6 +18,7 @@ from nnzbench.kernel import (
     VendorKernel,
     candidates,
     kernels,
+    plans_that_fit,
     poison_value,
     register,
 )
@@ -137,3 +138,16 @@ def test_poison_of_floats_is_nan(dtype):
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16])
 def test_poison_of_integers_is_a_value_that_fits_and_stands_out(dtype):
     assert poison_value(np.dtype(dtype)) == np.iinfo(dtype).max
+
+
+def test_plans_of_choices_that_fit_and_why_none_does():
+    def make(choice):
+        if choice < 0:
+            raise Unsupported(f"{choice} is negative")
+        return choice
+
+    assert list(plans_that_fit([-1, 2, -3, 4], make, "nothing to choose")) == [2, 4]
+    with pytest.raises(Unsupported, match="-3 is negative"):
+        list(plans_that_fit([-1, -3], make, "nothing to choose"))
+    with pytest.raises(Unsupported, match="nothing to choose"):
+        list(plans_that_fit([], make, "nothing to choose"))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nnzbench.arches import block_shared_bytes, sm_count
 from nnzbench.dealing import deal_bundles
-from nnzbench.kernel import Launch, Plan, Unsupported, register
+from nnzbench.kernel import Launch, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
@@ -191,9 +191,8 @@ def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: i
     """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them."""
     blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
     products = float(lengths.mean()) * tiling.block_m * tiling.block_n / 32
-    conflicts = (
-        1.5 if tiling.lanes * tiling.vec * tiling.value_bytes < 128 else 1.0
-    )  # two rows in a quarter warp's banks
+    narrow = tiling.lanes * tiling.vec * tiling.value_bytes < 128  # rows of a quarter warp share banks
+    conflicts = 1.5 if narrow else 1.0
     reads = conflicts * tiling.value_bytes / 4 + _UNIT_WAVEFRONTS / (tiling.unit * tiling.vec)
     issues = (4 / tiling.value_bytes + _NONZERO_INSTRUCTIONS / tiling.vec) / 4  # four schedulers
     work = products * max(reads, issues) + problem.k * tiling.row_bytes / 128
@@ -299,18 +298,11 @@ class Ring:
         """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the matrix has no nonzero")
-        reason = f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU"
-        found = False
-        for tiling in tilings(problem, operands.sparse.row_lengths, arch):
-            try:
-                plan = make_plan(problem, operands, tiling)
-            except Unsupported as refusal:
-                reason = str(refusal)
-                continue
-            found = True
-            yield plan
-        if not found:
-            raise Unsupported(reason)
+        yield from plans_that_fit(
+            tilings(problem, operands.sparse.row_lengths, arch),
+            lambda tiling: make_plan(problem, operands, tiling),
+            f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
+        )
 
 
 register(Ring())

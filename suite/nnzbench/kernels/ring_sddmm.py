@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nnzbench.arches import block_shared_bytes, sm_count
 from nnzbench.dealing import deal_bundles
-from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
+from nnzbench.kernel import Array, Launch, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
@@ -342,18 +342,11 @@ class RingSddmm:
         """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the pattern has no nonzeros")
-        refusal: Unsupported | None = None
-        found = False
-        for tiling in tilings(problem, operands.sparse.nnz, arch):
-            try:
-                plan = make_plan(problem, operands, tiling)
-            except Unsupported as error:
-                refusal = error
-                continue
-            found = True
-            yield plan
-        if not found:
-            raise refusal or Unsupported("no tiling fits in shared memory")
+        yield from plans_that_fit(
+            tilings(problem, operands.sparse.nnz, arch),
+            lambda tiling: make_plan(problem, operands, tiling),
+            "no tiling fits in shared memory",
+        )
 
 
 register(RingSddmm())

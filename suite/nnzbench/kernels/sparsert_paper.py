@@ -16,7 +16,7 @@ from nnzbench.codegen import paper
 from nnzbench.codegen.model import MAX_NONZEROS
 from nnzbench.codegen.paper import PaperTiling
 from nnzbench.codegen.target import compute_capability
-from nnzbench.kernel import Array, Plan, Unsupported, register
+from nnzbench.kernel import Array, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
@@ -86,18 +86,11 @@ class PaperKernel:
         if not self.tuned:
             tilings = [_fixed(tilings, problem)] if tilings else []
         make = unrolled_plan if self.unrolled else rolled_plan
-        refusal = Unsupported("no choice of the paper's parameters divides this problem and fits a block")
-        found = False
-        for tiling in tilings:
-            try:
-                plan = make(matrix, b, replace(tiling, balanced=self.balanced), arch)
-            except Unsupported as error:
-                refusal = error
-                continue
-            found = True
-            yield plan
-        if not found:
-            raise refusal
+        yield from plans_that_fit(
+            tilings,
+            lambda tiling: make(matrix, b, replace(tiling, balanced=self.balanced), arch),
+            "no choice of the paper's parameters divides this problem and fits a block",
+        )
 
 
 def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
