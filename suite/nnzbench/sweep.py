@@ -214,7 +214,7 @@ class _Run:
             to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
             rule = QUICK if self.choice.quick else StoppingRule()
             conditions = Conditions(policies, rule, clock=self.session.clock, to_beat_us=to_beat)
-            with watch(lambda candidate=candidate: self._hung(problem, operands, kernel.name, candidate, progress)):  # type: ignore[misc]
+            with watch(functools.partial(self._hung, problem, operands, kernel.name, candidate, progress)):
                 outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
             correct += outcome.status == "ok"
             for policy, measured in outcome.measurements.items():
