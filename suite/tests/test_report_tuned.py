@@ -58,3 +58,11 @@ def test_a_broken_table_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RecordError, match="not a tuning table"):
         tuned.seconds(path, "cupy")
+
+
+def test_records_are_read_again_only_where_they_changed(tmp_path: Path) -> None:
+    place = folder(tmp_path, None)
+    first = load(place)
+    assert load(place) is first
+    append(place / "records.csv", [record(kernel="ring")])
+    assert [row.kernel for row in load(place).records] == [*(row.kernel for row in first.records), "ring"]

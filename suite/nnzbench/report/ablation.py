@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from nnzbench.report import context, generic, style, tables
+from nnzbench.report import context, generic, layout, style, tables
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import Series, pick
@@ -57,7 +57,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
         found = gains(results.frame, policy).reindex(list(names)).dropna(how="all")
         missing |= set(names) - set(found.dropna().index)
         drawn.append(gain_rows(found, policy, labels))
-        stem = "gains" if policy == "hot" else f"gains_{policy}"
+        stem = layout.stem("gains", policy)
         title = f"What each part of SparseRT is worth on {gpu}, {policy} policy"
         with style.styled():
             style.save(_figure(found, names, title, policy), results.folder / stem)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.report import context, published, style
+from nnzbench.report import context, layout, published, style
 from nnzbench.report.balanced_plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report.fastest import NO_TIMES, SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
@@ -135,7 +135,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     drawn = points(results)
     sections = []
     for policy in context.policies(results.frame):
-        stem = "figure4" if policy == "hot" else f"figure4_{policy}"
+        stem = layout.stem("figure4", policy)
         with style.styled():
             style.save(draw(drawn, policy, gpu), results.folder / stem)
         sections.append(

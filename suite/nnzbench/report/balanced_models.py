@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import balanced_weights, context, dots, published, style
+from nnzbench.report import balanced_weights, context, dots, layout, published, style
 from nnzbench.report.balanced_figure4 import PUBLISHED_GPU, SOURCES, Source
 from nnzbench.report.balanced_plot import LABELS
 from nnzbench.report.fastest import (
@@ -137,7 +137,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     works, paper = workloads(), paper_times()
     sections = []
     for policy, times in found.items():
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         unit = (
             f"times in µs on {gpu}, {policy} policy, fp32 (TF32 where named); `paper` is published ({PUBLISHED_GPU})."
         )

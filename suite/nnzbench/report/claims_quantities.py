@@ -80,6 +80,11 @@ class Times:
 
     rows: Mapping[str, Row]
     expected: frozenset[str]
+    gap: str
+    """Why there is none."""
+
+    def nothing(self) -> Outcome:
+        return Outcome(math.nan, 0, len(self.expected), self.gap)
 
 
 def times(records: Records, experiment: str, sides: Sequence[Side], policy: str, arithmetic: str) -> Times:
@@ -97,7 +102,7 @@ def times(records: Records, experiment: str, sides: Sequence[Side], policy: str,
         # a dense time in another arithmetic is of the same problems, so what is expected does not change with it
         names = records.expected(experiment, "f32" if side.math == "dense" else side.math)
         expected |= {case for case in (_case(cases, name) for name in names) if case is not None}
-    return Times(rows, frozenset(expected | set(rows)))
+    return Times(rows, frozenset(expected | set(rows)), records.gap(experiment, sides[0].name, policy))
 
 
 def _case(pattern: re.Pattern[str], stem: str) -> str | None:
@@ -271,7 +276,7 @@ class PeakShare:
         found = times(records, self.experiment, (self.subject,), policy, arithmetic)
         of = len(found.expected)
         if not found.rows:
-            return Outcome(math.nan, 0, of, records.gap(self.experiment, self.subject.name, policy))
+            return found.nothing()
         peak = records.fp32_peak()
         note = "" if peak else "The GPU's peak is not in datasets/gpus.csv."
         rate = max(row.gflops for row in found.rows.values()) / 1e3
@@ -327,7 +332,7 @@ class ScoreBytes:
         found = times(records, self.experiment, (self.subject,), policy, arithmetic)
         of = len(found.expected)
         if not found.rows:
-            return Outcome(math.nan, 0, of, records.gap(self.experiment, self.subject.name, policy))
+            return found.nothing()
         row = next(iter(found.rows.values()))
         kept = 2 * self.heads * 4 * row.nnz + 4 * row.nnz + 4 * (row.m + 1)
         return Outcome(2 * self.heads * 4 * row.m * row.k / kept, len(found.rows), of)

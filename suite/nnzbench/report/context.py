@@ -6,8 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import paths
-
 POLICIES = {
     "hot": "launches back to back in one CUDA graph, operands as the last launch left them",
     "cold": "L2 overwritten before each launch, one launch between two events",
@@ -70,11 +68,3 @@ def recorded_on(environment: dict[str, Any]) -> str:
         if isinstance(environment.get(name), str):
             return str(environment[name])[:10]
     return ""
-
-
-def display_path(path: Any) -> str:
-    """Path relative to the reports folder's parent, so that pages never hold a machine's paths."""
-    try:
-        return str(path.relative_to(paths.reports().parent))
-    except ValueError:
-        return str(path.name)

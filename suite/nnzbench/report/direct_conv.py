@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.report import context, dots, style
+from nnzbench.report import context, dots, layout, style
 from nnzbench.report.direct_conv_layers import (
     COLUMNS,
     PUBLISHED_GPU,
@@ -69,7 +69,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     sections, lines, lost = [], [], []
     for policy in context.policies(results.frame):
         times = Times(table, policy, {name: column.rows(results.frame, policy) for name, column in COLUMNS.items()})
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         title = f"{table.title} on {gpu}, {policy} policy"
         shown = [layer for layer in layers if layer.pattern == patterns[0]]
         caption = f"Batch 128, {PATTERNS[patterns[0]].partition(':')[0].lower()} of weights per channel. "

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, published, style
+from nnzbench.report import context, dots, layout, published, style
 from nnzbench.report.direct_conv_layers import PUBLISHED_GPU
 from nnzbench.report.fastest import NO_TIMES, Lost, fastest, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
@@ -77,7 +77,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
         variants = (*SUB_BATCHES, *EXTREMES)
         rows = {variant: fastest(results.frame, policy, ("direct_conv",), "f32", _is(variant)) for variant in variants}
         times = Times(policy, rows)
-        stem = "blocks" if policy == "hot" else f"blocks_{policy}"
+        stem = layout.stem("blocks", policy)
         title = f"Thread blocks of the published direct convolution on {gpu}, {policy} policy"
         caption = (
             "Time over that of the fastest sub-batch of 2, 4 or 8 images per block, fp32, batch 128.\n"

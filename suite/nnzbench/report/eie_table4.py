@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, published, style
+from nnzbench.report import context, dots, layout, published, style
 from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
@@ -93,7 +93,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
             for (batch, layer), one in found.items()
             if one.name in rows[source.series].index
         }
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         title = f"Fully connected layers of EIE's table IV on {gpu}, {policy} policy"
         caption = (
             "Speed-up over cuBLAS fp32, which multiplies by every weight; the paper's is its sparse over its dense "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import math
 import re
@@ -29,8 +30,10 @@ class ResultSet:
     folder: Path
     experiment: str
     gpu: str
+    records: tuple[Record, ...]
+    """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
     frame: pd.DataFrame
-    """One row per record of `device`, with `math`, `own`, `limit_share` and `gflops` added."""
+    """`records`, with `math`, `own`, `limit_share` and `gflops` added."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn."""
@@ -73,7 +76,16 @@ def load(folder: Path) -> ResultSet:
 
     Raises `RecordError` naming file, line and column for anything that breaks the schema, a line cut off, a row
     twice, a second variant selected for one kernel, or rows of another experiment or GPU.
+
+    Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
+    files = [folder / "records.csv", folder / "tuning.csv", *sorted(folder.glob("environment*.json"))]
+    states = [(path.name, path.stat()) for path in files if path.is_file()]
+    return _load(folder, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
+
+
+@functools.cache
+def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
     path = folder / "records.csv"
     records = _read(path)
     if not records:
@@ -87,6 +99,7 @@ def load(folder: Path) -> ResultSet:
         folder=folder,
         experiment=records[0].experiment,
         gpu=records[0].gpu,
+        records=tuple(kept),
         frame=to_frame(kept),
         device=devices[0],
         left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished)),

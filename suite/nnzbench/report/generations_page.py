@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -18,6 +17,7 @@ from nnzbench.report.frames import ResultSet, each, geometric_mean
 from nnzbench.report.generations_figures import GpuKey, gain_figure, share_figure, speedup_figure
 from nnzbench.report.generations_peaks import Ceilings
 from nnzbench.report.generations_summary import Comparison, compare
+from nnzbench.report.rendering import environment
 from nnzbench.report.tables import GAP, markdown, number
 
 FOLDER = "generations"
@@ -40,26 +40,22 @@ def write(reports: Path) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = _draw(folder, found, names)
     _write_csv(folder, found)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nnzbench.report"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # Markdown, not HTML
-    )
-    text = environment.get_template("generations.md.j2").render(
-        intro=_intro(names),
-        findings=_findings(found, names),
-        drawn=drawn,
-        gain_table=_gain_table(found.gains, names),
-        gpu_table=_gpu_table(sets, names),
-        mean_table=_mean_table(found.means, names),
-        arithmetic_table=_arithmetic_table(found.arithmetic, names),
-        collection_table=_collection_table(frame, names),
-        share_table=_share_table(found.shares, names),
-        problem_tables=_problem_tables(found.points, names),
-        gaps=_gaps(frame, found, names),
+    text = (
+        environment()
+        .get_template("generations.md.j2")
+        .render(
+            intro=_intro(names),
+            findings=_findings(found, names),
+            drawn=drawn,
+            gain_table=_gain_table(found.gains, names),
+            gpu_table=_gpu_table(sets, names),
+            mean_table=_mean_table(found.means, names),
+            arithmetic_table=_arithmetic_table(found.arithmetic, names),
+            collection_table=_collection_table(frame, names),
+            share_table=_share_table(found.shares, names),
+            problem_tables=_problem_tables(found.points, names),
+            gaps=_gaps(frame, found, names),
+        )
     )
     path = folder / "README.md"
     path.write_text(text, encoding="utf-8", newline="\n")

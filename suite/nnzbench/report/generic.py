@@ -8,7 +8,7 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.report import context, style, tables
+from nnzbench.report import context, layout, style, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.pages import Page, Section
@@ -89,7 +89,7 @@ def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
     gpu = context.gpu_name(results.gpu, results.environment)
     sections = []
     for policy in context.policies(results.frame):
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         title = f"{results.experiment} on {gpu}, {policy} policy"
         caption = f"Speed-up over {table.baseline_text}; {context.policy_text(policy)}."
         draw = speedup_figure if _fits(table) else level_figure

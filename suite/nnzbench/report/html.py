@@ -10,7 +10,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup, escape
 
 from nnzbench.experiments import EXPERIMENTS
@@ -20,6 +19,7 @@ from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load, percent
 from nnzbench.report.html_data import Recorded
 from nnzbench.report.html_looks import THEME
+from nnzbench.report.rendering import environment
 
 NAME = "index.html"
 GENERATIONS = "generations"
@@ -78,24 +78,17 @@ def render(
     `refused` are experiments and GPUs that can't be drawn, `verdicts` the claims as judged per GPU,
     `beside` the folders of pages that belong to no single GPU.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nnzbench.report"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-    )
-    environment.filters["percent"] = percent
-    environment.filters["code"] = _code
-    environment.globals["show"] = claims.show
+    templates = environment(autoescape=True)
+    templates.filters["percent"] = percent
+    templates.filters["code"] = _code
+    templates.globals["show"] = claims.show
     data = html_data.collect(recorded)
     answers = [
         html_answer.answer(one.results, one.table)
         for one in recorded
         if one.results.experiment in html_answer.EXPERIMENTS
     ]
-    return environment.get_template("index.html.j2").render(
+    return templates.get_template("index.html.j2").render(
         answers=answers,
         rule=html_answer.RULE,
         answered_by=next(iter(html_answer.EXPERIMENTS)),

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, style
+from nnzbench.report import context, dots, layout, style
 from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, geometric_mean
 from nnzbench.report.pages import Page, Section
@@ -70,7 +70,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
             for source in SOURCES:
                 without = tuple(_name(p) for p in some if (source.series, p.name) not in known)
                 lost.append(Lost(f"{source.label} ({words})", policy, without, len(some)))
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         title = f"2:4 sparsity on sparse tensor cores of {gpu}, {policy} policy"
         caption = (
             "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "

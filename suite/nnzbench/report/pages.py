@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import jinja2
-
 from nnzbench.report import context, sessions, tables
 from nnzbench.report.frames import ResultSet
+from nnzbench.report.rendering import environment
 
 
 @dataclass(frozen=True)
@@ -39,42 +38,34 @@ class Page:
 def write(page: Page, results: ResultSet) -> Path:
     """Renders `README.md` in the experiment's folder and returns its path."""
     frame = results.frame
-    text = _template("experiment.md.j2").render(
-        page=page,
-        results=results,
-        gpu=context.gpu_name(results.gpu, results.environment),
-        arch=str(frame["arch"].iloc[0]),
-        recordings=[
-            (name, count, context.recorded_on(found), context.commit(found))
-            for name, count, found in results.environments
-        ],
-        policies=[context.policy_text(policy) for policy in context.policies(frame)],
-        gaps=[*filter(None, [sessions.note(frame)]), *results.left_out, *page.gaps],
-        counts=frame["status"].value_counts().sort_index().to_dict(),
-        rows=len(frame),
-        failures=tables.failures(frame, page.problem_names),
-        tuning=tables.tuning(frame, results.tuning_seconds),
-        facts=context.facts(results.environment),
-        records=(results.folder / "records.csv").name,
+    text = (
+        environment()
+        .get_template("experiment.md.j2")
+        .render(
+            page=page,
+            results=results,
+            gpu=context.gpu_name(results.gpu, results.environment),
+            arch=str(frame["arch"].iloc[0]),
+            recordings=[
+                (name, count, context.recorded_on(found), context.commit(found))
+                for name, count, found in results.environments
+            ],
+            policies=[context.policy_text(policy) for policy in context.policies(frame)],
+            gaps=[*filter(None, [sessions.note(frame)]), *results.left_out, *page.gaps],
+            counts=frame["status"].value_counts().sort_index().to_dict(),
+            rows=len(frame),
+            failures=tables.failures(frame, page.problem_names),
+            tuning=tables.tuning(frame, results.tuning_seconds),
+            facts=context.facts(results.environment),
+            records=(results.folder / "records.csv").name,
+        )
     )
     return _written(results.folder, text)
 
 
 def write_unrecorded(page: Page, experiment: str, folder: Path) -> Path:
     """The same of an experiment that runs nothing: no GPU, no policies, no failures."""
-    return _written(folder, _template("unrecorded.md.j2").render(page=page, experiment=experiment))
-
-
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("nnzbench.report"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # Markdown, not HTML
-    )
-    return environment.get_template(name)
+    return _written(folder, environment().get_template("unrecorded.md.j2").render(page=page, experiment=experiment))
 
 
 def _written(folder: Path, text: str) -> Path:

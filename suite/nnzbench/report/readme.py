@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nnzbench.report import baselines, context, generic, sparsert
+from nnzbench.report import baselines, context, generic, layout, sparsert
 from nnzbench.report.frames import load
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
@@ -42,7 +42,7 @@ def headline(folder: Path) -> str:
     policy = context.policies(results.frame)[0]
     gpu = context.gpu_name(results.gpu, results.environment)
     link = "/".join(folder.parts[-3:])
-    stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+    stem = layout.stem("speedup", policy)
     date = context.recorded_on(results.environment)
     when = f", recorded {date}" if date else ""
     large = folder.parent / LARGE

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from nnzbench.record import RecordError
-from nnzbench.report import baselines, context, published, sparsert_figures, standin, style, tables
+from nnzbench.report import baselines, context, layout, published, sparsert_figures, standin, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.pages import Page, Section
@@ -54,7 +54,7 @@ def build_table1(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     paper_form = drawn(here, others, policies)
     sections = []
     for policy in policies:
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         with style.styled():
             title = f"Sparse × dense products of pruned layers on {gpu}, {policy} policy"
             caption = (

@@ -38,7 +38,7 @@ def build_table3(results: ResultSet) -> tuple[Page, SpeedupTable]:
     gpu = context.gpu_name(results.gpu, results.environment)
     sections = []
     for policy in context.policies(results.frame):
-        stem = "speedup" if policy == "hot" else f"speedup_{policy}"
+        stem = layout.stem("speedup", policy)
         title = f"Sparse 3×3 convolutions of ResNet-50, one image, on {gpu}, {policy} policy"
         caption = f"Speed-up over {table.baseline_text}.\n{context.sentence(context.policy_text(policy))}"
         with style.styled():

@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 
 from nnzbench import networks
 from nnzbench import tables as problem_tables
-from nnzbench.record import read_records
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import kernel_label
 from nnzbench.report.tables import GAP, markdown, number
-from nnzbench.selection import select
 
 WAYS = (
     ("dense_attention", "f32", "dense, cuBLAS fp32", style.INK),
@@ -33,7 +31,6 @@ def attention(results: ResultSet) -> pd.DataFrame:
     `us` is that of one head, `tokens_per_second` what the table's heads, one after another, leave time for; `bytes`
     the buffers of one head. The paper's rows are of its whole model.
     """
-    records = select(r for r in read_records(results.folder / "records.csv") if r.device == results.device)
     whole = next(row for row in problem_tables.rows(results.experiment) if row.problem.op == "attention")
     rows = []
     for policy in context.policies(results.frame):
@@ -48,7 +45,7 @@ def attention(results: ResultSet) -> pd.DataFrame:
                 "tokens_per_second": 1e6 * whole.problem.m / (one.us * whole.count),
                 "bytes": one.buffer_bytes,
             }
-            for one in networks.attentions(records, policy)
+            for one in networks.attentions(results.records, policy)
         ]
     frame = results.frame
     steps = frame[frame["selected"] & frame["median_us"].notna() & (frame["math"] == "f32")]

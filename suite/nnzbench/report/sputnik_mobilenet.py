@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nnzbench import networks
-from nnzbench.record import read_records
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.pages import Page, Section
@@ -44,7 +43,6 @@ COLUMNS = ("curve", "gpu", "policy", "model", "width", "accuracy", "us", "frames
 
 def networks_of(results: ResultSet) -> pd.DataFrame:
     """Every network of every curve per policy, and the paper's (`curve` = `paper`); `us` is NaN where incomplete."""
-    records = [r for r in read_records(results.folder / "records.csv") if r.device == results.device]
     paper = published.read(
         "sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy", "throughput_fps", "gpu", "batch")
     ).rename(columns={"throughput_fps": "frames_per_second"})
@@ -52,7 +50,7 @@ def networks_of(results: ResultSet) -> pd.DataFrame:
     rows = []
     for policy in context.policies(results.frame):
         for curve in CURVES:
-            for one in networks.mobilenets(records, policy, curve.kernels, curve.math):
+            for one in networks.mobilenets(results.records, policy, curve.kernels, curve.math):
                 if one.name.partition("_")[0] != curve.model:
                     continue
                 rows.append(

@@ -1,0 +1,17 @@
+"""Templates of the pages, as they are all rendered: names must exist, and the text ends as its template does."""
+
+from __future__ import annotations
+
+import jinja2
+
+
+def environment(autoescape: bool = False) -> jinja2.Environment:
+    """The package's templates; `autoescape` for HTML, not for Markdown."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("nnzbench.report"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=autoescape,
+    )
