@@ -117,8 +117,11 @@ class DeviceArray:
         return result
 
     def poison(self) -> None:
-        """Fills with NaN (integers: the largest value), so that unwritten elements fail the check."""
-        self.write(np.full(self.shape, poison_value(self.dtype), self.dtype))
+        """Enqueues filling with NaN (integers: the largest value), so that unwritten elements fail the check."""
+        if self.dtype.kind == "i":
+            self.write(np.full(self.shape, poison_value(self.dtype), self.dtype))
+        elif self.size_bytes:  # ones are NaN in every floating-point type
+            self._device.guarded(lambda: self._device.backend.fill(self.pointer, 0xFF, self.size_bytes))
 
     def free(self) -> None:
         """Drops the memory; safe to call twice."""

@@ -228,7 +228,7 @@ class Image:
     def __init__(self, device: GpuDevice, inputs: Inputs) -> None:
         conv = inputs.conv
         n, c, h, w = conv.batch, conv.filters, conv.out_height, conv.out_width
-        self._device, self._inputs = device, inputs
+        self._inputs = inputs
         self.array = device.empty((n, h, w, c) if inputs.nhwc else (n, c, h, w), STORAGE[inputs.dtype])
 
     def read(self) -> Array:
@@ -237,9 +237,8 @@ class Image:
         return result.transpose(0, 3, 1, 2) if self._inputs.nhwc else result
 
     def poison(self) -> None:
-        """Fills with ones: NaN in every floating-point type."""
-        backend = self._device.backend
-        self._device.guarded(lambda: backend.fill(self.array.pointer, 0xFF, self.array.size_bytes))
+        """Fills with NaN bits."""
+        self.array.poison()
 
 
 @dataclass(frozen=True)

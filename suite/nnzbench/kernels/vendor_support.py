@@ -129,8 +129,7 @@ class Output:
 
     def poison(self) -> None:
         """Fills with NaN bits."""
-        nan = np.full(self.array.shape, np.nan, np.float16 if self._dtype == "f16" else np.float32)
-        self.array.write(to_storage(nan, self._dtype))
+        self.array.poison()
 
 
 def finish(
