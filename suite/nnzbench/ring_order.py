@@ -6,8 +6,8 @@ warp, and take whole units of a few nonzeros each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,86 @@ MOST_UNITS = 255
 """A byte counts the units of a bundle in a step."""
 _MOST_SETS = 4
 """Bundles of a warp: their bytes of a step make up a word."""
+_BLOCK = 1 << 15
+"""Nonzeros that are packed at a time."""
 
 
-def landed_nonzeros(
-    bundles: NDArray[np.int64], row: NDArray[np.int64], step: NDArray[np.integer[Any]], steps: int
-) -> NDArray[np.int64]:
-    """Nonzeros of each row whose chunk is there by each step: (bundles, sub, steps).
+@dataclass(frozen=True)
+class Strands:
+    """What lane groups work on: nonzeros of one row each, all or some of them."""
 
-    `bundles` (bundles, sub) holds all rows from 0 on, each once, and -1 where there is none; `row` and `step` (nnz,):
-    the row of each nonzero, and the step in which its chunk lands.
+    lengths: NDArray[np.int64]
+    """(strands,) nonzeros of each."""
+    words: NDArray[np.uint64]
+    """(nnz + 2,) strand by strand, a nonzero's column in the low half and what comes with it in the high; then two
+    that stand for none."""
+
+    @staticmethod
+    def of(
+        starts: NDArray[np.int64],
+        strides: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        columns: NDArray[np.int32],
+        payload: NDArray[np.uint32],
+        none: tuple[int, int],
+    ) -> Strands:
+        """Strand i takes `lengths[i]` of the nonzeros, from `starts[i]` on in steps of `strides[i]`.
+
+        `columns` and `payload` (nnz,) are the halves of their words, `none` those of the words at the end.
+        """
+        words = np.empty((columns.size + 2, 2), dtype=np.uint32)
+        words[columns.size :] = none
+        begins = np.cumsum(lengths) - lengths
+        if np.array_equal(starts[lengths > 0], begins[lengths > 0]) and (strides[lengths > 1] == 1).all():
+            words[:-2, 0], words[:-2, 1] = columns, payload
+            return Strands(lengths, words.reshape(-1).view(np.uint64))
+        for low, high, begin, end in _blocks(np.cumsum(lengths), _BLOCK):
+            run = slice(low, high)
+            source = np.arange(begin, end) * np.repeat(strides[run], lengths[run])
+            source += np.repeat(starts[run] - strides[run] * begins[run], lengths[run])
+            words[begin:end, 0], words[begin:end, 1] = columns[source], payload[source]
+        return Strands(lengths, words.reshape(-1).view(np.uint64))
+
+    @property
+    def columns(self) -> NDArray[np.uint32]:
+        """(nnz,) the column of each nonzero."""
+        return self.words.view(np.uint32)[:-4:2]
+
+    def landed(self, step_of: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+        """Nonzeros of each strand whose chunk is there by each step: (strands + 1, steps), the last row of zeros.
+
+        `step_of` (k,) is the step in which a column's chunk lands.
+        """
+        counts = np.zeros((self.lengths.size + 1, steps), dtype=np.int64)
+        for low, high, begin, end in _blocks(np.cumsum(self.lengths), _BLOCK):
+            cell = np.repeat(np.arange(high - low) * steps, self.lengths[low:high])
+            cell += step_of[self.columns[begin:end]]
+            arrived = np.bincount(cell, minlength=(high - low) * steps).reshape(-1, steps)
+            np.cumsum(arrived, axis=1, out=counts[low:high])
+        return counts
+
+
+def _blocks(ends: NDArray[np.int64], size: int) -> Iterator[tuple[int, int, int, int]]:
+    """Cuts a list of runs that end at `ends` into blocks of about `size` elements: (runs from, to, elements from, to).
+
+    A block's temporaries then stay in the processor's cache, and need no fresh memory.
     """
-    rows = int(bundles.max(initial=-1)) + 1
-    counts = np.zeros((rows + 1, steps), dtype=np.int64)  # one row more: -1 finds no nonzeros there
-    counts[:-1] = np.bincount(row * steps + step, minlength=rows * steps).reshape(-1, steps)
-    return np.cumsum(counts[bundles], axis=2)
+    total = int(ends[-1]) if ends.size else 0
+    cuts = np.searchsorted(ends, np.arange(size, total, size), side="right").tolist()
+    low = begin = 0
+    for high in [*cuts, ends.size]:
+        if high > low:
+            end = int(ends[high - 1])
+            yield low, high, begin, end
+            low, begin = high, end
+
+
+def in_bundles(landed: NDArray[np.int64], bundles: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`Strands.landed` of the strands that advance together: (bundles, sub, steps), with steps far apart in memory.
+
+    `bundles` (bundles, sub) holds all strands from 0 on, each once, and -1 where there is none.
+    """
+    return np.moveaxis(np.ascontiguousarray(landed.T)[:, bundles], 0, 2)
 
 
 def deadlines(steps: int, window: int, first: int) -> NDArray[np.int64]:
@@ -64,7 +130,7 @@ def schedule(
     phase: NDArray[np.float64],
     unit: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When each bundle takes its nonzeros, `unit` of each row at a time.
+    """When each bundle takes its nonzeros, `unit` of each row at a time; `landed` is that of `in_bundles`.
 
     Apart from the deadlines `due` (steps,), a bundle takes whole units only, and keeps to a line of even `progress`
     (steps,), since then the warps of a block finish each step together, unless a row has nothing left to take: that
@@ -74,7 +140,7 @@ def schedule(
     Returns the units (bundles, steps) that each row takes in each step, and the nonzeros in them (as `landed`).
     """
     bundles, _, steps = landed.shape
-    units = np.zeros((bundles, steps), dtype=np.int64)
+    units = np.zeros((steps, bundles), dtype=np.int64).T
     taken = np.zeros_like(landed)
     done = np.zeros_like(landed[:, :, 0])
     spent = np.zeros(bundles, dtype=np.int64)
@@ -103,35 +169,62 @@ class Layout:
     """(warps,) each warp's first unit."""
     trips: NDArray[np.uint8]
     """(warps, steps + 1, 4): units of each row set in each step, none behind the last."""
-    places: NDArray[np.int64]
-    """(nnz,) the place of each nonzero, in nonzeros: row after row, each row's in the order in which it takes them."""
     units: int
     """All units, padding included."""
+    ends: NDArray[np.int64]
+    """(runs,) where each bundle's units of a step end, counted per bundle, in the stream's order."""
+    first: NDArray[np.int64]
+    """(runs, sub) the strands' next nonzeros there, less those that as many units as lie before would hold."""
+    last: NDArray[np.int64]
+    """(runs, sub) and the ends of those that they take."""
+    unit: int
+
+    def read(self, words: NDArray[np.uint64]) -> Iterator[tuple[slice, NDArray[np.uint32]]]:
+        """The stream block by block: a range of nonzeros, and the halves of their words, (nonzeros, 2).
+
+        `words` are those of `Strands`; the last of them stands where a unit is not full.
+        """
+        pairs = np.ndarray(words.size - 1, np.complex128, words, strides=(8,))  # each word with the next one
+        sub = self.first.shape[1]
+        runs = np.diff(self.ends, prepend=0)
+        within = np.arange(0, self.unit, 2)
+        for low, high, begin, end in _blocks(self.ends, max(1, _BLOCK // (sub * self.unit))):
+            run = np.repeat(np.arange(low, high), runs[low:high])
+            at = self.first[run]
+            at += np.arange(begin * self.unit, end * self.unit, self.unit)[:, None]
+            left = self.last[run]
+            left -= at
+            at, left = (at[..., None] + within).ravel(), (left[..., None] - within).ravel()
+            block = pairs[np.where(left > 0, at, words.size - 2)].view(np.uint64)
+            block[1::2][left == 1] = words[-1]
+            yield slice(begin * sub * self.unit, end * sub * self.unit), block.view(np.uint32).reshape(-1, 2)
 
 
 def lay_out(
-    units: NDArray[np.int64], taken: NDArray[np.int64], bundles: NDArray[np.int64], row_sets: int, unit: int
+    units: NDArray[np.int64],
+    taken: NDArray[np.int64],
+    bundles: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    row_sets: int,
+    unit: int,
 ) -> Layout:
     """The stream in the order in which warps meet it: step, row set, unit, row of the set.
 
     `units` (at most `MOST_UNITS` each) and `taken` are those of `schedule`, `bundles` (warps * row_sets, sub) that of
-    `landed_nonzeros`.
+    `in_bundles`, `lengths` those of the strands; a unit is of 2 or 4 nonzeros.
     """
     sub, steps = bundles.shape[1], units.shape[1]
-    held = np.flatnonzero(bundles.ravel() >= 0)
-    slot = np.empty(held.size, dtype=np.int64)  # the (warp, row set, lane group) that holds each row
-    slot[bundles.ravel()[held]] = held
     in_order = units.reshape(-1, row_sets, steps).transpose(0, 2, 1)
-    ends = np.cumsum(in_order.ravel()).reshape(in_order.shape) * sub
-    first = (ends - in_order * sub).transpose(0, 2, 1).reshape(units.shape)
-    takes = taken.reshape(-1, steps)[slot].ravel()
-    within = np.arange(takes.sum()) - np.repeat(np.cumsum(takes) - takes, takes)
-    start = first[slot // sub] + (slot % sub)[:, None]
+    runs = in_order.ravel()
+    ends = np.cumsum(runs)
+
+    def by_run(of_steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        return of_steps.reshape(-1, row_sets, sub, steps).transpose(0, 3, 1, 2).reshape(-1, sub)
+
+    begins = np.append(np.cumsum(lengths) - lengths, 0)[bundles]
+    last = by_run(begins[:, :, None] + np.cumsum(taken, axis=2))
+    first = last - by_run(taken) - (unit * (ends - runs))[:, None]
     trips = np.zeros((in_order.shape[0], steps + 1, _MOST_SETS), dtype=np.uint8)
     trips[:, :steps, :row_sets] = in_order
-    return Layout(
-        starts=(ends[:, 0, 0] - in_order[:, 0, 0] * sub).astype(np.int32),
-        trips=trips,
-        places=unit * (np.repeat(start.ravel(), takes) + within // unit * sub) + within % unit,
-        units=int(ends[-1, -1, -1]),
-    )
+    starts = sub * (ends - runs)[:: steps * row_sets]
+    return Layout(starts.astype(np.int32), trips, sub * int(ends[-1]), ends, first, last, unit)

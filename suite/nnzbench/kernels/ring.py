@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,19 +18,16 @@ from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 from nnzbench.ring_order import (
     MOST_UNITS,
+    Strands,
     deadlines,
     even_progress,
-    landed_nonzeros,
+    in_bundles,
     lay_out,
     schedule,
     warp_phases,
 )
+from nnzbench.shared_work import SharedWork
 
-_PAIRS = {
-    4: np.dtype([("offset", "<u4"), ("value", "<f4")]),
-    2: np.dtype([("offset", "<u2"), ("value", "<f2")]),
-}
-"""A nonzero of the stream, by the bytes of a value: where its row of B is in the ring, and its value."""
 _OFFSET_BYTES = {4: 1, 2: 16}
 """What an offset counts, so that those of any ring fit."""
 _READ_AHEAD = 4
@@ -120,42 +116,49 @@ class Packed:
     """Stored pairs per nonzero."""
 
 
-def pack(matrix: CSR, tiling: Tiling) -> Packed:
-    """Orders the nonzeros of `matrix` as the warps of `tiling` meet them.
+def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
+    """Nonzero j of a row goes to its part j % split, so that all parts are as long and advance at the same rate."""
+    part = np.arange(split)
+    starts = (matrix.offsets[:-1, None] + part).ravel()
+    lengths = ((matrix.row_lengths[:, None] + split - 1 - part) // split).ravel()
+    values = matrix.values.astype(f"<f{value_bytes}", copy=False).view(f"<u{value_bytes}")
+    return Strands.of(starts, np.full(starts.size, split), lengths, matrix.indices, values, (matrix.k, 0))
+
+
+def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
+    """Orders the nonzeros of `matrix` as the warps of `tiling` meet them; `shared` is what its packings share.
 
     Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
     """
+    shared = shared or SharedWork()
     split, sub, sets, unit = tiling.ksplit, tiling.sub, tiling.row_steps, tiling.unit
     groups = -(-matrix.m // tiling.block_m)
     row_ids = deal_bundles(matrix.row_lengths, groups, tiling.warps // split, sets, sub)
-    landed = tiling.steps(matrix.k)
-
-    # Nonzero j of a row goes to part j % split of it, so that all parts are as long and advance at the same rate.
-    rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
-    position = np.arange(matrix.nnz) - matrix.offsets[rows]
-    part = rows * split + position % split
-    by_part = np.argsort(part, kind="stable") if split > 1 else np.arange(matrix.nnz)
+    strands = shared.once(("strands", split), lambda: _strands(matrix, split, tiling.value_bytes))
     held = row_ids[:, None] >= 0
     parts = np.where(held, row_ids[:, None] * split + np.arange(split)[:, None, None, None], -1)
     parts = parts.reshape(groups * tiling.warps * sets, sub)
 
-    step = np.searchsorted(landed, matrix.indices, side="right")
+    arrival = tiling.steps(matrix.k)
+    step_of = np.searchsorted(arrival, np.arange(matrix.k), side="right")
+    landed = shared.once(("landed", split, tiling.block_k), lambda: strands.landed(step_of, arrival.size))
     units, taken = schedule(
-        landed_nonzeros(parts, part, step, landed.size),
-        deadlines(landed.size, tiling.window, tiling.window),
-        even_progress(landed, (tiling.window - 1) / 2 * tiling.block_k, matrix.k),
+        in_bundles(landed, parts),
+        deadlines(arrival.size, tiling.window, tiling.window),
+        even_progress(arrival, (tiling.window - 1) / 2 * tiling.block_k, matrix.k),
         warp_phases(groups, tiling.warps, sets),
         unit,
     )
     if units.max(initial=0) > MOST_UNITS:
         raise Unsupported(f"a row has over {unit * MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
-    layout = lay_out(units, taken, parts, sets, unit)
+    layout = lay_out(units, taken, parts, strands.lengths, sets, unit)
     row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
     ring_rows = tiling.stages * tiling.block_k
-    stream = np.zeros(unit * (layout.units + _READ_AHEAD * sub), dtype=_PAIRS[tiling.value_bytes])
-    stream["offset"] = ring_rows * row_offset
-    stream["offset"][layout.places] = matrix.indices[by_part] % ring_rows * row_offset
-    stream["value"][layout.places] = matrix.values[by_part]
+    offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * row_offset
+    stream = np.empty((unit * (layout.units + _READ_AHEAD * sub), 2), dtype=f"<u{tiling.value_bytes}")
+    stream[unit * layout.units :] = offsets[-1], 0
+    for span, words in layout.read(strands.words):
+        stream[span, 0], stream[span, 1] = offsets[words[:, 0]], words[:, 1]
 
     return Packed(
         starts=layout.starts,
@@ -245,11 +248,12 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Til
     return [tiling for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2])[:_MOST_TILINGS]]
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
-    start = time.perf_counter()
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
     half = tiling.value_bytes == 2
-    packed = pack(operands.sparse, tiling)
+    packed = pack(operands.sparse, tiling, shared)
     buffers: dict[str, NDArray[Any]] = {
         "starts": packed.starts,
         "trips": packed.trips,
@@ -282,7 +286,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
         buffers=buffers,
         output="c",
         launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.shared_bytes),),
-        generate_ms=1e3 * (time.perf_counter() - start),
+        generate_ms=elapsed(),
     )
 
 
@@ -298,9 +302,10 @@ class Ring:
         """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the matrix has no nonzero")
+        shared = SharedWork()
         yield from plans_that_fit(
             tilings(problem, operands.sparse.row_lengths, arch),
-            lambda tiling: make_plan(problem, operands, tiling),
+            lambda tiling: make_plan(problem, operands, tiling, shared),
             f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -17,13 +16,15 @@ from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 from nnzbench.ring_order import (
     MOST_UNITS,
+    Strands,
     deadlines,
     even_progress,
-    landed_nonzeros,
+    in_bundles,
     lay_out,
     schedule,
     warp_phases,
 )
+from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import power_of_two_at_least, vector_width
 
 _UNIT = 4
@@ -118,75 +119,90 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class _Strands:
-    """What lane groups work on: the nonzeros of one row in one part of the columns, or an even share of them."""
+class _Parted:
+    """Strands of single parts of the columns: the nonzeros of one row in one part, or an even share of them."""
 
     part: NDArray[np.int64]
     row: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    entries: NDArray[np.int64]
-    """(nnz,) the pattern's entries, strand by strand."""
+    strands: Strands
+    """What comes with a column is the nonzero's entry of the pattern."""
 
 
-def _strands(pattern: CSR, part: int, parts: int) -> _Strands:
-    rows = np.repeat(np.arange(pattern.m), pattern.row_lengths)
-    cell = pattern.indices // part * np.int64(pattern.m) + rows
-    entries = np.argsort(cell, kind="stable") if parts > 1 else np.arange(pattern.nnz)
-    lengths = np.bincount(cell, minlength=parts * pattern.m)
+def _strands(
+    pattern: CSR, starts: NDArray[np.int64], strides: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Strands:
+    entries = np.arange(pattern.nnz, dtype=np.uint32)
+    return Strands.of(starts, strides, lengths, pattern.indices, entries, (pattern.k, 0xFFFFFFFF))
+
+
+def _rows(pattern: CSR) -> Strands:
+    lengths = pattern.row_lengths
+    return _strands(pattern, pattern.offsets[:-1].astype(np.int64), np.ones_like(lengths), lengths)
+
+
+def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> _Parted:
+    ends = rows.landed(np.arange(pattern.k) // part, parts)[:-1]
+    lengths = np.diff(ends, prepend=0)
+    starts = (pattern.offsets[:-1, None] + ends - lengths).T.ravel()
+    lengths = lengths.T.ravel()
     mean = pattern.nnz / np.count_nonzero(lengths)
     limit = max(_LONG_ROW[0] * mean, mean + _LONG_ROW[1] * np.sqrt(mean))
     shares = np.ceil(lengths / limit).astype(np.int64)
-    first = np.cumsum(shares) - shares
-    cell = cell[entries]
-    within = np.arange(pattern.nnz) - (np.cumsum(lengths) - lengths)[cell]
-    strand = first[cell] + within % shares[cell]
-    if shares.max() > 1:
-        by_strand = np.argsort(strand, kind="stable")
-        entries, strand = entries[by_strand], strand[by_strand]
     held = np.repeat(np.arange(lengths.size), shares)
-    return _Strands(held // pattern.m, held % pattern.m, np.bincount(strand), entries)
+    share, of = np.arange(held.size) - (np.cumsum(shares) - shares)[held], shares[held]
+    share_lengths = (lengths[held] - share + of - 1) // of
+    return _Parted(held // pattern.m, held % pattern.m, _strands(pattern, starts[held] + share, of, share_lengths))
 
 
-def _deal(strands: _Strands, tiling: Tiling) -> NDArray[np.int64]:
+def _deal(parted: _Parted, tiling: Tiling) -> NDArray[np.int64]:
     """(parts, groups, warps, row_steps, sub) strands, -1 where there is none; each part is dealt on its own."""
-    groups = max(1, -(-int(np.bincount(strands.part).max()) // tiling.block_m))
+    groups = max(1, -(-int(np.bincount(parted.part).max()) // tiling.block_m))
     dealt = []
     for part in range(tiling.parts):
-        own = np.flatnonzero(strands.part == part)
-        held = deal_bundles(strands.lengths[own], groups, tiling.warps, tiling.row_steps, tiling.sub)
+        own = np.flatnonzero(parted.part == part)
+        held = deal_bundles(parted.strands.lengths[own], groups, tiling.warps, tiling.row_steps, tiling.sub)
         dealt.append(np.append(own, -1)[held])
     return np.stack(dealt)
 
 
-def pack(pattern: CSR, tiling: Tiling) -> Packed:
-    """Orders the nonzeros of `pattern` as the warps of `tiling` meet them; it must have some."""
+def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
+    """Orders the nonzeros of `pattern`, which has some, as the warps of `tiling` meet them.
+
+    `shared` is what its packings share.
+    """
+    shared = shared or SharedWork()
     sub, sets, chunks = tiling.sub, tiling.row_steps, tiling.chunks(pattern.k)
     part = chunks * tiling.block_k
-    strands = _strands(pattern, part, tiling.parts)
-    dealt = _deal(strands, tiling)
+    rows = shared.once("rows", lambda: _rows(pattern))
+    parted = shared.once(("strands", part, tiling.parts), lambda: _parted(pattern, rows, part, tiling.parts))
+    strands = parted.strands
+    dealt = _deal(parted, tiling)
     bundles = dealt.reshape(-1, sub)
-    columns = pattern.indices[strands.entries] % part
-    strand = np.repeat(np.arange(strands.row.size), strands.lengths)
+    columns = np.arange(pattern.k) % part
+    landed = shared.once(
+        ("landed", part, tiling.parts, tiling.block_k), lambda: strands.landed(columns // tiling.block_k, chunks)
+    )
     units, taken = schedule(
-        landed_nonzeros(bundles, strand, columns // tiling.block_k, chunks),
+        in_bundles(landed, bundles),
         deadlines(chunks, tiling.window, tiling.window - 1),
         even_progress(np.arange(1, chunks + 1), (tiling.window - 1) / 2, chunks),
         warp_phases(tiling.parts * dealt.shape[1], tiling.warps, sets),
         _UNIT,
     )
-    layout = lay_out(units, taken, bundles, sets, _UNIT)
+    layout = lay_out(units, taken, bundles, strands.lengths, sets, _UNIT)
     ring_rows, row_bytes = tiling.stages * tiling.block_k, 4 * tiling.slice
     stored = _UNIT * (layout.units + _READ_AHEAD * sub)
-    offsets = np.full(stored, ring_rows * row_bytes, dtype=np.uint32)
-    offsets[layout.places] = columns % ring_rows * row_bytes
-    positions = np.full(stored, -1, dtype=np.int32)
-    positions[layout.places] = strands.entries
+    offset_of = (np.append(columns % ring_rows, ring_rows) * row_bytes).astype(np.uint32)
+    offsets, positions = np.empty(stored, dtype=np.uint32), np.empty(stored, dtype=np.uint32)
+    offsets[_UNIT * layout.units :], positions[_UNIT * layout.units :] = offset_of[-1], 0xFFFFFFFF
+    for span, words in layout.read(strands.words):
+        offsets[span], positions[span] = offset_of[words[:, 0]], words[:, 1]
     return Packed(
         starts=layout.starts,
         trips=layout.trips,
-        row_ids=np.where(dealt >= 0, strands.row[dealt], -1).astype(np.int32),
+        row_ids=np.where(dealt >= 0, parted.row[dealt], -1).astype(np.int32),
         offsets=offsets.reshape(-1, _UNIT),
-        positions=positions.reshape(-1, _UNIT),
+        positions=positions.view(np.int32).reshape(-1, _UNIT),
         fill=_UNIT * layout.units / pattern.nnz,
     )
 
@@ -272,17 +288,18 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
     return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense` holds `a` (m, k) and `b` (n, k).
 
     Raises `Unsupported` where the parts of the sums, one for each slice of k, take too much memory.
     """
-    begun = time.perf_counter()
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
     pattern, k = operands.sparse, problem.k
     slices = -(-k // tiling.slice)
     if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > _MOST_SLICES):
         raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
-    packed = pack(pattern, tiling)
+    packed = pack(pattern, tiling, shared)
     groups = packed.row_ids.shape[1]
     buffers: dict[str, Array] = {
         "starts": packed.starts,
@@ -326,7 +343,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
         buffers=buffers,
         output="d",
         launches=tuple(launches),
-        generate_ms=1e3 * (time.perf_counter() - begun),
+        generate_ms=elapsed(),
     )
 
 
@@ -342,9 +359,10 @@ class RingSddmm:
         """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
         if operands.sparse.nnz == 0:
             raise Unsupported("the pattern has no nonzeros")
+        shared = SharedWork()
         yield from plans_that_fit(
             tilings(problem, operands.sparse.nnz, arch),
-            lambda tiling: make_plan(problem, operands, tiling),
+            lambda tiling: make_plan(problem, operands, tiling, shared),
             "no tiling fits in shared memory",
         )
 
