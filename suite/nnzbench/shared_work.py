@@ -27,6 +27,10 @@ class SharedWork:
             self._made[key] = value, timed() / 1e3
         return value  # type: ignore[no-any-return]
 
+    def forget(self, key: Hashable) -> None:
+        """Drops what was made for `key`, which may take much memory."""
+        self._made.pop(key, None)
+
     def timer(self) -> Callable[[], float]:
         """A function that tells the milliseconds since now, as they would be if nothing had been made before."""
         start, saved = time.perf_counter(), self._saved

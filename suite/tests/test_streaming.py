@@ -142,7 +142,7 @@ def test_no_piece_is_long_however_uneven_the_rows() -> None:
     dense[11] = 1.0
     matrix = operands(dense, 1).sparse
     for tiling in row_stream.tilings(matrix, 64, "sm_90"):
-        packed = row_stream.pack(matrix, tiling)
+        packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix))
         held = packed.headers[:, 1] & 0xFFFF
         assert held.max() <= tiling.piece, tiling
         assert held.sum() == matrix.nnz, tiling

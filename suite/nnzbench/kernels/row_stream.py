@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,8 +13,8 @@ from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.shared_work import SharedWork
 
-_PAIR = np.dtype([("index", "<i4"), ("value", "<f4")])
 _MOST_THREADS = 512
 _BATCH_CYCLES = 700
 """Clocks from a batch's words to its last product when B comes from a busy L2; like the next two, only for ranking."""
@@ -26,6 +25,8 @@ _WARP_CYCLES = 20
 _SPARE_BYTES = 1 << 24
 """Packed bytes that any matrix may take; beyond them, at most `_SPARE_FACTOR` times its own nonzeros."""
 _SPARE_FACTOR = 6
+_BLOCK = 1 << 15
+"""Pairs that are packed at a time, so that temporaries stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Tiling:
     def block_n(self) -> int:
         """Columns per block."""
         return self.lanes * self.vec
+
+    @property
+    def cut(self) -> tuple[int, int, int]:
+        """What the packed matrix follows from."""
+        return self.slots, self.piece, self.unroll
 
     def __str__(self) -> str:
         return f"n{self.block_n}_v{self.vec}_s{self.slots}_p{self.piece}_u{self.unroll}"
@@ -88,10 +94,19 @@ def place_pieces(pieces: NDArray[np.int64], slots: int) -> tuple[NDArray[np.int6
     return first, free.size, joined if (pieces == 1).any() else free.size
 
 
-def pack(matrix: CSR, tiling: Tiling) -> Packed:
+def pair_words(matrix: CSR) -> NDArray[np.uint64]:
+    """(nnz + 1,) {index, value} words, and one of zeros."""
+    words = np.zeros((matrix.nnz + 1, 2), dtype=np.uint32)
+    words[:-1, 0] = matrix.indices
+    words[:-1, 1] = matrix.values.astype(np.float32, copy=False).view(np.uint32)
+    return words.reshape(-1).view(np.uint64)
+
+
+def pack(matrix: CSR, tiling: Tiling, pairs: NDArray[np.uint64]) -> Packed:
     """Cuts rows into pieces of near-equal whole batches and places those of a row side by side in one block.
 
-    Raises `ValueError` where a row needs more pieces than a block has slots (`fit` makes tilings for which none does).
+    `pairs` are the `pair_words` of `matrix`. Raises `ValueError` where a row needs more pieces than a block has slots
+    (`fit` makes tilings for which none does).
     """
     order = np.argsort(-matrix.row_lengths, kind="stable")
     lengths = matrix.row_lengths[order]
@@ -112,18 +127,21 @@ def pack(matrix: CSR, tiling: Tiling) -> Packed:
     headers[slot, 1] = end - begin
     headers[slot[nth == 0], 1] += (pieces << 16).astype(np.int32)
 
-    pairs = np.zeros((blocks * tiling.slots, tiling.piece), dtype=_PAIR)
-    sizes = end - begin
-    held = np.repeat(np.arange(row.size), sizes)
-    within = np.arange(held.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    source = matrix.offsets[order][row][held] + begin[held] + within
-    pairs["index"][slot[held], within] = matrix.indices[source]
-    pairs["value"][slot[held], within] = matrix.values[source]
-    full = slot[sizes > 0]
-    last = sizes[sizes > 0]
-    behind = np.arange(tiling.piece) >= last[:, None]
-    pairs["index"][full] = np.where(behind, pairs["index"][full, last - 1][:, None], pairs["index"][full])
-    return Packed(headers, pairs.view(np.float32).reshape(-1, 4), joined)
+    # A piece's pairs lie side by side; those behind its last one repeat its index, without a value.
+    size = np.zeros(blocks * tiling.slots, dtype=np.int64)
+    size[slot] = end - begin
+    source = np.full(size.size, matrix.nnz)
+    source[slot] = matrix.offsets[order][row] + begin
+    source[size == 0] = matrix.nnz
+    behind = pairs[source + np.maximum(size - 1, 0)] & np.uint64(0xFFFFFFFF)
+    words = np.empty((size.size, tiling.piece), dtype=np.uint64)
+    place = np.arange(tiling.piece)
+    step = max(1, _BLOCK // tiling.piece)
+    for low in range(0, size.size, step):
+        few = slice(low, low + step)
+        words[few] = pairs.take(source[few, None] + place, mode="clip")
+        np.copyto(words[few], behind[few, None], where=place >= size[few, None])
+    return Packed(headers, words.view(np.float32).reshape(-1, 4), joined)
 
 
 def fit(lanes: int, vec: int, piece: int, unroll: int, longest: int) -> Tiling:
@@ -188,18 +206,22 @@ class RowStream:
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         """One plan per tiling; raises `Unsupported` where a few rows hold so much that equal slots waste memory."""
-        found = False
-        for tiling in tilings(operands.sparse, problem.n, arch):
-            found = True
-            yield make_plan(problem, operands, tiling)
-        if not found:
+        choices = list(tilings(operands.sparse, problem.n, arch))
+        if not choices:
             raise Unsupported("rows are too uneven for slots of equal length")
+        shared = SharedWork()
+        for place, tiling in enumerate(choices, 1):
+            yield make_plan(problem, operands, tiling, shared)
+            if all(later.cut != tiling.cut for later in choices[place:]):
+                shared.forget(tiling.cut)
 
 
-def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
-    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n)."""
-    start = time.perf_counter()
-    packed = pack(operands.sparse, tiling)
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n); `shared` is what its plans share."""
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
+    pairs = shared.once("pairs", lambda: pair_words(operands.sparse))
+    packed = shared.once(tiling.cut, lambda: pack(operands.sparse, tiling, pairs))
     grid = (len(packed.headers) // tiling.slots, -(-problem.n // tiling.block_n), 1)
     args = (problem.n, packed.joined_blocks, "headers", "words", "b", "c")
     return Plan(
@@ -222,7 +244,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling) -> Plan:
         },
         output="c",
         launches=(Launch("row_spmm", grid, (tiling.threads, 1, 1), args),),
-        generate_ms=1e3 * (time.perf_counter() - start),
+        generate_ms=elapsed(),
     )
 
 
