@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.operands import Reference
+from nnzbench.parts import Part, over_parts
 
 TOLERANCE = {"f32": 1e-5, "winograd": 4e-5, "tf32": 2e-3, "f16": 2e-3, "bf16": 1.6e-2}
 """Largest allowed error per arithmetic class, as a fraction of sum |a||b| of the element.
@@ -36,13 +37,26 @@ def relative_error(result: NDArray[Any], reference: Reference) -> float:
         return float("inf")
     if result.size == 0:
         return 0.0
-    difference = np.subtract(result, reference.value, dtype=np.float64)
+    nearest = _SMALLEST_STEP / 2 if half else 0.0
+
+    def worst(part: Part) -> float:
+        return _worst(result[part], reference.value[part], reference.scale[part], nearest)
+
+    return max(over_parts(worst, result.shape))
+
+
+def _worst(result: NDArray[Any], value: NDArray[Any], scale: NDArray[Any], nearest: float) -> float:
+    """The largest error of a part, 0 where all differ by at most `nearest`; never NaN, which `max` would lose."""
+    difference = np.subtract(result, value, dtype=np.float64)
     np.abs(difference, out=difference)
-    if reference.empty is not None and not (difference[reference.empty] == 0).all():
-        return float("inf")
-    if half:
-        difference -= _SMALLEST_STEP / 2  # NaN and Inf stay what they are
-    difference *= reference.weight
+    filled: Any = True
+    if scale.min() <= 0:
+        filled = scale > 0
+        if difference[~filled].any():
+            return float("inf")
+    if nearest:
+        difference -= nearest  # NaN and Inf stay what they are
+    np.divide(difference, scale, out=difference, where=filled)
     worst = max(float(difference.max()), 0.0)
     return worst if np.isfinite(worst) else float("inf")
 

@@ -6,17 +6,21 @@ differ, so that images in each other's place do not cancel, and an Inf or NaN an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.parts import Part, over_parts
 from nnzbench.problem import ConvShape
 
 FEWEST_ELEMENTS = 1 << 24
 """Of input and output together, from which on a reference of every image takes longer than timing the kernels."""
 FEWEST_IMAGES = 16
+SUMMED_ELEMENTS = 1 << 15
+"""Of each image, added up at a time: the sum stays in cache, and one large image has work for all cores."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +37,38 @@ class ImageSample:
 
     def of(self, batch: NDArray[Any]) -> NDArray[np.float64]:
         """The sampled images, then the weighted sum of the others: (len(images) + 1, ...) from (batch, ...)."""
-        taken = np.empty((len(self.images) + 1, *batch.shape[1:]))
-        taken[:-1] = batch[list(self.images)]
-        taken[-1] = 0.0
-        for image in np.flatnonzero(self.weights).tolist():
-            taken[-1] += self.weights[image] * batch[image].astype(np.float64)
-        return taken
+        return self._taken(batch, lambda array: array)
 
     def magnitudes(self, batch: NDArray[Any]) -> NDArray[np.float64]:
         """What errors of `of` are measured by: of the sum, the weighted magnitudes over the root of their number.
 
         Rounding errors of different images are independent, so that they add up like the root of their number.
         """
-        taken = ImageSample(self.images, np.abs(self.weights)).of(np.abs(batch))
+        taken = self._taken(batch, lambda array: np.abs(array, out=array))
         taken[-1] /= max(1, int(np.count_nonzero(self.weights))) ** 0.5
+        return taken
+
+    def _taken(
+        self, batch: NDArray[Any], change: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """The sampled images and the weighted ones' sum, all of them changed in their place by `change`."""
+        taken = np.empty((len(self.images) + 1, *batch.shape[1:]))
+        taken[:-1] = batch[list(self.images)]
+        change(taken[:-1])
+        summed = [(image, float(self.weights[image])) for image in np.flatnonzero(self.weights)]
+        axes = np.argsort(batch.strides[1:], kind="stable")[::-1]  # parts are runs of memory, as of NHWC results
+        images, sums = batch.transpose(0, *(axes + 1)), taken[-1].transpose(axes)
+
+        def add(part: Part) -> None:
+            """Adds up one part of all images: a sum of whole ones would not stay in cache."""
+            total = np.zeros(sums[part].shape)
+            weighted = np.empty_like(total)
+            for image, weight in summed:
+                np.multiply(images[image][part], weight, out=weighted, dtype=np.float64)
+                total += change(weighted)
+            sums[part] = total
+
+        over_parts(add, sums.shape, SUMMED_ELEMENTS)
         return taken
 
 

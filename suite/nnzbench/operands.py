@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from nnzbench.image_sample import ImageSample, sample_images
 from nnzbench.matrices.formats import CSR
+from nnzbench.parts import Part, over_parts
 from nnzbench.problem import ConvShape, DType, Problem
 
 Array = NDArray[Any]
 
 DENSE_REFERENCE = 4
 """Nonzeros times columns per weight from which the reference multiplies by every weight."""
+DENSE_SDDMM = 24
+"""Elements per nonzero up to which every element of a sampled product is computed.
+
+Measured on two cores both ways take as long at 16 (64 features or more); BLAS gains the more from further cores.
+"""
+BLOCK = 1 << 24
+"""Elements of a float64 block that is made whole and dropped again, 128 MB."""
 
 
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
@@ -30,8 +38,12 @@ def round_to(array: Array, dtype: DType) -> Array:
     if dtype != "bf16":
         return array.astype(storage_dtype(dtype), copy=False)
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
-    rounded = bits + 0x7FFF + ((bits >> 16) & 1)
-    return (rounded & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32)
+    rounded = bits >> 16
+    rounded &= 1
+    rounded += 0x7FFF
+    rounded += bits
+    rounded &= 0xFFFF0000
+    return rounded.view(np.float32)
 
 
 @dataclass(frozen=True)
@@ -61,23 +73,15 @@ class Operands:
 
 @dataclass(frozen=True)
 class Reference:
-    """Float64 result and, for each element, the sum of the products' magnitudes that errors are measured by."""
+    """Float64 result and, for each element, the sum of the products' magnitudes that errors are measured by.
+
+    Where that is 0 nothing is summed, and the result must be exactly zero.
+    """
 
     value: NDArray[np.float64]
     scale: NDArray[np.float64]
     sample: ImageSample | None = None
     """Where set, `value` and `scale` are of what it takes of the whole result."""
-
-    @functools.cached_property
-    def weight(self) -> NDArray[np.float64]:
-        """1/scale, and 0 where nothing is summed."""
-        return np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0)
-
-    @functools.cached_property
-    def empty(self) -> NDArray[np.bool_] | None:
-        """Where nothing is summed and the result must be exactly zero; None where that is nowhere."""
-        empty = self.scale == 0
-        return empty if empty.any() else None
 
 
 def make_operands(problem: Problem) -> Operands:
@@ -123,17 +127,31 @@ def reference(problem: Problem, operands: Operands) -> Reference:
         return _softmax(operands.sparse)
     if problem.conv is not None:
         return _convolution(problem, operands)
-    b = operands.dense["b"].astype(np.float64)
+    b = _float64(operands.dense["b"])
     a = _left(operands.sparse, b.shape[1])
-    product = Reference(a @ b, abs(a) @ abs(b))
+    product = Reference(a @ b, _magnitudes(a) @ _magnitudes(b))
     return product if problem.op != "pointwise" else _bias_relu(product, operands.dense["bias"][:, None])
 
 
 def _left(matrix: CSR, columns: int) -> Any:
     """The matrix in float64, dense where that is faster for that many columns: BLAS runs on all cores, SciPy on one."""
     if matrix.nnz * columns > DENSE_REFERENCE * matrix.m * matrix.k:
-        return matrix.to_dense().astype(np.float64)
+        return matrix.to_scipy().toarray()
     return matrix.to_scipy()
+
+
+def _float64(array: Array) -> NDArray[np.float64]:
+    converted = np.empty(array.shape)
+    over_parts(lambda part: np.copyto(converted[part], array[part]), array.shape)
+    return converted
+
+
+def _magnitudes(array: Any) -> Any:
+    """|array|: of a NumPy array in its own place, as one core takes longer for a copy than all take to multiply."""
+    if not isinstance(array, np.ndarray):
+        return abs(array)
+    over_parts(lambda part: np.abs(array[part], out=array[part]), array.shape)
+    return array
 
 
 def _bias_relu(product: Reference, bias: Array) -> Reference:
@@ -146,7 +164,7 @@ def _attention(operands: Operands) -> Reference:
     mask, dense = operands.sparse, operands.dense
     q, keys, v = (dense[name].astype(np.float64) for name in ("q", "k", "v"))
     value, scale = np.zeros(q.shape), np.zeros(q.shape)
-    step = max(1, (1 << 24) // max(1, mask.k))  # keeps the dense scores near 128 MB
+    step = max(1, BLOCK // max(1, mask.k))
     for at in range(0, mask.m, step):
         end = min(at + step, mask.m)
         held = slice(mask.offsets[at], mask.offsets[end])
@@ -168,21 +186,47 @@ def _depthwise(problem: Problem, operands: Operands) -> Reference:
     value, scale = np.zeros(shape), np.zeros(shape)
     for tap, plane in _taps(c, x):
         w = weights[:, tap, None, None]
-        value += w * plane
-        scale += np.abs(w * plane)
+        products = w * plane
+        value += products
+        scale += np.abs(products, out=products)
     return _bias_relu(Reference(value, scale), operands.dense["bias"][:, None, None])
 
 
 def _sddmm(operands: Operands) -> Reference:
     pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
+    if DENSE_SDDMM * pattern.nnz <= pattern.m * pattern.k:
+        return _gathered_products(pattern, a, b)
+    a, b = _float64(a), _float64(b)
+    value = _picked_products(pattern, a, b)
+    return Reference(value, _picked_products(pattern, _magnitudes(a), _magnitudes(b)))
+
+
+def _picked_products(pattern: CSR, a: Array, b: Array) -> NDArray[np.float64]:
+    """The elements of a @ b.T at the pattern's places, from blocks of whole rows."""
+    picked = np.empty(pattern.nnz)
+    step = min(pattern.m, max(1, BLOCK // pattern.k))
+    block = np.empty((step, pattern.k))
+    for at in range(0, pattern.m, step):
+        end = min(at + step, pattern.m)
+        held = slice(pattern.offsets[at], pattern.offsets[end])
+        places = np.repeat(np.arange(end - at) * pattern.k, pattern.row_lengths[at:end])
+        places += pattern.indices[held]
+        np.matmul(a[at:end], b.T, out=block[: end - at])
+        np.take(block, places, out=picked[held], mode="clip")  # the default mode copies `out`
+    return picked
+
+
+def _gathered_products(pattern: CSR, a: Array, b: Array) -> Reference:
+    """Both operands' rows side by side for each nonzero, some that stay in cache at a time."""
     rows = np.repeat(np.arange(pattern.m), pattern.row_lengths)
     value, scale = np.empty(pattern.nnz), np.empty(pattern.nnz)
-    step = max(1, (1 << 24) // max(1, a.shape[1]))  # keeps the gathered rows near 128 MB
-    for at in range(0, pattern.nnz, step):
-        part = slice(at, at + step)
-        products = a[rows[part]].astype(np.float64) * b[pattern.indices[part]]
-        value[part] = products.sum(axis=1)
-        scale[part] = np.abs(products).sum(axis=1)
+
+    def multiply(part: Part) -> None:
+        products = np.multiply(a[rows[part]], b[pattern.indices[part]], dtype=np.float64)
+        products.sum(axis=1, out=value[part])
+        np.abs(products, out=products).sum(axis=1, out=scale[part])
+
+    over_parts(multiply, (pattern.nnz,), max(1, (1 << 17) // max(1, a.shape[1])))
     return Reference(value, scale)
 
 
@@ -206,23 +250,33 @@ def _convolution(problem: Problem, operands: Operands) -> Reference:
     weights = _left(operands.sparse, problem.n)
     sample = sample_images(c)
     if sample is None:
-        return Reference(_correlation(c, weights, x.astype(np.float64)), _correlation(c, abs(weights), np.abs(x)))
+        return Reference(_correlation(c, weights, x), _correlation(c, _magnitudes(weights), np.abs(x)))
     value = _correlation(c, weights, sample.of(x))
-    return Reference(value, _correlation(c, abs(weights), sample.magnitudes(x)), sample)
+    return Reference(value, _correlation(c, _magnitudes(weights), sample.magnitudes(x)), sample)
 
 
 def _correlation(c: ConvShape, weights: Any, x: Array) -> NDArray[np.float64]:
-    """Sums shifted input planes, one product per filter tap: cross-correlation as in cuDNN. `x` may have any batch."""
-    images = x.shape[0]
-    sums = np.zeros((c.filters, images * c.out_height * c.out_width))
-    for tap, shifted in _taps(c, x):
-        sums += weights[:, tap :: c.r * c.s] @ shifted.transpose(1, 0, 2, 3).reshape(c.channels, -1)
-    return sums.reshape(c.filters, images, c.out_height, c.out_width).swapaxes(0, 1)
+    """The weights times the patches below each output: cross-correlation as in cuDNN. `x` may have any batch."""
+    sums = np.empty((x.shape[0], c.filters, c.out_height, c.out_width))
+    windows = sliding_window_view(_padded(c, x.astype(np.float64, copy=False)), (c.r, c.s), axis=(2, 3))[
+        :, :, :: c.stride, :: c.stride
+    ]
+    patches = windows.transpose(0, 1, 4, 5, 2, 3)  # a view: copied in blocks, r * s inputs in all
+    step = max(1, BLOCK // (c.channels * c.r * c.s * c.out_width))
+    for image in range(x.shape[0]):
+        for y in range(0, c.out_height, step):
+            columns = patches[image, ..., y : y + step, :].reshape(weights.shape[1], -1)
+            sums[image, :, y : y + step] = (weights @ columns).reshape(c.filters, -1, c.out_width)
+    return sums
+
+
+def _padded(c: ConvShape, x: Array) -> Array:
+    return np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
 
 
 def _taps(c: ConvShape, x: Array) -> Iterator[tuple[int, Array]]:
     """Each filter tap and the padded input shifted by it, at the output's positions (NCHW)."""
-    padded = np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
+    padded = _padded(c, x)
     for tap in range(c.r * c.s):
         i, j = divmod(tap, c.s)
         rows = slice(i, i + (c.out_height - 1) * c.stride + 1, c.stride)

@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nnzbench import check
 from nnzbench.check import TOLERANCE, passes, relative_error
 from nnzbench.operands import Reference
+from nnzbench.parts import over_parts
 
 VALUE = np.array([[1.0, -2.0], [3.0, 0.5]])
 SCALE = np.array([[4.0, 8.0], [3.0, 2.0]])
@@ -59,6 +61,32 @@ def test_an_empty_result_is_right_and_one_of_all_empty_rows_must_be_zero():
     nothing = truth(np.zeros((2, 2)), np.zeros((2, 2)))
     assert relative_error(np.zeros((2, 2), np.float32), nothing) == 0
     assert relative_error(np.ones((2, 2), np.float32), nothing) == float("inf")
+
+
+@pytest.fixture
+def many_parts(monkeypatch):
+    """Parts of six elements, so that small results are checked in many."""
+    monkeypatch.setattr(check, "over_parts", lambda work, shape: over_parts(work, shape, 6))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(200,), (40, 5), (5, 40), (3, 4, 5, 7)])
+def test_the_error_found_in_parts_is_that_of_the_whole(shape, dtype, many_parts):
+    rng = np.random.default_rng(1)
+    value, scale = rng.standard_normal(shape), rng.uniform(1, 2, shape)
+    value[0] = scale[0] = 0
+    result = value.astype(dtype)
+    least = float(np.finfo(np.float16).smallest_subnormal) / 2 if dtype == np.float16 else 0.0
+    expected = ((np.abs(result - value) - least)[1:] / scale[1:]).max()
+    assert relative_error(result, truth(value, scale)) == pytest.approx(expected, rel=1e-12)
+    for place in (0, result.size // 2, -1):
+        for bad in (np.nan, np.inf):
+            wrong = result.copy()
+            wrong.flat[place] = bad
+            assert relative_error(wrong, truth(value, scale)) == float("inf")
+    wrong = result.copy()
+    wrong.flat[0] = np.finfo(dtype).smallest_subnormal  # where nothing is summed
+    assert relative_error(wrong, truth(value, scale)) == float("inf")
 
 
 def test_half_a_subnormal_step_is_no_error_of_fp16_and_more_is():

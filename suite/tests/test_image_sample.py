@@ -9,7 +9,7 @@ import pytest
 
 from nnzbench import image_sample
 from nnzbench.check import TOLERANCE, passes, relative_error
-from nnzbench.image_sample import sample_images
+from nnzbench.image_sample import ImageSample, sample_images
 from nnzbench.operands import Operands, Reference, make_operands, reference
 from nnzbench.problem import ConvShape, DType, Problem
 
@@ -64,6 +64,28 @@ def test_a_dropped_weight_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_sample, "FEWEST_ELEMENTS", 1 << 30)
     less = reference(problem, replace(operands, sparse=operands.sparse.with_values(values)))
     assert not passes(relative_error(less.value.astype(np.float32), truth), "f32")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_sum_found_in_parts_is_that_of_whole_images(
+    dtype: type, channels_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_sample, "SUMMED_ELEMENTS", 50)
+    batch = np.random.default_rng(2).standard_normal((9, 3, 9, 7)).astype(dtype)
+    if channels_last:
+        batch = np.ascontiguousarray(batch.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    kept = batch.copy()
+    weights = np.array([0, 0.5, -1.5, 0, 1, -1, 0.75, 1.25, 0])
+    sample = ImageSample((0, 3, 8), weights)
+    exact = batch.astype(np.float64)
+    taken, magnitudes = sample.of(batch), sample.magnitudes(batch)
+    np.testing.assert_array_equal(taken[:3], exact[[0, 3, 8]])
+    np.testing.assert_array_equal(magnitudes[:3], np.abs(exact[[0, 3, 8]]))
+    np.testing.assert_allclose(taken[3], np.tensordot(weights, exact, 1), rtol=0, atol=1e-14)
+    expected = np.tensordot(np.abs(weights), np.abs(exact), 1) / np.sqrt(6)
+    np.testing.assert_allclose(magnitudes[3], expected, rtol=1e-13)
+    np.testing.assert_array_equal(batch, kept)
 
 
 def test_only_large_batches_are_sampled_and_always_alike() -> None:

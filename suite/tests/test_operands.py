@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
+from nnzbench import operands as module
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, make_operands, reference, round_to, storage_dtype
 from nnzbench.problem import ConvShape, Problem
@@ -40,10 +42,8 @@ def test_products_agree_with_loops(op, n, dtype):
     assert found.value.dtype == np.float64
     np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-13)
     np.testing.assert_allclose(found.scale, scale, rtol=0, atol=1e-13)
-    assert found.empty is not None
-    assert found.empty[0].all()
-    assert not found.empty[1:-1].any()
-    assert (found.weight[0] == 0).all()
+    assert (found.scale[[0, -1]] == 0).all()
+    assert (found.scale[1:-1] > 0).all()
 
 
 def test_sampled_products_agree_with_loops_in_the_order_of_the_pattern():
@@ -187,12 +187,49 @@ def test_dense_and_sparse_references_agree(op, monkeypatch):
     asked = problem(op, m=8, k=54, n=11, conv=conv)
     operands = with_empty_rows(make_operands(asked))
     taken = []
-    monkeypatch.setattr(CSR, "to_scipy", lambda matrix, real=CSR.to_scipy: taken.append("sparse") or real(matrix))
-    monkeypatch.setattr(CSR, "to_dense", lambda matrix, real=CSR.to_dense: taken.append("dense") or real(matrix))
+
+    def left(matrix, columns, real=module._left):
+        taken.append(real(matrix, columns))
+        return taken[-1]
+
+    monkeypatch.setattr(module, "_left", left)
     dense = reference(asked, operands)
-    monkeypatch.setattr("nnzbench.operands.DENSE_REFERENCE", 99)
+    monkeypatch.setattr(module, "DENSE_REFERENCE", 99)
     sparse = reference(asked, operands)
-    assert taken == ["dense", "sparse"]  # half of the weights are zero
+    assert [issparse(matrix) for matrix in taken] == [False, True]  # half of the weights are zero
     np.testing.assert_allclose(dense.value, sparse.value, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(dense.scale, sparse.scale, rtol=1e-13)
-    np.testing.assert_array_equal(dense.empty, sparse.empty)
+    np.testing.assert_array_equal(dense.scale == 0, sparse.scale == 0)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_picked_and_gathered_sampled_products_agree(dtype, monkeypatch):
+    asked = problem("sddmm", m=23, k=12, n=17, dtype=dtype)
+    operands = with_empty_rows(make_operands(asked))
+    taken = []
+    for name in ("_picked_products", "_gathered_products"):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, name=name, real=real: taken.append(name) or real(*given))
+    monkeypatch.setattr(module, "BLOCK", 5 * 17)  # five rows at a time, the last time fewer
+    before = {name: array.copy() for name, array in operands.dense.items()}
+    picked = reference(asked, operands)
+    monkeypatch.setattr(module, "DENSE_SDDMM", 1)
+    gathered = reference(asked, operands)
+    assert taken == ["_picked_products"] * 2 + ["_gathered_products"]
+    np.testing.assert_allclose(picked.value, gathered.value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(picked.scale, gathered.scale, rtol=1e-13)
+    assert all(np.array_equal(before[name], operands.dense[name]) for name in before)
+
+
+@pytest.mark.parametrize("op", ["spmm", "conv2d"])
+def test_the_reference_leaves_its_operands_alone_and_blocks_do_not_show(op, monkeypatch):
+    conv = ConvShape(2, 6, 7, 5, 8, 3, 3, 1, 1) if op == "conv2d" else None
+    asked = problem(op, m=8, k=54, n=11, conv=conv)
+    operands = make_operands(asked)
+    before = [operands.sparse.values.copy(), *(array.copy() for array in operands.dense.values())]
+    whole = reference(asked, operands)
+    assert all(map(np.array_equal, before, [operands.sparse.values, *operands.dense.values()]))
+    monkeypatch.setattr(module, "BLOCK", 2 * 54 * 5)  # two rows of outputs at a time
+    parts = reference(asked, operands)
+    np.testing.assert_allclose(parts.value, whole.value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-13)

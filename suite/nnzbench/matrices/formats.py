@@ -49,8 +49,8 @@ class CSR:
     def pattern_hash(self) -> str:
         """First 16 hex digits of the SHA-256 of shape, offsets and indices: the identity of the pattern."""
         digest = hashlib.sha256(f"{self.m},{self.k},{self.nnz};".encode())
-        digest.update(np.ascontiguousarray(self.offsets, dtype="<i4").tobytes())
-        digest.update(np.ascontiguousarray(self.indices, dtype="<i4").tobytes())
+        digest.update(np.ascontiguousarray(self.offsets, dtype="<i4").data)
+        digest.update(np.ascontiguousarray(self.indices, dtype="<i4").data)
         return digest.hexdigest()[:16]
 
     def with_values(self, values: NDArray[Any]) -> CSR:
