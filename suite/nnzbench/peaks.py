@@ -152,6 +152,7 @@ def _best_us(timer: Timer, run: Callable[[], None], samples: int = _SAMPLES) -> 
 def _tensor_tflops(device: GpuDevice, math: str) -> float | None:
     """Rate of a large product in `math`; None without cuBLAS or without such tensor cores."""
     from nnzbench.kernels.vendor_cublas import GemmCase, prepare_gemm
+    from nnzbench.kernels.vendor_inputs import Inputs
 
     least = {"tf32": (8, 0), "f16": (7, 0)}[math]
     if device.facts.compute_capability < least:
@@ -162,7 +163,7 @@ def _tensor_tflops(device: GpuDevice, math: str) -> float | None:
     tile = np.random.default_rng(2).standard_normal((k, k), dtype=np.float32)
     tile = tile.astype(np.float16 if case.dtype == "f16" else np.float32)
     try:
-        gemm = prepare_gemm(device, case, np.tile(tile, (m // k, 1)), np.tile(tile, (1, n // k)))
+        gemm = prepare_gemm(Inputs(device), case, m, lambda: np.tile(tile, (m // k, 1)), np.tile(tile, (1, n // k)))
     except (Unsupported, LaunchError):
         return None
     try:

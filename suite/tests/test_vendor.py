@@ -17,6 +17,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, reference
 from nnzbench.problem import Problem
 
+FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00", "cusparse": "csr_default_row"}
 SHAPES = [(8, 16, 4), (7, 5, 1), (33, 17, 49), (1, 64, 7)]
 
 
@@ -155,13 +156,32 @@ def test_a_library_failure_is_a_launch_error(gpu):
 @pytest.mark.parametrize("kernel", ["cublas", "cublaslt", "cusparse"])
 def test_memory_is_given_back(kernel, gpu):
     problem, operands = make(8, 16, 4)
-    first = list(every(kernel, problem, operands, gpu).values())
-    first[0].prepare().close()
-    before = len(gpu.backend.memory)
-    for one in first:
-        if one.variant != "blocks":
-            one.prepare().close()
+    every(kernel, problem, operands, gpu)[FIRST[kernel]].prepare().close()
+    before = len(gpu.backend.memory)  # what the library's handle and the timer keep
+    found = list(every(kernel, problem, operands, gpu).values())
+    held = []
+    for _ in range(2):
+        for one in found:
+            if one.variant != "blocks":
+                one.prepare().close()
+        held.append(len(gpu.backend.memory))
+    assert held[0] == held[1] > before  # the inputs, for as long as there are candidates
+    del one, found
     assert len(gpu.backend.memory) == before
+
+
+@pytest.mark.parametrize(("kernel", "uploads"), [("cublas", 3), ("cublaslt", 3), ("cusparse", 6)])
+def test_each_form_of_an_input_is_uploaded_once_for_all_candidates(kernel, uploads, gpu):
+    found = every(kernel, *make(8, 16, 4), gpu)
+    found[FIRST[kernel]].prepare()  # opens the library and the timer
+    gpu.backend.log.clear()
+    found = every(kernel, *make(8, 16, 4), gpu)
+    for one in found.values():
+        if one.variant != "blocks":
+            one.prepare()
+    assert len(found) >= 4
+    # cublas: weights in both layouts, b; cusparse: offsets or rows, columns, values, b in both layouts
+    assert sum(step[0] == "upload" for step in gpu.backend.log) == uploads
 
 
 def test_tf32_and_bf16_are_refused_where_a_library_would_quietly_use_another_arithmetic(gpu):

@@ -49,7 +49,9 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
     assert list(found) == [
         f"{math}_{layout}major_{choice}" for layout in ("row", "col") for choice in ("default", "search")
     ]
-    before = None
+    next(iter(every(problem, operands, gpu).values())).prepare().close()
+    kept = len(gpu.backend.memory)  # the library's handle and the timer
+    gpu.backend.log.clear()
     for candidate in found.values():
         prepared = candidate.prepare()
         prepared.poison()
@@ -57,9 +59,11 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
         prepared.run()
         assert passes(relative_error(prepared.read(), reference(problem, operands)), candidate.math)
         prepared.close()
-        assert before in (None, len(gpu.backend.memory))
-        before = len(gpu.backend.memory)
     assert list(gpu.lt.live.values()) == ["handle"]
+    # the weights once, b in both layouts, and for each candidate the flag of the library's check
+    assert sum(step[0] == "upload" for step in gpu.backend.log) == 3 + len(found)
+    del candidate, found, prepared
+    assert len(gpu.backend.memory) == kept
 
 
 def test_the_search_comes_before_the_first_run_and_only_where_asked_for(gpu):

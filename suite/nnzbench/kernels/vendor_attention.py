@@ -6,35 +6,35 @@ that the result is that of the sparse kernel and is checked against the same ref
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernel import Candidate, Prepared, register
 from nnzbench.kernels.masked_softmax import masked_softmax_plan
 from nnzbench.kernels.vendor_cublas import MODES, Handle, product
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing
 from nnzbench.kernels.vendor_support import Freed, Output, finish, open_library, require_gpu, require_math
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
 
-def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepared:
+def prepare_attention(inputs: Inputs, math: str, operands: Operands) -> Prepared:
     """softmax(Q K^T over the mask) V, products in math mode `f32` or `tf32`, softmax in fp32.
 
     Raises `Unsupported` without cuBLAS or for rows too long for the softmax, `LaunchError` where there is no memory.
     """
+    device, dense = inputs.device, operands.dense
     require_math(device, math)
-    started = time.perf_counter()
+    preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
     mask = operands.sparse
-    q, keys, v = (device.upload(operands.dense[name]) for name in ("q", "k", "v"))
+    q, keys, v = preparing.arrays(("q", "k", "v"), lambda: (dense["q"], dense["k"], dense["v"]))
     features = q.shape[1]
     scores = device.empty((mask.m, mask.k), np.float32)
     softmax = masked_softmax_plan(mask, np.empty((0, 0), np.float32))
-    bits = device.upload(softmax.buffers["mask"])
+    bits = preparing.array(("mask",), lambda: softmax.buffers["mask"])
     output = Output(device, mask.m, features, "f32")
     steps = (
         product(handle, math, (mask.m, features, mask.k), q, keys, scores, b_transposed=True),
@@ -46,7 +46,7 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
         for step in steps:
             step()
 
-    return finish(device, run, output, [Freed(q, keys, v, scores, bits)], started)
+    return finish(device, run, output, [Freed(scores)], preparing)
 
 
 class DenseAttention:
@@ -59,11 +59,11 @@ class DenseAttention:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per math mode. Raises `Unsupported` without a GPU."""
-        gpu = require_gpu(device, self.name)
+        inputs = Inputs(require_gpu(device, self.name))
         for math in MODES["f32"]:
 
             def prepare(math: str = math) -> Prepared:
-                return prepare_attention(gpu, math, operands)
+                return prepare_attention(inputs, math, operands)
 
             yield Candidate(math, math, prepare)
 

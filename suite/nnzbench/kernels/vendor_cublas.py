@@ -7,7 +7,6 @@ inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,10 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared, register
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_weights, to_storage
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
     WORKSPACE_BYTES,
-    Freed,
     Output,
     finish,
     load_bindings,
@@ -28,8 +27,8 @@ from nnzbench.kernels.vendor_support import (
     refusing,
     require_gpu,
     require_math,
-    to_storage,
 )
+from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
@@ -55,9 +54,9 @@ class GemmCase:
         """Storage type of operands and result."""
         return "f32" if self.math == "tf32" else self.math
 
-    def stored(self, a: Array) -> Array:
-        """The weights (m, k) as they lie in memory."""
-        return to_storage(a.T if self.transposed else a, self.dtype)
+    def weights(self, a: CSR) -> Callable[[], Array]:
+        """Makes the weights (m, k) as they lie in memory."""
+        return lambda: dense_weights(a, self.dtype, self.transposed)
 
 
 def gemm_cases(dtype: str) -> list[GemmCase]:
@@ -81,19 +80,22 @@ class Handle:
         self._workspace.free()
 
 
-def prepare_gemm(device: GpuDevice, case: GemmCase, a: Array, b: Array) -> Prepared:
+def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:
     """C (m, n) = A (m, k) B (k, n), all row-major unless `case` stores A transposed; cuBLAS's own choice of algorithm.
+
+    `weights` makes A as it lies in memory, where `inputs` has no such form yet.
 
     Raises `Unsupported` without cuBLAS or where it refuses, `LaunchError` where the product fails.
     """
+    device, (k, n) = inputs.device, b.shape
     require_math(device, case.math)
-    started = time.perf_counter()
+    preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
-    (m, k), n = a.shape, b.shape[1]
-    weights, dense = device.upload(case.stored(a)), device.upload(to_storage(b, case.dtype))
+    a = preparing.array(("weights", case.transposed), weights)
+    dense = preparing.array(("b",), lambda: to_storage(b, case.dtype))
     output = Output(device, m, n, case.dtype)
-    run = product(handle, case.math, (m, k, n), weights, dense, output.array, a_transposed=case.transposed)
-    return finish(device, run, output, [Freed(weights, dense)], started)
+    run = product(handle, case.math, (m, k, n), a, dense, output.array, a_transposed=case.transposed)
+    return finish(device, run, output, [], preparing)
 
 
 def product(
@@ -142,12 +144,12 @@ class Cublas:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per math mode and layout. Raises `Unsupported` without a GPU."""
-        gpu = require_gpu(device, self.name)
-        a, b = operands.sparse.to_dense(), operands.dense["b"]
+        inputs = Inputs(require_gpu(device, self.name))
+        a, b = operands.sparse, operands.dense["b"]
         for case in gemm_cases(problem.dtype):
 
             def prepare(case: GemmCase = case) -> Prepared:
-                return prepare_gemm(gpu, case, a, b)
+                return prepare_gemm(inputs, case, a.m, case.weights(a), b)
 
             yield Candidate(case.variant, case.math, prepare)
 

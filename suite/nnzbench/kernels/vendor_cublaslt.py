@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,10 +11,10 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
 from nnzbench.kernels.vendor_cublas import MODES, GemmCase, gemm_cases
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
     WORKSPACE_BYTES,
-    Freed,
     Output,
     finish,
     load_bindings,
@@ -24,8 +23,8 @@ from nnzbench.kernels.vendor_support import (
     refusing,
     require_gpu,
     require_math,
-    to_storage,
 )
+from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
@@ -108,15 +107,16 @@ class Product:
             self._undo.pop()()
 
 
-def prepare_algorithm(device: GpuDevice, case: GemmCase, algorithm: Array, a: Array, b: Array) -> Prepared:
+def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, b: Array) -> Prepared:
     """One algorithm on C = A B; layouts as in `vendor_cublas.prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
-    started = time.perf_counter()
+    device, n = inputs.device, b.shape[1]
+    preparing = Preparing(inputs)
     handle = open_library(device, "cublaslt", lambda: Handle(device))
     lt = handle.lt
-    (m, k), n = a.shape, b.shape[1]
-    product = refusing("cublaslt", lambda: Product(handle, case, m, k, n))
-    weights, dense = device.upload(case.stored(a)), device.upload(to_storage(b, case.dtype))
-    output = Output(device, m, n, case.dtype)
+    product = refusing("cublaslt", lambda: Product(handle, case, a.m, a.k, n))
+    weights = preparing.array(("weights", case.transposed), case.weights(a))
+    dense = preparing.array(("b",), lambda: to_storage(b, case.dtype))
+    output = Output(device, a.m, n, case.dtype)
     scalars = np.array([1.0, 0.0], np.float32)
     result = output.array.pointer
     # fmt: off
@@ -131,7 +131,7 @@ def prepare_algorithm(device: GpuDevice, case: GemmCase, algorithm: Array, a: Ar
     def run(keep: Any = (scalars, algorithm, weights, dense, output, handle)) -> None:
         refusing(what, lambda: lt.matmul(*arguments))
 
-    return finish(device, run, output, [product, Freed(weights, dense)], started)
+    return finish(device, run, output, [product], preparing)
 
 
 class CublasLt:
@@ -146,7 +146,8 @@ class CublasLt:
         """At most `ALGORITHMS` per math mode and layout. Raises `Unsupported` without a GPU or cuBLASLt."""
         gpu = require_gpu(device, self.name)
         handle = open_library(gpu, "cublaslt", lambda: Handle(gpu))
-        a, b = operands.sparse.to_dense(), operands.dense["b"]
+        inputs = Inputs(gpu)
+        a, b = operands.sparse, operands.dense["b"]
         for case in gemm_cases(problem.dtype):
             try:
                 proposed = _proposed(gpu, handle, case, problem)
@@ -156,7 +157,7 @@ class CublasLt:
             for index, algorithm in enumerate(proposed):
 
                 def prepare(case: GemmCase = case, algorithm: Array = algorithm) -> Prepared:
-                    return prepare_algorithm(gpu, case, algorithm, a, b)
+                    return prepare_algorithm(inputs, case, algorithm, a, b)
 
                 yield Candidate(f"{case.variant}_algo{index:02}", case.math, prepare)
 

@@ -12,7 +12,6 @@ import ctypes
 import functools
 import importlib
 import importlib.util
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
-from nnzbench.devices.gpu import GpuDevice, LaunchError
+from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
 from nnzbench.kernels.vendor_cublas import MODES
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor_support import (
     INSTALL_VENDOR,
     STORAGE,
@@ -34,7 +34,6 @@ from nnzbench.kernels.vendor_support import (
     refusal,
     require_gpu,
     require_math,
-    to_storage,
 )
 from nnzbench.operands import Operands
 from nnzbench.problem import ConvShape, Problem
@@ -207,34 +206,49 @@ def buildable(cudnn: Any, graph: Any) -> Iterator[int]:
         yield index
 
 
-class Inputs:
-    """Image and filters of one layout in device memory, shared by its candidates and freed with the last of them."""
+@dataclass(frozen=True)
+class Tensors:
+    """Image and filters of a problem in one layout."""
 
-    def __init__(self, device: GpuDevice, problem: Problem, operands: Operands, nhwc: bool) -> None:
-        assert problem.conv is not None
-        self.conv, self.dtype, self.nhwc = problem.conv, problem.dtype, nhwc
-        conv = problem.conv
-        filters = operands.sparse.to_dense().reshape(conv.filters, conv.channels, conv.r, conv.s)
-        self.x = device.upload(self._stored(operands.dense["x"]))
-        self.w = device.upload(self._stored(filters))
+    problem: Problem
+    operands: Operands
+    nhwc: bool
 
-    def _stored(self, array: Array) -> Array:
-        return to_storage(array.transpose(0, 2, 3, 1) if self.nhwc else array, self.dtype)
+    @property
+    def conv(self) -> ConvShape:
+        """The convolution."""
+        assert self.problem.conv is not None
+        return self.problem.conv
+
+    def take(self, preparing: Preparing) -> tuple[DeviceArray, ...]:
+        """Image and filters in device memory, shared by the plans of the layout. Raises `LaunchError`."""
+        return preparing.arrays(("tensors", self.nhwc), self._make)
+
+    def _make(self) -> tuple[Array, Array]:
+        conv, dtype = self.conv, self.problem.dtype
+        filters = dense_weights(self.operands.sparse, dtype)
+        return (
+            self._laid_out(to_storage(self.operands.dense["x"], dtype)),
+            self._laid_out(filters.reshape(conv.filters, conv.channels, conv.r, conv.s)),
+        )
+
+    def _laid_out(self, array: Array) -> Array:
+        n, c, h, w = array.shape
+        return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
 
 
 class Image:
     """The (batch, filters, height, width) result in device memory, in either layout."""
 
-    def __init__(self, device: GpuDevice, inputs: Inputs) -> None:
-        conv = inputs.conv
+    def __init__(self, device: GpuDevice, conv: ConvShape, dtype: str, nhwc: bool) -> None:
         n, c, h, w = conv.batch, conv.filters, conv.out_height, conv.out_width
-        self._inputs = inputs
-        self.array = device.empty((n, h, w, c) if inputs.nhwc else (n, c, h, w), STORAGE[inputs.dtype])
+        self._dtype, self._nhwc = dtype, nhwc
+        self.array = device.empty((n, h, w, c) if nhwc else (n, c, h, w), STORAGE[dtype])
 
     def read(self) -> Array:
         """Waits, then copies to the host as NCHW."""
-        result = from_storage(self.array.read(), self._inputs.dtype)
-        return result.transpose(0, 3, 1, 2) if self._inputs.nhwc else result
+        result = from_storage(self.array.read(), self._dtype)
+        return result.transpose(0, 3, 1, 2) if self._nhwc else result
 
     def poison(self) -> None:
         """Fills with NaN bits."""
@@ -245,10 +259,10 @@ class Image:
 class Search:
     """The plans of one math mode and layout, and what they run on."""
 
-    device: GpuDevice
     handle: Handle
     graph: Any
     inputs: Inputs
+    tensors: Tensors
     case: ConvCase
 
     def candidates(self, winograd: frozenset[int]) -> Iterator[Candidate]:
@@ -274,20 +288,21 @@ class Search:
 
     def _times(self) -> dict[int, float]:
         """Microseconds of every plan that builds, fits and runs."""
-        device = self.device
+        device = self.inputs.device
         times: dict[int, float] = {}
-        output = Image(device, self.inputs)
+        tensors, output = self.tensors.take(Preparing(self.inputs)), self._output()
         for index in buildable(self.handle.cudnn, self.graph):
             size = self.graph.get_workspace_size_plan_at_index(index)
             if size > device.facts.memory_bytes // 8:
                 continue
             try:
                 workspace = device.empty((max(1, size),), np.uint8)
-                self._execute(index, output, workspace.pointer)
+                execute = functools.partial(self._execute, index, tensors, output, workspace)
+                execute()
                 device.synchronise()
-                trials = [self._trial(index, output, workspace.pointer)]
+                trials = [device.timer.elapsed_us(execute)]
                 if trials[0] < BEHIND * min(times.values(), default=float("inf")):
-                    trials += [self._trial(index, output, workspace.pointer) for _ in range(TRIALS - 1)]
+                    trials += [device.timer.elapsed_us(execute) for _ in range(TRIALS - 1)]
             except DeviceLost:
                 raise
             except _errors(self.handle.cudnn):
@@ -296,29 +311,30 @@ class Search:
         output.array.free()
         return times
 
-    def _trial(self, index: int, output: Image, workspace: int) -> float:
-        return self.device.timer.elapsed_us(lambda: self._execute(index, output, workspace))
+    def _output(self) -> Image:
+        return Image(self.inputs.device, self.tensors.conv, self.tensors.problem.dtype, self.tensors.nhwc)
 
-    def _execute(self, index: int, output: Image, workspace: int) -> None:
-        pointers = {X: self.inputs.x.pointer, W: self.inputs.w.pointer, Y: output.array.pointer}
-        self.graph.execute_plan_at_index(pointers, workspace, index, handle=self.handle.value)
+    def _execute(self, index: int, tensors: tuple[DeviceArray, ...], output: Image, workspace: DeviceArray) -> None:
+        x, w = tensors
+        pointers = {X: x.pointer, W: w.pointer, Y: output.array.pointer}
+        self.graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=self.handle.value)
 
     def prepare(self, index: int) -> Prepared:
-        """One plan with a workspace of its own. Raises `LaunchError` where it fails."""
-        started = time.perf_counter()
-        errors = _errors(self.handle.cudnn)
-        self.graph.build_plan_at_index(index)
+        """One plan, built by the search, with a workspace of its own. Raises `LaunchError` where it fails."""
+        device, errors = self.inputs.device, _errors(self.handle.cudnn)
+        preparing = Preparing(self.inputs)
+        tensors = self.tensors.take(preparing)
         size = self.graph.get_workspace_size_plan_at_index(index)
-        workspace = self.device.empty((max(1, size),), np.uint8)
-        output = Image(self.device, self.inputs)
+        workspace = device.empty((max(1, size),), np.uint8)
+        output = self._output()
 
         def run() -> None:
             try:
-                self._execute(index, output, workspace.pointer)
+                self._execute(index, tensors, output, workspace)
             except errors as error:
                 raise LaunchError(f"cudnn {self.case.variant} plan {index}: {_line(error)}") from None
 
-        return finish(self.device, run, output, [Freed(workspace)], started)
+        return finish(device, run, output, [Freed(workspace)], preparing)
 
 
 class Cudnn:
@@ -336,15 +352,16 @@ class Cudnn:
         assert problem.conv is not None
         if problem.conv.groups != 1:
             raise Unsupported("cudnn is run on convolutions without groups alone")
+        inputs = Inputs(gpu)
         for nhwc in (False, True):
-            inputs = Inputs(gpu, problem, operands, nhwc)
+            tensors = Tensors(problem, operands, nhwc)
+            winograd = functools.cache(functools.partial(_winograd, handle, problem.conv, problem.dtype, nhwc))
             for math in MODES[problem.dtype]:
                 case = ConvCase(math, nhwc)
                 try:
                     require_math(gpu, math)
                     graph = build_graph(handle, problem.conv, problem.dtype, nhwc)
-                    winograd = _winograd(handle, problem.conv, problem.dtype, nhwc)
-                    yield from Search(gpu, handle, graph, inputs, case).candidates(winograd)
+                    yield from Search(handle, graph, inputs, tensors, case).candidates(winograd())
                 except Unsupported as error:
                     yield refusal(case.variant, math, str(error))
 

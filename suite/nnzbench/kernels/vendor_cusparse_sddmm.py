@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,8 +9,9 @@ import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared
-from nnzbench.kernels.vendor_cusparse_support import Descriptors, Routine, open_handle, prepare_call
-from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math, to_storage
+from nnzbench.kernels.vendor_cusparse_support import Descriptors, Routine, dense_operand, open_handle, prepare_call
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
+from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math
 from nnzbench.matrices.formats import CSR
 
 
@@ -39,10 +39,11 @@ def sddmm_cases() -> list[SddmmCase]:
 
 def sddmm_candidates(device: GpuDevice, pattern: CSR, a: Array, b: Array, dtype: str) -> Iterator[Candidate]:
     """One per layout and preprocessing."""
+    inputs = Inputs(device)
     for case in sddmm_cases():
 
         def prepare(case: SddmmCase = case) -> Prepared:
-            return prepare_sddmm(device, case, pattern, a, b, dtype)
+            return prepare_sddmm(inputs, case, pattern, a, b, dtype)
 
         yield Candidate(case.variant, dtype, prepare)
 
@@ -55,16 +56,17 @@ class Values(Output):
         return super().read().ravel()
 
 
-def prepare_sddmm(device: GpuDevice, case: SddmmCase, pattern: CSR, a: Array, b: Array, dtype: str) -> Prepared:
+def prepare_sddmm(inputs: Inputs, case: SddmmCase, pattern: CSR, a: Array, b: Array, dtype: str) -> Prepared:
     """Values (nnz,) of A (m, k) B^T (k, n) at the (m, n) pattern. Raises `Unsupported` where cuSPARSE refuses it."""
+    device = inputs.device
     require_math(device, dtype)
-    started = time.perf_counter()
+    preparing = Preparing(inputs)
     handle = open_handle(device)
     lib = handle.cusparse
     (m, k), n = a.shape, b.shape[0]
-    offsets, indices = device.upload(pattern.offsets), device.upload(pattern.indices)
-    left = device.upload(to_storage(a, dtype))
-    right = device.upload(to_storage(b.T if case.layout == "row" else b, dtype))
+    offsets, indices = preparing.arrays(("pattern",), lambda: (pattern.offsets, pattern.indices))
+    left = preparing.array(("a",), lambda: to_storage(a, dtype))
+    right = dense_operand(preparing, b, dtype, case.layout == "row")
     output = Values(device, 1, pattern.nnz, dtype)
 
     def describe(descriptors: Descriptors) -> tuple[int, ...]:
@@ -85,4 +87,4 @@ def prepare_sddmm(device: GpuDevice, case: SddmmCase, pattern: CSR, a: Array, b:
 
     preprocess = lib.sddmm_preprocess if case.preprocess else None
     routine = Routine(f"cusparse {case.variant}", buffer_size, lib.sddmm, preprocess)
-    return prepare_call(device, routine, describe, dtype, output, [offsets, indices, left, right], started)
+    return prepare_call(device, routine, describe, dtype, output, [offsets, indices, left, right], preparing)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared
-from nnzbench.kernels.vendor_cusparse_support import Descriptors, Routine, open_handle, prepare_call, row_indices
-from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math, to_storage
+from nnzbench.kernels.vendor_cusparse_support import (
+    Descriptors,
+    Routine,
+    csr_parts,
+    dense_operand,
+    open_handle,
+    prepare_call,
+)
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
+from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math
 from nnzbench.matrices.formats import CSR
 
 CSR_ALGORITHMS = ("CSR_ALG1", "CSR_ALG2")
@@ -41,10 +48,11 @@ def spmv_cases() -> list[SpmvCase]:
 
 def spmv_candidates(device: GpuDevice, matrix: CSR, b: Array, dtype: str) -> Iterator[Candidate]:
     """One per algorithm and preprocessing."""
+    inputs = Inputs(device)
     for case in spmv_cases():
 
         def prepare(case: SpmvCase = case) -> Prepared:
-            return prepare_spmv(device, case, matrix, b, dtype)
+            return prepare_spmv(inputs, case, matrix, b, dtype)
 
         yield Candidate(case.variant, dtype, prepare)
 
@@ -57,29 +65,28 @@ def sliced_ell(matrix: CSR) -> tuple[Array, Array, Array]:
     offsets = np.concatenate([[0], np.cumsum(lengths.reshape(slices, SLICE).max(axis=1) * SLICE)])
     columns = np.full(int(offsets[-1]), -1, np.int32)
     values = np.zeros(int(offsets[-1]), matrix.values.dtype)
-    rows = row_indices(matrix).astype(np.int64)
-    nth = np.arange(matrix.nnz) - matrix.offsets[:-1].astype(np.int64)[rows]
-    place = offsets[rows // SLICE] + nth * SLICE + rows % SLICE
-    columns[place], values[place] = matrix.indices, matrix.values
+    for first, at, end in zip(range(0, matrix.m, SLICE), offsets[:-1], offsets[1:], strict=True):
+        held = slice(matrix.offsets[first], matrix.offsets[min(first + SLICE, matrix.m)])
+        # (place in the row, row) as stored; its transpose, masked, has the nonzeros in the order of CSR
+        filled = np.arange((end - at) // SLICE) < lengths[first : first + SLICE, None]
+        columns[at:end].reshape(-1, SLICE).T[filled] = matrix.indices[held]
+        values[at:end].reshape(-1, SLICE).T[filled] = matrix.values[held]
     return offsets.astype(np.int32), columns, values
 
 
-def prepare_spmv(device: GpuDevice, case: SpmvCase, matrix: CSR, b: Array, dtype: str) -> Prepared:
+def prepare_spmv(inputs: Inputs, case: SpmvCase, matrix: CSR, b: Array, dtype: str) -> Prepared:
     """y (m, 1) = A (m, k, sparse) x (k, 1). Raises `Unsupported` without cuSPARSE or where it refuses."""
+    device = inputs.device
     require_math(device, dtype)
-    started = time.perf_counter()
+    preparing = Preparing(inputs)
     handle = open_handle(device)
     lib = handle.cusparse
     kind = case.algorithm.partition("_")[0]
-    structure: tuple[Array, Array]
     if kind == "SELL":
-        *indices, stored = sliced_ell(matrix)
-        structure = (indices[0], indices[1])
+        parts = preparing.arrays(("sell",), lambda: _stored_sliced_ell(matrix, dtype))
     else:
-        structure = (row_indices(matrix) if kind == "COO" else matrix.offsets, matrix.indices)
-        stored = matrix.values
-    parts = [device.upload(part) for part in (*structure, to_storage(stored, dtype))]
-    x = device.upload(to_storage(b, dtype))
+        parts = csr_parts(preparing, matrix, dtype, coordinates=kind == "COO")
+    x = dense_operand(preparing, b, dtype, turned=False)
     output = Output(device, matrix.m, 1, dtype)
 
     def describe(descriptors: Descriptors) -> tuple[int, ...]:
@@ -91,10 +98,15 @@ def prepare_spmv(device: GpuDevice, case: SpmvCase, matrix: CSR, b: Array, dtype
 
     preprocess = lib.sp_mv_preprocess if case.preprocess else None
     routine = Routine(f"cusparse {case.variant}", lib.sp_mv_buffer_size, lib.sp_mv, preprocess)
-    return prepare_call(device, routine, describe, dtype, output, [*parts, x], started)
+    return prepare_call(device, routine, describe, dtype, output, [*parts, x], preparing)
 
 
-def _descriptor(descriptors: Descriptors, kind: str, matrix: CSR, parts: list[DeviceArray]) -> int:
+def _stored_sliced_ell(matrix: CSR, dtype: str) -> tuple[Array, Array, Array]:
+    offsets, columns, values = sliced_ell(matrix)
+    return offsets, columns, to_storage(values, dtype)
+
+
+def _descriptor(descriptors: Descriptors, kind: str, matrix: CSR, parts: Sequence[DeviceArray]) -> int:
     first, second, third = (part.pointer for part in parts)
     shape = (matrix.m, matrix.k, matrix.nnz)
     if kind == "SELL":

@@ -5,14 +5,15 @@ Conversion, workspace and preprocessing are untimed and counted in `prepare_ms`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernel import Prepared
+from nnzbench.kernel import Array, Prepared
+from nnzbench.kernels.vendor_inputs import Preparing, swapped, to_storage
 from nnzbench.kernels.vendor_support import CUDA_TYPE, Freed, Output, finish, load_bindings, open_library, refusing
 from nnzbench.matrices.formats import CSR
 
@@ -115,8 +116,8 @@ def prepare_call(
     describe: Callable[[Descriptors], tuple[int, ...]],
     dtype: str,
     output: Output,
-    inputs: list[DeviceArray],
-    started: float,
+    inputs: Sequence[DeviceArray],
+    preparing: Preparing,
 ) -> Prepared:
     """The routine on what `describe` makes of fresh descriptors. Raises `Unsupported` where cuSPARSE refuses it."""
     handle = open_handle(device)
@@ -135,7 +136,26 @@ def prepare_call(
     def run(keep: Any = (handle, inputs, workspace, output)) -> None:
         refusing(routine.name, lambda: routine.run(*arguments, workspace.pointer))
 
-    return finish(device, run, output, [descriptors, Freed(*inputs, workspace)], started)
+    return finish(device, run, output, [descriptors, Freed(workspace)], preparing)
+
+
+def dense_operand(preparing: Preparing, b: Array, dtype: str, turned: bool) -> DeviceArray:
+    """The dense operand `b` in device memory as it is, or with its axes swapped."""
+
+    def make() -> Array:
+        stored = to_storage(b, dtype)
+        return swapped(stored) if turned else stored
+
+    return preparing.array(("b", turned), make)
+
+
+def csr_parts(preparing: Preparing, matrix: CSR, dtype: str, coordinates: bool) -> tuple[DeviceArray, ...]:
+    """Row offsets, or each nonzero's row for `coordinates` (COO), then columns and values, in device memory."""
+    if coordinates:
+        rows = preparing.array(("rows",), lambda: row_indices(matrix))
+    else:
+        rows = preparing.array(("offsets",), lambda: matrix.offsets)
+    return rows, *preparing.arrays(("nonzeros",), lambda: (matrix.indices, to_storage(matrix.values, dtype)))
 
 
 def row_indices(matrix: CSR) -> Any:

@@ -6,7 +6,6 @@ it. Compression and the search for the fastest algorithm are untimed and counted
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
     INSTALL_VENDOR,
@@ -27,7 +27,6 @@ from nnzbench.kernels.vendor_support import (
     open_library,
     refusing,
     require_gpu,
-    to_storage,
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -176,20 +175,19 @@ class Product:
             self._undo.pop()()
 
 
-def prepare_product(device: GpuDevice, case: LtCase, a: Array, b: Array, dtype: str) -> Prepared:
+def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) -> Prepared:
     """C (m, n) = A (m, k) B (k, n). Raises `Unsupported` without cuSPARSELt or where it refuses, `LaunchError`."""
-    started = time.perf_counter()
+    device, n = inputs.device, b.shape[1]
+    preparing = Preparing(inputs)
     handle = open_library(device, "cusparselt", lambda: Handle(device))
     lt, value = handle.lt, handle.value
-    (m, k), n = a.shape, b.shape[1]
     what = f"cusparselt {case.variant}"
-    product = refusing(what, lambda: Product(handle, case, CUDA_TYPE[dtype], (m, k, n)))
+    product = refusing(what, lambda: Product(handle, case, CUDA_TYPE[dtype], (a.m, a.k, n)))
     try:
-        sparse = device.upload(to_storage(a, dtype))
+        sparse = preparing.array(("weights",), lambda: dense_weights(a, dtype))
         compressed = refusing(what, lambda: product.compress(device, sparse))
-        sparse.free()
-        dense = device.upload(to_storage(b.T if case.column_major else b, dtype))
-        output = Output(device, m, n, dtype)
+        dense = preparing.array(("b", case.column_major), lambda: _stored(b, case.column_major, dtype))
+        output = Output(device, a.m, n, dtype)
         result, streams = output.array.pointer, handle.streams
         operands = (handle.alpha, compressed.pointer, dense.pointer, handle.beta, result, result)
         workspace = device.empty((refusing(what, product.workspace_bytes),), np.uint8)
@@ -206,7 +204,12 @@ def prepare_product(device: GpuDevice, case: LtCase, a: Array, b: Array, dtype: 
     def run(keep: Any = (handle, product, compressed, dense, workspace, output)) -> None:
         refusing(what, lambda: lt.matmul(*arguments))
 
-    return finish(device, run, output, [product, Freed(compressed, dense, workspace)], started)
+    return finish(device, run, output, [product, Freed(compressed, workspace)], preparing)
+
+
+def _stored(b: Array, column_major: bool, dtype: str) -> Array:
+    stored = to_storage(b, dtype)
+    return swapped(stored) if column_major else stored
 
 
 class CusparseLt:
@@ -223,11 +226,12 @@ class CusparseLt:
         if gpu.facts.compute_capability < (8, 0):
             raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
         require_pattern(operands.sparse, problem.dtype)
-        a, b = operands.sparse.to_dense(), operands.dense["b"]
+        inputs = Inputs(gpu)
+        a, b = operands.sparse, operands.dense["b"]
         for case in lt_cases(problem.dtype):
 
             def prepare(case: LtCase = case) -> Prepared:
-                return prepare_product(gpu, case, a, b, problem.dtype)
+                return prepare_product(inputs, case, a, b, problem.dtype)
 
             yield Candidate(case.variant, case.math, prepare)
 

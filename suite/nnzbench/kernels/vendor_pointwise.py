@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared, register
 from nnzbench.kernels.bias_relu import bias_relu_plan
 from nnzbench.kernels.vendor_cublas import GemmCase, Handle, gemm_cases, product
-from nnzbench.kernels.vendor_support import Freed, Output, finish, open_library, require_gpu, require_math
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing
+from nnzbench.kernels.vendor_support import Output, finish, open_library, require_gpu, require_math
+from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 
 
-def prepare_pointwise(device: GpuDevice, case: GemmCase, a: Array, b: Array, bias: Array) -> Prepared:
+def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
     """max(A B + bias, 0) for A (m, k), B (k, n), bias (m,). Raises as `prepare_gemm` does."""
+    device, m, n = inputs.device, a.m, b.shape[1]
     require_math(device, case.math)
-    started = time.perf_counter()
+    preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
-    (m, k), n = a.shape, b.shape[1]
-    weights, dense, shift = device.upload(case.stored(a)), device.upload(b), device.upload(bias)
+    weights = preparing.array(("weights", case.transposed), case.weights(a))
+    dense, shift = preparing.arrays(("b", "bias"), lambda: (b, bias))
     output = Output(device, m, n, "f32")
-    multiply = product(handle, case.math, (m, k, n), weights, dense, output.array, a_transposed=case.transposed)
+    multiply = product(handle, case.math, (m, a.k, n), weights, dense, output.array, a_transposed=case.transposed)
     finishing = device.bind(bias_relu_plan(bias, np.empty((m, n))), {"bias": shift, "c": output.array})
 
     def run() -> None:
         multiply()
         finishing()
 
-    return finish(device, run, output, [Freed(weights, dense, shift)], started)
+    return finish(device, run, output, [], preparing)
 
 
 class CublasBiasRelu:
@@ -45,12 +46,12 @@ class CublasBiasRelu:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per math mode and layout of the weights. Raises `Unsupported` without a GPU."""
-        gpu = require_gpu(device, self.name)
-        a, b, bias = operands.sparse.to_dense(), operands.dense["b"], operands.dense["bias"]
+        inputs = Inputs(require_gpu(device, self.name))
+        a, b, bias = operands.sparse, operands.dense["b"], operands.dense["bias"]
         for case in gemm_cases("f32"):
 
             def prepare(case: GemmCase = case) -> Prepared:
-                return prepare_pointwise(gpu, case, a, b, bias)
+                return prepare_pointwise(inputs, case, a, b, bias)
 
             yield Candidate(case.variant, case.math, prepare)
 

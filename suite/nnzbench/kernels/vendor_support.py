@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +11,7 @@ import numpy as np
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported
+from nnzbench.kernels.vendor_inputs import Preparing
 
 T = TypeVar("T")
 
@@ -103,15 +103,8 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def to_storage(array: Array, dtype: str) -> Array:
-    """`array` as the GPU stores it: bf16 (kept as rounded float32 on the host) as its upper 16 bits."""
-    if dtype != "bf16":
-        return np.ascontiguousarray(array)
-    return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
 def from_storage(array: Array, dtype: str) -> Array:
-    """The inverse of `to_storage`."""
+    """The inverse of `vendor_inputs.to_storage`."""
     return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else array
 
 
@@ -133,12 +126,11 @@ class Output:
 
 
 def finish(
-    device: GpuDevice, run: Callable[[], None], output: Result, resources: Sequence[Closable], started: float
+    device: GpuDevice, run: Callable[[], None], output: Result, resources: Sequence[Closable], preparing: Preparing
 ) -> Prepared:
     """A `Prepared` of a library call: run once (libraries load modules at first use) and tried in a graph.
 
-    `resources` are closed in order, after the stream is idle; also where the first run fails. `started` is the
-    `time.perf_counter()` at which the host began to prepare.
+    `resources` are the candidate's own, closed in order after the stream is idle; also where the first run fails.
     """
     prepare_ms = 0.0
 
@@ -150,13 +142,16 @@ def finish(
 
     try:
         device.synchronise()
-        prepare_ms = (time.perf_counter() - started) * 1e3
+        prepare_ms = preparing.milliseconds()
         run()
         device.synchronise()
         capturable = device.capturable(run)
-    except BaseException:
+    except BaseException as error:
         for resource in resources:
             resource.close()
+        output.array.free()
+        if not isinstance(error, Unsupported):
+            preparing.failed()
         raise
     return Prepared(run, output.read, output.poison, close, prepare_ms=prepare_ms, capturable=capturable)
 
