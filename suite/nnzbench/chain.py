@@ -30,7 +30,7 @@ def chain(variant: str, steps: Sequence[Step]) -> Plan:
         names = {name: step.shared.get(name, f"{number}.{name}") for name in step.plan.buffers}
         for name, array in step.plan.buffers.items():
             held = buffers.get(names[name])
-            if held is not None and not _agree(held, array):
+            if held is not None and held is not array and not _agree(held, array):
                 raise ValueError(f"step {number} of {variant}: '{name}' is not the '{names[name]}' of an earlier step")
             if held is None or held.nbytes < array.nbytes:
                 buffers[names[name]] = array

@@ -89,18 +89,23 @@ def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int
     Shape (strips, 4); every order is stable, empty rows have no strip. With `columns`, strips go by their first column
     in units of `group`.
     """
-    lengths = matrix.row_lengths
-    counts = -(-lengths // items)
-    rows = np.repeat(np.arange(matrix.m), counts)
-    within = np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    strips = np.zeros((rows.size, 4), dtype=np.int32)
-    strips[:, 0] = rows
-    strips[:, 1] = matrix.offsets[:-1][rows] + within * items
-    strips[:, 2] = np.minimum(strips[:, 1] + items, matrix.offsets[1:][rows])
-    if order != "rows":
-        place = matrix.indices[strips[:, 1]] // group if order == "columns" else np.zeros(rows.size, np.int32)
-        strips = strips[np.lexsort((strips[:, 1] - strips[:, 2], place))]
-    return np.ascontiguousarray(strips)
+    counts = -(-matrix.row_lengths // items)
+    ends = np.repeat(matrix.offsets[1:], counts)
+    before = np.cumsum(counts) - counts
+    first = np.repeat(matrix.offsets[:-1] - items * before, counts) + np.arange(0, items * ends.size, items)
+    strips = np.zeros((ends.size, 4), dtype=np.int32)
+    strips[:, 0] = np.repeat(np.arange(matrix.m, dtype=np.int32), counts)
+    strips[:, 1] = first
+    np.minimum(first + items, ends, out=strips[:, 2], casting="same_kind")
+    if order == "rows":
+        return strips
+    key = items - (strips[:, 2] - strips[:, 1])
+    last = items
+    if order == "columns":
+        key = key + matrix.indices[first] // group * np.int64(items + 1)
+        last += matrix.k // group * (items + 1)
+    # small keys are sorted by radix
+    return strips.take(np.argsort(key.astype(np.min_scalar_type(last)), kind="stable"), axis=0)
 
 
 def padded(array: Array, multiple: int = 8) -> Array:

@@ -19,30 +19,41 @@ from nnzbench.kernels.sputnik_sddmm import Strip, candidates, heuristic_strip, s
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.shared_work import SharedWork
 
 _STEPS_TRIED = 4
 """Strips and tiles tried of each kind: the heuristic's and the first other candidates."""
 
 
-def attention_plan(mask: CSR, q: Array, keys: Array, v: Array, strip: Strip, tile: Tile, label: str = "") -> Plan:
+def attention_plan(
+    mask: CSR,
+    q: Array,
+    keys: Array,
+    v: Array,
+    strip: Strip,
+    tile: Tile,
+    label: str = "",
+    shared: SharedWork | None = None,
+) -> Plan:
     """The plan of one choice of strip and tile; `q` (m, d), `keys` and `v` (k, d) float32, the factor of scores in `q`.
 
-    Raises `Unsupported` where the mask is empty.
+    `shared` is what plans of one mask share. Raises `Unsupported` where the mask is empty.
     """
     if mask.nnz == 0:
         raise Unsupported("the mask has no positions")
     unset = mask.with_values(np.zeros(mask.nnz, dtype=np.float32))
-    scores = sddmm_plan(unset, q, keys, strip)
+    shared = shared or SharedWork()
+    scores = sddmm_plan(unset, q, keys, strip, shared=shared)
     softmax = softmax_plan(unset, items=32)
-    context = spmm_plan(unset, v, tile)
-    shared = {"indices": "indices"}
+    context = spmm_plan(unset, v, tile, shared=shared)
+    common = {"indices": "indices"}
     name = "_".join(part for part in (label, strip.name, tile.name) if part)
     return chain(
         name,
         (
-            Step(scores, {**shared, "a": "q", "b": "keys", "d": "scores"}),
+            Step(scores, {**common, "a": "q", "b": "keys", "d": "scores"}),
             Step(softmax, {"x": "scores", "y": "weights"}),
-            Step(context, {**shared, "values": "weights", "b": "v", "c": "context"}),
+            Step(context, {**common, "values": "weights", "b": "v", "c": "context"}),
         ),
     )
 
@@ -63,10 +74,11 @@ class SparseAttention:
         first_strip, first_tile = heuristic_strip(features, 4), heuristic_tile(features, 4)
         strips = [first_strip, *candidates(features, 4)][:_STEPS_TRIED]
         tiles = [first_tile, *(tile for tile in oracle_tiles(features, 4) if tile != first_tile)][:_STEPS_TRIED]
+        shared = SharedWork()
         for strip in strips:
             for tile in tiles:
                 label = "heuristic" if (strip, tile) == (first_strip, first_tile) else ""
-                yield attention_plan(operands.sparse, q, keys, v, strip, tile, label)
+                yield attention_plan(operands.sparse, q, keys, v, strip, tile, label, shared)
 
 
 register(SparseAttention())

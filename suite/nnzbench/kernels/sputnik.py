@@ -19,6 +19,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import (
     Storage,
     padded,
@@ -210,11 +211,13 @@ def spmm_plan(
     bias: NDArray[np.float32] | None = None,
     relu: bool = False,
     positions: NDArray[np.int32] | None = None,
+    shared: SharedWork | None = None,
 ) -> Plan:
     """The plan of C = A B (+ bias per row, ReLU) with one tile; `label` goes before the tile in the variant's name.
 
     `b` is (k, n), float32 or float16, of the type of the matrix values. With `positions` (nnz,), entry i of the matrix
-    has the value `matrix.values[positions[i]]`. Raises `Unsupported` where the output is empty or no grid can hold it.
+    has the value `matrix.values[positions[i]]`. `shared` is what plans of one pattern share. Raises `Unsupported` where
+    the output is empty or no grid can hold it.
     """
     n = b.shape[1]
     if matrix.m == 0 or n == 0:
@@ -244,10 +247,11 @@ def spmm_plan(
         "RELU": int(relu),
         "GATHER": int(positions is not None),
     }
+    shared = shared or SharedWork()
     buffers: dict[str, Array] = {
         "rows": warp_steps(row_records(matrix, switches.load_balancing), tile),
         "values": padded(matrix.values),
-        "indices": storage.indices(matrix.indices),
+        "indices": shared.once(("indices", storage), lambda: storage.indices(matrix.indices)),
         "b": np.ascontiguousarray(b),
         "c": np.zeros((matrix.m, n), dtype=b.dtype),
     }
@@ -278,11 +282,12 @@ class Sputnik:
         b = operands.dense["b"]
         n, itemsize = b.shape[1], b.dtype.itemsize
         ruled, paper = rule_tile(operands.sparse, n, itemsize, sm_count(arch)), heuristic_tile(n, itemsize)
-        yield spmm_plan(operands.sparse, b, ruled, "rule")
-        yield spmm_plan(operands.sparse, b, paper, "heuristic")
+        shared = SharedWork()
+        yield spmm_plan(operands.sparse, b, ruled, "rule", shared=shared)
+        yield spmm_plan(operands.sparse, b, paper, "heuristic", shared=shared)
         for tile in oracle_tiles(n, itemsize):
             if tile not in (ruled, paper):
-                yield spmm_plan(operands.sparse, b, tile)
+                yield spmm_plan(operands.sparse, b, tile, shared=shared)
 
 
 @dataclass(frozen=True)

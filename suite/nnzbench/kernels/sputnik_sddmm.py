@@ -15,6 +15,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import Storage, StripOrder, row_strips, single_launch_plan, vector_width
 
 SOURCE = "sputnik_sddmm.cu"
@@ -89,11 +90,12 @@ def sddmm_plan(
     label: str = "",
     load_balancing: bool = True,
     vector: bool = True,
+    shared: SharedWork | None = None,
 ) -> Plan:
     """The plan of D = (A B^T) at `pattern`'s nonzeros; `a` is (m, k), `b` (n, k), both float32 or both float16.
 
-    Without `load_balancing`, strips run in row order; without `vector` every load is of one element. Raises
-    `Unsupported` where there is nothing to compute.
+    Without `load_balancing`, strips run in row order; without `vector` every load is of one element. `shared` is what
+    plans of one pattern share. Raises `Unsupported` where there is nothing to compute.
     """
     k = a.shape[1]
     if pattern.nnz == 0:
@@ -102,7 +104,9 @@ def sddmm_plan(
         strip = replace(strip, vector=1)
     storage = Storage.of(a.dtype, pattern.k)
     order: StripOrder = "rows" if not load_balancing else "columns" if strip.by_columns else "length"
-    strips = row_strips(pattern, strip.items, order, max(1, _GROUP_BYTES // (k * a.itemsize)))
+    group = max(1, _GROUP_BYTES // (k * a.itemsize))
+    shared = shared or SharedWork()
+    strips = shared.once((strip.items, order, group), lambda: row_strips(pattern, strip.items, order, group))
     count = len(strips)
     defines: dict[str, int | str] = {
         "BLOCK_WIDTH": strip.width,
@@ -112,7 +116,7 @@ def sddmm_plan(
     }
     buffers: dict[str, Array] = {
         "strips": strips,
-        "indices": storage.indices(pattern.indices),
+        "indices": shared.once(("indices", storage), lambda: storage.indices(pattern.indices)),
         "a": np.ascontiguousarray(a),
         "b": np.ascontiguousarray(b),
         "d": np.zeros(pattern.nnz, dtype=a.dtype),
@@ -136,9 +140,11 @@ class SputnikSddmm:
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         """The heuristic's plan (`heuristic_...`), then one per candidate."""
         a, b = operands.dense["a"], operands.dense["b"]
-        yield sddmm_plan(operands.sparse, a, b, heuristic_strip(a.shape[1], a.dtype.itemsize), "heuristic")
+        shared = SharedWork()
+        first = heuristic_strip(a.shape[1], a.dtype.itemsize)
+        yield sddmm_plan(operands.sparse, a, b, first, "heuristic", shared=shared)
         for strip in candidates(a.shape[1], a.dtype.itemsize):
-            yield sddmm_plan(operands.sparse, a, b, strip)
+            yield sddmm_plan(operands.sparse, a, b, strip, shared=shared)
 
 
 @dataclass(frozen=True)
