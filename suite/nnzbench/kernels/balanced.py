@@ -20,10 +20,15 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.sources import range_count
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.shared_work import SharedWork
 
 
-def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32) -> Plan:
-    """The paper's mapping; `x` is (k, n). Raises `Unsupported` where a column of X does not fit in shared memory."""
+def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, shared: SharedWork | None = None) -> Plan:
+    """The paper's mapping; `x` is (k, n), `shared` what plans of one matrix share.
+
+    Raises `Unsupported` where a column of X does not fit in shared memory.
+    """
+    shared = shared or SharedWork()
     n = x.shape[1]
     elements = matrix.width * matrix.ranges
     fitting = [c for c in (4, 2, 1) if c < 2 * n and elements * c * 4 <= block_shared_bytes(arch) - 1024]
@@ -50,8 +55,8 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32) -> 
             "F16": int(half),
         },
         buffers={
-            "values": np.ascontiguousarray(matrix.values.transpose(0, 2, 1)),
-            "positions": np.ascontiguousarray(matrix.positions.transpose(0, 2, 1)),
+            "values": shared.once("values", lambda: np.ascontiguousarray(matrix.values.transpose(0, 2, 1))),
+            "positions": shared.once("positions", lambda: np.ascontiguousarray(matrix.positions.transpose(0, 2, 1))),
             "x": np.ascontiguousarray(x),
             "y": np.zeros((matrix.m, n), dtype=x.dtype),
         },
@@ -88,9 +93,10 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
         yield from balanced_wide.plans(matrix, x, arch)
         return
     yield from balanced_rows.plans(matrix, x, arch)
+    shared = SharedWork()
     for warps in (32, 8):
         try:
-            yield paper_plan(matrix, x, arch, warps)
+            yield paper_plan(matrix, x, arch, warps, shared)
         except Unsupported:
             return  # the paper has nothing for an X so long
 

@@ -19,6 +19,8 @@ _STAGINGS: tuple[Staging, ...] = ("registers", "async", "bulk")
 MOST_COLUMNS = 16
 _RESERVED_BYTES = 3 * 1024
 """Of a block's shared memory: the driver's own share and the barriers of the queues."""
+_BLOCK = 1 << 19
+"""Entries that are packed at a time, so that temporaries stay in the processor's cache."""
 _WORDS = {4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -86,17 +88,23 @@ def pack(matrix: BalancedMatrix, group: int) -> Strands:
     passes = -(-matrix.ranges // group)
     strands = -(-matrix.m // (sub * rows))
     stored = -(-strands // 4) * 4  # an item has 1, 2 or 4
-    shape = (stored * sub * rows - matrix.m, passes * group - matrix.ranges, keep - matrix.keep)
+    height, packs = sub * rows, rows * keep // 4
+    missing = [(0, passes * group - matrix.ranges), (0, keep - matrix.keep)]
+    step = max(1, _BLOCK // (height * matrix.ranges * matrix.keep))
 
     def ordered(entries: NDArray[Any], fill: Literal["constant", "edge"]) -> NDArray[Any]:
-        if any(shape):
-            entries = np.pad(entries, [(0, 0), (0, 0), (0, shape[2])], fill)
-            entries = np.pad(entries, [(0, shape[0]), (0, shape[1]), (0, 0)])
-        lanes = entries.reshape(stored, sub, rows, passes, group, keep).transpose(3, 0, 1, 4, 2, 5)
-        flat: NDArray[Any] = np.ascontiguousarray(lanes).reshape(-1).view(_WORDS[4 * entries.itemsize])
-        words = flat.reshape(passes, stored, 32, rows * keep // 4)
-        packs = np.ascontiguousarray(words.transpose(0, 1, 3, 2))
-        return packs.view(entries.dtype).reshape(passes, stored, rows * keep // 4, 32, 4)
+        words: NDArray[Any] = np.empty((passes, stored, packs, 32), _WORDS[4 * entries.itemsize])
+        for low in range(0, stored, step):
+            count = min(step, stored - low)
+            block = entries[low * height : (low + count) * height]
+            short = (0, count * height - len(block))
+            if short[1] or any(after for _, after in missing):
+                block = np.pad(block, [(0, 0), (0, 0), missing[1]], fill)
+                block = np.pad(block, [short, missing[0], (0, 0)])
+            lanes = block.reshape(count, sub, rows, passes, group, keep).transpose(3, 0, 1, 4, 2, 5)
+            flat: NDArray[Any] = np.ascontiguousarray(lanes).reshape(-1).view(words.dtype)
+            words[:, low : low + count] = flat.reshape(passes, count, 32, packs).transpose(0, 1, 3, 2)
+        return words.view(entries.dtype).reshape(passes, stored, packs, 32, 4)
 
     return Strands(ordered(matrix.values, "constant"), ordered(matrix.positions, "edge"), group, rows, keep)
 
