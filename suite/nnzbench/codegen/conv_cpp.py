@@ -97,7 +97,7 @@ def _tables(p: ConvProgram) -> list[str]:
     for runs in p.runs:
         run += [len(offset) + r.last for r in runs]
         body = runs[0].body
-        offset += [p.tile.offset(c)[1] // p.element for c in body.columns.tolist()]
+        offset += (p.tile.offset(body.columns)[1] // p.element).tolist()
         first += (body.first[1:] + len(row)).tolist()
         row += body.rows.tolist()
         bits += body.values.view(np.uint32).tolist()

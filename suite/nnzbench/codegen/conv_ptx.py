@@ -223,25 +223,26 @@ class _Emitter:
     def _run(self, run: Run, stage: int) -> list[str]:
         """The multiply-adds of one chunk; loads run `depth` columns ahead of them."""
         body, depth = run.body, self.t.depth
-        columns = body.columns[run.first : run.last].tolist()
+        columns = body.columns[run.first : run.last]
+        offsets = (stage + self.tile.offset(columns)[1]).tolist()
         first = body.first[run.first : run.last + 1].tolist()
-        rows = body.rows[first[0] : first[-1]].tolist() if columns else []
-        bits = body.values[first[0] : first[-1]].view(np.uint32).tolist() if columns else []
+        rows = body.rows[first[0] : first[-1]].tolist() if offsets else []
+        bits = body.values[first[0] : first[-1]].view(np.uint32).tolist() if offsets else []
         lines: list[str] = []
 
         def load(i: int) -> None:
             kind, register = ("f32", f"%b{i % depth}") if self.element == 4 else ("b16", f"%h{i % depth}")
-            lines.append(f"ld.shared.{kind} {register}, [%lane+{stage + self.tile.offset(columns[i])[1]}];")
+            lines.append(f"ld.shared.{kind} {register}, [%lane+{offsets[i]}];")
 
-        for i in range(min(depth, len(columns))):
+        for i in range(min(depth, len(offsets))):
             load(i)
-        for i in range(len(columns)):
+        for i in range(len(offsets)):
             x = f"%b{i % depth}"
             if self.element == 2:
                 lines.append(f"cvt.f32.f16 {x}, %h{i % depth};")
             for j in range(first[i] - first[0], first[i + 1] - first[0]):
                 lines.append(f"fma.rn.f32 %a{rows[j]}, {x}, 0f{bits[j]:08X}, %a{rows[j]};")
-            if i + depth < len(columns):
+            if i + depth < len(offsets):
                 load(i + depth)
         return lines
 

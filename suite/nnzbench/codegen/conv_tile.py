@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nnzbench.problem import ConvShape
 
+Columns = TypeVar("Columns", int, NDArray[np.integer[Any]])
 _BANKS = 32
 
 
@@ -153,12 +157,12 @@ class ConvTile:
         outputs = self.tiling.height * self.tiling.width
         return size + (outputs - size) % _BANKS if self._spread and self.tiling.images > 1 else size
 
-    @property
+    @cached_property
     def channel_pitch(self) -> int:
         """Elements from channel to channel."""
         return self.tiling.images * self.image_pitch
 
-    @property
+    @cached_property
     def stage_bytes(self) -> int:
         """Of one chunk, a multiple of 16."""
         return -(-self.tiling.chunk * self.channel_pitch * self.element // 16) * 16
@@ -173,7 +177,7 @@ class ConvTile:
         """Staged column where copying starts: the padding of a whole row is never copied."""
         return self.left if self.across == 1 else 0
 
-    @property
+    @cached_property
     def pieces_per_row(self) -> int:
         """Copies per staged row."""
         end = min(self.columns, self.left + self.shape.width) if self.across == 1 else self.columns
@@ -213,8 +217,8 @@ class ConvTile:
             return 2
         return self.shape.stride if self.element == 4 else max(1, self.shape.stride // 2)
 
-    def offset(self, column: int) -> tuple[int, int]:
-        """Chunk and byte offset within its stage of column (channel, r, s) of the weights."""
+    def offset(self, column: Columns) -> tuple[Columns, Columns]:
+        """Chunk and byte offset within its stage of column (channel, r, s), or of many, of the weights."""
         channel, tap = divmod(column, self.shape.r * self.shape.s)
         r, s = divmod(tap, self.shape.s)
         chunk, within = divmod(channel, self.tiling.chunk)

@@ -109,7 +109,7 @@ class Layer:
         buffers = {"x": self.padded, "entries": self.unified.reshape(-1).view(np.int32), "y": self.y}
         launches = []
         if time_padding:
-            buffers |= {"image": self.x, "x": np.zeros_like(self.padded)}
+            buffers |= {"image": self.x, "x": np.zeros(self.padded.shape, self.padded.dtype)}
             sizes = (s.height, s.width, s.pad_h, s.pad_w, height, width)
             launches.append(Launch("pad_images", (s.batch * channels * height, 1, 1), block, ("image", "x", *sizes)))
         blocks = -(-s.batch // images_per_block) * s.filters

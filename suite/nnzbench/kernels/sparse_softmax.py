@@ -30,7 +30,7 @@ def softmax_plan(matrix: CSR, width: int = 32, rows: int = 4, items: int = 8) ->
     buffers: dict[str, Array] = {
         "rows": row_records(matrix),
         "x": np.ascontiguousarray(matrix.values),
-        "y": np.zeros_like(matrix.values),
+        "y": np.zeros(matrix.nnz, matrix.values.dtype),
     }
     launch = Launch("sparse_softmax", (-(-matrix.m // rows), 1, 1), (width, rows, 1), (matrix.m, "rows", "x", "y"))
     return Plan(
