@@ -25,10 +25,14 @@ REPLAY_US = 200.0
 """A timed replay lasts at least this long, so that event resolution (0.5 us as documented) is below 0.3 %."""
 LAUNCHES = (10, 200)
 """Fewest and most launches in one graph."""
+LONGEST_REPLAY_US = 2000.0
+"""Where the fewest launches would take longer, a graph holds fewer, down to one: more samples fit in the wall cap."""
 FEWEST_SAMPLES = 3
 """Taken even where they outlast the wall cap: fewer have no quartiles."""
 BEHIND = 1.25
 """A candidate whose fastest samples take this much longer than a competitor's median can't win."""
+FAR_BEHIND = 4.0
+"""The same, told by the fewest samples: some library algorithms take a hundred times as long as others."""
 EVENT_STEP_US = 0.064
 """Two ticks of the event clock, as seen on Hopper: no finer interval is asked of single launches."""
 
@@ -156,15 +160,23 @@ def _hot_batch(timer: Timer, run: Callable[[], None], capturable: bool) -> Batch
     def body(launches: int) -> Callable[[], None]:
         return timer.capture(run, launches) if capturable else lambda: _repeat(run, launches)
 
-    fewest, most = LAUNCHES
-    replay = body(fewest)
+    first = min(LAUNCHES[0], _launches(timer.elapsed_us(run)))
+    replay = body(first)
     timer.elapsed_us(replay)  # the first replay uploads the graph
-    launch_us = timer.elapsed_us(replay) / fewest
-    launches = most if launch_us <= 0 else max(fewest, min(most, math.ceil(REPLAY_US / launch_us)))
-    if launches != fewest:
+    launches = _launches(timer.elapsed_us(replay) / first)
+    if launches != first:
         replay = body(launches)
         timer.elapsed_us(replay)
     return lambda count: [timer.elapsed_us(replay) / launches for _ in range(count)]
+
+
+def _launches(launch_us: float) -> int:
+    """Of one replay, for a kernel that takes about so long."""
+    fewest, most = LAUNCHES
+    if launch_us <= 0:
+        return most
+    fewest = max(1, min(fewest, int(LONGEST_REPLAY_US / launch_us)))
+    return max(fewest, min(most, math.ceil(REPLAY_US / launch_us)))
 
 
 def _cold_batch(timer: Timer, run: Callable[[], None]) -> Batch:
@@ -198,8 +210,9 @@ def _sample(
         if len(clocks) < 2:
             read_clock()  # and once more at the end: a reading can take longer than the samples
         stable = rule.settled(samples, step_us)
-        behind = not stable and to_beat_us is not None and min(samples) > BEHIND * to_beat_us
-        if behind and len(samples) >= rule.min_samples // 2:
+        lead = min(samples) / to_beat_us if to_beat_us else 0.0
+        behind = not stable and lead > BEHIND
+        if behind and (lead > FAR_BEHIND or len(samples) >= rule.min_samples // 2):
             break
         if stable or len(samples) >= rule.max_samples or clock() - start >= rule.max_seconds:
             break

@@ -21,7 +21,7 @@ from nnzbench.record import Status
 from nnzbench.timing import Clock, Measurement, Policy, StoppingRule, measure
 
 LAUNCHES_NEEDED = 60
-"""About the fewest launches that the hot and cold policies together make."""
+"""About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,7 @@ def test_tolerances_and_constants_of_measuring_are_the_codes():
     three, eight = {3: "three"}, {8: "eight"}
     for said in (
         f"holds {few} to {many} launches, enough that one replay takes {timing.REPLAY_US:g} us",
+        f"would take over {timing.LONGEST_REPLAY_US:g} us it holds fewer",
         f"at least {LEAST_FLUSH_BYTES >> 20} MiB, at least {times} times the cache",
         f"A ramp of {1e3 * rule.ramp_seconds:g} ms",
         f"there are {rule.min_samples} or more",
@@ -191,6 +192,7 @@ def test_tolerances_and_constants_of_measuring_are_the_codes():
         f"until {rule.max_samples} samples or {1e3 * rule.max_seconds:g} ms",
         f"({three[timing.FEWEST_SAMPLES]} samples at least)",
         f"{timing.BEHIND:g} times slower",
+        f"({timing.FAR_BEHIND:g} times: after {three[timing.FEWEST_SAMPLES]} samples)",
         f"(+-{100 * quick.tolerance:g} %, {1e3 * quick.max_seconds:g} ms, ",
         f"the {three[QUICK_PROBLEMS]} smallest problems, {eight[QUICK_CANDIDATES]} candidates)",
     ):

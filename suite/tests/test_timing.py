@@ -17,13 +17,13 @@ def run(timer, policy, rule=None, **options):
     return measure(timer, timer.launch, policy, rule, clock=timer.clock, **options)
 
 
-@pytest.mark.parametrize(("launch_us", "launches"), [(0.5, 200), (5.0, 40), (100.0, 10), (1e5, 10)])
+@pytest.mark.parametrize(("launch_us", "launches"), [(0.5, 200), (5.0, 40), (100.0, 10), (500.0, 4), (1e5, 1)])
 def test_a_replay_lasts_long_enough_within_bounds(launch_us, launches):
     timer = timer_of(itertools.repeat(launch_us))
     result = run(timer, "hot")
     captured = [call[1] for call in timer.calls if call[0] == "capture"]
     assert captured[-1] == launches
-    assert captured[0] == LAUNCHES[0]
+    assert captured[0] == min(launches, LAUNCHES[0])
     assert result.median == pytest.approx(launch_us)
 
 
@@ -129,6 +129,13 @@ def test_a_candidate_clearly_behind_is_not_measured_to_the_end():
     assert not result.stable
     assert len(result.samples_us) < StoppingRule().min_samples
     assert not run(timer_of(itertools.cycle([30.0, 41.0, 55.0])), "cold", to_beat_us=29.0).behind
+
+
+def test_one_far_behind_takes_the_fewest_samples():
+    noisy = itertools.cycle([3000.0, 4100.0, 5500.0])
+    result = run(timer_of(noisy), "cold", to_beat_us=10.0)
+    assert result.behind
+    assert len(result.samples_us) == 3
 
 
 def test_single_launches_need_not_be_known_finer_than_the_event_clock():
