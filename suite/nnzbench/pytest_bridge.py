@@ -88,11 +88,13 @@ class Bench:
         choice = Choice(quick=bool(self.no_gpu))
         chosen = {kernel: dtypes for kernel, dtypes in one.kernels.items() if kernel in self.session.kernels}
         policies: tuple[Policy | None, ...] = (None,) if self.no_gpu else one.policies
-        problems = [p for p in one.problems() if not self.no_gpu or _products(p) <= MOST_PRODUCTS]
+        problems = one.problems()
+        ops = {problem.op for problem in problems}
+        problems = [p for p in problems if not self.no_gpu or _products(p) <= MOST_PRODUCTS]
         problems = choose_problems(problems, choice)
         cases = [
             Case(problem, kernel, policy)
-            for problem, names in choose_work(problems, chosen, self.session.kernels, choice)
+            for problem, names in choose_work(problems, ops, chosen, self.session.kernels, choice)
             for kernel in names
             for policy in policies
         ]

@@ -10,7 +10,7 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from nnzbench.kernel import AnyKernel, Candidate
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
 from nnzbench.peaks import Peaks
-from nnzbench.problem import DType, Problem
+from nnzbench.problem import DType, Op, Problem
 from nnzbench.progress import RunProgress
 from nnzbench.record import FAILURES
 from nnzbench.results import Results, Tuning
@@ -98,8 +98,9 @@ def run_experiment(
     problems = experiment.problems(choice.real)
     if choice.uniform:
         problems = list({one.name: one for one in map(as_uniform, problems)}.values())
+    ops = {problem.op for problem in problems}
     problems = choose_problems(problems, choice)
-    work = list(choose_work(problems, chosen, session.kernels, choice))
+    work = list(choose_work(problems, ops, chosen, session.kernels, choice))
     counts: Counter[str] = Counter()
     with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note) as results:
         run = _Run(experiment, session, results, choice, counts)
@@ -133,15 +134,15 @@ def _kernels(
 
 def choose_work(
     problems: list[Problem],
+    ops: Set[Op],
     chosen: Mapping[str, tuple[DType, ...]],
     known: Mapping[str, AnyKernel],
     choice: Choice,
 ) -> Iterator[tuple[Problem, list[str]]]:
     """Each problem in each dtype with the kernels that run it, those of other ops left out.
 
-    A kernel that computes none of the ops is kept everywhere: its rows then say so.
+    A kernel that computes none of `ops`, those of the whole experiment, is kept everywhere: its rows then say so.
     """
-    ops = {problem.op for problem in problems}
     for problem in problems:
         able = [n for n in chosen if problem.op in known[n].ops or not ops & known[n].ops]
         dtypes = {name: chosen[name] or (problem.dtype,) for name in able}

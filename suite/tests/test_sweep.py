@@ -347,6 +347,8 @@ def test_kernels_run_the_ops_they_compute_in_the_dtype_of_the_table(tmp_path):
         ("product", "product_only", "f16", "ok"),
         ("softmax", "softmax_only", "f32", "ok"),
     ]
+    sweep(tmp_path, product, softmax, exp=exp, choice=Choice(problems=("product",), overwrite=True))
+    assert [(r.problem, r.kernel, r.status) for r in rows(tmp_path)] == [("product", "product_only", "ok")]
 
 
 def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_path, monkeypatch):
