@@ -144,6 +144,13 @@ def test_the_generated_text_convolves(
         assert relative_error(interpret(plan, backward), truth) < limit, arch
 
 
+def test_only_padding_is_cleared() -> None:
+    for pad, cleared in ((0, False), (1, True)):
+        problem, operands = layer(ConvShape(4, 3, 8, 8, 5, 3, 3, pad, pad))
+        plan = direct_conv.make_plan(problem, operands, ConvTiling(5, 2, problem.conv.out_height, 8, 2), "sm_90")
+        assert ("st.shared.v4.f32" in plan.source) == cleared
+
+
 def test_launches_share_out_the_nonzeros_of_long_programs() -> None:
     shape = ConvShape(8, 512, 14, 14, 512, 3, 3, 1, 1)
     for tiling in ConvModel(shape, 188_744, 4, 90).candidates(3):
@@ -163,6 +170,7 @@ def test_candidates_hold_the_tilings_that_measured_best_on_an_h200() -> None:
         (ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, "staged_r86_1x4x32_c32_b4"),
         (ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, "staged_r25_8x1x32_c36_b1_grouped"),
         (ConvShape(128, 300, 1, 64, 100, 1, 3), 15300, "staged_r15_16x1x32_c18_b1"),
+        (ConvShape(128, 300, 1, 64, 100, 1, 3), 20700, "staged_r13_16x1x32_c18_b1_grouped"),
     ):
         assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, 90).candidates(6)}
 

@@ -73,9 +73,9 @@ class _Emitter:
         ]
 
     def _clear(self) -> list[str]:
-        """Zeros in all of shared memory: the padding is never copied."""
-        words = self.tile.shared_bytes // 16
+        """Zeros in all of shared memory: the padding is never copied. What no lane with an output reads may be left."""
         lines = ["mov.f32 %zero, 0f00000000;", "mov.u32 %base, shared;", "mad.lo.u32 %at, %thread, 16, %base;"]
+        words = self.tile.shared_bytes // 16 if self.shape.pad_h or self.shape.pad_w else 0
         for i in range(0, words, self.t.threads):
             guard = ""
             if i + self.t.threads > words:
