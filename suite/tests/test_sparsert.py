@@ -163,18 +163,82 @@ CONVOLUTIONS = [
 ]
 
 
+POINTWISE = [
+    ConvShape(3, 24, 4, 6, 21, 1, 1),
+    ConvShape(5, 24, 5, 7, 21, 1, 1),
+    ConvShape(4, 24, 2, 6, 21, 1, 1),
+    ConvShape(70, 24, 1, 1, 21, 1, 1),
+    ConvShape(1, 24, 9, 8, 21, 1, 1),
+]
+"""Blocks cross images in all but the last. Staging copies 16 bytes of the first and last, one element of the second and
+fourth, and of the third 16 bytes in fp32 but one element in fp16, whose planes are no multiple of 16 bytes."""
+
+STAGED = [
+    Tiling(8, row_tiles=4, staged=True),
+    Tiling(16, row_tiles=2, column_tiles=2, staged=True),
+    Tiling(8, parts=4, row_tiles=2, staged=True),
+    Tiling(8, row_tiles=4, column_tiles=2, columns_per_thread=2, staged=True),
+]
+
+
+def conv_plan(shape: ConvShape, tiling: Tiling, arch: str = "sm_90", dtype: str = "f32") -> tuple[Plan, Reference]:
+    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
+    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
+    x = x.astype(np.float16 if dtype == "f16" else np.float32)
+    if dtype == "f16":
+        matrix = matrix.with_values(matrix.values.astype(np.float16).astype(np.float32))
+    n = shape.batch * shape.out_height * shape.out_width
+    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape, dtype=dtype)  # type: ignore[arg-type]
+    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
+    planner = sparsert.make_planner(matrix, ImagePixels(shape), arch, dtype)
+    return sparsert.make_plan(planner, tiling, x, arch, expected.value.shape), expected
+
+
 @pytest.mark.parametrize("shape", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=3), Tiling(4, parts=2, row_tiles=2, column_tiles=2)])
 def test_convolution_by_virtual_im2col(shape: ConvShape, tiling: Tiling) -> None:
-    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
-    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
-    x = x.astype(np.float32)
-    n = shape.batch * shape.out_height * shape.out_width
-    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape)
-    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
-    planner = Planner(matrix, ImagePixels(shape), 90)
-    plan = sparsert.make_plan(planner, tiling, x, "sm_90", expected.value.shape)
+    plan, expected = conv_plan(shape, tiling)
     assert passes(relative_error(interpret(plan), expected), "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("shape", POINTWISE, ids=str)
+@pytest.mark.parametrize("tiling", [*STAGED, Tiling(8, columns_per_thread=2)], ids=lambda t: t.name)
+def test_pointwise_convolution_of_several_images(tiling: Tiling, shape: ConvShape, dtype: str) -> None:
+    if tiling.columns_per_thread == 2 and shape.out_height * shape.out_width % 2:
+        with pytest.raises(Unsupported, match="2 columns side by side"):
+            conv_plan(shape, tiling, dtype=dtype)
+        return
+    for arch in ("sm_90", "sm_75"):  # with and without asynchronous copies
+        plan, expected = conv_plan(shape, tiling, arch, dtype)
+        assert passes(relative_error(interpret(plan), expected), dtype)
+
+
+SCATTERED = [
+    ConvShape(2, 24, 6, 6, 21, 3, 3, 1, 1),
+    ConvShape(2, 24, 6, 6, 21, 1, 1, stride=2),
+    ConvShape(2, 24, 6, 6, 21, 1, 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize("shape", SCATTERED, ids=str)
+def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape: ConvShape) -> None:
+    with pytest.raises(Unsupported, match="staging needs columns side by side"):
+        conv_plan(shape, Tiling(8, row_tiles=4, staged=True))
+    with pytest.raises(Unsupported, match="2 columns side by side"):
+        conv_plan(shape, Tiling(8, columns_per_thread=2))
+    plan, expected = conv_plan(shape, Tiling(8, row_tiles=2))
+    assert passes(relative_error(interpret(plan), expected), "f32")
+
+
+@pytest.mark.parametrize("shape", [*POINTWISE, *SCATTERED], ids=str)
+def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape: ConvShape) -> None:
+    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
+    kinds = {(t.columns_per_thread, t.staged, t.parts > 1): t for t in Planner(matrix, ImagePixels(shape), 90).grid()}
+    assert any(t.staged for t in kinds.values()) == (shape in POINTWISE)
+    for tiling in kinds.values():
+        plan, expected = conv_plan(shape, tiling)
+        assert passes(relative_error(interpret(plan), expected), "f32"), tiling.name
 
 
 def test_every_body_is_in_the_jump_table_and_runs() -> None:

@@ -2,18 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_sparsert import CONVOLUTIONS, random_matrix, spmm_plan, truth
+from test_sparsert import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, random_matrix, spmm_plan, truth
 
 from nnzbench.check import passes, relative_error
-from nnzbench.codegen.addressing import ImagePixels
-from nnzbench.codegen.model import Planner
 from nnzbench.codegen.program import Epilogue
 from nnzbench.codegen.tiling import Tiling
 from nnzbench.devices import open_device
 from nnzbench.kernel import Plan, Unsupported
-from nnzbench.kernels import sparsert
-from nnzbench.operands import Operands, reference
-from nnzbench.problem import ConvShape, Problem
+from nnzbench.problem import ConvShape
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +63,17 @@ def test_the_cpp_form_adds_bias_and_relu() -> None:
 
 @pytest.mark.parametrize("shape", [CONVOLUTIONS[1], CONVOLUTIONS[3]], ids=str)
 def test_the_cpp_form_convolves(shape: ConvShape) -> None:
-    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
-    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
-    x = x.astype(np.float32)
-    n = shape.batch * shape.out_height * shape.out_width
-    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape)
-    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
-    planner = Planner(matrix, ImagePixels(shape), 80)
-    plan = sparsert.make_plan(planner, Tiling(8, parts=3), x, "sm_80", expected.value.shape)
+    plan, expected = conv_plan(shape, Tiling(8, parts=3), "sm_80")
     assert passes(relative_error(run_on_cpu(plan), expected), "f32")
+
+
+@pytest.mark.parametrize(
+    ("shape", "tiling", "dtype"),
+    [(POINTWISE[0], STAGED[3], "f16"), (POINTWISE[1], STAGED[0], "f32"), (POINTWISE[2], STAGED[2], "f16")],
+    ids=["vectors", "odd", "parts"],
+)
+def test_the_cpp_form_stages_several_images(shape: ConvShape, tiling: Tiling, dtype: str) -> None:
+    plan, expected = conv_plan(shape, tiling, "sm_80", dtype)
+    on_cpu = run_on_cpu(plan)
+    assert passes(relative_error(on_cpu, expected), dtype)
+    np.testing.assert_allclose(on_cpu, interpret(plan), rtol=1e-3 if dtype == "f16" else 1e-6, atol=1e-6)

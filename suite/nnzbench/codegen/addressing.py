@@ -32,6 +32,11 @@ class Addressing(Protocol):
         """Elements of zeros the pointers may reach, 0 for none."""
         ...
 
+    @property
+    def run(self) -> int:
+        """B is (columns / run, k, run) in memory: so many columns of a row lie side by side; 0 where it is not."""
+        ...
+
     def locate(self, k: int) -> tuple[int, int]:
         """Pointer number and element offset of column `k` of A."""
         ...
@@ -56,6 +61,10 @@ class MatrixColumns:
     columns: int
     pointers: int = 1
     needs_zeros: int = 0
+
+    @property
+    def run(self) -> int:
+        return self.columns
 
     def locate(self, k: int) -> tuple[int, int]:
         return 0, k * self.columns
@@ -92,6 +101,11 @@ class ImagePixels:
     def needs_zeros(self) -> int:
         s = self.shape
         return (s.channels - 1) * s.height * s.width + 1 if s.pad_h or s.pad_w else 0
+
+    @property
+    def run(self) -> int:
+        s = self.shape
+        return self._pixels if self.pointers == s.stride == 1 and not self.needs_zeros else 0
 
     def locate(self, k: int) -> tuple[int, int]:
         channel, tap = divmod(k, self.pointers)

@@ -104,12 +104,15 @@ def _tables(p: Program) -> list[str]:
 def _stage(p: Program) -> list[str]:
     if not p.schedule.tiling.staged:
         return []
-    width, last = p.stage_width, p.columns - 1
+    width, last, run = p.stage_width, p.columns - 1, p.addressing.run
+    column = f"(x < {last} ? x : {last})"
+    image = "" if run == p.columns else f"{column} / {run} * {p.schedule.k} + "
+    pixel = column if run == p.columns else f"{column} % {run}"
     return [
         "element* staged = reinterpret_cast<element*>(shared);",
         f"for (int i = threadIdx.x; i < {p.schedule.k * width}; i += {p.schedule.tiling.threads}) {{",
         f"  const int x = group * {width} + i % {width};",
-        f"  staged[i] = b[(long long)(i / {width}) * {p.columns} + (x < {last} ? x : {last})];",
+        f"  staged[i] = b[(long long)({image}i / {width}) * {run} + {pixel}];",
         "}",
         "__syncthreads();",
     ]

@@ -107,8 +107,7 @@ class Planner:
 
     def grid(self) -> list[Tiling]:
         """Every tiling of the search space that this matrix and architecture have room for."""
-        m, k, n = self.matrix.m, self.matrix.k, self.addressing.columns
-        image = self.addressing.pointers > 1
+        m, k, n, run = self.matrix.m, self.matrix.k, self.addressing.columns, self.addressing.run
         found = []
         shapes = product((8, 16, 32, 64), (1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4, 8), (1, 2), (1, 2, 4), (False, True))
         for rows, parts, across, down, v, loop, staged in shapes:
@@ -120,9 +119,9 @@ class Planner:
                 continue
             if rows > 8 and rows * down >= 2 * m:
                 continue
-            if (across > 1 and n <= t.tile_columns * (across - 1)) or (v == 2 and (n % 2 or n <= 32 or image)):
+            if (across > 1 and n <= t.tile_columns * (across - 1)) or (v == 2 and (not run or run % 2 or n <= 32)):
                 continue
-            if staged and (image or (down == 1 and parts < 4)):
+            if staged and (not run or (down == 1 and parts < 4)):
                 continue
             sums = t.warps * rows * t.tile_columns * 4 if parts > 1 else 0
             stage = k * t.tile_columns * across * self.element if staged else 0

@@ -75,9 +75,9 @@ class Program:
 
     @property
     def chunk(self) -> int:
-        """Elements one thread copies at a time while staging: 16 bytes where rows of B are aligned to that."""
+        """Elements one thread copies at a time while staging: 16 bytes where runs of B are aligned to that."""
         wide = 16 // self.element
-        return wide if self.columns % wide == 0 else 1
+        return wide if self.addressing.run % wide == 0 else 1
 
     @property
     def reduces(self) -> bool:
@@ -142,15 +142,16 @@ class Program:
             raise Unsupported(f"{t.name}: {t.threads} threads a block, at most 1024")
         if (t.rows * v + t.depth * v + 24) * t.threads > 65536:
             raise Unsupported(f"{t.name}: the accumulators of {t.threads} threads do not fit the register file")
-        if v > 1 and (self.columns % v or self.addressing.pointers > 1):
-            raise Unsupported(f"{t.name}: {v} columns per thread need a multiple of {v} columns of a matrix")
+        run = self.addressing.run
+        if v > 1 and (not run or run % v):
+            raise Unsupported(f"{t.name}: {v} columns per thread need a multiple of {v} columns side by side in memory")
         if self.element == 2 and v > 2:
             raise Unsupported(f"{t.name}: fp16 has at most two columns per thread")
         limit = SHARED_LIMIT.get(capability, 48) * 1024
         if self.shared_bytes > limit:
             raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory, at most {limit}")
-        if t.staged and (t.loop > 1 or self.addressing.pointers > 1 or t.threads % (self.stage_width // self.chunk)):
-            raise Unsupported(f"{t.name}: staging needs a matrix, no loop, and whole rows per copy step")
+        if t.staged and (t.loop > 1 or not run or t.threads % (self.stage_width // self.chunk)):
+            raise Unsupported(f"{t.name}: staging needs columns side by side, no loop, and whole rows per copy step")
         grid = self.launch().grid
         if grid[1] > 65535:
             raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")

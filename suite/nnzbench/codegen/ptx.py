@@ -140,7 +140,7 @@ class _Emitter:
             f"mul.lo.u32 %t2, %t0, {chunk};",
             f"mad.lo.u32 %t3, %group, {p.stage_width}, %t2;",
             f"min.u32 %t3, %t3, {p.columns - chunk};",
-            f"mad.lo.u32 %t3, %t1, {p.columns}, %t3;",
+            *self._stage_element(),
             f"mad.wide.u32 %q0, %t3, {self.element}, %in;",
             "mov.u32 %sb, shared;",
             f"mad.lo.u32 %t4, %t1, {p.stage_width}, %t2;",
@@ -153,7 +153,7 @@ class _Emitter:
             if (i + 1) * step > p.schedule.k:
                 lines.append(f"setp.lt.u32 %pl, %t1, {p.schedule.k - i * step};")
                 guard = "@%pl "
-            source, target = i * step * p.columns * self.element, i * step * p.stage_width * self.element
+            source, target = i * step * p.addressing.run * self.element, i * step * p.stage_width * self.element
             if asynchronous:
                 lines.append(f"{guard}cp.async.cg.shared.global [%t4+{target}], [%q0+{source}], 16;")
             else:
@@ -170,6 +170,17 @@ class _Emitter:
             "bar.sync 0;",
             "mad.lo.u32 %t0, %w_, 32, %lane;",
             f"mad.lo.u32 %sb, %t0, {self.v * self.element}, %sb;",
+        ]
+
+    def _stage_element(self) -> list[str]:
+        """From column `%t3` of row `%t1` of B to its element `%t3`; the columns of an image lie in its own planes."""
+        run = self.p.addressing.run
+        if run == self.p.columns:
+            return [f"mad.lo.u32 %t3, %t1, {run}, %t3;"]
+        return [
+            *divmod_ptx("%image", "%pixel", "%t3", run),
+            f"mad.lo.u32 %image, %image, {self.p.schedule.k}, %t1;",
+            f"mad.lo.u32 %t3, %image, {run}, %pixel;",
         ]
 
     def _copy(self, slot: int, bytes_: int, source: int, target: int) -> tuple[str, str]:
