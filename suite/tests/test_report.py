@@ -9,12 +9,13 @@ import math
 from pathlib import Path
 
 import fake_records
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
 from nnzbench.record import append
-from nnzbench.report import ablation, readme, sparsert, sparsert_conv
+from nnzbench.report import ablation, readme, sparsert, sparsert_conv, tables
 from nnzbench.report.frames import ResultSet, geometric_mean, load, size_of, to_frame
 from nnzbench.report.series import BEST, pick, speedups
 from nnzbench.selection import select
@@ -91,6 +92,21 @@ def test_wrong_rows_are_never_drawn_and_are_listed(tmp_path):
     assert "outside the f32 tolerance" in page
     frame = load(folder).frame
     assert first.problem not in set(frame.loc[(frame["kernel"] == "sparsert") & frame["median_us"].notna(), "problem"])
+
+
+def test_reasons_that_differ_by_numbers_stand_together():
+    blocks = [f"at least {share} % of f16 blocks" for share in ("9", "90.5", "10")]
+    frame = pd.DataFrame({"problem": ["p1", "p2", "p3", "p4"], "reason": [*blocks, "no"]})
+    frame = frame.assign(kernel="k", variant="", status="unsupported", policy="hot")
+    spans, alone = tables.failures(frame, {}).splitlines()[2:]
+    assert "| at least 9-90.5 % of f16 blocks | p1, p2, p3 | hot | 3 |" in spans
+    assert "| no | p4 | hot | 1 |" in alone
+    frame["reason"] = ["error 1.2e+03", "error 34.2", "error 34.2 in 16x32", "error 34.2 in 16x64"]
+    assert [line.split(" | ")[3] for line in tables.failures(frame, {}).splitlines()[2:]] == [
+        "error 34.2-1.2e+03",
+        "error 34.2 in 16x32",
+        "error 34.2 in 16x64",
+    ]
 
 
 def test_a_cut_off_run_gets_its_selection_here(tmp_path):

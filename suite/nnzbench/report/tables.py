@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -121,19 +122,35 @@ def means(table: SpeedupTable, policy: str) -> str:
 
 
 def failures(frame: pd.DataFrame, names: dict[str, str]) -> str:
-    """Markdown: rows without a time, equal reasons together, with the problems they concern. Empty for none."""
+    """Markdown: rows without a time, with the problems they concern. Empty for none.
+
+    Reasons that differ by numbers alone stand together, with the span of each number.
+    """
     missing = frame[frame["status"] != "ok"]
     if missing.empty:
         return ""
     rows = []
-    keys = ["kernel", "variant", "status", "reason"]
-    for name, group in missing.groupby(keys, sort=True, dropna=False):
-        kernel, variant, status, reason = map(str, name)
+    missing = missing.assign(alike=missing["reason"].map(lambda reason: _NUMBER.sub("#", reason)))
+    for name, group in missing.groupby(["kernel", "variant", "status", "alike"], sort=True, dropna=False):
+        kernel, variant, status, _ = map(str, name)
+        reason = _spans(list(dict.fromkeys(group["reason"])))
         problems = list(dict.fromkeys(names.get(p, p) for p in group["problem"]))
         shown = ", ".join(problems) if len(problems) <= 6 else f"{len(problems)} problems"
         policies = ", ".join(dict.fromkeys(group["policy"]))
         rows.append([kernel, f"`{variant}`" if variant else GAP, status, reason, shown, policies, str(len(group))])
     return markdown(["kernel", "variant", "status", "reason", "problems", "policy", "rows"], rows, left=6)
+
+
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w|\.\d)")
+"""A number that is no part of a name."""
+
+
+def _spans(reasons: Sequence[str]) -> str:
+    """The one reason that `reasons`, equal but for their numbers, are cases of: `at least 90-97 % ...`."""
+    columns = zip(*(_NUMBER.findall(reason) for reason in reasons), strict=True)
+    ends = [(min(numbers, key=float), max(numbers, key=float)) for numbers in columns]
+    spans = iter(low if low == high else f"{low}-{high}" for low, high in ends)
+    return _NUMBER.sub(lambda _: next(spans), reasons[0])
 
 
 def tuning(frame: pd.DataFrame, seconds: Mapping[str, float]) -> str:
