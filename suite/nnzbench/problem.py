@@ -46,6 +46,11 @@ class ConvShape:
         """Columns of the output plane."""
         return (self.width + 2 * self.pad_w - self.s) // self.stride + 1
 
+    @property
+    def output(self) -> tuple[int, int, int, int]:
+        """Shape of the result, NCHW."""
+        return (self.batch, self.filters, self.out_height, self.out_width)
+
     def __str__(self) -> str:
         text = f"n{self.batch}_c{self.channels}_h{self.height}_w{self.width}_d{self.filters}_r{self.r}_s{self.s}"
         text += f"_p{self.pad_h}" if self.pad_h == self.pad_w else f"_ph{self.pad_h}_pw{self.pad_w}"

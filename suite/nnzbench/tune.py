@@ -45,6 +45,7 @@ def tune(
     planner = make_planner(operands.sparse, addressing, device.arch, problem.dtype)
     dense = operands.dense["b" if problem.conv is None else "x"]
     truth = reference(problem, operands)
+    output = (problem.m, problem.n) if problem.conv is None else problem.conv.output
     tilings = sorted(planner.grid(), key=planner.cycles)[:limit]
     seconds = {"generate": 0.0, "assemble": 0.0, "measure": 0.0}
     best: tuple[float, Tiling] | None = None
@@ -54,7 +55,7 @@ def tune(
         plans: list[tuple[Tiling, Plan]] = []
         for tiling in tilings[start : start + BATCH]:
             try:
-                plans.append((tiling, make_plan(planner, tiling, dense, device.arch, truth.value.shape)))
+                plans.append((tiling, make_plan(planner, tiling, dense, device.arch, output)))
             except Unsupported:
                 continue
         seconds["generate"] += time.monotonic() - clock

@@ -17,8 +17,8 @@ from nnzbench.codegen.tuning import Tuned
 from nnzbench.compile import Compiled, CompileTimeout
 from nnzbench.kernel import Plan, Prepared, Unsupported
 from nnzbench.kernels.sparsert import SparseRT
-from nnzbench.operands import Operands
-from nnzbench.problem import Problem
+from nnzbench.operands import Operands, make_operands, reference
+from nnzbench.problem import ConvShape, Problem
 from nnzbench.tune import tune
 
 PROBLEM = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
@@ -92,6 +92,25 @@ def test_fastest_correct_tiling_is_found_and_remembered(operands: Operands, asse
     assert 8 <= found.correct == len(device.prepared) - 1
     assert seen[-1][:2] == (12, 12)
     assert tuning.recall(tuning.key(operands.pattern, PROBLEM, "sm_90")) == found
+
+
+def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample(assembler: set[int]) -> None:
+    conv = ConvShape(128, 2, 128, 128, 6, 1, 1)
+    problem = Problem("t", "sampled", "conv2d", 6, 2, 128 * 128 * 128, 0.5, "uniform:0", conv=conv)
+    operands = make_operands(problem)
+    truth = reference(problem, operands)
+    outputs: list[tuple[int, ...]] = []
+
+    class Whole(Device):
+        def prepare(self, plan: Plan) -> Prepared:
+            outputs.append(plan.buffers[plan.output].shape)
+            return super().prepare(plan)
+
+    assert truth.sample is not None
+    device = Whole(Operands(random_matrix(4, 4, 0.5), {"b": np.ones((4, 1), np.float32)}, "0"), lambda name: 9.0)
+    with pytest.raises(Unsupported, match="right result"):
+        tune(problem, operands, device, limit=1)
+    assert outputs == [conv.output]
 
 
 def sorted_names(operands: Operands) -> list[str]:

@@ -75,7 +75,7 @@ class ConvProgram:
     def buffers(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Everything to upload; `x` is NCHW, and so is the output `y`."""
         s = self.tile.shape
-        y = np.zeros((s.batch, s.filters, s.out_height, s.out_width), x.dtype)
+        y = np.zeros(s.output, x.dtype)
         return {"x": np.ascontiguousarray(x), "y": y}
 
     def launches(self, sources: Sequence[str]) -> tuple[Launch, ...]:

@@ -36,9 +36,8 @@ class SparseRTConv:
         if c.r * c.s > MAX_TAPS:
             raise Unsupported(f"{c.r}x{c.s} filters need {c.r * c.s} pointers per thread, at most {MAX_TAPS}")
         planner = make_planner(operands.sparse, ImagePixels(c), arch, problem.dtype)
-        shape = (c.batch, c.filters, c.out_height, c.out_width)
         for tiling in tuned_first(planner, operands.pattern, problem, arch):
-            yield make_plan(planner, tiling, operands.dense["x"], arch, shape)
+            yield make_plan(planner, tiling, operands.dense["x"], arch, c.output)
 
 
 register(SparseRTConv())

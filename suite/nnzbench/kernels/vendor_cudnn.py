@@ -122,7 +122,7 @@ def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
     )
     image = (conv.batch, conv.channels, conv.height, conv.width)
     filters = (conv.filters, conv.channels, conv.r, conv.s)
-    result = (conv.batch, conv.filters, conv.out_height, conv.out_width)
+    result = conv.output
     x = graph.tensor(name="x", dim=list(image), stride=strides(image, nhwc), data_type=kind, uid=X)
     w = graph.tensor(name="w", dim=list(filters), stride=strides(filters, nhwc), data_type=kind, uid=W)
     y = graph.conv_fprop(
@@ -241,7 +241,7 @@ class Image:
     """The (batch, filters, height, width) result in device memory, in either layout."""
 
     def __init__(self, device: GpuDevice, conv: ConvShape, dtype: str, nhwc: bool) -> None:
-        n, c, h, w = conv.batch, conv.filters, conv.out_height, conv.out_width
+        n, c, h, w = conv.output
         self._dtype, self._nhwc = dtype, nhwc
         self.array = device.empty((n, h, w, c) if nhwc else (n, c, h, w), STORAGE[dtype])
 
