@@ -6,6 +6,7 @@
 //   Pack<T, N>        N elements that travel as one word of at most 16 bytes (two words at 32)
 //   load<N>(p)        a Pack through the read-only path; p aligned to the pack
 //   load_if(keep, p, pack)  the same into `pack` where `keep`; a predicated instruction, never a branch
+//   load_here<N>(p)   the same as `load`, at this place in the program
 //   store<N>(p, pack)
 //   opaque(p)         p, a pointer or an int, with its origin hidden from the compiler
 #pragma once
@@ -101,6 +102,35 @@ __device__ __forceinline__ void load_word_if(bool keep, const void* p, int4& w) 
 template <int N, typename T>
 __device__ __forceinline__ void load_if(bool keep, const T* p, Pack<T, N>& pack) {
     load_word_if(keep, p, pack.word);
+}
+#endif
+
+// Loads what no thread writes during the launch, at this place in the program: of a batch of such loads all are on their
+// way before the first is used, even where the use depends on a condition. (A compiler moves ordinary loads to their uses.)
+#ifdef NNZ_CPU
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_here(const T* p) {
+    return load<N>(p);
+}
+#else
+__device__ __forceinline__ void load_word_here(const void* p, unsigned short& w) {
+    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(w) : "l"(p));
+}
+__device__ __forceinline__ void load_word_here(const void* p, int& w) {
+    asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(w) : "l"(p));
+}
+__device__ __forceinline__ void load_word_here(const void* p, int2& w) {
+    asm volatile("ld.global.nc.v2.s32 {%0, %1}, [%2];" : "=r"(w.x), "=r"(w.y) : "l"(p));
+}
+__device__ __forceinline__ void load_word_here(const void* p, int4& w) {
+    asm volatile("ld.global.nc.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(p));
+}
+
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_here(const T* p) {
+    Pack<T, N> pack;
+    load_word_here(p, pack.word);
+    return pack;
 }
 #endif
 

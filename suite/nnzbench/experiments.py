@@ -108,7 +108,7 @@ _ALL = (
         "Figure 10",
         {
             **_kernels(*_SPMM, "sputnik_sddmm", "ring_sddmm", "cublaslt", "cusparse"),
-            **dict.fromkeys(("ring", "sputnik", "cublas"), AND_F16),
+            **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas"), AND_F16),
         },
     ),
     Experiment(

@@ -14,7 +14,9 @@ from nnzbench.kernels import panel, row_stream
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, reference
 from nnzbench.problem import Problem
+from nnzbench.sparse_rows import Storage
 
+SINGLE = Storage(half=False, short_index=False)
 PANELS = (
     panel.Tiling(32, 4, 4, 3, 64, 2),
     panel.Tiling(8, 4, 2, 2, 32, 3),
@@ -123,7 +125,7 @@ def test_panel_stream_holds_every_nonzero_once(tiling: panel.Tiling) -> None:
 def test_every_size_of_n_has_a_row_tiling_and_no_problem_too_many() -> None:
     matrix = operands(random_dense(64, 200, 0.1), 1).sparse
     for n in (1, 2, 3, 7, 8, 16, 17, 31, 49, 64, 196, 3136):
-        assert 0 < len(list(row_stream.tilings(matrix, n, "sm_90"))) <= 16, n
+        assert 0 < len(list(row_stream.tilings(matrix, n, "sm_90", SINGLE))) <= 16, n
 
 
 def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full() -> None:
@@ -141,8 +143,8 @@ def test_no_piece_is_long_however_uneven_the_rows() -> None:
     dense = random_dense(64, 500, 0.05)
     dense[11] = 1.0
     matrix = operands(dense, 1).sparse
-    for tiling in row_stream.tilings(matrix, 64, "sm_90"):
-        packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix))
+    for tiling in row_stream.tilings(matrix, 64, "sm_90", SINGLE):
+        packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, SINGLE))
         held = packed.headers[:, 1] & 0xFFFF
         assert held.max() <= tiling.piece, tiling
         assert held.sum() == matrix.nnz, tiling

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 from nnzbench.shared_work import SharedWork
+from nnzbench.sparse_rows import Storage
 
 _MOST_THREADS = 512
 _BATCH_CYCLES = 700
@@ -22,6 +26,10 @@ _JOIN_CYCLES = 300
 """Clocks to add up the pieces of a row through shared memory."""
 _WARP_CYCLES = 20
 """Issue slots of a multiprocessor that a warp takes besides its batches."""
+_HALF_BATCH_CYCLES = 400
+"""In fp16 a batch takes this beside its instructions, as many as `_pair_instructions` for each pair."""
+_HALF_WARP_CYCLES = 100
+"""As `_WARP_CYCLES`, in fp16; from the recorded times in fp32, which this and waves of blocks explain best."""
 _SPARE_BYTES = 1 << 24
 """Packed bytes that any matrix may take; beyond them, at most `_SPARE_FACTOR` times its own nonzeros."""
 _SPARE_FACTOR = 6
@@ -64,8 +72,8 @@ class Packed:
 
     headers: NDArray[np.int32]
     """(slots, 2): the row, or -1; nonzeros of the piece + 65536 * pieces of the row."""
-    words: NDArray[np.float32]
-    """(slots * piece / 2, 4): two {index, value} pairs each."""
+    words: NDArray[np.uint32]
+    """(slots * piece * bytes of a pair / 16, 4): two or four {index, value} pairs each."""
     joined_blocks: int
     """Leading blocks that hold rows of more than one piece."""
 
@@ -94,15 +102,16 @@ def place_pieces(pieces: NDArray[np.int64], slots: int) -> tuple[NDArray[np.int6
     return first, free.size, joined if (pieces == 1).any() else free.size
 
 
-def pair_words(matrix: CSR) -> NDArray[np.uint64]:
-    """(nnz + 1,) {index, value} words, and one of zeros."""
-    words = np.zeros((matrix.nnz + 1, 2), dtype=np.uint32)
-    words[:-1, 0] = matrix.indices
-    words[:-1, 1] = matrix.values.astype(np.float32, copy=False).view(np.uint32)
-    return words.reshape(-1).view(np.uint64)
+def pair_words(matrix: CSR, storage: Storage) -> NDArray[Any]:
+    """(nnz + 1,) {index, value} words, the last one zero: an int and a float, or with short indices 16 bits of each."""
+    index, value, word = ("<u2", "<f2", "<u4") if storage.short_index else ("<u4", "<f4", "<u8")
+    words = np.zeros(matrix.nnz + 1, dtype=[("index", index), ("value", value)])
+    words["index"][:-1] = matrix.indices
+    words["value"][:-1] = matrix.values
+    return words.view(word)
 
 
-def pack(matrix: CSR, tiling: Tiling, pairs: NDArray[np.uint64]) -> Packed:
+def pack(matrix: CSR, tiling: Tiling, pairs: NDArray[Any]) -> Packed:
     """Cuts rows into pieces of near-equal whole batches and places those of a row side by side in one block.
 
     `pairs` are the `pair_words` of `matrix`. Raises `ValueError` where a row needs more pieces than a block has slots
@@ -133,15 +142,16 @@ def pack(matrix: CSR, tiling: Tiling, pairs: NDArray[np.uint64]) -> Packed:
     source = np.full(size.size, matrix.nnz)
     source[slot] = matrix.offsets[order][row] + begin
     source[size == 0] = matrix.nnz
-    behind = pairs[source + np.maximum(size - 1, 0)] & np.uint64(0xFFFFFFFF)
-    words = np.empty((size.size, tiling.piece), dtype=np.uint64)
+    index_mask = pairs.dtype.type((1 << 4 * pairs.itemsize) - 1)
+    behind = pairs[source + np.maximum(size - 1, 0)] & index_mask
+    words = np.empty((size.size, tiling.piece), dtype=pairs.dtype)
     place = np.arange(tiling.piece)
     step = max(1, _BLOCK // tiling.piece)
     for low in range(0, size.size, step):
         few = slice(low, low + step)
         words[few] = pairs.take(source[few, None] + place, mode="clip")
         np.copyto(words[few], behind[few, None], where=place >= size[few, None])
-    return Packed(headers, words.view(np.float32).reshape(-1, 4), joined)
+    return Packed(headers, words.view(np.uint32).reshape(-1, 4), joined)
 
 
 def fit(lanes: int, vec: int, piece: int, unroll: int, longest: int) -> Tiling:
@@ -153,9 +163,13 @@ def fit(lanes: int, vec: int, piece: int, unroll: int, longest: int) -> Tiling:
     return Tiling(lanes, vec, slots, max(piece, needed), unroll)
 
 
-def shapes(n: int) -> list[tuple[int, int]]:
+def shapes(n: int, storage: Storage) -> list[tuple[int, int]]:
     """(lanes, columns per lane) worth trying for n columns, the likeliest first."""
-    if n % 4 == 0:
+    if storage.half and n % 8 == 0:
+        wide = [(16, 8), (32, 4), (8, 8), (32, 8)]
+        if n <= 64:
+            wide = [(8, 8), (16, 4), (4, 8), (32, 2), (8, 4), (4, 4), (4, 2)]
+    elif n % 4 == 0:
         wide = [(32, 4), (32, 2), (16, 4), (8, 4)] if n > 64 else [(32, 2), (8, 4), (16, 2), (4, 4), (32, 1)]
     elif n % 2 == 0:
         wide = [(32, 2), (16, 2), (32, 1), (8, 2)]
@@ -165,31 +179,64 @@ def shapes(n: int) -> list[tuple[int, int]]:
     return fitting[:4] or [(4, 1)]
 
 
-def tilings(matrix: CSR, n: int, arch: str) -> Iterator[Tiling]:
-    """Tilings worth trying, the likeliest first: for each shape the four best piece lengths of a rough cost model.
+def batch_sizes(vec: int, storage: Storage) -> tuple[int, ...]:
+    """Pairs in flight worth trying for `vec` columns per lane: as many as registers hold, and half of them in fp16."""
+    if storage.half:
+        return (8, 16) if vec < 8 or storage.short_index else (8,)
+    return (8,) if vec == 4 else (16,)
 
-    The model weighs the batches that a thread group runs one after another against the L1 wavefronts of all groups.
+
+def _pair_bytes(storage: Storage) -> int:
+    return 4 if storage.short_index else 8
+
+
+def _pair_instructions(vec: int) -> int:
+    """Of a warp for a pair in fp16: a conversion and a product per column, and six more (counted in sm_90 code)."""
+    return 2 * vec + 6
+
+
+def _registers(tiling: Tiling, storage: Storage) -> float:
+    """Roughly, of a thread in fp16: pairs and their rows of B in flight, and 32 others."""
+    return 32 + tiling.unroll * (tiling.vec / 2 + _pair_bytes(storage) / 4 + 0.25)
+
+
+def _cycles(tiling: Tiling, lengths: NDArray[np.int64], n: int, storage: Storage, sms: int) -> float:
+    """A rough model: the batches that a thread group runs one after another, and the work of all groups.
+
+    Work is wavefronts of L1 or, in fp16, also instructions; there blocks also wait where not all can be resident.
     """
+    pieces = np.maximum(1, -(-lengths // tiling.piece))
+    batches = np.maximum(pieces, -(-lengths // tiling.unroll))
+    tiles = tiling.lanes / 32 * -(-n // tiling.block_n)
+    chain = int((-(-batches // pieces)).max())
+    joins = _JOIN_CYCLES if (pieces > 1).any() else 0
+    pairs, warps = int(batches.sum()) * tiling.unroll, int(pieces.sum())
+    if not storage.half:
+        return chain * _BATCH_CYCLES + joins + (pairs * (tiling.vec + 1) + warps * _WARP_CYCLES) * tiles / sms
+    wavefronts = tiling.vec / 2 + _pair_bytes(storage) / 8
+    instructions = _pair_instructions(tiling.vec)
+    resident = max(1, int(2**16 / (_registers(tiling, storage) * tiling.threads))) * tiling.threads / 32
+    waves = math.ceil(warps * tiles / (sms * resident))
+    work = pairs * max(wavefronts, instructions / 4) + warps * _HALF_WARP_CYCLES  # four schedulers
+    return chain * waves * (_HALF_BATCH_CYCLES + tiling.unroll * instructions) + joins + work * tiles / sms
+
+
+def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling]:
+    """Tilings worth trying, the likeliest first: for each shape the four best piece lengths of a rough cost model."""
     lengths = matrix.row_lengths
     longest = max(1, int(lengths.max(initial=0)))
     ranked: list[tuple[int, int, Tiling]] = []
-    for place, (lanes, vec) in enumerate(shapes(n)):
+    for place, (lanes, vec) in enumerate(shapes(n, storage)):
         found: dict[Tiling, float] = {}
-        for exponent in range(3, 10):
-            piece = 1 << exponent
+        for piece, unroll in product((1 << exponent for exponent in range(3, 10)), batch_sizes(vec, storage)):
             if piece > 8 and piece >= 2 * longest:
                 break
-            tiling = fit(lanes, vec, piece, min(piece, 8 if vec == 4 else 16), longest)
-            pieces = np.maximum(1, -(-lengths // tiling.piece))
-            packed_bytes = 8 * int(pieces.sum()) * tiling.piece
-            if packed_bytes > max(_SPARE_BYTES, _SPARE_FACTOR * 8 * matrix.nnz) or tiling.piece >= 1 << 16:
-                continue
-            batches = np.maximum(pieces, -(-lengths // tiling.unroll))
-            tiles = lanes / 32 * -(-n // tiling.block_n)
-            work = (int(batches.sum()) * tiling.unroll * (vec + 1) + int(pieces.sum()) * _WARP_CYCLES) * tiles
-            chain = int((-(-batches // pieces)).max()) * _BATCH_CYCLES
-            joins = _JOIN_CYCLES if (pieces > 1).any() else 0
-            found[tiling] = chain + joins + work / sm_count(arch)
+            tiling = fit(lanes, vec, piece, min(piece, unroll), longest)
+            slots = np.maximum(1, -(-lengths // tiling.piece)).sum()
+            packed_bytes = _pair_bytes(storage) * int(slots) * tiling.piece
+            spare = max(_SPARE_BYTES, _SPARE_FACTOR * _pair_bytes(storage) * matrix.nnz)
+            if packed_bytes <= spare and tiling.piece < 1 << 16:
+                found[tiling] = _cycles(tiling, lengths, n, storage, sm_count(arch))
         best = sorted(found, key=lambda tiling: found[tiling])[:4]
         ranked += [(rank, place, tiling) for rank, tiling in enumerate(best)]
     for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2]):
@@ -202,11 +249,12 @@ class RowStream:
     name = "row_stream"
     paper = "nnzbench"
     ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32"})
+    dtypes = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         """One plan per tiling; raises `Unsupported` where a few rows hold so much that equal slots waste memory."""
-        choices = list(tilings(operands.sparse, problem.n, arch))
+        storage = Storage.of(operands.dense["b"].dtype, operands.sparse.k)
+        choices = list(tilings(operands.sparse, problem.n, arch, storage))
         if not choices:
             raise Unsupported("rows are too uneven for slots of equal length")
         shared = SharedWork()
@@ -217,15 +265,20 @@ class RowStream:
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
-    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n); `shared` is what its plans share."""
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), float32 or float16, of the type of the
+    matrix values; `shared` is what the problem's plans share.
+    """
+    b = operands.dense["b"]
+    storage = Storage.of(b.dtype, operands.sparse.k)
     shared = shared or SharedWork()
     elapsed = shared.timer()
-    pairs = shared.once("pairs", lambda: pair_words(operands.sparse))
+    pairs = shared.once("pairs", lambda: pair_words(operands.sparse, storage))
     packed = shared.once(tiling.cut, lambda: pack(operands.sparse, tiling, pairs))
     grid = (len(packed.headers) // tiling.slots, -(-problem.n // tiling.block_n), 1)
     args = (problem.n, packed.joined_blocks, "headers", "words", "b", "c")
     return Plan(
-        variant=str(tiling),
+        variant="_".join(filter(None, (str(tiling), storage.name("k")))),
+        math="f16" if storage.half else "f32",
         language="cuda",
         source="row_spmm.cu",
         defines={
@@ -235,12 +288,13 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "PIECE": tiling.piece,
             "UNROLL": tiling.unroll,
             "ADJACENT": int(problem.n % tiling.vec == 0),
+            **storage.defines,
         },
         buffers={
             "headers": packed.headers,
             "words": packed.words,
-            "b": operands.dense["b"],
-            "c": np.empty((problem.m, problem.n), dtype=np.float32),
+            "b": b,
+            "c": np.empty((problem.m, problem.n), dtype=b.dtype),
         },
         output="c",
         launches=(Launch("row_spmm", grid, (tiling.threads, 1, 1), args),),
