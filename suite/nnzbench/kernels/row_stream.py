@@ -20,16 +20,12 @@ from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import Storage
 
 _MOST_THREADS = 512
-_BATCH_CYCLES = 700
-"""Clocks from a batch's words to its last product when B comes from a busy L2; like the next two, only for ranking."""
+_BATCH_CYCLES = 400
+"""Clocks from a batch's first load to its last product, beside its instructions."""
 _JOIN_CYCLES = 300
 """Clocks to add up the pieces of a row through shared memory."""
-_WARP_CYCLES = 20
+_WARP_CYCLES = 100
 """Issue slots of a multiprocessor that a warp takes besides its batches."""
-_HALF_BATCH_CYCLES = 400
-"""In fp16 a batch takes this beside its instructions, as many as `_pair_instructions` for each pair."""
-_HALF_WARP_CYCLES = 100
-"""As `_WARP_CYCLES`, in fp16; from the recorded times in fp32, which this and waves of blocks explain best."""
 _SPARE_BYTES = 1 << 24
 """Packed bytes that any matrix may take; beyond them, at most `_SPARE_FACTOR` times its own nonzeros."""
 _SPARE_FACTOR = 6
@@ -190,20 +186,23 @@ def _pair_bytes(storage: Storage) -> int:
     return 4 if storage.short_index else 8
 
 
-def _pair_instructions(vec: int) -> int:
-    """Of a warp for a pair in fp16: a conversion and a product per column, and six more (counted in sm_90 code)."""
-    return 2 * vec + 6
+def _column_bytes(storage: Storage) -> int:
+    return 2 if storage.half else 4
+
+
+def _pair_instructions(vec: int, storage: Storage) -> int:
+    """Of a warp for a pair (counted in sm_90 code): a product per column, in fp16 with a conversion, and some more."""
+    return 2 * vec + 6 if storage.half else vec + 5
 
 
 def _registers(tiling: Tiling, storage: Storage) -> float:
-    """Roughly, of a thread in fp16: pairs and their rows of B in flight, and 32 others."""
-    return 32 + tiling.unroll * (tiling.vec / 2 + _pair_bytes(storage) / 4 + 0.25)
+    """Roughly, of a thread: pairs and their rows of B in flight, and 32 others."""
+    return 32 + tiling.unroll * ((_column_bytes(storage) * tiling.vec + _pair_bytes(storage)) / 4 + 0.25)
 
 
 def _cycles(tiling: Tiling, lengths: NDArray[np.int64], n: int, storage: Storage, sms: int) -> float:
-    """A rough model: the batches that a thread group runs one after another, and the work of all groups.
-
-    Work is wavefronts of L1 or, in fp16, also instructions; there blocks also wait where not all can be resident.
+    """A rough model: the batches that a thread group runs one after another, in as many waves as not all blocks can be
+    resident, and the work of all groups, which is wavefronts of L1 or instructions.
     """
     pieces = np.maximum(1, -(-lengths // tiling.piece))
     batches = np.maximum(pieces, -(-lengths // tiling.unroll))
@@ -211,22 +210,20 @@ def _cycles(tiling: Tiling, lengths: NDArray[np.int64], n: int, storage: Storage
     chain = int((-(-batches // pieces)).max())
     joins = _JOIN_CYCLES if (pieces > 1).any() else 0
     pairs, warps = int(batches.sum()) * tiling.unroll, int(pieces.sum())
-    if not storage.half:
-        return chain * _BATCH_CYCLES + joins + (pairs * (tiling.vec + 1) + warps * _WARP_CYCLES) * tiles / sms
-    wavefronts = tiling.vec / 2 + _pair_bytes(storage) / 8
-    instructions = _pair_instructions(tiling.vec)
+    wavefronts = _column_bytes(storage) * tiling.vec / 4 + _pair_bytes(storage) / 8
+    instructions = _pair_instructions(tiling.vec, storage)
     resident = max(1, int(2**16 / (_registers(tiling, storage) * tiling.threads))) * tiling.threads / 32
     waves = math.ceil(warps * tiles / (sms * resident))
-    work = pairs * max(wavefronts, instructions / 4) + warps * _HALF_WARP_CYCLES  # four schedulers
-    return chain * waves * (_HALF_BATCH_CYCLES + tiling.unroll * instructions) + joins + work * tiles / sms
+    work = pairs * max(wavefronts, instructions / 4) + warps * _WARP_CYCLES  # four schedulers
+    return chain * waves * (_BATCH_CYCLES + tiling.unroll * instructions) + joins + work * tiles / sms
 
 
 def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling]:
-    """Tilings worth trying, the likeliest first: for each shape the four best piece lengths of a rough cost model."""
+    """Tilings worth trying, the likeliest first by a rough cost model: the four best piece lengths for each shape."""
     lengths = matrix.row_lengths
     longest = max(1, int(lengths.max(initial=0)))
-    ranked: list[tuple[int, int, Tiling]] = []
-    for place, (lanes, vec) in enumerate(shapes(n, storage)):
+    costs: dict[Tiling, float] = {}
+    for lanes, vec in shapes(n, storage):
         found: dict[Tiling, float] = {}
         for piece, unroll in product((1 << exponent for exponent in range(3, 10)), batch_sizes(vec, storage)):
             if piece > 8 and piece >= 2 * longest:
@@ -237,10 +234,9 @@ def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling
             spare = max(_SPARE_BYTES, _SPARE_FACTOR * _pair_bytes(storage) * matrix.nnz)
             if packed_bytes <= spare and tiling.piece < 1 << 16:
                 found[tiling] = _cycles(tiling, lengths, n, storage, sm_count(arch))
-        best = sorted(found, key=lambda tiling: found[tiling])[:4]
-        ranked += [(rank, place, tiling) for rank, tiling in enumerate(best)]
-    for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2]):
-        yield tiling
+        for tiling in sorted(found, key=found.__getitem__)[:4]:
+            costs[tiling] = found[tiling]
+    yield from sorted(costs, key=costs.__getitem__)
 
 
 class RowStream:
