@@ -1,6 +1,6 @@
 """Fits the constants of the selection rules to recorded runs and says how near the rules come to the oracle.
 
-    python runners/fit_selection_rule.py RECORDS... [--judge RECORDS...] [--write]
+    python runners/fit_selection_rule.py RECORDS... [--rule RULE...] [--judge RECORDS...] [--write]
 
 RECORDS are records.csv files. All of them must be of the kernels as they are now, because a tile keeps its name when
 the kernel behind it changes; the snapshots beside a file (environment*.json) name the commit that was measured.
@@ -8,7 +8,7 @@ the kernel behind it changes; the snapshots beside a file (environment*.json) na
 Prints, per rule, the percent of the oracle's speed (geometric mean and worst problem): cross-validated on matrices that
 the constants were not fitted to; of the paper's heuristic, of the constants in use and of the slowest candidate; and,
 for each file to be judged, of constants that were fitted to the other files alone. With --write the constants fitted to
-RECORDS replace those in datasets/selection_rule.csv.
+RECORDS replace the same rules' in datasets/selection_rule.csv.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from nnzbench import cost_rule
 from nnzbench.cost_rule import Costs, Score, Trial
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.sources import load_sparse
-from nnzbench.problem import Problem
+from nnzbench.problem import Op, Problem
 from nnzbench.record import Record, read_records
-from nnzbench.rule_records import family_trials, heuristic_choices, tile_trials
+from nnzbench.rule_records import STRIPS, TILES, family_trials
 
 MakeTrials = Callable[[Sequence[Record]], list[Trial]]
+MakeChoices = Callable[[Sequence[Record]], dict[str, str]]
 
 
 @cache
@@ -46,8 +47,17 @@ def lengths(record: Record) -> NDArray[np.int64] | None:
     """Row lengths of a record's matrix."""
     sizes = (record.m, record.k, record.n)
     # Named by its pattern, so that problems which share a matrix share the work.
-    problem = Problem(record.experiment, record.pattern, "spmm", *sizes, record.sparsity, record.source)
+    op: Op = "sddmm" if record.op == "sddmm" else "spmm"
+    problem = Problem(record.experiment, record.pattern, op, *sizes, record.sparsity, record.source)
     return lengths_of(problem, record.pattern)
+
+
+RULES: dict[str, tuple[MakeTrials, MakeChoices]] = {
+    "sputnik_tile": (lambda some: TILES.trials(some, lengths), TILES.heuristic_choices),
+    "sputnik_strip": (lambda some: STRIPS.trials(some, lengths), STRIPS.heuristic_choices),
+    "family": (lambda some: family_trials(some, lengths), lambda some: {}),
+}
+"""How each rule's trials come from records, and what the paper's heuristic would choose."""
 
 
 def tell(label: str, score: Score) -> None:
@@ -87,8 +97,9 @@ def report(rule: str, trials: list[Trial], heuristic: dict[str, str], folds: int
     return costs
 
 
-def judge(rule: str, make: MakeTrials, fitted: Sequence[Record], judged: Sequence[Record], name: str) -> None:
+def judge(rule: str, fitted: Sequence[Record], judged: Sequence[Record], name: str) -> None:
     """Prints, per type of value, the scores of constants fitted to `fitted` on the matrices of `judged`."""
+    make, heuristic = RULES[rule]
     seen = {record.pattern for record in judged}
     training = make([record for record in fitted if record.pattern not in seen])
     for dtype in sorted({record.dtype for record in judged}):
@@ -98,13 +109,14 @@ def judge(rule: str, make: MakeTrials, fitted: Sequence[Record], judged: Sequenc
             continue
         print(f"{rule} on {name}, {dtype}, fitted elsewhere:")
         tell("rule", cost_rule.score(trials, cost_rule.choices(cost_rule.fit(training), trials)))
-        rivals(trials, heuristic_choices(records) if rule == "sputnik_tile" else {})
+        rivals(trials, heuristic(records))
 
 
 def main() -> None:
     """Parses the command line, fits, prints, and writes where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="+", type=Path)
+    parser.add_argument("--rule", nargs="+", choices=RULES, default=list(RULES), help="these rules alone")
     parser.add_argument("--judge", nargs="+", type=Path, default=[], help="judge constants of the other files on these")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="keep the constants")
@@ -112,19 +124,15 @@ def main() -> None:
 
     files = {path: list(read_records(path)) for path in arguments.records}
     records = [record for found in files.values() for record in found]
-    rules: dict[str, MakeTrials] = {
-        "sputnik_tile": lambda some: tile_trials(some, lengths),
-        "family": lambda some: family_trials(some, lengths),
-    }
     fitted = {}
-    for rule, make in rules.items():
+    for rule in arguments.rule:
+        make, heuristic = RULES[rule]
         trials = make(records)
         if len({trial.candidate for trial in trials}) > 1:
-            heuristic = heuristic_choices(records) if rule == "sputnik_tile" else {}
-            fitted[rule] = report(rule, trials, heuristic, arguments.folds)
+            fitted[rule] = report(rule, trials, heuristic(records), arguments.folds)
         for path in arguments.judge:
             others = [record for other, found in files.items() if other != path for record in found]
-            judge(rule, make, others, files.get(path) or list(read_records(path)), path.parent.name)
+            judge(rule, others, files.get(path) or list(read_records(path)), path.parent.name)
     if arguments.write:
         origin = f"fitted to {', '.join(sorted({f'{r.gpu} {r.experiment}' for r in records}))}"
         cost_rule.save(cost_rule.path(), fitted, origin.replace(",", ";"))

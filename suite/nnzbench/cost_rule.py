@@ -156,10 +156,15 @@ def load(rule: str) -> Costs:
 
 
 def save(target: Path, rules: Mapping[str, Costs], origin: str) -> None:
-    """Writes the constants of all rules; `origin` says what they were fitted to."""
+    """Writes the constants of `rules`, and keeps those of other rules; `origin` says what they were fitted to."""
+    kept: list[dict[str, str]] = []
+    if target.exists():
+        with target.open(newline="", encoding="utf-8") as stream:
+            kept = [row for row in csv.DictReader(stream) if row["rule"] not in rules]
     with target.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
+        writer.writerows([row[name] for name in COLUMNS] for row in kept)
         for rule, costs in rules.items():
             for kind, values in (("constant", costs.constants), ("factor", costs.factors)):
                 writer.writerows([rule, kind, name, f"{value:.6g}", origin] for name, value in values.items())

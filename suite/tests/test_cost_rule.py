@@ -1,11 +1,9 @@
-"""Selection by fitted costs: on times that a known model made, from records, and as the sputnik kernel's first plan."""
+"""Selection by fitted costs: on times that a known model made, and as the sputnik kernel's first plan."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +12,11 @@ from nnzbench import cost_rule, families
 from nnzbench.arches import sm_count
 from nnzbench.cost_rule import Costs, Trial
 from nnzbench.kernel import kernels
-from nnzbench.kernels.sputnik import heuristic_tile, oracle_tiles, rule_tile, spmm_plan, tile_features
+from nnzbench.kernels.sputnik import heuristic_tile, oracle_tiles, rule_tile, tile_features
 from nnzbench.matrices.generate import uneven_rows, uniform
 from nnzbench.operands import make_operands
 from nnzbench.problem import Problem
-from nnzbench.record import SCHEMA, Record, append
-from nnzbench.rule_records import family_trials, heuristic_choices, tile_of, tile_trials
 
-RUNNER = Path(__file__).resolve().parents[2] / "runners" / "fit_selection_rule.py"
 TRUE = Costs(
     {
         "launch": 3.0,
@@ -108,7 +103,9 @@ def test_too_few_matrices_or_trials_are_refused() -> None:
 
 
 def test_constants_are_kept_and_read_again(tmp_path, monkeypatch) -> None:
-    cost_rule.save(tmp_path / "rule.csv", {"one": TRUE, "two": Costs({"x": 1.5})}, "here")
+    """Writing one rule anew leaves the others as they are."""
+    cost_rule.save(tmp_path / "rule.csv", {"one": TRUE, "two": TRUE}, "here")
+    cost_rule.save(tmp_path / "rule.csv", {"two": Costs({"x": 1.5})}, "there")
     monkeypatch.setattr(cost_rule, "path", lambda: tmp_path / "rule.csv")
     cost_rule.load.cache_clear()
     try:
@@ -160,66 +157,6 @@ def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper() -> None:
     assert len(set(variants)) == len(variants)
 
 
-# ----------------------------------------------------------------------------------------------------- from records
-
-
-def record(problem: Problem, kernel: str, variant: str, us: float, **changed: object) -> Record:
-    operands = make_operands(problem)
-    base = Record(
-        SCHEMA, problem.experiment, problem.name, "spmm", problem.m, problem.k, problem.n, "", problem.dtype,
-        problem.sparsity, operands.sparse.nnz, operands.pattern, problem.source, kernel, variant, False, "cupy",
-        "fake-gpu", "sm_90", "hot", "ok", "", us, us, us, 9, None, 1.0, 1.0, None, None, None, None, None, None, None,
-        None, 1e-7, "environment.json",
-    )  # fmt: skip
-    return replace(base, **changed)  # type: ignore[arg-type]
-
-
-def problem_of(m: int, k: int, n: int, seed: int = 0) -> Problem:
-    return Problem("sputnik_rnn", f"p{m}x{k}x{n}", "spmm", m, k, n, 0.9, f"uniform:{seed}")
-
-
-def test_variants_name_their_tiles() -> None:
-    for dtype, itemsize in (("f32", 4), ("f16", 2)):
-        problem = replace(problem_of(16, 64, 128), dtype=dtype)  # type: ignore[arg-type]
-        operands = make_operands(problem)
-        for tile in (heuristic_tile(128, itemsize), *oracle_tiles(128, itemsize)):
-            for label in ("", "rule", "heuristic"):
-                variant = spmm_plan(operands.sparse, operands.dense["b"], tile, label).variant
-                assert tile_of(variant, 128, itemsize) == tile
-    assert tile_of("y3_x7_w9_v1", 128, 4) is None
-
-
-def test_records_become_trials_of_tiles_and_families() -> None:
-    one = problem_of(16, 64, 128)
-    tile = heuristic_tile(128, 4).name
-    rows = [
-        record(one, "sputnik", f"heuristic_{tile}", 5.0),
-        record(one, "sputnik", oracle_tiles(128, 4)[0].name, 4.0, selected=True),
-        record(one, "row_stream", "any", 3.0, selected=True),
-        record(one, "panel", "any", 6.0),
-        record(one, "sputnik", tile, 1.0, policy="cold"),
-        record(one, "sputnik", tile, 1.0, op="gemm"),
-        record(one, "sputnik", tile, 1.0, shape="attention"),
-        record(one, "cublas", "f32", 1.0, selected=True),
-    ]
-    lengths = {one.name: make_operands(one).sparse.row_lengths}
-    tiles = tile_trials(rows, lambda r: lengths[r.problem])
-    assert [(t.candidate, t.us) for t in tiles] == [(tile, 5.0), (oracle_tiles(128, 4)[0].name, 4.0)]
-    assert cost_rule.score(tiles, heuristic_choices(rows)).percent == pytest.approx(80)
-    found = family_trials(rows, lambda r: lengths[r.problem])
-    assert [(t.candidate, t.us) for t in found] == [("sputnik", 4.0), ("row_stream", 3.0)]
-    assert tile_trials(rows, lambda r: None) == []
-
-
-def test_one_problem_on_two_matrices_is_two_contests() -> None:
-    """The uniform and the real pattern of one problem do not compete."""
-    tiles = oracle_tiles(64, 4)
-    one, two = problem_of(16, 64, 64, seed=0), problem_of(16, 64, 64, seed=1)
-    rows = [record(one, "sputnik", tiles[0].name, 4.0), record(two, "sputnik", tiles[1].name, 2.0)]
-    assert one.name == two.name
-    assert len(cost_rule.contests(tile_trials(rows, lambda r: np.full(16, 6)))) == 2
-
-
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_features_of_a_family_are_its_own_and_count_bytes(family: str) -> None:
     rows = np.array([3, 5])
@@ -238,46 +175,3 @@ def test_a_family_is_chosen_by_its_fitted_costs(monkeypatch) -> None:
     monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs}[rule])
     assert families.rule_family(uniform(32, 64, 0.9, 0), 32, 4, 132) == "sputnik"
     assert families.rule_family(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == "panel"
-
-
-def timed_by_the_model(problem: Problem) -> list[Record]:
-    """What a run of `problem` would record if `TRUE` were how long tiles take."""
-    lengths, n = make_operands(problem).sparse.row_lengths, problem.n
-    timed = {t.name: TRUE.predict(tile_features(t, lengths, n, 4, 132), t.name) for t in oracle_tiles(n, 4)}
-    best = min(timed, key=lambda name: timed[name])
-    rows = [record(problem, "sputnik", name, us, selected=name == best) for name, us in timed.items()]
-    rows.append(record(problem, "sputnik", f"heuristic_{heuristic_tile(n, 4).name}", 50.0))
-    return [*rows, record(problem, "row_stream", "any", 3.0, selected=True)]
-
-
-def test_the_runner_fits_judges_prints_and_writes(tmp_path, monkeypatch, capsys) -> None:
-    specification = importlib.util.spec_from_file_location("fit_selection_rule", RUNNER)
-    assert specification is not None
-    assert specification.loader is not None
-    runner = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(runner)
-    monkeypatch.setattr(cost_rule, "path", lambda: tmp_path / "rule.csv")
-    fitted, judged = tmp_path / "records.csv", tmp_path / "other" / "records.csv"
-    judged.parent.mkdir()
-    append(fitted, [row for m in (16, 32, 64, 128, 256) for row in timed_by_the_model(problem_of(m, 64, 64, seed=m))])
-    elsewhere = problem_of(512, 64, 64)
-    changed = record(problem_of(48, 64, 64), "sputnik", heuristic_tile(64, 4).name, 1.0, pattern="not this matrix's")
-    append(judged, [*timed_by_the_model(elsewhere), changed])
-    cost_rule.save(tmp_path / "rule.csv", {"sputnik_tile": TRUE}, "before")
-    cost_rule.load.cache_clear()
-    monkeypatch.setattr("sys.argv", ["fit", str(fitted), "--judge", str(judged), "--write"])
-    try:
-        runner.main()
-        cost_rule.load.cache_clear()
-        written = cost_rule.load("sputnik_tile")
-    finally:
-        cost_rule.load.cache_clear()
-    said = capsys.readouterr().out
-    assert "on 5 matrices" in said
-    assert "always row_stream" in said
-    held_out = said[said.index("sputnik_tile on other, f32, fitted elsewhere:") :].splitlines()
-    assert float(held_out[1].split()[1]) > 90
-    assert float(held_out[2].split()[2]) < 50
-    assert held_out[1].endswith(" 1 problems")
-    assert "fitted to fake-gpu sputnik_rnn" in (tmp_path / "rule.csv").read_text()
-    assert written != TRUE

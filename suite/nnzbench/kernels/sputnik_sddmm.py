@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nnzbench import cost_rule
+from nnzbench.arches import sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -19,6 +22,10 @@ from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import Storage, StripOrder, row_strips, single_launch_plan, vector_width
 
 SOURCE = "sputnik_sddmm.cu"
+_AHEAD = 8
+"""Rows of B whose loads are issued before their arithmetic: one trip to memory."""
+_OWN_REGISTERS = 20
+"""Registers of a thread beside its sums and loads in flight: within 9 of what all strips compiled for sm_90 take."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,39 @@ def candidates(k: int, itemsize: int) -> list[Strip]:
     return [strip for strip in dict.fromkeys(strips) if strip != heuristic_strip(k, itemsize)]
 
 
+def strip_features(strip: Strip, lengths: NDArray[np.int64], k: int, itemsize: int, sms: int) -> dict[str, float]:
+    """What `cost_rule` weighs: what a strip does with rows of these lengths, per multiprocessor where work adds up.
+
+    `lengths` (m,) are the nonzeros of the pattern's rows. The order of strips has no feature: its factor tells.
+    """
+    strips = float((-(-lengths // strip.items)).sum())
+    outputs = float(_AHEAD * (-(-lengths // _AHEAD)).sum())  # short strips repeat their last one
+    steps = -(-k // (strip.width * strip.vector))
+    warps = strip.width / 32  # per strip
+    loads = steps * warps * max(1.0, strip.vector * itemsize / 4)  # 128-byte wavefronts for one row of A or B
+    blocks = -(-strips // strip.strips)
+    threads = strip.width * strip.strips
+    registers = _OWN_REGISTERS + strip.items + _AHEAD * strip.vector * itemsize // 4
+    resident = max(1, min(32, 2048 // threads, 65536 // (registers * threads)))
+    longest = -(-min(strip.items, int(lengths.max(initial=0))) // _AHEAD)
+    further = max(0.0, -(-blocks // (sms * resident)) - 1)
+    return {
+        "launch": 1.0,
+        "wavefronts": outputs * loads / sms,
+        "wavefronts_a": strips * loads / sms,
+        "strips": strips * warps / sms,
+        "trips": steps * (longest + further * outputs / _AHEAD / max(1.0, strips)),
+    }
+
+
+def rule_strip(pattern: CSR, k: int, itemsize: int, sms: int) -> Strip:
+    """Our own choice: of the heuristic's strip and the other candidates, the one of least predicted cost."""
+    costs = cost_rule.load("sputnik_strip")
+    lengths = pattern.row_lengths
+    strips = (heuristic_strip(k, itemsize), *candidates(k, itemsize))
+    return min(strips, key=lambda strip: costs.predict(strip_features(strip, lengths, k, itemsize, sms), strip.name))
+
+
 def sddmm_plan(
     pattern: CSR,
     a: Array,
@@ -130,7 +170,7 @@ def sddmm_plan(
 
 @dataclass(frozen=True)
 class SputnikSddmm:
-    """D = (A B^T) sampled by a pattern: the paper's strip first, then the other candidates."""
+    """D = (A B^T) sampled by a pattern: our rule's strip and the paper's first, then the other candidates."""
 
     name: str = "sputnik_sddmm"
     paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section VI"
@@ -138,13 +178,16 @@ class SputnikSddmm:
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The heuristic's plan (`heuristic_...`), then one per candidate."""
-        a, b = operands.dense["a"], operands.dense["b"]
+        """Our rule's plan (`rule_...`), the paper's heuristic's (`heuristic_...`), then the other candidates."""
+        pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
+        k, itemsize = a.shape[1], a.dtype.itemsize
+        ruled, paper = rule_strip(pattern, k, itemsize, sm_count(arch)), heuristic_strip(k, itemsize)
         shared = SharedWork()
-        first = heuristic_strip(a.shape[1], a.dtype.itemsize)
-        yield sddmm_plan(operands.sparse, a, b, first, "heuristic", shared=shared)
-        for strip in candidates(a.shape[1], a.dtype.itemsize):
-            yield sddmm_plan(operands.sparse, a, b, strip, shared=shared)
+        yield sddmm_plan(pattern, a, b, ruled, "rule", shared=shared)
+        yield sddmm_plan(pattern, a, b, paper, "heuristic", shared=shared)
+        for strip in candidates(k, itemsize):
+            if strip != ruled:
+                yield sddmm_plan(pattern, a, b, strip, shared=shared)
 
 
 @dataclass(frozen=True)
