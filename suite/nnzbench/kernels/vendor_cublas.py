@@ -16,7 +16,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared, register
-from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_weights, to_storage
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
     WORKSPACE_BYTES,
@@ -92,7 +92,7 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
     a = preparing.array(("weights", case.transposed), weights)
-    dense = preparing.array(("b",), lambda: to_storage(b, case.dtype))
+    dense = dense_operand(preparing, b, case.dtype)
     output = Output(device, m, n, case.dtype)
     run = product(handle, case.math, (m, k, n), a, dense, output.array, a_transposed=case.transposed)
     return finish(device, run, output, [], preparing)

@@ -11,7 +11,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
 from nnzbench.kernels.vendor_cublas import MODES, GemmCase, gemm_cases
-from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_operand
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
     WORKSPACE_BYTES,
@@ -115,7 +115,7 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
     lt = handle.lt
     product = refusing("cublaslt", lambda: Product(handle, case, a.m, a.k, n))
     weights = preparing.array(("weights", case.transposed), case.weights(a))
-    dense = preparing.array(("b",), lambda: to_storage(b, case.dtype))
+    dense = dense_operand(preparing, b, case.dtype)
     output = Output(device, a.m, n, case.dtype)
     scalars = np.array([1.0, 0.0], np.float32)
     result = output.array.pointer

@@ -9,8 +9,8 @@ import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernel import Array, Candidate, Prepared
-from nnzbench.kernels.vendor_cusparse_support import Descriptors, Routine, dense_operand, open_handle, prepare_call
-from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
+from nnzbench.kernels.vendor_cusparse_support import Descriptors, Routine, open_handle, prepare_call
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_operand, to_storage
 from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math
 from nnzbench.matrices.formats import CSR
 

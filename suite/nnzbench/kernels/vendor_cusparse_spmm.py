@@ -18,11 +18,10 @@ from nnzbench.kernels.vendor_cusparse_support import (
     Descriptors,
     Routine,
     csr_parts,
-    dense_operand,
     open_handle,
     prepare_call,
 )
-from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_operand, to_storage
 from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, refusal, require_math
 from nnzbench.matrices.formats import CSR
 

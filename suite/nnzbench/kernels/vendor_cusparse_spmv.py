@@ -13,11 +13,10 @@ from nnzbench.kernels.vendor_cusparse_support import (
     Descriptors,
     Routine,
     csr_parts,
-    dense_operand,
     open_handle,
     prepare_call,
 )
-from nnzbench.kernels.vendor_inputs import Inputs, Preparing, to_storage
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_operand, to_storage
 from nnzbench.kernels.vendor_support import CUDA_TYPE, Output, require_math
 from nnzbench.matrices.formats import CSR
 
@@ -86,7 +85,7 @@ def prepare_spmv(inputs: Inputs, case: SpmvCase, matrix: CSR, b: Array, dtype: s
         parts = preparing.arrays(("sell",), lambda: _stored_sliced_ell(matrix, dtype))
     else:
         parts = csr_parts(preparing, matrix, dtype, coordinates=kind == "COO")
-    x = dense_operand(preparing, b, dtype, turned=False)
+    x = dense_operand(preparing, b, dtype)
     output = Output(device, matrix.m, 1, dtype)
 
     def describe(descriptors: Descriptors) -> tuple[int, ...]:

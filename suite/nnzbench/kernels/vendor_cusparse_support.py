@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernel import Array, Prepared
-from nnzbench.kernels.vendor_inputs import Preparing, swapped, to_storage
+from nnzbench.kernel import Prepared
+from nnzbench.kernels.vendor_inputs import Preparing, to_storage
 from nnzbench.kernels.vendor_support import CUDA_TYPE, Freed, Output, finish, load_bindings, open_library, refusing
 from nnzbench.matrices.formats import CSR
 
@@ -137,16 +137,6 @@ def prepare_call(
         refusing(routine.name, lambda: routine.run(*arguments, workspace.pointer))
 
     return finish(device, run, output, [descriptors, Freed(workspace)], preparing)
-
-
-def dense_operand(preparing: Preparing, b: Array, dtype: str, turned: bool) -> DeviceArray:
-    """The dense operand `b` in device memory as it is, or with its axes swapped."""
-
-    def make() -> Array:
-        stored = to_storage(b, dtype)
-        return swapped(stored) if turned else stored
-
-    return preparing.array(("b", turned), make)
 
 
 def csr_parts(preparing: Preparing, matrix: CSR, dtype: str, coordinates: bool) -> tuple[DeviceArray, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
-from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_weights, swapped, to_storage
+from nnzbench.kernels.vendor_inputs import Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor_support import (
     CUDA_TYPE,
     INSTALL_VENDOR,
@@ -186,7 +186,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
     try:
         sparse = preparing.array(("weights",), lambda: dense_weights(a, dtype))
         compressed = refusing(what, lambda: product.compress(device, sparse))
-        dense = preparing.array(("b", case.column_major), lambda: _stored(b, case.column_major, dtype))
+        dense = dense_operand(preparing, b, dtype, turned=case.column_major)
         output = Output(device, a.m, n, dtype)
         result, streams = output.array.pointer, handle.streams
         operands = (handle.alpha, compressed.pointer, dense.pointer, handle.beta, result, result)
@@ -205,11 +205,6 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         refusing(what, lambda: lt.matmul(*arguments))
 
     return finish(device, run, output, [product, Freed(compressed, workspace)], preparing)
-
-
-def _stored(b: Array, column_major: bool, dtype: str) -> Array:
-    stored = to_storage(b, dtype)
-    return swapped(stored) if column_major else stored
 
 
 class CusparseLt:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import sparse
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernel import Array
@@ -100,8 +99,15 @@ def swapped(array: Array) -> Array:
 
 def dense_weights(matrix: CSR, dtype: str, transposed: bool = False) -> Array:
     """The matrix as the GPU stores it with its zeros, (m, k) or (k, m) row-major."""
-    values = to_storage(matrix.values, dtype)
-    bits = values.view(f"u{values.itemsize}")  # SciPy knows no half precision, and -0.0 is lost where it is added to 0
-    shape = (matrix.m, matrix.k)
-    dense = sparse.csr_array((bits, matrix.indices, matrix.offsets), shape=shape).toarray().view(values.dtype)
+    dense = matrix.with_values(to_storage(matrix.values, dtype)).to_dense()
     return swapped(dense) if transposed else dense
+
+
+def dense_operand(preparing: Preparing, b: Array, dtype: str, turned: bool = False) -> DeviceArray:
+    """The dense operand `b` in device memory as it is, or with its axes swapped."""
+
+    def make() -> Array:
+        stored = to_storage(b, dtype)
+        return swapped(stored) if turned else stored
+
+    return preparing.array(("b", turned), make)

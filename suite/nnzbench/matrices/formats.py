@@ -61,8 +61,10 @@ class CSR:
 
     def to_dense(self) -> NDArray[Any]:
         """The m x k array."""
-        dense = np.zeros((self.m, self.k), dtype=self.values.dtype)
-        dense[np.repeat(np.arange(self.m), self.row_lengths), self.indices] = self.values
+        values = np.ascontiguousarray(self.values)
+        bits = values.view(f"u{values.itemsize}")  # SciPy knows no half precision, and loses -0.0 where it adds it to 0
+        packed = sparse.csr_array((bits, self.indices, self.offsets), shape=(self.m, self.k))
+        dense: NDArray[Any] = packed.toarray().view(values.dtype)
         return dense
 
     def to_scipy(self, dtype: Any = np.float64) -> sparse.csr_array[Any, tuple[int, int]]:
