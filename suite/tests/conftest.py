@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from nnzbench import watchdog
+from nnzbench.devices import open_device
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernel import Unsupported
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +26,18 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["NNZBENCH_CACHE"]
     else:
         os.environ["NNZBENCH_CACHE"] = before
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[GpuDevice]:
+    """The current GPU through CuPy; skips, with the reason, where there is none."""
+    try:
+        opened = open_device("cupy")
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert isinstance(opened, GpuDevice)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(autouse=True)

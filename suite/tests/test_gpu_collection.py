@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from nnzbench import tables
-from nnzbench.devices import Device, open_device
-from nnzbench.kernel import Candidate, Unsupported, kernels
+from nnzbench.devices import Device
+from nnzbench.kernel import Candidate, kernels
 from nnzbench.operands import make_operands, reference
 from nnzbench.problem import DType, Op, Problem
 from nnzbench.trial import Conditions, enumerate_candidates, try_candidate
@@ -29,16 +28,6 @@ WORK: list[tuple[Op, DType, tuple[str, ...]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    try:
-        opened = open_device("cupy")
-    except Unsupported as reason:
-        pytest.skip(str(reason))
-    yield opened
-    opened.close()
-
-
 @functools.cache
 def real_problems() -> list[Problem]:
     """Each real matrix on disk once, at its inference batch."""
@@ -54,7 +43,7 @@ def as_op(problem: Problem, op: Op, dtype: DType) -> Problem:
 
 
 @pytest.mark.parametrize(("op", "dtype", "names"), WORK, ids=lambda value: value if isinstance(value, str) else "")
-def test_right_on_every_real_matrix(device: Device, op: Op, dtype: DType, names: tuple[str, ...]) -> None:
+def test_right_on_every_real_matrix(gpu: Device, op: Op, dtype: DType, names: tuple[str, ...]) -> None:
     problems = real_problems()
     if not problems:
         pytest.skip("no matrix of the collection is on disk; set NNZBENCH_DATA to a folder that holds some")
@@ -63,7 +52,7 @@ def test_right_on_every_real_matrix(device: Device, op: Op, dtype: DType, names:
         operands = make_operands(problem)
         truth = functools.cache(functools.partial(reference, problem, operands))
         for name in names:
-            for found in enumerate_candidates(kernels()[name], problem, operands, device, TILES):
+            for found in enumerate_candidates(kernels()[name], problem, operands, gpu, TILES):
                 if isinstance(found, Candidate):
                     outcome = try_candidate(found, None, truth, Conditions(()), lambda run: None)
                     right[name] += outcome.status == "ok"

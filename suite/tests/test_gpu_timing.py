@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +24,6 @@ from nnzbench.timing import measure, warm_up
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
 
-@pytest.fixture(scope="module")
-def device() -> Iterator[GpuDevice]:
-    try:
-        opened = open_device("cupy")
-    except Unsupported as reason:
-        pytest.skip(str(reason))
-    assert isinstance(opened, GpuDevice)
-    yield opened
-    opened.close()
-
-
 class Pair(Experiment):
     def problems(self, real: bool | None = None) -> list[Problem]:
         return [
@@ -44,9 +32,9 @@ class Pair(Experiment):
         ]
 
 
-def test_two_runs_of_one_build_are_the_same(device: GpuDevice, tmp_path: Path) -> None:
+def test_two_runs_of_one_build_are_the_same(gpu: GpuDevice, tmp_path: Path) -> None:
     pair = Pair("pair", "", "", "", {"sputnik": (), "cublas": ()})
-    session = Session(device, kernels())
+    session = Session(gpu, kernels())
     choice = Choice(quick=False)
     for name in ("a", "b"):
         run_experiment(pair, session, tmp_path / name, choice, Silent())
@@ -59,8 +47,8 @@ def test_two_runs_of_one_build_are_the_same(device: GpuDevice, tmp_path: Path) -
     assert len(different) <= len(result.rows) // 10, different
 
 
-def test_peaks_are_physical_and_repeat(device: GpuDevice) -> None:
-    first, second = measure_peaks(device), measure_peaks(device)
+def test_peaks_are_physical_and_repeat(gpu: GpuDevice) -> None:
+    first, second = measure_peaks(gpu), measure_peaks(gpu)
     assert first.floor_hot_us is not None
     assert first.floor_cold_us is not None
     assert 0 < first.floor_hot_us < first.floor_cold_us < 50
@@ -71,9 +59,9 @@ def test_peaks_are_physical_and_repeat(device: GpuDevice) -> None:
         assert getattr(first, name) == pytest.approx(getattr(second, name), rel=0.1), name
 
 
-def test_a_replayed_graph_takes_as_long_as_its_launches(device: GpuDevice) -> None:
-    prepared = device.prepare(peaks.fma_plan(device.facts.sms, 400))
-    timer = device.timer
+def test_a_replayed_graph_takes_as_long_as_its_launches(gpu: GpuDevice) -> None:
+    prepared = gpu.prepare(peaks.fma_plan(gpu.facts.sms, 400))
+    timer = gpu.timer
     warm_up(timer, prepared.run)
     once, many = timer.capture(prepared.run, 1), timer.capture(prepared.run, 20)
     single = min(timer.elapsed_us(once) for _ in range(5))
@@ -81,25 +69,25 @@ def test_a_replayed_graph_takes_as_long_as_its_launches(device: GpuDevice) -> No
     prepared.close()
 
 
-def test_hosts_time_is_not_in_the_interval(device: GpuDevice) -> None:
-    prepared = device.prepare(peaks.empty_plan())
+def test_hosts_time_is_not_in_the_interval(gpu: GpuDevice) -> None:
+    prepared = gpu.prepare(peaks.empty_plan())
     prepared.run()
-    device.synchronise()
+    gpu.synchronise()
     # an event pair round an empty kernel is about 2 us apart; enqueueing it from Python takes longer
-    assert min(device.timer.elapsed_us(prepared.run) for _ in range(20)) < 6.0
+    assert min(gpu.timer.elapsed_us(prepared.run) for _ in range(20)) < 6.0
     prepared.close()
 
 
-def test_cold_is_slower_than_hot_where_operands_fit_in_cache(device: GpuDevice) -> None:
-    size = device.facts.l2_bytes // 8 // peaks.CHUNK_BYTES * peaks.CHUNK_BYTES
-    prepared = device.prepare(peaks.read_plan(size, device.facts.sms * 4, 1))
+def test_cold_is_slower_than_hot_where_operands_fit_in_cache(gpu: GpuDevice) -> None:
+    size = gpu.facts.l2_bytes // 8 // peaks.CHUNK_BYTES * peaks.CHUNK_BYTES
+    prepared = gpu.prepare(peaks.read_plan(size, gpu.facts.sms * 4, 1))
     prepared.run()
-    hot, cold = (measure(device.timer, prepared.run, policy).median for policy in ("hot", "cold"))
+    hot, cold = (measure(gpu.timer, prepared.run, policy).median for policy in ("hot", "cold"))
     assert cold > 1.2 * hot
     prepared.close()
 
 
-def test_cupy_and_pycuda_give_the_same_bits(device: GpuDevice) -> None:
+def test_cupy_and_pycuda_give_the_same_bits(gpu: GpuDevice) -> None:
     try:
         other = open_device("pycuda")
     except Unsupported as reason:
@@ -108,9 +96,9 @@ def test_cupy_and_pycuda_give_the_same_bits(device: GpuDevice) -> None:
     operands = make_operands(problem)
     sputnik = kernels()["sputnik"]
     assert isinstance(sputnik, Kernel)
-    for plan in list(sputnik.plans(problem, operands, device.arch))[:4]:
+    for plan in list(sputnik.plans(problem, operands, gpu.arch))[:4]:
         results = []
-        for one in (device, other):
+        for one in (gpu, other):
             prepared = one.prepare(plan)
             prepared.poison()
             prepared.run()

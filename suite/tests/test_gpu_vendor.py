@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nnzbench.check import passes, relative_error
-from nnzbench.devices import Device, open_device
+from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernel import Unsupported, candidates, kernels
 from nnzbench.kernels.vendor_cudnn import load_frontend
@@ -25,16 +25,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 SHAPES = [(64, 96, 1), (40, 56, 7), (7, 96, 40), (256, 128, 49), (11, 55, 8), (1, 1, 1)]
 
 
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    try:
-        opened = open_device("cupy")
-    except Unsupported as reason:
-        pytest.skip(str(reason))
-    yield opened
-    opened.close()
-
-
 def make(m: int, k: int, n: int, dtype: DType) -> tuple[Problem, Operands]:
     """90 % sparse, with empty rows where there are several."""
     rng = np.random.default_rng(m + k + n)
@@ -45,11 +35,11 @@ def make(m: int, k: int, n: int, dtype: DType) -> tuple[Problem, Operands]:
     return Problem("test", f"{m}x{k}x{n}", "spmm", m, k, n, 0.9, "uniform:0", dtype), operands.cast(dtype)
 
 
-def check_every_candidate(device: Device, name: str, problem: Problem, operands: Operands) -> Counter[str]:
+def check_every_candidate(gpu: Device, name: str, problem: Problem, operands: Operands) -> Counter[str]:
     """Variants by outcome, `ok` or `unsupported`; a wrong result fails the test."""
     expected = reference(problem, operands)
     outcomes: Counter[str] = Counter()
-    for candidate in candidates(kernels()[name], problem, operands, device):
+    for candidate in candidates(kernels()[name], problem, operands, gpu):
         try:
             prepared = candidate.prepare()
         except Unsupported as reason:
@@ -62,10 +52,10 @@ def check_every_candidate(device: Device, name: str, problem: Problem, operands:
                 prepared.run()
                 error = relative_error(prepared.read(), expected)
                 assert passes(error, candidate.math), f"{candidate.variant}: relative error {error:.3g}"
-            assert device.timer is not None
+            assert gpu.timer is not None
             prepared.poison()
             if prepared.capturable:
-                device.timer.elapsed_us(device.timer.capture(prepared.run, 3))
+                gpu.timer.elapsed_us(gpu.timer.capture(prepared.run, 3))
                 assert passes(relative_error(prepared.read(), expected), candidate.math), (
                     f"{candidate.variant} in a graph"
                 )
@@ -87,39 +77,39 @@ def needs(library: str, load: Callable[[], object]) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["cublas", "cublaslt", "cusparse"])
 def test_every_product_is_right_or_unsupported(
-    device: Device, name: str, dtype: DType, shape: tuple[int, int, int]
+    gpu: Device, name: str, dtype: DType, shape: tuple[int, int, int]
 ) -> None:
-    outcomes = check_every_candidate(device, name, *make(*shape, dtype))
+    outcomes = check_every_candidate(gpu, name, *make(*shape, dtype))
     assert outcomes["ok"] > 0, outcomes
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("op", ["spmv", "sddmm"])
 @pytest.mark.parametrize("shape", [(64, 96), (70, 33), (256, 128)], ids=lambda shape: "x".join(map(str, shape)))
-def test_vectors_and_sampled_products(device: Device, op: Op, shape: tuple[int, int], dtype: DType) -> None:
+def test_vectors_and_sampled_products(gpu: Device, op: Op, shape: tuple[int, int], dtype: DType) -> None:
     m, k = shape
     problem, operands = make(m, k, 1, dtype)
     if op == "sddmm":  # the matrix is the pattern of the m x k result
         rng = np.random.default_rng(5)
         dense = {"a": rng.standard_normal((m, 40), np.float32), "b": rng.standard_normal((k, 40), np.float32)}
         problem, operands = replace(problem, k=40, n=k), replace(operands, dense=dense).cast(dtype)
-    outcomes = check_every_candidate(device, "cusparse", replace(problem, op=op), operands)
+    outcomes = check_every_candidate(gpu, "cusparse", replace(problem, op=op), operands)
     assert outcomes["ok"] > 0 or dtype == "f16", outcomes
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_block_patterns(device: Device, dtype: DType) -> None:
+def test_block_patterns(gpu: Device, dtype: DType) -> None:
     rng = np.random.default_rng(1)
     blocks = np.kron(rng.random((8, 12)) < 0.4, np.ones((16, 16), bool))
     matrix = CSR.from_dense(rng.standard_normal((128, 192), np.float32) * blocks)
     b = rng.standard_normal((192, 64), np.float32)
     operands = Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
     problem = Problem("test", "blocks", "spmm", 128, 192, 64, 0.6, "block:16x16:0", dtype)
-    assert check_every_candidate(device, "cusparse", problem, operands)["ok"] > 0
+    assert check_every_candidate(gpu, "cusparse", problem, operands)["ok"] > 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-def test_convolutions(device: Device, dtype: DType) -> None:
+def test_convolutions(gpu: Device, dtype: DType) -> None:
     needs("cuDNN", load_frontend)
     for shape in (
         ConvShape(2, 16, 14, 14, 24, 3, 3, 1, 1),
@@ -135,18 +125,18 @@ def test_convolutions(device: Device, dtype: DType) -> None:
         n = shape.batch * shape.out_height * shape.out_width
         op: Op = "conv1d" if shape.height == 1 else "conv2d"
         problem = Problem("test", str(shape), op, shape.filters, k, n, 0.8, "uniform:0", dtype, conv=shape)
-        assert check_every_candidate(device, "cudnn", problem, operands)["ok"] > 0, shape
+        assert check_every_candidate(gpu, "cudnn", problem, operands)["ok"] > 0, shape
 
 
 @pytest.mark.parametrize(("dtype", "keep"), [("f16", (2, 4)), ("bf16", (2, 4)), ("f32", (1, 2))])
-def test_two_of_four(device: Device, dtype: DType, keep: tuple[int, int]) -> None:
+def test_two_of_four(gpu: Device, dtype: DType, keep: tuple[int, int]) -> None:
     needs("cuSPARSELt", library_version)
-    assert isinstance(device, GpuDevice)
-    if device.facts.compute_capability < (8, 0):
+    assert isinstance(gpu, GpuDevice)
+    if gpu.facts.compute_capability < (8, 0):
         pytest.skip("no sparse tensor cores")
     rng = np.random.default_rng(3)
     matrix = n_of_m(rng.standard_normal((128, 256), np.float32), *keep)
     b = rng.standard_normal((256, 64), np.float32)
     operands = Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
     problem = Problem("test", "nm", "spmm", 128, 256, 64, 0.5, "nm:2:4:0", dtype)
-    assert check_every_candidate(device, "cusparselt", problem, operands)["ok"] > 0
+    assert check_every_candidate(gpu, "cusparselt", problem, operands)["ok"] > 0

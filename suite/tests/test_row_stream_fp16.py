@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import test_streaming
 from numpy.typing import NDArray
+from test_streaming import random_dense
 
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernel import Plan
@@ -37,19 +40,11 @@ SHAPES = (
 
 
 def operands(dense: NDArray[Any], n: int) -> Operands:
-    b = np.random.default_rng(3).standard_normal((dense.shape[1], n), dtype=np.float32)
-    matrix = CSR.from_dense(dense)
-    return Operands(matrix, {"b": b}, matrix.pattern_hash()).cast("f16")
-
-
-def random_dense(m: int, k: int, density: float) -> NDArray[Any]:
-    rng = np.random.default_rng(m * k)
-    return np.where(rng.random((m, k)) < density, rng.standard_normal((m, k)), 0).astype(np.float32)
+    return test_streaming.operands(dense, n).cast("f16")
 
 
 def problem(data: Operands) -> Problem:
-    n, sparse = data.dense["b"].shape[1], data.sparse
-    return Problem("test", "test", "spmm", sparse.m, sparse.k, n, sparse.sparsity, "uniform:0", dtype="f16")
+    return replace(test_streaming.problem(data), dtype="f16")
 
 
 def planned(data: Operands, tiling: Tiling) -> Plan:
