@@ -1,4 +1,4 @@
-"""The experiments: which problems, kernels and policies make up one table or figure of a paper."""
+"""The experiments: which problems, kernels and policies make up one table or figure, of a paper or of our own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Experiment:
     title: str
     paper: str
     figure: str
-    """Where in the paper its published numbers stand."""
+    """Where in the paper its published numbers stand, or that there are none."""
     kernels: Mapping[str, tuple[DType, ...]]
     """Dtypes per kernel name, `AS_TABLE` for that of each problem. An unregistered kernel is skipped with a note."""
     policies: tuple[Policy, ...] = field(default=POLICIES)
@@ -46,6 +46,7 @@ BALANCED = "Balanced Sparsity (AAAI 2019)"
 DIRECT_CONV = "Direct sparse convolution (2022)"
 EIE = "EIE (ISCA 2016)"
 LECTURE = "Accelerating Sparse Deep Neural Networks (2021)"
+OWN = "nnzbench's own"
 
 
 def _kernels(*names: str, **others: tuple[DType, ...]) -> dict[str, tuple[DType, ...]]:
@@ -169,6 +170,13 @@ _ALL = (
         LECTURE,
         "Figure 3",
         _kernels("cusparselt", "cublas", "cublaslt"),
+    ),
+    Experiment(
+        "spmm_scaling",
+        "Time per nonzero from 1e5 to 1e8 nonzeros",
+        OWN,
+        "no published numbers",
+        _kernels("row_stream", "ring", "sputnik", "cusparse"),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Problem tables: `datasets/problems/<experiment>.csv`, one row per problem of a paper, to `Problem`s."""
+"""Problem tables: `datasets/problems/<experiment>.csv`, one row per problem, to `Problem`s."""
 
 from __future__ import annotations
 

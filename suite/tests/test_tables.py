@@ -12,7 +12,7 @@ import pytest
 from realdata import find
 
 from nnzbench import paths, tables
-from nnzbench.matrices import index
+from nnzbench.matrices import index, prune
 from nnzbench.matrices.sources import find_real, load_sparse, shape_of
 from nnzbench.matrices.weights import load_weights
 from nnzbench.tables import TableError
@@ -29,6 +29,7 @@ EXPECTED = {
     "sparsert_ablation": 20,
     "sparsert_table1": 31,
     "sparsert_table3": 8,
+    "spmm_scaling": 12,
     "sputnik_ablation": 100,
     "sputnik_attention": 4,
     "sputnik_dlmc": 60 * 2 * 3,
@@ -145,6 +146,20 @@ def test_the_sample_has_its_share_of_every_stratum() -> None:
     assert sizes[-1] >= 1 << 21
     names = {p.name for p in tables.load("sputnik_dlmc", full=True)}
     assert {p.name for p in tables.load("sputnik_dlmc")} < names  # a full run goes on with the sample's records
+
+
+def test_scaling_grows_fourfold_in_nonzeros_from_1e5_to_1e8() -> None:
+    problems = tables.load("spmm_scaling")
+    assert {(p.op, p.dtype, p.sparsity, p.source) for p in problems} == {("spmm", "f32", 0.9, "uniform:0")}
+    counts = (104_858, 419_430, 1_677_722, 6_710_886, 26_843_546, 107_374_182)
+    sides = (1024, 2048, 4096, 8192, 16384, 32768)
+    for columns in (128, 1024):
+        some = [p for p in problems if p.n == columns]
+        assert [(p.m, p.k) for p in some] == [(side, side) for side in sides]
+        assert tuple(prune.keep_count(p.m * p.k, p.sparsity) for p in some) == counts
+    assert problems[0].name == "square_1024x1024x128_90_uniform"
+    smallest = [p for p in problems if p.m == 1024]
+    assert {load_sparse(p).nnz for p in smallest} == {counts[0]}
 
 
 def test_mobilenet_widths_round_to_multiples_of_eight() -> None:
