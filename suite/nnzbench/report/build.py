@@ -25,6 +25,7 @@ from nnzbench.report import (
     pages,
     sparsert,
     sparsert_conv,
+    spmm_scaling,
     sputnik_ablation,
     sputnik_attention,
     sputnik_dlmc,
@@ -74,8 +75,9 @@ BUILDERS: dict[str, Builder] = {
     "direct_conv_table9": direct_conv_blocks.build,
     "eie_table4": eie_table4.build,
     "nm_sparsity": nm_sparsity.build,
+    "spmm_scaling": spmm_scaling.build,
 }
-"""Experiments redrawn in their paper's form; every other one gets the generic page."""
+"""Experiments with a page in a form of their own, mostly their paper's; every other one gets the generic page."""
 
 UNRECORDED = {"sputnik_figure2": sputnik_figure2.build}
 """Experiments that run nothing: their pages come from the data sets, and lie beside the folders of the GPUs."""
