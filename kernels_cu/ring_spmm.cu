@@ -28,6 +28,7 @@
 //   BLOCK_K    rows of B per chunk                 WINDOW     chunks that can be used in a step
 //   AHEAD      chunks in flight                    STAGES     chunks in the ring: WINDOW + AHEAD, or all of B
 //   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
+//   READ_AHEAD units that a warp reads before their use, 2 or more: those of uneven rows leave a warp alone with its latency
 //   FILL       elements per access to B and C in memory, at most 16 bytes; n is a multiple of it
 //   F16        1: values are fp16
 #include "chunk_ring.cuh"
@@ -44,6 +45,7 @@ constexpr int kAhead = AHEAD;
 constexpr int kStages = STAGES;
 constexpr int kFirst = FIRST;
 constexpr int kSplit = KSPLIT;
+constexpr int kReadAhead = READ_AHEAD;
 constexpr int kFill = FILL;
 
 constexpr int kSub = 32 / kLanes;
@@ -67,6 +69,7 @@ static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copi
 static_assert(kFirst > 0 && kFirst < kBlockK, "step 0 uses a part of the first chunk");
 static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
 static_assert(kWarps % kSplit == 0, "each row has KSPLIT warps");
+static_assert(kReadAhead >= 2, "units are used in pairs");
 
 // Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
 struct LaneBases {
@@ -126,35 +129,39 @@ __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const L
     }
 }
 
-// Reads a warp's units one after another, two ahead of their use.
+// Reads a warp's units one after another, kReadAhead of them before their use.
 struct UnitStream {
     const uint4* base;  // the first unit of the lane's row
-    int at;  // that of `first`, in units
-    uint4 first;
-    uint4 second;
+    int at;  // that of the first one read, in units
+    uint4 read[kReadAhead];
 
     __device__ __forceinline__ uint4 load(int unit) const { return nnz::ldg(base + unit); }
     __device__ __forceinline__ void start() {
-        first = load(at);
-        second = load(at + kSub);
+#pragma unroll
+        for (int i = 0; i < kReadAhead; ++i) read[i] = load(at + i * kSub);
+    }
+    template <int kUnits>
+    __device__ __forceinline__ void advance() {
+        at += kUnits * kSub;
+#pragma unroll
+        for (int i = 0; i < kReadAhead; ++i) {
+            read[i] = i + kUnits < kReadAhead ? read[i + kUnits] : load(at + i * kSub);
+        }
     }
 };
 
 __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStream& units, const LaneBases& lane) {
 #pragma unroll 1  // a handful of trips: unrolling further costs more in set-up than it saves
     for (; left >= 2; left -= 2) {
-        const uint4 unit0 = units.first;
-        const uint4 unit1 = units.second;
-        units.at += 2 * kSub;
-        units.start();
+        const uint4 unit0 = units.read[0];
+        const uint4 unit1 = units.read[1];
+        units.advance<2>();
         use_unit(acc, unit0, lane);
         use_unit(acc, unit1, lane);
     }
     if (left > 0) {
-        const uint4 unit0 = units.first;
-        units.at += kSub;
-        units.first = units.second;
-        units.second = units.load(units.at + kSub);
+        const uint4 unit0 = units.read[0];
+        units.advance<1>();
         use_unit(acc, unit0, lane);
     }
 }
@@ -213,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     nnz::cp_async_commit();
 
     // Behind the copies, since this waits for where the stream starts.
-    UnitStream units{stream + starts[blockIdx.x * kWarps + warp] + sub, 0};
+    UnitStream units{stream + starts[blockIdx.x * kWarps + warp] + sub, 0, {}};
     units.start();
     // Read now, since nothing would hide the wait at the end, and one per lane, to save registers.
     int rows[kRowRegisters];

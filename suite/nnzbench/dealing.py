@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,14 +11,20 @@ from numpy.typing import NDArray
 def deal_rows(lengths: NDArray[np.int64], hands: int, cards: int) -> NDArray[np.int64]:
     """Deals rows to `hands` warps of `cards` rows each so that all carry near-equal nonzeros: (hands, cards), -1 empty.
 
-    Rows go out by falling length in a snake order, which pairs each long row with a short one.
+    Rows go out by falling length, each to the warp that carries least and has room.
     """
-    order = np.argsort(-lengths, kind="stable")
-    padded = np.full(hands * cards, -1, dtype=np.int64)
-    padded[: order.size] = order
-    rounds = padded.reshape(cards, hands)
-    rounds[1::2] = rounds[1::2, ::-1]
-    return rounds.T.copy()
+    dealt = np.full((hands, cards), -1, dtype=np.int64)
+    held = [0] * hands
+    open_hands = [(0, hand) for hand in range(hands)]
+    for row in np.argsort(-lengths, kind="stable").tolist():
+        load, hand = open_hands[0]
+        dealt[hand, held[hand]] = row
+        held[hand] += 1
+        if held[hand] < cards:
+            heapq.heapreplace(open_hands, (load + int(lengths[row]), hand))
+        else:
+            heapq.heappop(open_hands)
+    return dealt
 
 
 def bundled(lengths: NDArray[np.int64], bundles: int, sub: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -36,6 +44,6 @@ def deal_bundles(lengths: NDArray[np.int64], groups: int, warps: int, row_sets: 
     Blocks, and the warps of a block, carry near-equal work.
     """
     rows, longest = bundled(lengths, groups * warps * row_sets, sub)
-    hands = deal_rows(longest, groups, warps * row_sets).reshape(groups, row_sets, warps)
-    hands[:, 1::2] = hands[:, 1::2, ::-1]
-    return rows[hands.transpose(0, 2, 1)]
+    blocks = deal_rows(longest, groups, warps * row_sets)
+    dealt: NDArray[np.int64] = np.stack([own[deal_rows(longest[own], warps, row_sets)] for own in blocks])
+    return rows[dealt]

@@ -11,7 +11,17 @@ LENGTHS = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)
 
 def test_rows_are_dealt_evenly() -> None:
     loads = LENGTHS[deal_rows(LENGTHS, 512, 8)].sum(axis=1)
-    assert loads.max() < 1.15 * loads.mean()
+    assert loads.max() < 1.02 * loads.mean()
+
+
+def test_fewer_rows_than_places_are_dealt_evenly_too() -> None:
+    lengths = np.full(300, 10)
+    assert (np.append(lengths, 0)[deal_rows(lengths, 2, 256)].sum(axis=1) == 1500).all()
+
+
+def test_a_heavy_row_gets_light_company() -> None:
+    lengths = np.array([90, 40, 30, 30, 20, 10])
+    assert sorted(lengths[deal_rows(lengths, 2, 3)].sum(axis=1)) == [100, 120]
 
 
 def test_bundles_hold_each_row_once_beside_rows_of_its_length() -> None:

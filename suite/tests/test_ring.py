@@ -27,6 +27,7 @@ TILINGS = (
     Tiling(8, 4, 8, 1, 16, 1, 2, 3, ksplit=4),
     Tiling(16, 4, 4, 3, 24, 2, 1, 4),
     Tiling(32, 4, 4, 4, 16, 2, 2, 4),
+    Tiling(4, 8, 8, 4, 16, 3, 2, 6, ksplit=4),
 )
 HALF_TILINGS = (
     Tiling(8, 16, 8, 1, 16, 3, 2, 5, value_bytes=2),
@@ -103,7 +104,7 @@ def test_fp16_is_the_exact_product_rounded_once(shape: tuple[int, int, int, floa
 def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
     uneven = matrix(41, 90, 0.05, empty=(0, 3, 40), full=7)
     empty = CSR.from_dense(np.zeros((41, 90), dtype=np.float32))
-    for sparse, tilings in ((uneven, TILINGS[:3]), (empty, TILINGS[:1])):
+    for sparse, tilings in ((uneven, (*TILINGS[:3], TILINGS[-1])), (empty, TILINGS[:1])):
         data = operands(sparse, 36)
         for tiling in tilings:
             assert error(plan_of(data, tiling), data) < 1e-6, tiling
@@ -119,7 +120,7 @@ def test_sums_of_many_warps_need_not_fit_in_a_small_ring() -> None:
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
 def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
     data = operands(matrix(70, 150, 0.2), 36)
-    for tiling in TILINGS[1:3] if build == "plain" else TILINGS[2:3]:
+    for tiling in (TILINGS[1], TILINGS[2]) if build == "plain" else (TILINGS[2], TILINGS[-1]):
         assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
     half = half_operands(data.sparse, 36 if build == "tsan" else 7)
     assert_exact(plan_of(half, HALF_TILINGS[2]), half, build, order)
@@ -232,3 +233,12 @@ def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps() -> None:
     even = np.full(4096, 40)
     uneven = np.where(np.arange(4096) == 7, 4096, even)
     assert ring.tilings(wanted, uneven, "sm_90")[0].ksplit > ring.tilings(wanted, even, "sm_90")[0].ksplit
+
+
+def test_tilings_for_uneven_rows_average_many_rows_per_warp_and_read_further_ahead() -> None:
+    wanted = Problem("test", "test", "spmm", 8192, 2048, 128, 0.75, "uniform:0")
+    uneven = np.random.default_rng(0).gamma(4.0, 128.0, 8192).clip(0, 2048).astype(np.int64)
+    first = ring.tilings(wanted, uneven, "sm_90")[0]
+    even = ring.tilings(wanted, np.full(8192, 512), "sm_90")[0]
+    assert (first.row_steps, first.ksplit, first.read_ahead) == (4, 4, 4)
+    assert (even.ksplit, even.read_ahead) == (1, 2)

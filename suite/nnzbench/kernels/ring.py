@@ -30,8 +30,8 @@ from nnzbench.shared_work import SharedWork
 
 _OFFSET_BYTES = {4: 1, 2: 16}
 """What an offset counts, so that those of any ring fit."""
-_READ_AHEAD = 4
-"""Units behind the last one that are read, not used."""
+_MOST_READ_AHEAD = 4
+"""So many units behind the last one are read, not used."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,15 @@ class Tiling:
     def block_m(self) -> int:
         """Rows per block."""
         return self.warps // self.ksplit * self.row_steps * self.sub
+
+    @property
+    def read_ahead(self) -> int:
+        """Units that a warp reads before their use.
+
+        More in tilings for uneven rows, whose warps are at times alone in a step with nothing to hide their latency.
+        In others it costs 1 to 4 %.
+        """
+        return _MOST_READ_AHEAD if self.ksplit == 4 and self.row_steps == 4 and self.value_bytes == 4 else 2
 
     @property
     def first(self) -> int:
@@ -155,7 +164,7 @@ def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packe
     row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
     ring_rows = tiling.stages * tiling.block_k
     offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * row_offset
-    stream = np.empty((unit * (layout.units + _READ_AHEAD * sub), 2), dtype=f"<u{tiling.value_bytes}")
+    stream = np.empty((unit * (layout.units + _MOST_READ_AHEAD * sub), 2), dtype=f"<u{tiling.value_bytes}")
     stream[unit * layout.units :] = offsets[-1], 0
     for span, words in layout.read(strands.words):
         stream[span, 0], stream[span, 1] = offsets[words[:, 0]], words[:, 1]
@@ -174,7 +183,10 @@ _LANES = {
     4: ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16)),
     2: ((8, 16), (4, 16), (8, 8), (4, 32), (8, 32), (2, 32), (4, 8)),
 }
-_WARPS = ((16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1), (16, 1, 2), (16, 2, 2), (16, 1, 4), (16, 1, 8))
+_WARPS = (
+    *((16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1), (16, 1, 2), (16, 2, 2)),
+    *((16, 1, 4), (16, 2, 4), (16, 4, 4), (16, 1, 8)),
+)
 _UNIT_WAVEFRONTS = 3
 """Of reading a unit of A for all rows of a set."""
 _NONZERO_INSTRUCTIONS = 8
@@ -182,16 +194,30 @@ _NONZERO_INSTRUCTIONS = 8
 _UNIT_CYCLES = 60
 """Latency of a unit for a warp that has the multiprocessor to itself, beside issuing its loads and products."""
 _JOIN_CYCLES = 400
+_EXCESS = 0.5
+"""Share of a warp's work beyond the mean that adds to a block's time: alone, it has more of the port."""
 _START_CYCLES = 2000
 """Until a block's first chunk has landed, and after its last."""
-_MOST_TILINGS = 10
+_MOST_TILINGS = 12
 _CHUNKS = (256, 128, 64, 32)
-"""Rows of B per chunk; the two largest that leave six chunks in shared memory, or hold all of B."""
+"""Rows of B per chunk; the most that leave six chunks in shared memory, or hold all of B."""
 _MOST_STAGES = 16
 
 
-def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: int) -> float:
-    """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them."""
+def _excess(shape: Tiling, lengths: NDArray[np.int64], waves: int) -> float:
+    """Work of a block's heaviest warp over the mean of all warps, less 1; of several waves, in the average block."""
+    groups = -(-lengths.size // shape.block_m)
+    dealt = deal_bundles(lengths, groups, shape.warps // shape.ksplit, shape.row_steps, shape.sub)
+    loads = np.append(lengths, 0)[dealt].max(axis=3).sum(axis=2)
+    heaviest = loads.max(axis=1)
+    return float(heaviest.max() if waves == 1 else heaviest.mean()) / float(loads.mean()) - 1
+
+
+def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: int, excess: float) -> float:
+    """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them.
+
+    `excess` is the tiling's `_excess`.
+    """
     blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
     products = float(lengths.mean()) * tiling.block_m * tiling.block_n / 32
     narrow = tiling.lanes * tiling.vec * tiling.value_bytes < 128  # rows of a quarter warp share banks
@@ -203,35 +229,30 @@ def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: i
     alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.15  # too few warps to hide latency
     unit = _UNIT_CYCLES + tiling.unit * tiling.vec * (tiling.value_bytes / 4 + 4 / tiling.value_bytes)
     longest = float(lengths.max()) / tiling.ksplit / tiling.unit * unit  # one row may outlast the rest
-    return max(-(-blocks // sms) * (work * alone + _START_CYCLES + joins), longest)
+    work *= alone * (1 + _EXCESS * excess)
+    return max(-(-blocks // sms) * (work + _START_CYCLES + joins), longest)
 
 
-def _rings(shape: Tiling, k: int, budget: int) -> Iterator[Tiling]:
-    """Chunk sizes and ring lengths for a shape within `budget` bytes."""
-    row_bytes = shape.row_bytes
-    found = 0
+def _ring(shape: Tiling, k: int, budget: int) -> Tiling | None:
+    """`shape` with the ring of the largest chunks that fit `budget` bytes; None where no ring does."""
     for block_k in _CHUNKS:
         chunks = -(-k // block_k)
         if chunks < 2 and block_k > _CHUNKS[-1]:
             continue
-        stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
+        stages = min((budget - shape.row_bytes) // (block_k * shape.row_bytes), _MOST_STAGES)
         ring = replace(shape, block_k=block_k)
         if stages >= chunks:
-            yield replace(ring, window=chunks, ahead=min(chunks, 3), stages=chunks)
-        elif stages >= 6:
+            return replace(ring, window=chunks, ahead=min(chunks, 3), stages=chunks)
+        if stages >= 6:
             ahead = 2 if stages < 8 else 3
-            yield replace(ring, window=stages - ahead, ahead=ahead, stages=stages)
-        else:
-            continue
-        found += 1
-        if found == 2:
-            return
+            return replace(ring, window=stages - ahead, ahead=ahead, stages=stages)
+    return None
 
 
 def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Tiling]:
     """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row."""
     sms, limit = sm_count(arch), block_shared_bytes(arch)
-    ranked: list[tuple[float, int, Tiling]] = []
+    ranked: list[tuple[float, Tiling]] = []
     value_bytes = 2 if problem.dtype == "f16" else 4
     for lanes, vec in _LANES[value_bytes]:
         for warps, row_steps, ksplit in _WARPS:
@@ -242,10 +263,11 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Til
             if row_steps * vec > 64 or (shape.block_n == 128 and vec * row_steps * ksplit > 64):
                 continue
             budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
-            for place, tiling in enumerate(_rings(shape, problem.k, budget)):
-                if tiling.shared_bytes <= budget:
-                    ranked.append((_cycles(tiling, problem, lengths, sms), place, tiling))
-    return [tiling for _, _, tiling in sorted(ranked, key=lambda entry: entry[:2])[:_MOST_TILINGS]]
+            tiling = _ring(shape, problem.k, budget)
+            if tiling is not None and tiling.shared_bytes <= budget:
+                excess = _excess(tiling, lengths, -(-blocks // sms))
+                ranked.append((_cycles(tiling, problem, lengths, sms, excess), tiling))
+    return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -280,6 +302,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "STAGES": tiling.stages,
             "FIRST": tiling.first,
             "KSPLIT": tiling.ksplit,
+            "READ_AHEAD": tiling.read_ahead,
             "FILL": math.gcd(problem.n, 16 // tiling.value_bytes),
             "F16": int(half),
         },
