@@ -28,7 +28,7 @@
 //   BLOCK_K    rows of B per chunk                 WINDOW     chunks that can be used in a step
 //   AHEAD      chunks in flight                    STAGES     chunks in the ring: WINDOW + AHEAD, or all of B
 //   FIRST      rows of B that step 0 waits for     KSPLIT     warps that share a row
-//   READ_AHEAD units that a warp reads before their use, 2 or more: those of uneven rows leave a warp alone with its latency
+//   READ_AHEAD units that a warp reads before their use, 2 or 4: uneven rows leave a warp alone with its latency
 //   FILL       elements per access to B and C in memory, at most 16 bytes; n is a multiple of it
 //   F16        1: values are fp16
 #include "chunk_ring.cuh"
@@ -45,7 +45,7 @@ constexpr int kAhead = AHEAD;
 constexpr int kStages = STAGES;
 constexpr int kFirst = FIRST;
 constexpr int kSplit = KSPLIT;
-constexpr int kReadAhead = READ_AHEAD;
+constexpr bool kFar = READ_AHEAD == 4;
 constexpr int kFill = FILL;
 
 constexpr int kSub = 32 / kLanes;
@@ -69,7 +69,7 @@ static_assert(kWindow >= 1 && kAhead >= 1 && kAhead <= kStages, "a chunk is copi
 static_assert(kFirst > 0 && kFirst < kBlockK, "step 0 uses a part of the first chunk");
 static_assert(kRowSteps >= 1 && kRowSteps <= 4, "a word holds the trips of four row sets");
 static_assert(kWarps % kSplit == 0, "each row has KSPLIT warps");
-static_assert(kReadAhead >= 2, "units are used in pairs");
+static_assert(READ_AHEAD == 2 || READ_AHEAD == 4, "units are used in pairs");
 
 // Where each piece of a lane lies: the twist permutes the pieces of a group of kTwists.
 struct LaneBases {
@@ -129,23 +129,46 @@ __device__ __forceinline__ void use_unit(float (&acc)[kVec], uint4 unit, const L
     }
 }
 
-// Reads a warp's units one after another, kReadAhead of them before their use.
+// Reads a warp's units one after another, READ_AHEAD of them before their use. Units have names because ptxas spills more
+// registers where they are an array, though all its indices are constants.
 struct UnitStream {
     const uint4* base;  // the first unit of the lane's row
-    int at;  // that of the first one read, in units
-    uint4 read[kReadAhead];
+    int at;  // that of `first`, in units
+    uint4 first;
+    uint4 second;
+    uint4 third;  // this and the fourth under kFar
+    uint4 fourth;
 
     __device__ __forceinline__ uint4 load(int unit) const { return nnz::ldg(base + unit); }
     __device__ __forceinline__ void start() {
-#pragma unroll
-        for (int i = 0; i < kReadAhead; ++i) read[i] = load(at + i * kSub);
+        first = load(at);
+        second = load(at + kSub);
+        if constexpr (kFar) {
+            third = load(at + 2 * kSub);
+            fourth = load(at + 3 * kSub);
+        }
     }
-    template <int kUnits>
-    __device__ __forceinline__ void advance() {
-        at += kUnits * kSub;
-#pragma unroll
-        for (int i = 0; i < kReadAhead; ++i) {
-            read[i] = i + kUnits < kReadAhead ? read[i + kUnits] : load(at + i * kSub);
+    __device__ __forceinline__ void advance_one() {
+        at += kSub;
+        first = second;
+        if constexpr (kFar) {
+            second = third;
+            third = fourth;
+            fourth = load(at + 3 * kSub);
+        } else {
+            second = load(at + kSub);
+        }
+    }
+    __device__ __forceinline__ void advance_two() {
+        at += 2 * kSub;
+        if constexpr (kFar) {
+            first = third;
+            second = fourth;
+            third = load(at + 2 * kSub);
+            fourth = load(at + 3 * kSub);
+        } else {
+            first = load(at);
+            second = load(at + kSub);
         }
     }
 };
@@ -153,15 +176,15 @@ struct UnitStream {
 __device__ __forceinline__ void use_units(float (&acc)[kVec], int left, UnitStream& units, const LaneBases& lane) {
 #pragma unroll 1  // a handful of trips: unrolling further costs more in set-up than it saves
     for (; left >= 2; left -= 2) {
-        const uint4 unit0 = units.read[0];
-        const uint4 unit1 = units.read[1];
-        units.advance<2>();
+        const uint4 unit0 = units.first;
+        const uint4 unit1 = units.second;
+        units.advance_two();
         use_unit(acc, unit0, lane);
         use_unit(acc, unit1, lane);
     }
     if (left > 0) {
-        const uint4 unit0 = units.read[0];
-        units.advance<1>();
+        const uint4 unit0 = units.first;
+        units.advance_one();
         use_unit(acc, unit0, lane);
     }
 }
@@ -220,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     nnz::cp_async_commit();
 
     // Behind the copies, since this waits for where the stream starts.
-    UnitStream units{stream + starts[blockIdx.x * kWarps + warp] + sub, 0, {}};
+    UnitStream units{stream + starts[blockIdx.x * kWarps + warp] + sub, 0, {}, {}, {}, {}};
     units.start();
     // Read now, since nothing would hide the wait at the end, and one per lane, to save registers.
     int rows[kRowRegisters];

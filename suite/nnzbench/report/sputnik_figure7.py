@@ -154,7 +154,10 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
         if mine.empty:
             continue
         colour, marker = LOOKS.get(curve.key) or style.look(curve.kernel)
-        line = Line2D(mine["cov"], mine["percent"], color=colour, marker=marker, mec="white", lw=1.4, label=curve.label)
+        line = Line2D(mine["cov"], mine["percent"], color=colour, marker=marker, lw=1.4, label=curve.label)
+        # the paper's tile hollow, beside the same kernel's best
+        hollow = curve.key == "row_swizzle"
+        line.set(markerfacecolor="white" if hollow else colour, markeredgecolor=colour if hollow else "white")
         handles.append(axis.add_line(line))
     for row in each(_printed()):
         dashes = ":" if row.row_order == "standard" else "--"

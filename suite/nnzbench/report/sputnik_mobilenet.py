@@ -30,12 +30,14 @@ class Curve:
     colour: str
     marker: str
     math: str = "f32"
+    size: float = 6.0
+    """Of its markers: larger where another curve may cover them."""
 
 
 CURVES = (
     Curve("dense", "dense: cuBLAS fp32", "dense", networks.DENSE, style.INK, "s"),
     Curve("dense_tf32", "dense: cuBLAS TF32", "dense", networks.DENSE, style.MUTED, "s", "tf32"),
-    Curve("sparse", "sparse: best kernel of each layer", "sparse", networks.SPARSE, style.GREEN, "^"),
+    Curve("sparse", "sparse: best kernel of each layer", "sparse", networks.SPARSE, style.GREEN, "^", size=11.0),
     Curve("sparse_sputnik", "sparse: sputnik alone", "sparse", ("sputnik_bias_relu",), style.BLUE, "o"),
 )
 COLUMNS = ("curve", "gpu", "policy", "model", "width", "accuracy", "us", "frames_per_second", "depthwise_us", "missing")
@@ -170,6 +172,7 @@ def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
         if points.empty:
             continue
         line = Line2D(points["us"], points["accuracy"], color=curve.colour, marker=curve.marker, lw=1.4, mec="white")
+        line.set_markersize(curve.size)
         line.set_label(f"{curve.label}, {gpu}")
         handles.append(axis.add_line(line))
         _widths(figure, points, curve.colour)
