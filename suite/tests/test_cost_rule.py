@@ -167,11 +167,11 @@ def test_features_of_a_family_are_its_own_and_count_bytes(family: str) -> None:
     assert (single[f"{family}.longest"], single[f"{family}.depth"]) == (5, 8)
 
 
-def test_a_family_is_chosen_by_its_fitted_costs(monkeypatch) -> None:
+def test_families_are_ranked_by_their_fitted_costs(monkeypatch) -> None:
     costs = Costs(
-        {"sputnik.launch": 2.0, "sputnik.products": 0.001, "panel.launch": 8.0, "panel.products": 0.0001},
-        {"sputnik": 1.0, "panel": 1.0},
+        {"sputnik.launch": 2.0, "sputnik.products": 0.001, "ring.launch": 8.0, "ring.products": 0.0001},
+        {"sputnik": 1.0, "ring": 1.0},
     )
     monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs}[rule])
-    assert families.rule_family(uniform(32, 64, 0.9, 0), 32, 4, 132) == "sputnik"
-    assert families.rule_family(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == "panel"
+    assert families.ranked_families(uniform(32, 64, 0.9, 0), 32, 4, 132) == ["sputnik", "ring"]
+    assert families.ranked_families(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == ["ring", "sputnik"]

@@ -91,7 +91,7 @@ def test_records_become_trials_of_tiles_and_families() -> None:
         record(one, "sputnik", f"heuristic_{tile}", 5.0),
         record(one, "sputnik", oracle_tiles(128, 4)[0].name, 4.0, selected=True),
         record(one, "row_stream", "any", 3.0, selected=True),
-        record(one, "panel", "any", 6.0),
+        record(one, "ring", "any", 6.0),
         record(one, "sputnik", tile, 1.0, policy="cold"),
         record(one, "sputnik", tile, 1.0, op="gemm"),
         record(one, "sputnik", tile, 1.0, shape="attention"),
