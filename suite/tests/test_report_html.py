@@ -1,4 +1,4 @@
-"""reports/index.html: the numbers it carries, what it names as missing, and that it stands alone."""
+"""reports/index.html as a page: what it links and names as missing, how it looks, and that it stands alone."""
 
 from __future__ import annotations
 
@@ -9,77 +9,30 @@ import math
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import fake_records
 import numpy as np
 import pytest
+from html_reports import (  # noqa: F401
+    H200,
+    OTHER,
+    data_of,
+    no_claims,
+    on,
+    page_of_reports,
+    put,
+    rendered,
+    reports_folder,
+    visible,
+)
 from matplotlib.colors import to_hex
 
-from nnzbench.record import Record, read_records
-from nnzbench.report import baselines, claims, html, html_answer, html_data, html_looks, sparsert, style
-from nnzbench.report.build import EXPERIMENTS, build, find
+from nnzbench.report import html, html_data, html_looks, style
+from nnzbench.report.build import EXPERIMENTS, build
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load
 from nnzbench.report.html_data import Recorded
 from nnzbench.report.series import BEST, Series
-from nnzbench.selection import math_class
-
-H200, OTHER = "nvidia-h200", "nvidia-l4"
-SNAPSHOT = {
-    "gpu": {"name": "NVIDIA H200", "driver": "580.95"},
-    "recorded_at": "2026-01-02T03:04:05",
-    "peaks": {"copy_gbs": 3987.928561, "l2_gbs": 8862.87, "fp32_tflops": 63.975, "floor_hot_us": 0.51},
-}
-
-
-def on(gpu: str, rows: list[Record], **changes: str) -> list[Record]:
-    return [dataclasses.replace(row, gpu=gpu, **changes) for row in rows]
-
-
-def put(reports: Path, gpu: str = H200, rows: list[Record] | None = None, name: str = "NVIDIA H200") -> Path:
-    rows = fake_records.table1() if rows is None else rows
-    environment = {**SNAPSHOT, "gpu": {"name": name, "driver": "580.95"}}
-    return fake_records.write(reports / gpu / rows[0].experiment, on(gpu, rows), environment)
-
-
-def rendered(reports: Path) -> str:
-    return html.write(reports, EXPERIMENTS, find(reports)).read_text(encoding="utf-8")
-
-
-def data_of(text: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
-
-
-def visible(text: str) -> str:
-    """The page's text without scripts and styles."""
-    bare = re.sub(r"(?s)<(script|style).*?</\1>", "", text)
-    return " ".join(stdlib_html.unescape(re.sub(r"<[^>]*>", " ", bare)).split())
-
-
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two GPUs, one of which is slower with sparse kernels."""
-    folder = tmp_path_factory.mktemp("reports")
-    put(folder)
-    put(folder, OTHER, fake_records.table1(seed=1, scale=4.0), "NVIDIA L4")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def no_claims(monkeypatch):
-    """Judging takes seconds and has tests of its own; the page of the module's fixture has it."""
-    monkeypatch.setattr(claims, "judge", lambda reports, gpu: [])
-
-
-@pytest.fixture(scope="module")
-def page(reports: Path) -> str:
-    return rendered(reports)
-
-
-@pytest.fixture(scope="module")
-def data(page: str) -> dict:
-    return data_of(page)
 
 
 def test_report_writes_the_page_beside_the_recordings(tmp_path):
@@ -114,127 +67,6 @@ def test_no_part_of_the_page_ends_its_own_element():
         assert "</script" not in html._static(name).lower()
         assert "<!--" not in html._static(name)
     assert "</style" not in html._static("index.css").lower()
-
-
-def test_rows_are_the_records(reports, data):
-    rows, problems = data["rows"], data["problems"]
-    assert len({len(column) for column in rows.values()}) == 1
-    recorded = {
-        (record.gpu, record.problem, record.policy, record.kernel, record.variant): record
-        for gpu in (H200, OTHER)
-        for record in read_records(reports / gpu / "sparsert_table1" / "records.csv")
-    }
-    seen = set()
-    for i, problem in enumerate(rows["problem"]):
-        series = data["series"][rows["series"][i]]
-        gpu = data["gpus"][data["sets"][problems["set"][problem]]["gpu"]]["slug"]
-        variant, policy = data["variants"][rows["variant"][i]], data["policies"][rows["policy"][i]]
-        record = recorded[gpu, problems["name"][problem], policy, series["kernel"], variant]
-        assert rows["us"][i] == record.median_us
-        assert (rows["q1"][i], rows["q3"][i]) == (record.q1_us, record.q3_us)
-        assert rows["share"][i] == pytest.approx(record.limit_us / record.median_us, rel=1e-3)
-        assert rows["gflops"][i] == pytest.approx(record.flops / record.median_us / 1e3, rel=1e-3)
-        assert rows["intensity"][i] == pytest.approx(record.flops / record.bytes, rel=1e-3)
-        if not series["hollow"]:  # hollow are defaults, beside the selected
-            seen.add((gpu, problems["name"][problem], policy, series["kernel"], series["math"]))
-    assert seen == {(r.gpu, r.problem, r.policy, r.kernel, math_class(r)) for r in recorded.values() if r.selected}
-
-
-def test_speedups_divide_the_rivals_time_of_the_same_gpu_problem_and_policy(reports, data):
-    rows, problems = data["rows"], data["problems"]
-    times: dict = {}
-    for gpu in (H200, OTHER):
-        for r in read_records(reports / gpu / "sparsert_table1" / "records.csv"):
-            math_mode = r.variant.split("_")[0] if r.kernel.startswith("cublas") else "f32"
-            times.setdefault((gpu, r.problem, r.policy), {}).setdefault((r.kernel, math_mode), []).append(r.median_us)
-    rivals = [
-        [("cublas", "f32")],
-        [("cublaslt", "f32")],
-        [("cublas", "tf32"), ("cublaslt", "tf32")],
-        [("cublas", "f16"), ("cublaslt", "f16")],
-        [("cusparse", "f32")],
-    ]
-    for i in range(0, len(rows["problem"]), 7):
-        problem = rows["problem"][i]
-        gpu = data["gpus"][data["sets"][problems["set"][problem]]["gpu"]]["slug"]
-        mine = times[gpu, problems["name"][problem], data["policies"][rows["policy"][i]]]
-        for number, names in enumerate(rivals):
-            least = min(time for name in names for time in mine[name])
-            assert rows[f"over{number}"][i] == pytest.approx(least / rows["us"][i], rel=1e-3)
-
-
-def test_means_are_those_of_the_page(reports, data):
-    table = sparsert.table1(load(reports / H200 / "sparsert_table1"))
-    expected = {
-        (row.policy, row.level, row.series_label): (row.geometric_mean, row.count, row.faster)
-        for row in table.means.itertuples()
-    }
-    means = data["means"]
-    found = {
-        (data["policies"][p], level, data["series"][s]["label"]): (mean, count, wins)
-        for st, p, level, s, rival, mean, count, wins in zip(
-            *(means[n] for n in ("set", "policy", "level", "series", "rival", "mean", "count", "wins")), strict=True
-        )
-        if rival == 0 and data["gpus"][data["sets"][st]["gpu"]]["slug"] == H200
-    }
-    assert set(found) == set(expected)
-    for key, (mean, count, wins) in expected.items():
-        assert found[key] == (pytest.approx(mean, rel=1e-3), count, wins)
-
-
-def test_best_marks_one_own_row_per_problem_and_policy(data):
-    rows = data["rows"]
-    best = [i for i, flag in enumerate(rows["best"]) if flag]
-    keys = {(rows["problem"][i], rows["policy"][i]) for i in best}
-    assert len(best) == len(keys) == 2 * 31 * 2
-    for i in best:
-        series = data["series"][rows["series"][i]]
-        assert series["own"]
-        assert series["math"] == "f32"
-        others = [
-            rows["us"][j]
-            for j, (problem, policy) in enumerate(zip(rows["problem"], rows["policy"], strict=True))
-            if (problem, policy) == (rows["problem"][i], rows["policy"][i]) and data["series"][rows["series"][j]]["own"]
-        ]
-        assert rows["us"][i] == min(others)
-
-
-def test_answer_names_every_rival_policy_and_gpu(reports, page):
-    words = visible(page)
-    for gpu, name in ((H200, "NVIDIA H200"), (OTHER, "NVIDIA L4")):
-        results = load(reports / gpu / "sparsert_table1")
-        table = sparsert.table1(results)
-        found = html_answer.answer(results, table)
-        assert found.gpu == name
-        assert [row.rival for row in found.rows] == [rival.label for rival in baselines.RIVALS]
-        for row, rival in zip(found.rows, baselines.RIVALS, strict=True):
-            assert row.rival in words
-            for cell, (level, policy) in zip(row.cells, found.columns, strict=True):
-                ratios = baselines.ratios(table, policy, rival)
-                values = ratios.loc[ratios["level"] == level, "ratio"]
-                assert cell is not None
-                assert cell.mean == pytest.approx(math.exp(np.log(values).mean()))
-                assert f"{cell.mean:.2f}× {cell.wins} of {cell.count}" in words
-    assert "90 % zeros, hot" in words
-    assert "90 % zeros, cold" in words
-
-
-@pytest.mark.parametrize(
-    ("means", "expected"),
-    [
-        ([1.4, 1.2], "yes"), ([1.05], "yes"), ([0.9, 0.95], "no"), ([1.0, 1.04], "even"),
-        ([1.4, 0.8], "it depends"), ([1.4, 1.0], "it depends"), ([], "not recorded"),
-    ],
-)  # fmt: skip
-def test_verdict_of_the_answer(means, expected):
-    assert html_answer.verdict(means) == expected
-
-
-def test_sparse_kernels_that_lose_are_told_to_lose(tmp_path):
-    put(tmp_path, rows=fake_records.table1(scale=20.0))
-    words = visible(rendered(tmp_path))
-    assert f"no against {baselines.RIVALS[0].label}" in words
-    assert f"yes against {baselines.RIVALS[0].label}" not in words
 
 
 def test_missing_experiments_are_named(tmp_path, page):

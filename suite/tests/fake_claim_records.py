@@ -1,0 +1,46 @@
+"""The claims, and invented records whose verdicts on them are known beforehand. Not a test file."""
+
+from __future__ import annotations
+
+from fake_records import record
+
+from nnzbench.record import Record
+from nnzbench.report.claims import read
+from nnzbench.tables import load
+
+GPU = "nvidia-h200"
+CLAIMS = {claim.id: claim for claim in read()}
+
+
+def row(problem: str, kernel: str, us: float, variant: str = "v", experiment: str = "sparsert_table1", **changes):
+    return record(
+        experiment=experiment,
+        problem=problem,
+        kernel=kernel,
+        variant=variant,
+        median_us=us,
+        q1_us=us,
+        q3_us=us,
+        **changes,
+    )
+
+
+def names(experiment: str, part: str = "", dtype: str = "f32") -> list[str]:
+    return [p.name for p in load(experiment, False) if part in p.name and p.dtype == dtype]
+
+
+def table1(speedup: float, level: str = "95", keep: int = 99) -> list[Record]:
+    """Our generator at `speedup` over the best dense product in fp32, TF32 at 4 us and fp16 at 2."""
+    rows = []
+    for name in names("sparsert_table1", f"_{level}_")[:keep]:
+        rows += [
+            row(name, "sparsert", 10 / speedup),
+            row(name, "cublas", 12.0, "f32_rowmajor"),
+            row(name, "cublaslt", 10.0, "f32_rowmajor_algo01"),
+            row(name, "cublas", 4.0, "tf32_rowmajor"),
+            row(name, "cublas", 2.0, "f16_rowmajor", dtype="f16"),
+            row(name, "cusparse", 15 / speedup, "csr_alg2_row"),
+            row(name, "sparsert", 20 / speedup, policy="cold"),
+            row(name, "cublas", 10.0, "f32_rowmajor", policy="cold"),
+        ]
+    return rows

@@ -1,0 +1,72 @@
+"""A reports folder of two GPUs, and its page taken apart into words and data; import the fixtures to have them."""
+
+from __future__ import annotations
+
+import dataclasses
+import html as stdlib_html
+import json
+import re
+from pathlib import Path
+
+import fake_records
+import pytest
+
+from nnzbench.record import Record
+from nnzbench.report import claims, html
+from nnzbench.report.build import EXPERIMENTS, find
+
+H200, OTHER = "nvidia-h200", "nvidia-l4"
+SNAPSHOT = {
+    "gpu": {"name": "NVIDIA H200", "driver": "580.95"},
+    "recorded_at": "2026-01-02T03:04:05",
+    "peaks": {"copy_gbs": 3987.928561, "l2_gbs": 8862.87, "fp32_tflops": 63.975, "floor_hot_us": 0.51},
+}
+
+
+def on(gpu: str, rows: list[Record], **changes: str) -> list[Record]:
+    return [dataclasses.replace(row, gpu=gpu, **changes) for row in rows]
+
+
+def put(reports: Path, gpu: str = H200, rows: list[Record] | None = None, name: str = "NVIDIA H200") -> Path:
+    rows = fake_records.table1() if rows is None else rows
+    environment = {**SNAPSHOT, "gpu": {"name": name, "driver": "580.95"}}
+    return fake_records.write(reports / gpu / rows[0].experiment, on(gpu, rows), environment)
+
+
+def rendered(reports: Path) -> str:
+    return html.write(reports, EXPERIMENTS, find(reports)).read_text(encoding="utf-8")
+
+
+def data_of(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def visible(text: str) -> str:
+    """The page's text without scripts and styles."""
+    bare = re.sub(r"(?s)<(script|style).*?</\1>", "", text)
+    return " ".join(stdlib_html.unescape(re.sub(r"<[^>]*>", " ", bare)).split())
+
+
+@pytest.fixture(name="reports", scope="module")
+def reports_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two GPUs, one of which is slower with sparse kernels."""
+    folder = tmp_path_factory.mktemp("reports")
+    put(folder)
+    put(folder, OTHER, fake_records.table1(seed=1, scale=4.0), "NVIDIA L4")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_claims(monkeypatch):
+    """Judging takes seconds and has tests of its own; the page of the module's fixture has it."""
+    monkeypatch.setattr(claims, "judge", lambda reports, gpu: [])
+
+
+@pytest.fixture(name="page", scope="module")
+def page_of_reports(reports: Path) -> str:
+    return rendered(reports)
+
+
+@pytest.fixture(name="data", scope="module")
+def data_of_page(page: str) -> dict:
+    return data_of(page)
