@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from nnzbench.report import context, generic, layout, style, tables
+from nnzbench.report import context, generic, style, tables
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import Series, pick
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -57,15 +59,14 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
         found = gains(results.frame, policy).reindex(list(names)).dropna(how="all")
         missing |= set(names) - set(found.dropna().index)
         drawn.append(gain_rows(found, policy, labels))
-        stem = layout.stem("gains", policy)
         title = f"What each part of SparseRT is worth on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(found, names, title, policy), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "gains",
+                policy,
+                title,
+                partial(_figure, found, names, title, policy),
                 text=(
                     "Time without a part over time of the complete system (the paper's tilings, searched "
                     "exhaustively): 1× means that the part is worth nothing there."

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
-from nnzbench.report import context, layout, published, style
+from nnzbench.report import context, published
 from nnzbench.report.balanced_plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report.fastest import NO_TIMES, SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.tables import GAP, markdown, number
 
 BATCHES = (1, 8)
@@ -135,14 +136,13 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     drawn = points(results)
     sections = []
     for policy in context.policies(results.frame):
-        stem = layout.stem("figure4", policy)
-        with style.styled():
-            style.save(draw(drawn, policy, gpu), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=f"Time against sparsity at batch 1 and 8 on {gpu}, {policy} policy, and the paper's times",
+            policy_section(
+                results.folder,
+                "figure4",
+                policy,
+                f"Time against sparsity at batch 1 and 8 on {gpu}, {policy} policy, and the paper's times",
+                partial(draw, drawn, policy, gpu),
                 text="\n\n".join(filter(None, (_finding(drawn, policy, batch) for batch in BATCHES))),
                 tables=tuple(_table(drawn, policy, batch, gpu) for batch in BATCHES),
             )

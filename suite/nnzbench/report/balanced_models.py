@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import balanced_weights, context, dots, layout, published, style
+from nnzbench.report import balanced_weights, context, dots, published, style
 from nnzbench.report.balanced_figure4 import PUBLISHED_GPU, SOURCES, Source
 from nnzbench.report.balanced_plot import LABELS
 from nnzbench.report.fastest import (
@@ -26,7 +27,7 @@ from nnzbench.report.fastest import (
     unknown_problems,
 )
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, Section, policy_section
 from nnzbench.report.tables import GAP, markdown, number
 
 EXPERIMENT = "balanced_models"
@@ -137,7 +138,6 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     works, paper = workloads(), paper_times()
     sections = []
     for policy, times in found.items():
-        stem = layout.stem("speedup", policy)
         unit = (
             f"times in µs on {gpu}, {policy} policy, fp32 (TF32 where named); `paper` is published ({PUBLISHED_GPU})."
         )
@@ -146,13 +146,13 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
             "Speed-up over cuBLAS fp32, which multiplies by every weight. Each pattern has the sparsity the paper "
             f"reached with it.\n{context.sentence(context.policy_text(policy))}"
         )
-        with style.styled():
-            style.save(dots.figure([_panel(works, times, paper)], title, caption), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "speedup",
+                policy,
+                title,
+                partial(dots.figure, [_panel(works, times, paper)], title, caption),
                 text=_finding(works, times, paper),
                 tables=(
                     _small_table(works, times, paper, "ptb", f"Table 1, PTB LSTM: two 6000×3072 products; {unit}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from typing import Any
 
 import pandas as pd
@@ -14,8 +15,13 @@ POLICIES = {
 
 def policies(frame: pd.DataFrame) -> list[str]:
     """Policies with a time, hot first."""
-    present = set(frame.loc[frame["median_us"].notna(), "policy"])
-    return [p for p in POLICIES if p in present] + sorted(present - set(POLICIES))
+    return known_first(set(frame.loc[frame["median_us"].notna(), "policy"]), POLICIES)
+
+
+def known_first(present: Set[str], known: Iterable[str]) -> list[str]:
+    """Those `present`: the `known` ones in their order, then the others by name."""
+    named = [name for name in known if name in present]
+    return named + sorted(present - set(named))
 
 
 def policy_text(policy: str) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, layout, published, style
+from nnzbench.report import context, dots, published, style
 from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.tables import markdown, number
 
 EXPERIMENT = "eie_table4"
@@ -93,20 +94,19 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
             for (batch, layer), one in found.items()
             if one.name in rows[source.series].index
         }
-        stem = layout.stem("speedup", policy)
         title = f"Fully connected layers of EIE's table IV on {gpu}, {policy} policy"
         caption = (
             "Speed-up over cuBLAS fp32, which multiplies by every weight; the paper's is its sparse over its dense "
             f"row.\n{context.sentence(context.policy_text(policy))}"
         )
-        with style.styled():
-            panels = [_panel(times, paper, found, batch) for batch in BATCHES]
-            style.save(dots.figure(panels, title, caption), results.folder / stem)
+        panels = [_panel(times, paper, found, batch) for batch in BATCHES]
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "speedup",
+                policy,
+                title,
+                partial(dots.figure, panels, title, caption),
                 text=" ".join(filter(None, (_finding(times, paper, found, batch, gpu) for batch in BATCHES))),
                 tables=tuple(_table(times, paper, found, batch, gpu, policy) for batch in BATCHES),
             )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.report import context, layout, style, tables
+from nnzbench.report import context, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.style import VENDORS
 
@@ -89,17 +90,16 @@ def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
     gpu = context.gpu_name(results.gpu, results.environment)
     sections = []
     for policy in context.policies(results.frame):
-        stem = layout.stem("speedup", policy)
         title = f"{results.experiment} on {gpu}, {policy} policy"
         caption = f"Speed-up over {table.baseline_text}; {context.policy_text(policy)}."
         draw = speedup_figure if _fits(table) else level_figure
-        with style.styled():
-            style.save(draw(table, policy, title, caption), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "speedup",
+                policy,
+                title,
+                partial(draw, table, policy, title, caption),
                 tables=(tables.means(table, policy), *per_problem(table, policy)),
             )
         )

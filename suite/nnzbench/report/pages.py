@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnzbench.report import context, sessions, tables
+from matplotlib.figure import Figure
+
+from nnzbench.report import context, layout, sessions, style, tables
 from nnzbench.report.frames import ResultSet
 from nnzbench.report.rendering import environment
 
@@ -19,6 +22,22 @@ class Section:
     figure: str = ""
     figure_alt: str = ""
     tables: tuple[str, ...] = ()
+
+
+def policy_section(
+    folder: Path,
+    name: str,
+    policy: str,
+    title: str,
+    draw: Callable[[], Figure],
+    text: str = "",
+    tables: tuple[str, ...] = (),
+) -> Section:
+    """A policy's section; its figure, which `draw` makes and `title` describes, is saved in `folder` under `name`."""
+    stem = layout.stem(name, policy)
+    with style.styled():
+        style.save(draw(), folder / stem)
+    return Section(f"{policy.capitalize()} policy", text, stem, title, tables)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from functools import partial
 
 from nnzbench.report import context, generic, grouped_bars, layout, published, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.grouped_bars import Bars, Panel, light
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, Section, policy_section
 from nnzbench.report.series import BEST, Series, pick
 
 BASELINE = Series("cudnn-f32", "best cuDNN fp32 plan", "cudnn", "f32")
@@ -38,16 +39,15 @@ def build_table3(results: ResultSet) -> tuple[Page, SpeedupTable]:
     gpu = context.gpu_name(results.gpu, results.environment)
     sections = []
     for policy in context.policies(results.frame):
-        stem = layout.stem("speedup", policy)
         title = f"Sparse 3×3 convolutions of ResNet-50, one image, on {gpu}, {policy} policy"
         caption = f"Speed-up over {table.baseline_text}.\n{context.sentence(context.policy_text(policy))}"
-        with style.styled():
-            style.save(speedup_figure(table, policy, title, caption), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "speedup",
+                policy,
+                title,
+                partial(speedup_figure, table, policy, title, caption),
                 text=_finding(table, results, policy),
                 tables=(tables.means(table, policy), *generic.per_problem(table, policy)),
             )

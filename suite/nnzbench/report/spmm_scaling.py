@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -11,7 +13,7 @@ from nnzbench.experiments import EXPERIMENTS
 from nnzbench.report import context, layout, style
 from nnzbench.report.fastest import NO_TIMES, Lost, fastest, missing
 from nnzbench.report.frames import ResultSet, each, percent, size_of
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import kernel_label
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -37,9 +39,7 @@ def costs(results: ResultSet) -> pd.DataFrame:
 
 def kernels(frame: pd.DataFrame) -> list[str]:
     """Recorded kernels: the experiment's in its order, then others by name."""
-    present = set(frame["kernel"])
-    named = [kernel for kernel in EXPERIMENTS[EXPERIMENT].kernels if kernel in present]
-    return named + sorted(present - set(named))
+    return context.known_first(set(frame["kernel"]), EXPERIMENTS[EXPERIMENT].kernels)
 
 
 def spreads(found: pd.DataFrame) -> pd.DataFrame:
@@ -64,15 +64,14 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
         here = found[found["policy"] == policy]
         if here.empty:
             continue
-        stem = layout.stem("scaling", policy)
         title = f"Cost of a sparse product by its nonzeros on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(here, title, policy), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "scaling",
+                policy,
+                title,
+                partial(_figure, here, title, policy),
                 text=_finding(here, ratios[ratios["policy"] == policy]),
                 tables=(_table(here),),
             )

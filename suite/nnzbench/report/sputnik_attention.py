@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from nnzbench import networks
 from nnzbench import tables as problem_tables
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import kernel_label
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -74,15 +75,14 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     gaps: list[str] = []
     for policy in context.policies(results.frame):
         here = found[found["policy"] == policy]
-        stem = layout.stem("attention", policy)
         title = f"Attention of one head over {whole.problem.m:,} tokens on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(here, title), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "attention",
+                policy,
+                title,
+                partial(_figure, here, title),
                 text=_finding(here),
                 tables=(
                     _table(found, policy, gpu),

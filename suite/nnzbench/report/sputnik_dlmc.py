@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +14,7 @@ from nnzbench import tables as problem_tables
 from nnzbench.report import context, layout, sputnik_table1, style
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import Series, pick
 from nnzbench.report.sputnik_speedups import KINDS, Kind, paper_rows, statistics, table
 
@@ -64,18 +65,17 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     sections, parts = [], [found]
     for policy in context.policies(results.frame):
         here = found[found["policy"] == policy]
-        stem = layout.stem("collection", policy)
         title = f"The collection of pruned matrices on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(here, title, policy), results.folder / stem)
         groups = sputnik_table1.classes(results, found, policy)
         stats = [statistics(kind, results.frame, policy).assign(row="all") for kind in KINDS]
         parts += [groups, *stats]
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "collection",
+                policy,
+                title,
+                partial(_figure, here, title, policy),
                 text="Table I: over all problems recorded, each row's kernel against each rival.",
                 tables=(
                     sputnik_table1.all_problems(here, stats, gpu),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from nnzbench.report import context, crossover, layout, published, style
 from nnzbench.report.baselines import RIVALS, Rival
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet, each, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import BEST, Series, speedup_series, speedups
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -57,16 +58,15 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     gpu = context.gpu_name(results.gpu, results.environment)
     sections = []
     for policy in context.policies(results.frame):
-        stem = layout.stem("runtime", policy)
         title = f"Sparse and dense products by sparsity on {gpu}, {policy} policy"
         here, found = points[points["policy"] == policy], crossed[crossed["policy"] == policy]
-        with style.styled():
-            style.save(_figure(here, found, series, title, policy), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "runtime",
+                policy,
+                title,
+                partial(_figure, here, found, series, title, policy),
                 text="Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
                 "measured; dense times are those of the same run.",
                 tables=(

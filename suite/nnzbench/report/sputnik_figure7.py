@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from matplotlib.lines import Line2D
 from nnzbench import collection
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.tables import markdown, number
 
 
@@ -79,15 +80,14 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     sections, gaps = [], []
     for policy in context.policies(results.frame):
         here = found[found["policy"] == policy]
-        stem = layout.stem("imbalance", policy)
         title = f"Throughput by imbalance of rows on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(here, title), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "imbalance",
+                policy,
+                title,
+                partial(_figure, here, title),
                 text=_finding(here),
                 tables=(f"Percent of the throughput with rows of equal length, {gpu}:\n\n{_table(here)}",),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -12,7 +13,7 @@ from matplotlib.lines import Line2D
 from nnzbench import networks
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.tables import GAP, markdown, number
 
 EQUAL_ACCURACY = ((1.0, 1.3), (1.2, 1.5), (1.4, 1.8))
@@ -80,15 +81,14 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     sections, gaps = [], []
     for policy in context.policies(results.frame):
         here = found[found["policy"].isin([policy, "published"])]
-        stem = layout.stem("accuracy", policy)
         title = f"MobileNetV1: accuracy and runtime of one image on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(here, title, gpu), results.folder / stem)
         sections.append(
-            Section(
-                heading=f"{policy.capitalize()} policy",
-                figure=stem,
-                figure_alt=title,
+            policy_section(
+                results.folder,
+                "accuracy",
+                policy,
+                title,
+                partial(_figure, here, title, gpu),
                 text=_finding(here),
                 tables=(
                     f"Frames per second:\n\n{_table(here, gpu)}",
@@ -171,9 +171,8 @@ def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
         points = rows[(rows["curve"] == curve.key) & rows["us"].notna() & rows["accuracy"].notna()]
         if points.empty:
             continue
-        line = Line2D(points["us"], points["accuracy"], color=curve.colour, marker=curve.marker, lw=1.4, mec="white")
-        line.set_markersize(curve.size)
-        line.set_label(f"{curve.label}, {gpu}")
+        line = Line2D(points["us"], points["accuracy"], color=curve.colour, lw=1.4, label=f"{curve.label}, {gpu}")
+        line.set(marker=curve.marker, markersize=curve.size, markeredgecolor="white")
         handles.append(axis.add_line(line))
         _widths(figure, points, curve.colour)
     for model, marker in (("dense", "s"), ("sparse", "D")):
