@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.optimize import nnls
@@ -23,6 +24,16 @@ Features = Mapping[str, float]
 COLUMNS = ("rule", "kind", "name", "value", "origin")
 _TRUST = 5.0
 """Trials of a candidate at which half of what its factor explains is believed."""
+
+
+class Configuration(Protocol):
+    """A tile or strip that a rule chooses; its name is that of its factor."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Chosen = TypeVar("Chosen", bound=Configuration)
 
 
 @dataclass(frozen=True)
@@ -153,6 +164,12 @@ def load(rule: str) -> Costs:
     for row in rows:
         parts[row["kind"]][row["name"]] = float(row["value"])
     return Costs(parts["constant"], parts["factor"])
+
+
+def cheapest(rule: str, options: Iterable[Chosen], features: Callable[[Chosen], Features]) -> Chosen:
+    """The option of least predicted time, by the constants of `rule`; the first of equals."""
+    costs = load(rule)
+    return min(options, key=lambda option: costs.predict(features(option), option.name))
 
 
 def save(target: Path, rules: Mapping[str, Costs], origin: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.arches import sm_count
-from nnzbench.cost_rule import Features, Trial
+from nnzbench.cost_rule import Chosen, Features, Trial
 from nnzbench.families import FAMILIES, family_features
 from nnzbench.kernels.sputnik import Tile, heuristic_tile, oracle_tiles, tile_features
 from nnzbench.kernels.sputnik_sddmm import Strip, candidates, heuristic_strip, strip_features
@@ -20,16 +20,6 @@ LABELS = ("rule_", "heuristic_")
 
 Lengths = Callable[[Record], NDArray[np.int64] | None]
 """Row lengths of a record's matrix; a record whose matrix can't be had again (None) is left out."""
-
-
-class Configuration(Protocol):
-    """A tile or strip: variants are named by it."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Chosen = TypeVar("Chosen", bound=Configuration)
 
 
 def _timed(records: Iterable[Record], op: str, policy: str) -> Iterator[Record]:

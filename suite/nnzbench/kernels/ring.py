@@ -134,6 +134,12 @@ def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
     return Strands.of(starts, np.full(starts.size, split), lengths, matrix.indices, values, (matrix.k, 0))
 
 
+def _dealt(lengths: NDArray[np.int64], tiling: Tiling, shared: SharedWork) -> NDArray[np.int64]:
+    """`deal_bundles` to the blocks of `tiling`, and of every other that has as many rows in as many places."""
+    places = -(-lengths.size // tiling.block_m), tiling.warps // tiling.ksplit, tiling.row_steps, tiling.sub
+    return shared.once(("dealt", *places), lambda: deal_bundles(lengths, *places))
+
+
 def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
     """Orders the nonzeros of `matrix` as the warps of `tiling` meet them; `shared` is what its packings share.
 
@@ -141,8 +147,8 @@ def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packe
     """
     shared = shared or SharedWork()
     split, sub, sets, unit = tiling.ksplit, tiling.sub, tiling.row_steps, tiling.unit
-    groups = -(-matrix.m // tiling.block_m)
-    row_ids = deal_bundles(matrix.row_lengths, groups, tiling.warps // split, sets, sub)
+    row_ids = _dealt(matrix.row_lengths, tiling, shared)
+    groups = len(row_ids)
     strands = shared.once(("strands", split), lambda: _strands(matrix, split, tiling.value_bytes))
     held = row_ids[:, None] >= 0
     parts = np.where(held, row_ids[:, None] * split + np.arange(split)[:, None, None, None], -1)
@@ -204,11 +210,9 @@ _CHUNKS = (256, 128, 64, 32)
 _MOST_STAGES = 16
 
 
-def _excess(shape: Tiling, lengths: NDArray[np.int64], waves: int) -> float:
+def _excess(tiling: Tiling, lengths: NDArray[np.int64], waves: int, shared: SharedWork) -> float:
     """Work of a block's heaviest warp over the mean of all warps, less 1; of several waves, in the average block."""
-    groups = -(-lengths.size // shape.block_m)
-    dealt = deal_bundles(lengths, groups, shape.warps // shape.ksplit, shape.row_steps, shape.sub)
-    loads = np.append(lengths, 0)[dealt].max(axis=3).sum(axis=2)
+    loads = np.append(lengths, 0)[_dealt(lengths, tiling, shared)].max(axis=3).sum(axis=2)
     heaviest = loads.max(axis=1)
     return float(heaviest.max() if waves == 1 else heaviest.mean()) / float(loads.mean()) - 1
 
@@ -249,8 +253,9 @@ def _ring(shape: Tiling, k: int, budget: int) -> Tiling | None:
     return None
 
 
-def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Tiling]:
-    """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row."""
+def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str, shared: SharedWork | None = None) -> list[Tiling]:
+    """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row; `shared` as for `pack`."""
+    shared = shared or SharedWork()
     sms, limit = sm_count(arch), block_shared_bytes(arch)
     ranked: list[tuple[float, Tiling]] = []
     value_bytes = 2 if problem.dtype == "f16" else 4
@@ -265,7 +270,7 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str) -> list[Til
             budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
             tiling = _ring(shape, problem.k, budget)
             if tiling is not None and tiling.shared_bytes <= budget:
-                excess = _excess(tiling, lengths, -(-blocks // sms))
+                excess = _excess(tiling, lengths, -(-blocks // sms), shared)
                 ranked.append((_cycles(tiling, problem, lengths, sms, excess), tiling))
     return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
 
@@ -327,7 +332,7 @@ class Ring:
             raise Unsupported("the matrix has no nonzero")
         shared = SharedWork()
         yield from plans_that_fit(
-            tilings(problem, operands.sparse.row_lengths, arch),
+            tilings(problem, operands.sparse.row_lengths, arch, shared),
             lambda tiling: make_plan(problem, operands, tiling, shared),
             f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,7 +17,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 from nnzbench.shared_work import SharedWork
-from nnzbench.sparse_rows import Storage
+from nnzbench.sparse_rows import Storage, single_launch_plan
 
 _MOST_THREADS = 512
 _BATCH_CYCLES = 400
@@ -272,30 +272,28 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     packed = shared.once(tiling.cut, lambda: pack(operands.sparse, tiling, pairs))
     grid = (len(packed.headers) // tiling.slots, -(-problem.n // tiling.block_n), 1)
     args = (problem.n, packed.joined_blocks, "headers", "words", "b", "c")
-    return Plan(
-        variant="_".join(filter(None, (str(tiling), storage.name("k")))),
-        math="f16" if storage.half else "f32",
-        language="cuda",
-        source="row_spmm.cu",
-        defines={
+    plan = single_launch_plan(
+        "row_spmm.cu",
+        Launch("row_spmm", grid, (tiling.threads, 1, 1), args),
+        {
             "LANES": tiling.lanes,
             "VEC": tiling.vec,
             "SLOTS": tiling.slots,
             "PIECE": tiling.piece,
             "UNROLL": tiling.unroll,
             "ADJACENT": int(problem.n % tiling.vec == 0),
-            **storage.defines,
         },
-        buffers={
+        {
             "headers": packed.headers,
             "words": packed.words,
             "b": b,
             "c": np.empty((problem.m, problem.n), dtype=b.dtype),
         },
-        output="c",
-        launches=(Launch("row_spmm", grid, (tiling.threads, 1, 1), args),),
-        generate_ms=elapsed(),
+        "c",
+        storage,
+        (str(tiling), storage.name("k")),
     )
+    return replace(plan, generate_ms=elapsed())
 
 
 register(RowStream())

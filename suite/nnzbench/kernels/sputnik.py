@@ -181,10 +181,9 @@ def tile_features(tile: Tile, lengths: NDArray[np.int64], n: int, itemsize: int,
 
 def rule_tile(matrix: CSR, n: int, itemsize: int, sms: int) -> Tile:
     """Our own choice: of the heuristic's tile and the oracle's candidates, the one of least predicted cost."""
-    costs = cost_rule.load("sputnik_tile")
     lengths = matrix.row_lengths
     tiles = dict.fromkeys((heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize)))
-    return min(tiles, key=lambda tile: costs.predict(tile_features(tile, lengths, n, itemsize, sms), tile.name))
+    return cost_rule.cheapest("sputnik_tile", tiles, lambda tile: tile_features(tile, lengths, n, itemsize, sms))
 
 
 def warp_steps(records: NDArray[np.int32], tile: Tile) -> NDArray[np.int32]:

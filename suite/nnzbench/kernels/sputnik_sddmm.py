@@ -116,10 +116,9 @@ def strip_features(strip: Strip, lengths: NDArray[np.int64], k: int, itemsize: i
 
 def rule_strip(pattern: CSR, k: int, itemsize: int, sms: int) -> Strip:
     """Our own choice: of the heuristic's strip and the other candidates, the one of least predicted cost."""
-    costs = cost_rule.load("sputnik_strip")
     lengths = pattern.row_lengths
     strips = (heuristic_strip(k, itemsize), *candidates(k, itemsize))
-    return min(strips, key=lambda strip: costs.predict(strip_features(strip, lengths, k, itemsize, sms), strip.name))
+    return cost_rule.cheapest("sputnik_strip", strips, lambda strip: strip_features(strip, lengths, k, itemsize, sms))
 
 
 def sddmm_plan(
