@@ -12,6 +12,8 @@ from nnzbench import paths
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernel import Array, Plan
 from nnzbench.matrices.formats import CSR
+from nnzbench.operands import Operands
+from nnzbench.problem import DType, Problem
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,6 +33,19 @@ def matrix(m: int, k: int, density: float = 0.3, seed: int = 0, empty: tuple[int
     if full >= 0:
         dense[full] = rng.standard_normal(k)
     return CSR.from_dense(dense)
+
+
+def spmm_operands(sparse: CSR, n: int) -> Operands:
+    """`sparse` and a random B of `n` columns."""
+    b = np.random.default_rng(3).standard_normal((sparse.k, n), dtype=np.float32)
+    return Operands(sparse, {"b": b}, sparse.pattern_hash())
+
+
+def spmm_problem(data: Operands) -> Problem:
+    """The product of `data`, in the type of its B."""
+    sparse, b = data.sparse, data.dense["b"]
+    dtype: DType = "f16" if b.dtype == np.float16 else "f32"
+    return Problem("test", "test", "spmm", sparse.m, sparse.k, b.shape[1], sparse.sparsity, "uniform:0", dtype)
 
 
 def execute(plan: Plan, build: str = "plain", order: str = "forward") -> Array:

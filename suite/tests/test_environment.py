@@ -118,8 +118,8 @@ def test_only_overrides_that_are_set_are_told_and_paths_are_not():
     environ = {
         "NVIDIA_TF32_OVERRIDE": "0",
         "CUDA_VISIBLE_DEVICES": "GPU-8f1b2c3d-1111-2222-3333-444455556666",
-        "PYCUDA_DEFAULT_NVCC_FLAGS": "-I/home/someone/include",
-        "HOME": "/home/someone",
+        "PYCUDA_DEFAULT_NVCC_FLAGS": "-I/opt/someone/include",
+        "HOME": "/opt/someone",
     }
     assert overrides(environ) == {
         "nvidia_tf32_override": "0",

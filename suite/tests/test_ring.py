@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import spmm_operands as operands
+from on_cpu import spmm_problem as problem
 
 from nnzbench.arches import block_shared_bytes
 from nnzbench.check import relative_error
@@ -41,11 +43,6 @@ DTYPES: tuple[DType, ...] = ("f32", "f16")
 SHAPES = ((70, 130, 128, 0.1), (37, 65, 50, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
 
 
-def operands(sparse: CSR, n: int) -> Operands:
-    b = np.random.default_rng(3).standard_normal((sparse.k, n), dtype=np.float32)
-    return Operands(sparse, {"b": b}, sparse.pattern_hash())
-
-
 def half_operands(sparse: CSR, n: int) -> Operands:
     """Whole numbers, so that fp32 sums are exact and many need rounding to fp16."""
     b = np.random.default_rng(3).integers(-100, 100, (sparse.k, n))
@@ -58,12 +55,6 @@ def assert_exact(plan: Plan, data: Operands, build: str = "plain", order: str = 
     assert result.dtype == np.float16
     with np.errstate(over="ignore"):
         assert np.array_equal(result, reference(problem(data), data).value.astype(np.float16)), plan.variant
-
-
-def problem(data: Operands) -> Problem:
-    n = data.dense["b"].shape[1]
-    dtype: DType = "f16" if data.dense["b"].dtype == np.float16 else "f32"
-    return Problem("test", "test", "spmm", data.sparse.m, data.sparse.k, n, data.sparse.sparsity, "uniform:0", dtype)
 
 
 def plan_of(data: Operands, tiling: Tiling) -> Plan:

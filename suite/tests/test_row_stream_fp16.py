@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import test_streaming
 from numpy.typing import NDArray
+from on_cpu import spmm_problem as problem
 from test_streaming import random_dense
 
 from nnzbench.devices.cpu_device import CpuDevice
@@ -17,7 +17,6 @@ from nnzbench.kernels import row_stream
 from nnzbench.kernels.row_stream import Tiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, reference
-from nnzbench.problem import Problem
 from nnzbench.sparse_rows import Storage
 
 SHORT = Storage(half=True, short_index=True)
@@ -41,10 +40,6 @@ SHAPES = (
 
 def operands(dense: NDArray[Any], n: int) -> Operands:
     return test_streaming.operands(dense, n).cast("f16")
-
-
-def problem(data: Operands) -> Problem:
-    return replace(test_streaming.problem(data), dtype="f16")
 
 
 def planned(data: Operands, tiling: Tiling) -> Plan:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from on_cpu import spmm_operands
+from on_cpu import spmm_problem as problem
 
 from nnzbench.check import relative_error
 from nnzbench.devices.cpu_device import CpuDevice
@@ -13,7 +15,6 @@ from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels import panel, row_stream
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, reference
-from nnzbench.problem import Problem
 from nnzbench.sparse_rows import Storage
 
 SINGLE = Storage(half=False, short_index=False)
@@ -36,20 +37,13 @@ SHAPES = ((70, 130, 128, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 
 
 
 def operands(dense: np.ndarray[Any, Any], n: int) -> Operands:
-    matrix = CSR.from_dense(dense)
-    b = np.random.default_rng(3).standard_normal((dense.shape[1], n), dtype=np.float32)
-    return Operands(matrix, {"b": b}, matrix.pattern_hash())
+    return spmm_operands(CSR.from_dense(dense), n)
 
 
 def random_dense(m: int, k: int, density: float) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(m * k)
     dense = rng.standard_normal((m, k), dtype=np.float32)
     return np.where(rng.random((m, k)) < density, dense, 0).astype(np.float32)
-
-
-def problem(data: Operands) -> Problem:
-    n = data.dense["b"].shape[1]
-    return Problem("test", "test", "spmm", data.sparse.m, data.sparse.k, n, data.sparse.sparsity, "uniform:0")
 
 
 def error(device: CpuDevice, plan: Plan, data: Operands) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache, matrix  # noqa: F401
+from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.check import relative_error
 from nnzbench.kernel import Unsupported
@@ -19,9 +19,8 @@ from nnzbench.problem import DType, Problem
 
 
 def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:
-    b = np.random.default_rng(3).standard_normal((sparse.k, n), dtype=np.float32)
-    problem = Problem("test", "test", "spmm", sparse.m, sparse.k, n, sparse.sparsity, "uniform:0", dtype)
-    return problem, Operands(sparse, {"b": b}, sparse.pattern_hash()).cast(dtype)
+    data = spmm_operands(sparse, n).cast(dtype)
+    return spmm_problem(data), data
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
         ({"sparsity": 0.91}, "line 2: `sparsity` is 0.91 and 1638 nonzeros make 0.900024"),
         ({"q3_us": 3.95}, "line 2: the median 4 us is not between its quartiles 3.9 and 3.95"),
         ({"median_us": None, "q1_us": None, "q3_us": None}, "line 2: a row with status 'ok' has no time"),
-        ({"reason": "ptxas /home/ada/x.cu: no"}, "line 2: `reason` or `variant` holds a path"),
+        ({"reason": "ptxas /opt/ada/x.cu: no"}, "line 2: `reason` or `variant` holds a path"),
     ],
 )
 def test_each_fault_of_a_row_is_found(folder, rows, change, sentence):
@@ -116,7 +116,7 @@ def test_a_file_that_breaks_the_schema_is_unfit_and_named_by_line(folder, before
         ("schema", "other/1", "of schema 'other/1'"),
         ("host", {"hostname": "n017"}, "holds a name of the machine in 'host.hostname'"),
         ("host", {"processor": "node3.cluster.local"}, "holds a host name in 'host.processor'"),
-        ("overrides", {"cuda_cache": "/home/ada/cache"}, "holds a path in 'overrides.cuda_cache'"),
+        ("overrides", {"cuda_cache": "/opt/ada/cache"}, "holds a path in 'overrides.cuda_cache'"),
         ("host", {"system": "10.1.2.3"}, "holds a network address in 'host.system'"),
         ("gpu", {"name": "B100", "id": "GPU-0123abcd-ffff"}, "holds a serial number in 'gpu.id'"),
     ],
