@@ -63,9 +63,15 @@ _ALL = (
         "1x1 convolutions and Transformer layers at 90 and 95 % sparsity",
         SPARSERT,
         "Table 1, figures 4 and 5",
-        _kernels(*_SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16),
+        _kernels("sparsert_paper", *_SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16),
     ),
-    Experiment("sparsert_table3", "3x3 convolutions of ResNet-50", SPARSERT, "Table 3, figure 7", _kernels(*_CONV)),
+    Experiment(
+        "sparsert_table3",
+        "3x3 convolutions of ResNet-50",
+        SPARSERT,
+        "Table 3, figure 7",
+        _kernels("sparsert_conv_paper", *_CONV),
+    ),
     Experiment(
         "sparsert_ablation",
         "Unrolling, load balancing and tuning, one left out at a time",
