@@ -23,6 +23,7 @@ from nnzbench.report import (
     html,
     nm_sparsity,
     pages,
+    peers_page,
     sparsert,
     sparsert_conv,
     spmm_scaling,
@@ -123,6 +124,7 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
         built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
     for name in sorted({one.gpu for one in built if one.page and one.gpu}):
         claims_page.write(reports, name)
+        peers_page.write(reports, name)
     write_headline(reports)
     everything = find(reports)
     if everything:
