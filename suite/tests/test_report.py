@@ -14,8 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
+from nnzbench.papers.sparsert import ablation
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.papers.sparsert import table3 as sparsert_conv
 from nnzbench.record import append
-from nnzbench.report import ablation, readme, sparsert, sparsert_conv, tables
+from nnzbench.report import readme, tables
 from nnzbench.report.frames import ResultSet, geometric_mean, load, size_of, to_frame
 from nnzbench.report.series import BEST, pick, speedups
 from nnzbench.selection import select

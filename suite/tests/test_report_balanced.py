@@ -10,8 +10,10 @@ import fake_records
 import pytest
 
 from nnzbench import tables
+from nnzbench.papers.balanced import figure4 as balanced_figure4
+from nnzbench.papers.balanced import weights as balanced_weights
 from nnzbench.record import Record
-from nnzbench.report import balanced_figure4, balanced_weights, pages
+from nnzbench.report import pages
 from nnzbench.report.build import BUILDERS
 from nnzbench.report.frames import load
 from nnzbench.report.tables import write_csv

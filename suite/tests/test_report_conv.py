@@ -8,10 +8,10 @@ import fake_records
 import pytest
 
 from nnzbench import tables
+from nnzbench.papers.direct_conv.layers import Table, find_layers, published_ms
 from nnzbench.record import Record
 from nnzbench.report import pages
 from nnzbench.report.build import BUILDERS
-from nnzbench.report.direct_conv_layers import Table, find_layers, published_ms
 from nnzbench.report.frames import load
 from nnzbench.report.tables import write_csv
 from nnzbench.selection import select

@@ -8,9 +8,10 @@ from pathlib import Path
 import fake_records
 
 from nnzbench import tables
+from nnzbench.papers.eie import table4 as eie_table4
 from nnzbench.problem import Problem
 from nnzbench.record import Record
-from nnzbench.report import eie_table4, pages
+from nnzbench.report import pages
 from nnzbench.report.build import BUILDERS
 from nnzbench.report.frames import load
 from nnzbench.report.tables import write_csv

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
 
+from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.record import read_records
-from nnzbench.report import baselines, html_answer, sparsert
+from nnzbench.report import baselines, html_answer
 from nnzbench.report.frames import load
 from nnzbench.selection import math_class
 

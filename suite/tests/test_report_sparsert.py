@@ -13,11 +13,16 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from nnzbench.cli import main
+from nnzbench.papers.sparsert import ablation
+from nnzbench.papers.sparsert import figures as sparsert_figures
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.papers.sparsert import table3 as sparsert_conv
+from nnzbench.papers.sparsert import values as sparsert_values
+from nnzbench.papers.sparsert.values import CUBLAS, CUSPARSE, HEURISTIC, MEAN, SPARSERT, SPUTNIK, Values
 from nnzbench.record import append
-from nnzbench.report import ablation, grouped_bars, sparsert, sparsert_conv, sparsert_figures, sparsert_values
+from nnzbench.report import grouped_bars
 from nnzbench.report.frames import geometric_mean, load
 from nnzbench.report.published import sparsert_table1
-from nnzbench.report.sparsert_values import CUBLAS, CUSPARSE, HEURISTIC, MEAN, SPARSERT, SPUTNIK, Values
 from nnzbench.selection import select
 
 TIMES = {

@@ -9,35 +9,26 @@ from pathlib import Path
 import pandas as pd
 
 from nnzbench import coverage
+from nnzbench.papers.balanced import figure4 as balanced_figure4
+from nnzbench.papers.balanced import models as balanced_models
+from nnzbench.papers.direct_conv import table9 as direct_conv_blocks
+from nnzbench.papers.direct_conv import tables as direct_conv
+from nnzbench.papers.eie import table4 as eie_table4
+from nnzbench.papers.lecture import nm_sparsity
+from nnzbench.papers.own import spmm_scaling
+from nnzbench.papers.sparsert import ablation
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.papers.sparsert import table3 as sparsert_conv
+from nnzbench.papers.sputnik import ablation as sputnik_ablation
+from nnzbench.papers.sputnik import attention as sputnik_attention
+from nnzbench.papers.sputnik import dlmc as sputnik_dlmc
+from nnzbench.papers.sputnik import figure1 as sputnik_figure1
+from nnzbench.papers.sputnik import figure2 as sputnik_figure2
+from nnzbench.papers.sputnik import figure7 as sputnik_figure7
+from nnzbench.papers.sputnik import mobilenet as sputnik_mobilenet
+from nnzbench.papers.sputnik import rnn as sputnik_rnn
 from nnzbench.record import RecordError
-from nnzbench.report import (
-    ablation,
-    balanced_figure4,
-    balanced_models,
-    claims_page,
-    direct_conv,
-    direct_conv_blocks,
-    eie_table4,
-    generations_page,
-    generic,
-    html,
-    nm_sparsity,
-    pages,
-    peers_page,
-    sparsert,
-    sparsert_conv,
-    spmm_scaling,
-    sputnik_ablation,
-    sputnik_attention,
-    sputnik_dlmc,
-    sputnik_figure1,
-    sputnik_figure2,
-    sputnik_figure7,
-    sputnik_mobilenet,
-    sputnik_rnn,
-    style,
-    tables,
-)
+from nnzbench.report import claims_page, generations_page, generic, html, pages, peers_page, style, tables
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, load
 from nnzbench.report.pages import Page

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from nnzbench import paths
+from nnzbench.papers import claims_others
+from nnzbench.papers.sparsert import claims as claims_sparsert
+from nnzbench.papers.sputnik import claims as claims_sputnik
 from nnzbench.record import RecordError
-from nnzbench.report import claims_others, claims_sparsert, claims_sputnik
 from nnzbench.report.claims_quantities import Outcome, Quantity
 from nnzbench.report.claims_records import Records
 from nnzbench.report.claims_sides import Rule, Way

@@ -14,7 +14,9 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.experiments import EXPERIMENTS
-from nnzbench.report import baselines, context, generic, sparsert, sparsert_conv
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.papers.sparsert import table3 as sparsert_conv
+from nnzbench.report import baselines, context, generic
 from nnzbench.report.baselines import Rival
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, each, geometric_mean

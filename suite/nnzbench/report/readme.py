@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nnzbench.report import baselines, context, generic, layout, sparsert
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.report import baselines, context, generic, layout
 from nnzbench.report.frames import load
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)

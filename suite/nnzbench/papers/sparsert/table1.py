@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from nnzbench.papers.sparsert import figures as sparsert_figures
+from nnzbench.papers.sparsert import standin
+from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, Measured, drawn
 from nnzbench.record import RecordError
-from nnzbench.report import baselines, context, layout, published, sparsert_figures, standin, style, tables
+from nnzbench.report import baselines, context, layout, published, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
-from nnzbench.report.sparsert_values import COLUMNS, PAPER_GPU, Measured, drawn
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
 BASELINE_TEXT = "cuBLAS fp32, its default algorithm, better of both weight layouts"

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from nnzbench.report.frames import geometric_mean, percent
-from nnzbench.report.grouped_bars import known
-from nnzbench.report.sparsert_values import (
+from nnzbench.papers.sparsert.values import (
     CUBLAS,
     CUSPARSE,
     HEURISTIC,
@@ -23,6 +21,8 @@ from nnzbench.report.sparsert_values import (
     Values,
     labels_of,
 )
+from nnzbench.report.frames import geometric_mean, percent
+from nnzbench.report.grouped_bars import known
 
 
 def figure4(here: Measured, values: Values) -> str:

@@ -6,12 +6,12 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.coverage import case_of
+from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
 from nnzbench.report import baselines, context, layout, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import geometric_means, speedup_series, speedups
-from nnzbench.report.sputnik_speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
 
 MODELS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 BESIDE = "extra"

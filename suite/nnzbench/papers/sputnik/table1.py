@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from nnzbench.papers.sputnik.speedups import KINDS, peak, summary, times
 from nnzbench.report import published
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.sputnik_speedups import KINDS, peak, summary, times
 from nnzbench.report.tables import GAP, markdown, number
 
 NAMES = {"rn50": "ResNet-50", "transformer": "Transformer"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nnzbench.report.frames import each, percent
-from nnzbench.report.grouped_bars import known
-from nnzbench.report.sparsert_values import (
+from nnzbench.papers.sparsert.values import (
     CUBLAS,
     CUSPARSE,
     HEURISTIC,
@@ -21,6 +19,8 @@ from nnzbench.report.sparsert_values import (
     Values,
     labels_of,
 )
+from nnzbench.report.frames import each, percent
+from nnzbench.report.grouped_bars import known
 from nnzbench.report.tables import GAP, markdown, number
 
 NAMES = {

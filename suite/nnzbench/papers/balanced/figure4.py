@@ -9,8 +9,8 @@ from functools import partial
 
 import pandas as pd
 
+from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report import context, published
-from nnzbench.report.balanced_plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report.fastest import NO_TIMES, SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, policy_section

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.report import context, grouped_bars, layout, style
-from nnzbench.report import sparsert_findings as findings
-from nnzbench.report import sparsert_tables as tables
-from nnzbench.report.dots import PAPER_COLOUR
-from nnzbench.report.fastest import Lost, missing
-from nnzbench.report.frames import each, percent
-from nnzbench.report.grouped_bars import Bars, Panel, Range, light
-from nnzbench.report.pages import Section
-from nnzbench.report.sparsert_values import (
+from nnzbench.papers.sparsert import findings, tables
+from nnzbench.papers.sparsert.values import (
     CUBLAS,
     CUSPARSE,
     HEURISTIC,
@@ -33,6 +26,12 @@ from nnzbench.report.sparsert_values import (
     labels_of,
     rates,
 )
+from nnzbench.report import context, grouped_bars, layout, style
+from nnzbench.report.dots import PAPER_COLOUR
+from nnzbench.report.fastest import Lost, missing
+from nnzbench.report.frames import each, percent
+from nnzbench.report.grouped_bars import Bars, Panel, Range, light
+from nnzbench.report.pages import Section
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
 OTHER_COLOURS = (style.BLUE, style.GREEN, style.ORANGE, style.SKY, style.PURPLE)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.report import context, dots, layout, style
-from nnzbench.report.direct_conv_layers import (
+from nnzbench.papers.direct_conv.layers import (
     COLUMNS,
     PUBLISHED_GPU,
     Layer,
@@ -20,6 +19,7 @@ from nnzbench.report.direct_conv_layers import (
     published_ms,
     sub_batch_of,
 )
+from nnzbench.report import context, dots, layout, style
 from nnzbench.report.fastest import NO_TIMES, Lost, mean_cell, missing, summary, unknown_problems
 from nnzbench.report.frames import ResultSet, geometric_mean, percent
 from nnzbench.report.pages import Page, Section

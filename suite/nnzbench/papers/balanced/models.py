@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import tables as problem_tables
+from nnzbench.papers.balanced import weights as balanced_weights
+from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES, Source
+from nnzbench.papers.balanced.plot import LABELS
 from nnzbench.problem import Problem
-from nnzbench.report import balanced_weights, context, dots, published, style
-from nnzbench.report.balanced_figure4 import PUBLISHED_GPU, SOURCES, Source
-from nnzbench.report.balanced_plot import LABELS
+from nnzbench.report import context, dots, published, style
 from nnzbench.report.fastest import (
     NO_TIMES,
     Lost,

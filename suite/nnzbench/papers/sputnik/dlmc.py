@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nnzbench import tables as problem_tables
-from nnzbench.report import context, layout, sputnik_table1, style
+from nnzbench.papers.sputnik import table1 as sputnik_table1
+from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics, table
+from nnzbench.report import context, layout, style
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet
 from nnzbench.report.pages import Page, policy_section
 from nnzbench.report.series import Series, pick
-from nnzbench.report.sputnik_speedups import KINDS, Kind, paper_rows, statistics, table
 
 LEVELS = ((0.6, "0 to 60 %"), (0.85, "60 to 85 %"), (0.93, "85 to 93 %"), (1.0, "93 % and more"))
 """Groups of sparsity as counted: below which, and in words."""

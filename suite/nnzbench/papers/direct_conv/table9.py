@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import tables as problem_tables
+from nnzbench.papers.direct_conv.layers import PUBLISHED_GPU
 from nnzbench.problem import Problem
 from nnzbench.report import context, dots, layout, published, style
-from nnzbench.report.direct_conv_layers import PUBLISHED_GPU
 from nnzbench.report.fastest import NO_TIMES, Lost, fastest, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section

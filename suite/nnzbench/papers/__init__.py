@@ -1,0 +1,1 @@
+"""The papers whose tables and figures are redrawn, one package each."""

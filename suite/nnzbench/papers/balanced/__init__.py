@@ -1,0 +1,1 @@
+"""Balanced Sparsity (AAAI 2019)."""

@@ -1,0 +1,1 @@
+"""Direct sparse convolution (2022)."""

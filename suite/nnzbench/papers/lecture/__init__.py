@@ -1,0 +1,1 @@
+"""Accelerating Sparse Deep Neural Networks (2021)."""

@@ -1,0 +1,1 @@
+"""SparseRT (PACT 2020)."""
