@@ -1,43 +1,69 @@
-// Direct sparse convolution as its paper gives it (Algorithm 4): padded NCHW input, CSR weights whose rows hold equally
-// many entries, and one pre-shifted offset per entry. Inputs fp32 or fp16 (F16), weights and sums fp32.
+// Direct sparse convolution as its paper gives it (section 5, algorithm 4), for images and for one-dimensional signals:
+//
+//   y[n][d][i][j] = sum over the stored (c, r, s) of channel d of w[d][c][r][s] * x[n][c][i * stride + r][j * stride + s]
+//
+// x is padded NCHW, y is NCHW, both fp32 or fp16 (F16). Weights have the same type and are kept in entries, sorted by output
+// channel: 8 bytes (fp32 weight, pre-shifted offset) or 4 bytes (fp16 weight, 16-bit place). Sums are fp32.
 //
 // An entry (c, r, s) has the offset (c * padded height + r) * pitch + s from the first input element of a receptive field,
-// the same for every output position, so that neither row pointers nor divisions are left in the kernel.
+// the same for every output position, so that no division is left in the kernel. A place of 16 bits is that offset where
+// all of them fit, and under OFFSET_TABLE the column of the weights (c, r, s), whose offset a table holds.
+//
+// Every channel has `row_entries` entries, the most that one needs: the host fills the others up with zeros, and row pointers
+// are not read. Under CHANNEL_COUNTS, which the paper compares that with, channels keep their own counts, and a block reads
+// its two row pointers.
 //
 // Who computes what
 //   grid    x, y: tiles of BLOCK_X x BLOCK_Y output positions; z: output channel (fastest) and sub-batch
 //   block   one output channel of `images_per_block` images, SUB_BATCH at a time
+//   warp    32 consecutive threads of the block, x fastest; the last one of a block may have fewer
 //   thread  one output position; SUB_BATCH sums, fed by one weight each
 //
+// One-row outputs have BLOCK_Y = 1 and BLOCK_X threads that share the row out evenly: a row of 63 is one block of 63 threads.
+//
 // The paper's listing clears and stores the sum inside the loop over entries; here it is cleared before and stored after.
-// Its staging covers as many entries as a block has threads; here entries are staged in chunks.
+// Its staging covers as many entries as a block has threads; here entries are staged in chunks. A weight is widened and an
+// offset looked up once, when they are staged.
 //
 // `pad_images` makes the padded input, where that is to be timed too.
 //
-// Defines: SUB_BATCH images per pass, BLOCK_X and BLOCK_Y threads, F16
+// Defines: SUB_BATCH images per pass, BLOCK_X and BLOCK_Y threads, F16, INDEX16 (the same), OFFSET_TABLE (F16 only),
+// CHANNEL_COUNTS
 #include "nnz.cuh"
 #include "pack.cuh"
 
 constexpr int kSubBatch = SUB_BATCH;
 constexpr int kBlockX = BLOCK_X;
 constexpr int kBlockY = BLOCK_Y;
+constexpr bool kOffsetTable = OFFSET_TABLE;
+constexpr bool kChannelCounts = CHANNEL_COUNTS;
 
 constexpr int kThreads = kBlockX * kBlockY;
+constexpr int kMostThreads = 256;  // bounds of one or two warps would make the compiler spill to fit 32 blocks on an SM
 constexpr int kChunk = 512;
 
 static_assert(kSubBatch >= 1 && kSubBatch <= 16, "SUB_BATCH sums must fit the registers");
-static_assert(kThreads % 32 == 0 && kThreads <= 1024, "a block is whole warps, at most 1024 threads");
+static_assert(kThreads >= 1 && kThreads <= kMostThreads, "a block has 1 to 256 threads");
+static_assert(sizeof(Index) == sizeof(Value), "INDEX16 goes with F16");
+static_assert(!kOffsetTable || sizeof(Index) == 2, "OFFSET_TABLE is for places of 16 bits");
 
-struct Entry {
-    float value;
+struct alignas(2 * sizeof(Value)) Entry {
+    Value weight;
+    Index place;
+};
+
+struct alignas(8) Staged {
+    float weight;
     int offset;
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads)
-    direct_conv_paper(const Value* __restrict__ x, const Entry* __restrict__ entries, Value* __restrict__ y,
-                      int row_entries, int filters, int batch, int images_per_block, int image_size, int pitch,
-                      int stride, int out_h, int out_w, int first_z) {
-    DYN_SHARED(Entry, staged);  // kChunk
+// starts    first entry of each channel, then the number of entries; read under CHANNEL_COUNTS
+// offsets   of each column of the weights; read under OFFSET_TABLE
+extern "C" __global__ void __launch_bounds__(kMostThreads)
+    direct_conv_paper(const Value* __restrict__ x, const Entry* __restrict__ entries, const int* __restrict__ starts,
+                      const int* __restrict__ offsets, Value* __restrict__ y, int row_entries, int filters, int batch,
+                      int images_per_block, int image_size, int pitch, int stride, int out_h, int out_w, int first_z) {
+    DYN_SHARED(Staged, staged);  // the lesser of kChunk and the most entries of a channel
     const int z = first_z + static_cast<int>(blockIdx.z);
     const int filter = z % filters;
     const int first = z / filters * images_per_block;
@@ -48,7 +74,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const bool inside = column < out_w && row < out_h;
     // A thread past the edge computes the last position again and stores nothing.
     const int field = min(row, out_h - 1) * stride * pitch + min(column, out_w - 1) * stride;
-    const Entry* const own = entries + static_cast<long long>(filter) * row_entries;
+    const long long start = kChannelCounts ? starts[filter] : static_cast<long long>(filter) * row_entries;
+    const int all = kChannelCounts ? starts[filter + 1] - static_cast<int>(start) : row_entries;
+    const Entry* const own = entries + start;
 
     for (int image = first; image < last; image += kSubBatch) {
         const Value* from[kSubBatch];
@@ -58,17 +86,22 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             from[t] = x + static_cast<long long>(min(image + t, last - 1)) * image_size + field;
             sum[t] = 0.0f;
         }
-        for (int start = 0; start < row_entries; start += kChunk) {
-            const int count = min(kChunk, row_entries - start);
+        for (int chunk = 0; chunk < all; chunk += kChunk) {
+            const int count = min(kChunk, all - chunk);
             __syncthreads();
-            for (int i = thread; i < count; i += kThreads) staged[i] = own[start + i];
+#pragma unroll 2
+            for (int i = thread; i < count; i += kThreads) {
+                const Entry entry = own[chunk + i];
+                const int place = static_cast<int>(entry.place);
+                staged[i] = {widen(entry.weight), kOffsetTable ? offsets[place] : place};
+            }
             __syncthreads();
 #pragma unroll 4
             for (int i = 0; i < count; ++i) {
-                const Entry entry = staged[i];
+                const Staged entry = staged[i];
 #pragma unroll
                 for (int t = 0; t < kSubBatch; ++t) {
-                    sum[t] = nnz::fma_rn(entry.value, widen(nnz::ldg(from[t] + entry.offset)), sum[t]);
+                    sum[t] = nnz::fma_rn(entry.weight, widen(nnz::ldg(opaque(from[t]) + entry.offset)), sum[t]);
                 }
             }
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernel import Array, Plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
-from nnzbench.problem import DType, Problem
+from nnzbench.problem import ConvShape, DType, Problem
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -46,6 +47,17 @@ def spmm_problem(data: Operands) -> Problem:
     sparse, b = data.sparse, data.dense["b"]
     dtype: DType = "f16" if b.dtype == np.float16 else "f32"
     return Problem("test", "test", "spmm", sparse.m, sparse.k, b.shape[1], sparse.sparsity, "uniform:0", dtype)
+
+
+def conv_layer(shape: ConvShape, dtype: DType = "f32", density: float = 0.3, **rows: Any) -> tuple[Problem, Operands]:
+    """A problem of `shape` and its operands; `rows` empties or fills some output channels."""
+    weights = matrix(shape.filters, shape.channels * shape.r * shape.s, density, **rows)
+    x = np.random.default_rng(5).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
+    n = shape.batch * shape.out_height * shape.out_width
+    op = "conv1d" if shape.height == shape.r == 1 else "conv2d"
+    problem = Problem("t", "t", op, weights.m, weights.k, n, 1 - density, "uniform:0", dtype, conv=shape)  # type: ignore[arg-type]
+    operands = Operands(weights, {"x": x.astype(np.float32)}, weights.pattern_hash()).cast(dtype)
+    return problem, operands
 
 
 def execute(plan: Plan, build: str = "plain", order: str = "forward") -> Array:

@@ -75,6 +75,15 @@ def test_published_numbers_are_those_of_the_transcribed_tables():
     for batch in ("1", "8"):
         ratios = [float(r[f"balanced_b{batch}_us"]) / float(r[f"ideal_b{batch}_us"]) for r in drawn]
         assert CLAIMS[f"balanced-ideal-{batch}"].published == pytest.approx(mean(ratios), rel=0.01)
+    lost = {
+        (r["layer"], r["thread_blocks"]): r["performance_decrease_percent"]
+        for r in printed("direct_conv_table9_blocks")
+    }
+    assert len(lost) == 6
+    for (layer, blocks), percent in lost.items():
+        claim = "direct-no-sub-batch" if blocks == "D*bS" else "direct-whole-batch"
+        claim += {"vgg16": "", "resnet50_1x1": "-1x1", "cnn_1d": "-1d"}[layer]
+        assert CLAIMS[claim].published == float(percent)
     last = printed("direct_conv_table6_vgg16")[-1]
     assert CLAIMS["direct-vgg-last"].published == pytest.approx(
         float(last["cudnn_f32_ms"]) / float(last["sparse_f32_ms"]), abs=0.01

@@ -219,6 +219,20 @@ def test_half_precision_pairs_with_single_on_problems_of_two_names(tmp_path):
     assert found["direct-vgg-last-half"].verdict_fp16 == ""
 
 
+def test_the_gain_of_a_unified_count_is_judged_where_counts_differ(tmp_path):
+    rows = []
+    for p in load("direct_conv_table6", False):
+        if p.dtype == "f32":
+            own = 100.0 if p.source.startswith("uniform") else 81.0
+            at = {"experiment": p.experiment}
+            rows += [row(p.name, "direct_conv", 73.0, "paper_sbs4", **at)]
+            rows += [row(p.name, "direct_conv", own + extra, f"paper_counts_sbs{2 + extra}", **at) for extra in (0, 2)]
+    found = judged(tmp_path, rows)["direct-unified-count"]
+    assert found.measured == pytest.approx(27.0)
+    assert found.problems == "8 of 8"
+    assert "9.9 %" in found.note  # equal counts: 73 of 81 us
+
+
 def test_a_part_of_a_model_can_refute_and_not_confirm(tmp_path):
     name = next(n for n in names("sputnik_attention") if n.startswith("attention"))
 

@@ -22,7 +22,7 @@ EXPECTED = {
     "balanced_models": 54,
     "direct_conv_table6": 32,
     "direct_conv_table7": 16,
-    "direct_conv_table8": 12,
+    "direct_conv_table8": 18,
     "direct_conv_table9": 12,
     "eie_table4": 18,
     "nm_sparsity": 18,

@@ -13,7 +13,9 @@ BALANCED = Side("`balanced`", ("balanced",))
 BALANCED_PAPER = Side("the paper's balanced kernel", ("balanced",), variant="paper")
 BALANCED_WORDS = "the `paper` variants of `balanced`, the paper's mapping written anew"
 PANELS_WORDS = "`balanced`: panels of this project's own for convolutions, which the paper does not describe"
+T6, T7, T8 = "direct_conv_table6", "direct_conv_table7", "direct_conv_table8"
 DIRECT_PAPER = Side("the paper's direct convolution", ("direct_conv",), variant=r"paper_sbs[248]$")
+DIRECT_COUNTS = Side("its variant `paper_counts`", ("direct_conv",), variant=r"paper_counts_sbs[248]$")
 DIRECT_WORDS = "the `paper` variants of `direct_conv`, algorithm 4 written anew, padding not timed"
 
 
@@ -68,13 +70,28 @@ def _conv(experiment: str, scope: str, cases: str, how: How = "geometric mean", 
 def _half_over_single() -> Rule:
     single = replace(DIRECT_PAPER, name="it in fp32", cases=r"(\d+_equal_.*)")
     half = replace(DIRECT_PAPER, math="f16", cases=r"(\d+_equal_.*)")
-    return judged(DIRECT_WORDS, Ratio("direct_conv_table6", "its table 6", (half,), (single,), "share faster"))
+    return judged(DIRECT_WORDS, Ratio(T6, "its table 6", (half,), (single,), "share faster"))
 
 
 def _sub_batch(variant: str, layers: str) -> Rule:
     worse = replace(DIRECT_PAPER, name=f"its variant `{variant}`", variant=f"{variant}$")
     quantity = speedup("direct_conv_table9", f"layers {layers}", rf"({layers}_.*)", worse, DIRECT_PAPER, "mean loss")
     return judged(DIRECT_WORDS, quantity)
+
+
+def _unified() -> Rule:
+    """Uneven counts judge: with equal ones nothing is filled up, and only the reading of two row pointers is saved."""
+
+    def quantity(experiment: str, scope: str, cases: str) -> Ratio:
+        return speedup(experiment, scope, cases, DIRECT_COUNTS, DIRECT_PAPER, "mean loss")
+
+    return judged(
+        DIRECT_WORDS,
+        quantity(T6, "3x3 layers of VGG-16, random positions", r"(\d+_uniform_.*)"),
+        ("3x3 layers with equal counts", quantity(T6, "the same layers", r"(\d+_equal_.*)")),
+        ("1x1 layers, random positions", quantity(T7, "1x1 layers", r"(c\d+_d\d+_\d+_uniform_.*)")),
+        ("1-D layers, random positions", quantity(T8, "1-D layers", r"(filter\d_uniform_.*)")),
+    )
 
 
 def _eie(batch: int) -> Rule:
@@ -96,8 +113,6 @@ def _two_four(scope: str, cases: str, math: Literal["tf32", "f16"], how: How = "
         (f"against {DENSE_BEST.name}", speedup("nm_sparsity", scope, cases, sparse, best, how)),
     )
 
-
-T6, T7, T8 = "direct_conv_table6", "direct_conv_table7", "direct_conv_table8"
 
 RULES = {
     "balanced-ptb-dense": _balanced("ptb", CUBLAS),
@@ -126,12 +141,16 @@ RULES = {
     "direct-half-over-single": _half_over_single(),
     "direct-pointwise": _conv(T7, "1x1 layers on 32 x 32 images", r"(c\d+_d\d+_32_equal_.*)"),
     "direct-pointwise-half": _conv(T7, "1x1 layers on 32 x 32 images", r"(c\d+_d\d+_32_equal_.*)", half=True),
-    "direct-1d-77": _conv(T8, "filter of 2 at 77 %", r"(filter2_.*_77_.*)"),
-    "direct-1d-77-half": _conv(T8, "filter of 2 at 77 %", r"(filter2_.*_77_.*)", half=True),
-    "direct-1d-87.5": _conv(T8, "filter of 2 at 87.5 %", r"(filter2_.*_87\.5_.*)"),
+    "direct-1d-77": _conv(T8, "filter of 2 at 77 %", r"(filter2_n.*_77_.*)"),
+    "direct-1d-77-half": _conv(T8, "filter of 2 at 77 %", r"(filter2_n.*_77_.*)", half=True),
+    "direct-1d-87.5": _conv(T8, "filter of 2 at 87.5 %", r"(filter2_n.*_87\.5_.*)"),
     "direct-no-sub-batch": _sub_batch("paper_sbs1", "vgg16"),
     "direct-whole-batch": _sub_batch("paper_whole", "vgg16"),
-    "direct-unified-count": unmeasured(T6, "There is no variant with a count per channel to compare with."),
+    "direct-no-sub-batch-1x1": _sub_batch("paper_sbs1", "resnet50"),
+    "direct-whole-batch-1x1": _sub_batch("paper_whole", "resnet50"),
+    "direct-no-sub-batch-1d": _sub_batch("paper_sbs1", "cnn1d"),
+    "direct-whole-batch-1d": _sub_batch("paper_whole", "cnn1d"),
+    "direct-unified-count": _unified(),
     "eie-gpu-1": _eie(1),
     "eie-gpu-64": _eie(64),
     "eie-accelerator": unmeasured("eie_table4", "EIE is a chip of its own, which this suite can't run."),
