@@ -1,9 +1,9 @@
 // C = A B, fp32, or under F16 fp16 in and out with fp32 sums. A: m x k, sparse, packed by the host; B: k x n and C: m x n,
 // dense, row-major.
 //
-// Streams B through a ring of chunks in shared memory past rows of C that stay in registers, as `panel_spmm.cu` does,
-// with two differences. Several rows advance side by side in a warp, so that one load of packed nonzeros serves them all
-// and reading A costs a tenth of the shared-memory port instead of a fifth. And a row need not use a chunk in the step in
+// Streams B through a ring of chunks in shared memory past rows of C that stay in registers. Two things
+// keep the shared-memory port free for it. Several rows advance side by side in a warp, so that one load of packed nonzeros
+// serves them all and reading A costs a tenth of the port instead of a fifth. And a row need not use a chunk in the step in
 // which it lands: the last WINDOW chunks stay, which lets the host schedule take near-equal work for every row and warp in
 // every step, with next to no padding.
 //

@@ -6,6 +6,7 @@ Adding a kernel touches two places: `kernels_cu/<name>.cu` and one module in `nn
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nnzbench.roles import OURS, RETIRED, About, Role
 
 if TYPE_CHECKING:
     from nnzbench.devices import Device
@@ -169,21 +172,66 @@ class VendorKernel(Protocol):
 AnyKernel = Kernel | VendorKernel
 
 _registry: dict[str, AnyKernel] = {}
+_about: dict[str, About] = {}
 
 
-def register(kernel: AnyKernel) -> None:
-    """Adds a kernel under its name; a second one of the same name is an error."""
+def register(kernel: AnyKernel, about: About | None = None) -> None:
+    """Adds a kernel under its name, with what it says of itself; without that it is a `guest`.
+
+    A second kernel of the same name, or one of a retired name, is an error (`ValueError`).
+    """
     if kernel.name in _registry:
         raise ValueError(f"kernel '{kernel.name}' is registered twice")
+    if kernel.name in RETIRED:
+        raise ValueError(f"kernel '{kernel.name}' was retired, and recorded rows have its name: choose another")
+    about = about or About()
     _registry[kernel.name] = kernel
+    _about[kernel.name] = replace(about, label=about.label or kernel.name, maths=about.maths or kernel.dtypes)
 
 
 def kernels() -> dict[str, AnyKernel]:
     """Every registered kernel by name, after importing each module of `nnzbench.kernels` once."""
+    _import_modules()
+    return dict(sorted(_registry.items()))
+
+
+@functools.cache
+def _import_modules() -> None:
     package = importlib.import_module("nnzbench.kernels")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"nnzbench.kernels.{module.name}")
-    return dict(sorted(_registry.items()))
+
+
+def about(name: str) -> About:
+    """What the kernel of that name says of itself, retired ones included; a name nobody knows is a `guest`."""
+    _import_modules()
+    found = _about.get(name) if name in _registry else None
+    return found or RETIRED.get(name) or About(label=name)
+
+
+def known() -> dict[str, About]:
+    """What every kernel that rows may name says of itself, in the order of legends: retired ones too."""
+    names = sorted({*kernels(), *RETIRED}, key=lambda name: (about(name).rank, name))
+    return {name: about(name) for name in names}
+
+
+def dense_libraries(math: str) -> tuple[str, ...]:
+    """Vendors' kernels that multiply by every weight and can do so in that arithmetic, in the order of legends."""
+    return tuple(
+        name for name, one in known().items() if (one.role, one.work) == ("library", "dense") and math in one.maths
+    )
+
+
+def ours(op: str) -> tuple[str, ...]:
+    """Kernels written here that compute `op`, papers' methods and own designs, in the order of legends."""
+    return tuple(
+        name for name, one in known().items() if one.role in OURS and name in _registry and op in _registry[name].ops
+    )
+
+
+def role_of(name: str, variant: str) -> Role:
+    """Whose a recorded row is, by its kernel and variant: where a kernel has a paper's mapping and ours, of either."""
+    return about(name).role_of(variant)
 
 
 def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:

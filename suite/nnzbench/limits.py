@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnzbench.matrices.sources import range_count
+from nnzbench.kernel import about
 from nnzbench.operands import Operands
 from nnzbench.peaks import Peaks
 from nnzbench.problem import Problem
-
-DENSE_KERNELS = frozenset({"cublas", "cublaslt", "cudnn", "cublas_bias_relu", "dense_attention"})
-"""Kernels that multiply by every weight, zeros included: their limit is that of the dense product."""
 
 INDEX_BYTES = 4
 _ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
@@ -73,16 +70,12 @@ def _output_columns(problem: Problem) -> int:
 
 
 def row_work(kernel: str, problem: Problem, operands: Operands) -> Work:
-    """Work that bounds a kernel's time: the dense product's for a dense library, else the useful work.
-
-    A balanced matrix needs neither offsets nor column indices: a position within its range takes a byte or two.
-    """
-    if kernel in DENSE_KERNELS:
+    """Work that bounds a kernel's time, as it says itself: the dense product's, or the useful work on its structure."""
+    said = about(kernel)
+    if said.work == "dense":
         return dense_work(problem, operands)
-    if kernel == "balanced":
-        width = -(-problem.k // range_count(problem))
-        return useful_work(problem, operands, operands.sparse.nnz * (1 if width <= 256 else 2))
-    return useful_work(problem, operands)
+    structure = said.structure_bytes(problem, operands.sparse.nnz) if said.structure_bytes else None
+    return useful_work(problem, operands, structure)
 
 
 def limit_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:

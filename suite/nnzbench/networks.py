@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nnzbench import tables
+from nnzbench.kernel import about
 from nnzbench.record import Record
 from nnzbench.selection import math_class
 
@@ -108,7 +109,7 @@ def attentions(records: Iterable[Record], policy: str = "hot") -> list[Attention
             record.variant,
             math_class(record),
             record.median_us,
-            attention_bytes(record.kernel == "dense_attention", record.m, record.k, record.n, record.nnz),
+            attention_bytes(about(record.kernel).work == "dense", record.m, record.k, record.n, record.nnz),
         )
         for record in records
         if record.shape == "attention" and record.selected and record.policy == policy and record.median_us is not None

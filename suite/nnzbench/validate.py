@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nnzbench import coverage, snapshots, tables
 from nnzbench.experiments import EXPERIMENTS
-from nnzbench.kernel import kernels
+from nnzbench.kernel import kernels, known
 from nnzbench.record import Record, RecordError, read_records
 from nnzbench.selection import select
 from nnzbench.sweep import QUICK_PROBLEMS
@@ -74,7 +74,7 @@ def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
 def _rows(rows: Sequence[Record]) -> Iterator[str]:
     if any(row.device == "cpu" for row in rows):
         yield f"{sum(row.device == 'cpu' for row in rows)} rows are from the processor, whose times say nothing"
-    foreign = sorted({row.kernel for row in rows} - set(kernels()))
+    foreign = sorted({row.kernel for row in rows} - set(known()))
     if foreign:
         yield f"there is no kernel {coverage.listed(foreign)} in this version"
     for experiment in sorted({row.experiment for row in rows}):

@@ -19,7 +19,7 @@ CANDIDATES = (
     ("sputnik", "heuristic_x32_k32", 1.12),
     ("sputnik", "x64_k32_v4", 1.35),
     ("sparsert", "ptx_n64_s4", 1.45),
-    ("streaming", "w8_n128", 1.6),
+    ("row_stream", "n128_v4", 1.6),
     ("cublas", "f32_default_nn", 1.0),
     ("cublas", "f32_default_nt", 0.9),
     ("cublas", "tf32_default_nn", 1.4),

@@ -33,7 +33,6 @@ def test_an_unknown_name_lists_the_known_ones():
         experiment("sparsert")
 
 
-@pytest.mark.parametrize("kernel", ["panel", "untuned"])
-def test_a_kernel_that_repeats_others_can_be_named_but_runs_in_no_experiment(kernel: str):
-    assert kernel in kernels()
-    assert not [name for name, one in EXPERIMENTS.items() if kernel in one.kernels]
+def test_a_kernel_that_repeats_others_can_be_named_but_runs_in_no_experiment():
+    assert "untuned" in kernels()
+    assert not [name for name, one in EXPERIMENTS.items() if "untuned" in one.kernels]

@@ -1,4 +1,4 @@
-"""The streaming kernels against float64 on the processor, and their packed forms against the matrix they hold."""
+"""The streaming kernel against float64 on the processor, and its packed form against the matrix it holds."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from on_cpu import spmm_problem as problem
 from nnzbench.check import relative_error
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernel import Plan, Unsupported
-from nnzbench.kernels import panel, row_stream
+from nnzbench.kernels import row_stream
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands, reference
 from nnzbench.sparse_rows import Storage
 
 SINGLE = Storage(half=False, short_index=False)
-PANELS = (
-    panel.Tiling(32, 4, 4, 3, 64, 2),
-    panel.Tiling(8, 4, 2, 2, 32, 3),
-    panel.Tiling(16, 4, 2, 5, 64, 3),
-    panel.Tiling(32, 1, 4, 1, 64, 2),
-    panel.Tiling(16, 4, 3, 2, 32, 3, producers=2),
-)
 ROWS = (
     row_stream.Tiling(32, 4, 4, 64, 8),
     row_stream.Tiling(32, 2, 8, 16, 4),
@@ -57,12 +50,10 @@ def error(device: CpuDevice, plan: Plan, data: Operands) -> float:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_both_kernels_match_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+def test_it_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
     m, k, n, density = shape
     data = operands(random_dense(m, k, density), n)
     device = CpuDevice()
-    for tiling in PANELS:
-        assert error(device, panel.make_plan(problem(data), data, tiling), data) < 1e-6, tiling
     for tiling in ROWS:
         longest = int(data.sparse.row_lengths.max())
         fitted = row_stream.fit(tiling.lanes, tiling.vec, tiling.piece, tiling.unroll, longest)
@@ -75,8 +66,6 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
     dense[40, 3] = 2.0
     for data in (operands(dense, 36), operands(np.zeros_like(dense), 36)):
         for plan in (
-            panel.make_plan(problem(data), data, PANELS[0]),
-            panel.make_plan(problem(data), data, PANELS[1]),
             row_stream.make_plan(problem(data), data, ROWS[1]),
             row_stream.make_plan(problem(data), data, ROWS[4]),
         ):
@@ -87,8 +76,6 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
 def test_clean_under_sanitizers_and_any_schedule(build: Any) -> None:
     data = operands(random_dense(37, 70, 0.3), 36)
     for device in (CpuDevice(build=build), CpuDevice(order="backward"), CpuDevice(order="random:5")):
-        for tiling in (PANELS[2], PANELS[4]):
-            assert error(device, panel.make_plan(problem(data), data, tiling), data) < 1e-6
         assert error(device, row_stream.make_plan(problem(data), data, ROWS[1]), data) < 1e-6
 
 
@@ -98,22 +85,10 @@ def test_inf_and_nan_in_unused_rows_of_b_do_not_leak() -> None:
     data = operands(dense, 32)
     data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
     clean = Operands(data.sparse, {"b": np.nan_to_num(data.dense["b"], nan=0, posinf=0, neginf=0)}, "")
-    for tiled in (panel.make_plan(problem(data), data, PANELS[1]), row_stream.make_plan(problem(data), data, ROWS[0])):
-        prepared = CpuDevice().prepare(tiled)
-        prepared.run()
-        assert relative_error(prepared.read(), reference(problem(data), clean)) < 1e-6
-        prepared.close()
-
-
-@pytest.mark.parametrize("tiling", PANELS, ids=str)
-def test_panel_stream_holds_every_nonzero_once(tiling: panel.Tiling) -> None:
-    matrix = operands(random_dense(75, 150, 0.15), 1).sparse
-    packed = panel.pack(matrix, tiling)
-    real = packed.stream.reshape(-1, 2)
-    offsets = np.ascontiguousarray(real[:, 0]).view(np.uint32)
-    held = offsets != tiling.block_k * tiling.block_n * 4
-    assert sorted(real[held, 1]) == sorted(matrix.values)
-    assert sorted(packed.row_ids[packed.row_ids >= 0]) == list(range(75))
+    prepared = CpuDevice().prepare(row_stream.make_plan(problem(data), data, ROWS[0]))
+    prepared.run()
+    assert relative_error(prepared.read(), reference(problem(data), clean)) < 1e-6
+    prepared.close()
 
 
 def test_every_size_of_n_has_a_row_tiling_and_no_problem_too_many() -> None:
@@ -153,9 +128,3 @@ def test_rows_stream_refuses_what_equal_slots_would_blow_up() -> None:
     data = Operands(matrix, {"b": np.ones((k, 1), dtype=np.float32)}, "")
     with pytest.raises(Unsupported, match="uneven"):
         next(row_stream.RowStream().plans(problem(data), data, "sm_90"))
-
-
-def test_panel_refuses_a_matrix_too_small_to_fill_a_gpu() -> None:
-    data = operands(random_dense(8, 8, 0.5), 4)
-    with pytest.raises(Unsupported, match="too few tiles"):
-        list(panel.Panel().plans(problem(data), data, "sm_90"))

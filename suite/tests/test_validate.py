@@ -147,6 +147,11 @@ def test_sparsity_is_of_the_pattern_whatever_the_op(folder):
     assert any("nonzeros make 0.200195" in fault for fault in faults(folder))
 
 
+def test_rows_of_a_retired_kernel_are_valid(folder, rows):
+    replace_all(folder / "records.csv", select([*rows, dataclasses.replace(rows[0], kernel="panel")]))
+    assert not any("panel" in fault for fault in faults(folder))
+
+
 def test_a_kernel_without_a_row_and_a_policy_without_a_row_are_named(folder, rows):
     more = [dataclasses.replace(rows[0], kernel="panel"), dataclasses.replace(rows[0], policy="cold")]
     replace_all(folder / "records.csv", select([*rows, *more]))

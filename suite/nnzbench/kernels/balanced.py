@@ -20,6 +20,7 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.sources import range_count
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 
 
@@ -101,4 +102,13 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
             return  # the paper has nothing for an X so long
 
 
-register(Balanced())
+def structure_bytes(problem: Problem, nnz: int) -> int:
+    """A balanced matrix needs neither offsets nor column indices: a position within its range takes a byte or two."""
+    width = -(-problem.k // range_count(problem))
+    return nnz * (1 if width <= 256 else 2)
+
+
+register(
+    Balanced(),
+    About("own", look=Look("purple", "P"), structure_bytes=structure_bytes, paper_variants=r"paper(_w\d+)?$", rank=150),
+)

@@ -10,6 +10,7 @@ import numpy as np
 from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 
 def depthwise_plan(problem: Problem, operands: Operands, outputs: int, threads: int) -> Plan:
@@ -57,4 +58,4 @@ class DepthwiseConv:
             yield depthwise_plan(problem, operands, outputs, threads)
 
 
-register(DepthwiseConv())
+register(DepthwiseConv(), About("paper", look=Look("green", "*")))

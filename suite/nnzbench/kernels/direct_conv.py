@@ -20,6 +20,7 @@ from nnzbench.kernel import Plan, Unsupported, register
 from nnzbench.kernels import direct_conv_paper
 from nnzbench.operands import Operands, storage_dtype
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 CANDIDATES = 6
 """Tilings tried."""
@@ -70,4 +71,4 @@ class DirectConv:
         yield from direct_conv_paper.plans(problem, operands)
 
 
-register(DirectConv())
+register(DirectConv(), About("own", look=Look("green", "X"), paper_variants="paper_", rank=160))

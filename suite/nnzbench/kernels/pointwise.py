@@ -17,6 +17,7 @@ from nnzbench.kernels.bias_relu import bias_relu_plan
 from nnzbench.kernels.sputnik import heuristic_tile, oracle_tiles, spmm_plan
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 _ROW_STREAM_PLANS = 8
 """Plans tried of `row_stream`, which come by rank: a model has tens of layers."""
@@ -64,5 +65,5 @@ class RowStreamPointwise:
             yield chain(product.variant, (Step(product, {product.output: "c"}), Step(after, {"c": "c"})))
 
 
-register(SputnikPointwise())
-register(RowStreamPointwise())
+register(SputnikPointwise(), About("paper", look=Look("green", "*")))
+register(RowStreamPointwise(), About("own", look=Look("purple", "d")))

@@ -26,6 +26,7 @@ from nnzbench.ring_order import (
     schedule,
     warp_phases,
 )
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 
 _OFFSET_BYTES = {4: 1, 2: 16}
@@ -338,4 +339,4 @@ class Ring:
         )
 
 
-register(Ring())
+register(Ring(), About("own", look=Look("sky", "o"), rank=130))

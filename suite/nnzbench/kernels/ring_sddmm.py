@@ -24,6 +24,7 @@ from nnzbench.ring_order import (
     schedule,
     warp_phases,
 )
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import power_of_two_at_least, vector_width
 
@@ -367,4 +368,4 @@ class RingSddmm:
         )
 
 
-register(RingSddmm())
+register(RingSddmm(), About("own", look=Look("sky", "D"), rank=140))

@@ -16,6 +16,7 @@ from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import Storage, single_launch_plan
 
@@ -296,4 +297,4 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     return replace(plan, generate_ms=elapsed())
 
 
-register(RowStream())
+register(RowStream(), About("own", look=Look("green", "^"), rank=110))

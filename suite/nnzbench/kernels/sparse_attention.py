@@ -19,6 +19,7 @@ from nnzbench.kernels.sputnik_sddmm import Strip, candidates, heuristic_strip, s
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 
 _STEPS_TRIED = 4
@@ -81,4 +82,4 @@ class SparseAttention:
                 yield attention_plan(operands.sparse, q, keys, v, strip, tile, label, shared)
 
 
-register(SparseAttention())
+register(SparseAttention(), About("paper", look=Look("sky", ">")))

@@ -14,6 +14,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 from nnzbench.sparse_rows import row_records
 
 SOURCE = "sparse_softmax.cu"
@@ -60,4 +61,4 @@ class SparseSoftmax:
             yield softmax_plan(operands.sparse, width, rows, items)
 
 
-register(SparseSoftmax())
+register(SparseSoftmax(), About("paper", look=Look("blue", "p"), rank=30))

@@ -22,6 +22,7 @@ from nnzbench.kernel import Array, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 ASSEMBLE_SECONDS = 60.0
 """Time limit of one candidate's assembly."""
@@ -98,5 +99,5 @@ class SparseRT:
             yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
 
 
-register(SparseRT())
-register(SparseRT("sparsert_pattern", "buffer"))
+register(SparseRT(), About("own", look=Look("vermillion", "s"), rank=40))
+register(SparseRT("sparsert_pattern", "buffer"), About("own", look=Look("green", "p"), rank=100))

@@ -14,6 +14,7 @@ from nnzbench.kernel import Plan, Unsupported, register
 from nnzbench.kernels.sparsert import make_plan, make_planner, tuned_first
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 MAX_TAPS = 25
 """Each tap takes a 64-bit pointer per thread."""
@@ -40,4 +41,4 @@ class SparseRTConv:
             yield make_plan(planner, tiling, operands.dense["x"], arch, c.output)
 
 
-register(SparseRTConv())
+register(SparseRTConv(), About("own", look=Look("vermillion", "s"), rank=50))

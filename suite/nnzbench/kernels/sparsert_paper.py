@@ -20,6 +20,7 @@ from nnzbench.kernel import Array, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 PAPER = "SparseRT (PACT 2020)"
 FIXED_ROWS, FIXED_WIDTH = 16, 64
@@ -100,7 +101,7 @@ def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
     return min(tilings, key=distance)
 
 
-register(PaperKernel("sparsert_paper"))
-register(PaperKernel("sparsert_unbalanced", balanced=False))
-register(PaperKernel("sparsert_fixed", tuned=False))
-register(PaperKernel("sparsert_rolled", unrolled=False))
+register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), rank=60))
+register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), rank=70))
+register(PaperKernel("sparsert_fixed", tuned=False), About("paper", look=Look("orange", "P"), rank=80))
+register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), rank=90))

@@ -19,6 +19,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import (
     Storage,
@@ -338,6 +339,6 @@ class SputnikAblation:
             yield spmm_plan(operands.sparse, b, tile, label, switches)
 
 
-register(Sputnik())
-register(SputnikTransposed())
-register(SputnikAblation())
+register(Sputnik(), About("paper", look=Look("blue", "o"), rank=10))
+register(SputnikTransposed(), About("paper", look=Look("purple", "d")))
+register(SputnikAblation(), About("paper", look=Look("vermillion", "H")))

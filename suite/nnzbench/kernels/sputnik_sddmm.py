@@ -18,6 +18,7 @@ from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 from nnzbench.sparse_rows import Storage, StripOrder, row_strips, single_launch_plan, vector_width
 
@@ -207,5 +208,5 @@ class SputnikSddmmAblation:
         yield sddmm_plan(pattern, a, b, strip, "no_vector", vector=False)
 
 
-register(SputnikSddmm())
-register(SputnikSddmmAblation())
+register(SputnikSddmm(), About("paper", look=Look("blue", "h"), rank=20))
+register(SputnikSddmmAblation(), About("paper", look=Look("yellow", "8")))

@@ -13,6 +13,7 @@ from nnzbench.kernels.row_stream import RowStream
 from nnzbench.kernels.sputnik import Sputnik
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 _KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (RowStream(), Ring(), Sputnik())}
 """Families that take a matrix as data, by name; `sputnik` takes any."""
@@ -41,4 +42,4 @@ class Untuned:
         raise Unsupported("no family of kernels takes this matrix")
 
 
-register(Untuned())
+register(Untuned(), About("own", look=Look("yellow", "8")))

@@ -18,6 +18,7 @@ from nnzbench.kernels.vendor_inputs import Inputs, Preparing
 from nnzbench.kernels.vendor_support import Freed, Output, finish, open_library, require_gpu, require_math
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 
 def prepare_attention(inputs: Inputs, math: str, operands: Operands) -> Prepared:
@@ -68,4 +69,7 @@ class DenseAttention:
             yield Candidate(math, math, prepare)
 
 
-register(DenseAttention())
+register(
+    DenseAttention(),
+    About("library", look=Look("ink", "_"), maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=260),
+)

@@ -31,6 +31,7 @@ from nnzbench.kernels.vendor_support import (
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import TENSOR_CORES, About, Look
 
 MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",)}
 """Math modes by problem dtype."""
@@ -154,4 +155,7 @@ class Cublas:
             yield Candidate(case.variant, case.math, prepare)
 
 
-register(Cublas())
+register(
+    Cublas(),
+    About("library", "cuBLAS", Look("ink", "_"), maths=TENSOR_CORES, work="dense", reference=True, rank=220),
+)

@@ -27,6 +27,7 @@ from nnzbench.kernels.vendor_support import (
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import TENSOR_CORES, About, Look
 
 ALGORITHMS = 8
 """Most heuristic results tried per math mode and layout, best guess first: later ones have not been seen to win."""
@@ -175,4 +176,7 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
     return found
 
 
-register(CublasLt())
+register(
+    CublasLt(),
+    About("library", "cuBLASLt", Look("sky", "_"), maths=TENSOR_CORES, work="dense", searched=True, rank=230),
+)

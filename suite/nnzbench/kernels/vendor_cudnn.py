@@ -37,6 +37,7 @@ from nnzbench.kernels.vendor_support import (
 )
 from nnzbench.operands import Operands
 from nnzbench.problem import ConvShape, Problem
+from nnzbench.roles import TENSOR_CORES, About, Look
 
 FASTEST = 2
 """Plans per math mode and layout that become candidates beside the default: checking a large output takes seconds."""
@@ -373,4 +374,6 @@ def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> frozen
     return frozenset(buildable(handle.cudnn, graph))
 
 
-register(Cudnn())
+register(
+    Cudnn(), About("library", "cuDNN", Look("ink", "_"), maths=TENSOR_CORES, work="dense", reference=True, rank=240)
+)

@@ -12,6 +12,7 @@ from nnzbench.kernels.vendor_cusparse_spmv import spmv_candidates
 from nnzbench.kernels.vendor_support import require_gpu
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import TENSOR_CORES, About, Look
 
 
 class Cusparse:
@@ -32,4 +33,7 @@ class Cusparse:
         return make(gpu, matrix, dense["b"], problem.dtype)
 
 
-register(Cusparse())
+register(
+    Cusparse(),
+    About("library", "cuSPARSE", Look("orange", "v"), maths=TENSOR_CORES, reference=True, searched=True, rank=200),
+)

@@ -31,6 +31,7 @@ from nnzbench.kernels.vendor_support import (
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import TENSOR_CORES, About, Look
 
 T = TypeVar("T")
 
@@ -231,4 +232,4 @@ class CusparseLt:
             yield Candidate(case.variant, case.math, prepare)
 
 
-register(CusparseLt())
+register(CusparseLt(), About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"}, rank=210))

@@ -9,12 +9,13 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.kernel import Array, Candidate, Prepared, register
 from nnzbench.kernels.bias_relu import bias_relu_plan
-from nnzbench.kernels.vendor_cublas import GemmCase, Handle, gemm_cases, product
+from nnzbench.kernels.vendor_cublas import MODES, GemmCase, Handle, gemm_cases, product
 from nnzbench.kernels.vendor_inputs import Inputs, Preparing
 from nnzbench.kernels.vendor_support import Output, finish, open_library, require_gpu, require_math
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
+from nnzbench.roles import About, Look
 
 
 def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
@@ -56,4 +57,7 @@ class CublasBiasRelu:
             yield Candidate(case.variant, case.math, prepare)
 
 
-register(CublasBiasRelu())
+register(
+    CublasBiasRelu(),
+    About("library", look=Look("ink", "_"), maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=250),
+)

@@ -13,9 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from nnzbench.kernel import about
 from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.series import BEST, Series
-from nnzbench.report.style import BAND, BAR, INK, MUTED, SKY, look
+from nnzbench.report.style import BAND, BAR, INK, MUTED, look
 
 HEAD_IN, PANEL_IN, TICKS_IN, LEGEND_IN = 0.95, 3.0, 1.15, 0.62
 """Inches of the figure's title and caption, of one panel with its title, of slanted labels, of a legend below."""
@@ -46,16 +47,14 @@ def series_line(series: Series) -> Line2D:
     style = look(series.kernel)
     if series.pick == "default":
         return Line2D([], [], ls="", marker=style.marker, ms=4.2, mfc="white", mec=style.colour, mew=1.1)
-    if not series.own and series.kernel != "cusparse":
+    if series.pick != "best-own" and about(series.kernel).work == "dense":
         colour, width = _dense_colour(series)
         return Line2D([], [], ls="", marker="_", ms=11, mec=colour, mew=width)
     return Line2D([], [], ls="", marker=style.marker, ms=6, mfc=style.colour, mec="white", mew=0.6)
 
 
 def _dense_colour(series: Series) -> tuple[str, float]:
-    if series.kernel == "cublaslt" and series.math == "f32":
-        return SKY, 2.2
-    return {"tf32": (MUTED, 2.2), "f16": ("#b3bac2", 2.2)}.get(series.math, (INK, 2.2))
+    return {"tf32": MUTED, "f16": "#b3bac2"}.get(series.math, look(series.kernel).colour), 2.2
 
 
 def paper_line() -> Line2D:

@@ -14,9 +14,10 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.kernel import role_of
 from nnzbench.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.report import tuned
-from nnzbench.report.style import VENDORS
+from nnzbench.roles import OURS
 from nnzbench.selection import contest, math_class, select
 
 GPU_DEVICES = ("cupy", "pycuda")
@@ -33,7 +34,7 @@ class ResultSet:
     records: tuple[Record, ...]
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
     frame: pd.DataFrame
-    """`records`, with `math`, `own`, `limit_share` and `gflops` added."""
+    """`records`, with `math`, `role`, `own` (whether that is one of `roles.OURS`), `limit_share` and `gflops` added."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn."""
@@ -118,7 +119,8 @@ def to_frame(records: Sequence[Record]) -> pd.DataFrame:
     for name in ("median_us", "q1_us", "q3_us", "limit_us", "floor_us", "prepare_ms", "compile_ms", "sm_clock_mhz"):
         frame[name] = frame[name].astype(float)
     frame["math"] = [math_class(record) for record in records]
-    frame["own"] = [record.kernel not in VENDORS for record in records]
+    frame["role"] = [role_of(record.kernel, record.variant) for record in records]
+    frame["own"] = frame["role"].isin(OURS)
     frame["limit_share"] = frame["limit_us"] / frame["median_us"]
     frame["gflops"] = frame["flops"] / frame["median_us"] / 1e3
     return frame

@@ -14,24 +14,20 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.coverage import case_of
-from nnzbench.limits import DENSE_KERNELS
+from nnzbench.kernel import about, role_of
 from nnzbench.report import generations_peaks as peaks
 from nnzbench.report import generations_published as published
 from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, load
 from nnzbench.report.generations_peaks import Ceilings
 from nnzbench.report.generic import level_of
+from nnzbench.report.series import references
+from nnzbench.roles import OURS
 
 COLUMNS = (
     "gpu", "kind", "experiment", "problem", "kernel", "policy", "math", "time_us", "speedup", "baseline",
     "share_of_bandwidth", "share_of_flops", "share_of_limit", "memory", "paper", "case", "level", "op", "dtype", "m",
     "k", "n", "pattern", "source", "variant", "role", "flops", "bytes", "floor_us",
 )  # fmt: skip
-
-BASELINES = (
-    ("cublas", "f32"), ("cudnn", "f32"), ("dense_attention", "f32"), ("cublas_bias_relu", "f32"),
-    ("cublas", "f16"), ("cudnn", "f16"),
-)  # fmt: skip
-"""What a speed-up divides by: the first of these that has a time for the problem and policy."""
 
 CASE = ["gpu", "kind", "experiment", "case", "policy"]
 """What one problem on one GPU is, whoever measured it."""
@@ -93,7 +89,7 @@ def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
     timed = frame[frame["selected"] & (frame["status"] == "ok") & frame["median_us"].notna()]
     for row in each(timed):
         case = case_of(row.problem)
-        executed = row.flops * _stored_over_nonzero(row) if row.kernel in DENSE_KERNELS else row.flops
+        executed = row.flops * _stored_over_nonzero(row) if about(row.kernel).work == "dense" else row.flops
         yield {
             **{name: getattr(row, name) for name in ("gpu", "experiment", "problem", "kernel", "policy", "math", "op")},
             **{name: getattr(row, name) for name in ("dtype", "m", "k", "n", "pattern", "source", "variant", "bytes")},
@@ -158,7 +154,7 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     for name in ("paper", "pattern", "source", "variant", "baseline", "role"):
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "")
     # a published speed-up without times has no row of its baseline
-    rank = {f"{kernel}-{math_class}": at for at, (kernel, math_class) in enumerate(BASELINES)}
+    rank = {f"{kernel}-{math_class}": at for at, (kernel, math_class) in enumerate(references(sparse=False))}
     series = frame["kernel"] + "-" + frame["math"]
     place = series.map(rank)
     base = frame[place.notna() & frame["time_us"].notna()].assign(
@@ -177,11 +173,12 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
 def _best(frame: pd.DataFrame) -> pd.Index[Any]:
     """Rows of the fastest sparse kernel per problem, in its baseline's arithmetic (its own type where it has none)."""
     wanted = frame["baseline"].str.rpartition("-")[2].where(frame["baseline"] != "", frame["dtype"])
-    vendors = ("cusparse", "cusparselt")
-    sparse = frame[~frame["kernel"].isin(DENSE_KERNELS) & (frame["math"] == wanted) & (frame["kernel"] != "cusparselt")]
-    ranked = sparse.assign(
-        library=sparse["kernel"].isin(vendors), slowness=sparse["time_us"].fillna(1 / sparse["speedup"])
-    )
+    said = {name: about(name) for name in set(frame["kernel"])}
+    library = frame["kernel"].map({name: one.role == "library" for name, one in said.items()})
+    stands = frame["kernel"].map({name: one.work == "sparse" and one.reference for name, one in said.items()})
+    roles = pd.Series(list(map(role_of, frame["kernel"], frame["variant"])), index=frame.index, dtype=object)
+    sparse = frame[(roles.isin(OURS) | (library & stands)) & (frame["math"] == wanted)]
+    ranked = sparse.assign(library=library, slowness=sparse["time_us"].fillna(1 / sparse["speedup"]))
     ranked = ranked.sort_values([*CASE, "library", "slowness", "kernel"], kind="stable")
     return ranked.drop_duplicates(CASE).index
 

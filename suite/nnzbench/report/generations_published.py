@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnzbench import tables
+from nnzbench.kernel import about
 from nnzbench.limits import INDEX_BYTES, Work
 from nnzbench.problem import Problem
 from nnzbench.report.frames import each
@@ -36,7 +37,7 @@ class Printed:
     @property
     def work(self) -> Work:
         """Least work of a sparse kernel on this problem, or of the dense product for a dense library."""
-        return sparse_work(self.problem) if self.kernel not in ("cublas", "cudnn") else dense_work(self.problem)
+        return dense_work(self.problem) if about(self.kernel).work == "dense" else sparse_work(self.problem)
 
 
 def sparse_work(problem: Problem) -> Work:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.limits import DENSE_KERNELS
+from nnzbench.kernel import about
 from nnzbench.report import generations_peaks as peaks
 from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.generations import gpu_order
@@ -195,7 +195,8 @@ def _floor_share(rows: pd.DataFrame) -> float:
 
 def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     best = points[(points["role"] == "best") & (points["kind"] == "measured") & (points["math"] == "f32")]
-    dense = frame[frame["kernel"].isin(DENSE_KERNELS) & (frame["kind"] == "measured") & frame["time_us"].notna()]
+    libraries = {name for name in set(frame["kernel"]) if about(name).work == "dense"}
+    dense = frame[frame["kernel"].isin(libraries) & (frame["kind"] == "measured") & frame["time_us"].notna()]
     fastest = dense.groupby(["gpu", "experiment", "case", "policy", "math"])["time_us"].min().rename("rival_us")
     out = []
     for key in _keys(best, ["group", "policy", "gpu"]):

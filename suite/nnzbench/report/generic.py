@@ -8,18 +8,14 @@ from functools import partial
 import pandas as pd
 
 from nnzbench import tables as problem_tables
+from nnzbench.kernel import about
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.report import context, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.pages import Page, policy_section
-from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, speedup_series, speedups
-from nnzbench.report.style import VENDORS
+from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, references, speedup_series, speedups
 
-BASELINES = (
-    ("cublas", "f32"), ("cudnn", "f32"), ("dense_attention", "f32"), ("cublas_bias_relu", "f32"),
-    ("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32"),
-)  # fmt: skip
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
 MATH = {"f32": "fp32", "f16": "fp16"}
 
@@ -74,13 +70,13 @@ def _label_by_name(name: str, known: Mapping[str, str]) -> str:
 
 
 def choose_baseline(frame: pd.DataFrame) -> Series:
-    """The first of `BASELINES` with a time, else the first kernel recorded."""
+    """The first reference (`series.references`) with a time, else the first kernel recorded."""
     timed = frame[frame["median_us"].notna() & frame["selected"]]
     present = set(zip(timed["kernel"], timed["math"], strict=True))
     first = frame[["kernel", "math"]].iloc[0]
-    kernel, math = next((pair for pair in BASELINES if pair in present), (str(first["kernel"]), str(first["math"])))
-    dense = kernel in VENDORS
-    label = f"{kernel_label(kernel)} {MATH.get(math, math)}" if dense else kernel_label(kernel)
+    kernel, math = next((pair for pair in references() if pair in present), (str(first["kernel"]), str(first["math"])))
+    library = about(kernel).role == "library"
+    label = f"{kernel_label(kernel)} {MATH.get(math, math)}" if library else kernel_label(kernel)
     return Series(f"{kernel}-{math}", label, kernel, math)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.experiments import EXPERIMENTS
+from nnzbench.kernel import dense_libraries
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.papers.sparsert import table3 as sparsert_conv
 from nnzbench.report import baselines, context, generic
@@ -31,8 +32,10 @@ TABLES: dict[str, Callable[[ResultSet], SpeedupTable]] = {
 
 RIVALS = (
     Rival("dense fp32, the best algorithm of cuBLASLt or cuDNN", ("cublaslt-f32", "cudnn-f32")),
-    Rival("dense TF32 on tensor cores, the fastest there is", ("cublas-tf32", "cublaslt-tf32", "cudnn-tf32")),
-    Rival("dense fp16 on tensor cores, the fastest there is", ("cublas-f16", "cublaslt-f16", "cudnn-f16")),
+    Rival(
+        "dense TF32 on tensor cores, the fastest there is", tuple(f"{name}-tf32" for name in dense_libraries("tf32"))
+    ),
+    Rival("dense fp16 on tensor cores, the fastest there is", tuple(f"{name}-f16" for name in dense_libraries("f16"))),
     Rival("cuSPARSE fp32, its best algorithm", ("cusparse-f32",)),
 )
 """What a time may be set against besides the 1× of the experiment's page, which stands first in the data."""

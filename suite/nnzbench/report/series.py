@@ -8,19 +8,13 @@ from typing import Literal
 
 import pandas as pd
 
+from nnzbench.kernel import about, known
 from nnzbench.report.frames import geometric_mean
-from nnzbench.report.style import LOOKS, VENDORS
+from nnzbench.roles import OURS
 
 Pick = Literal["selected", "default", "best-own"]
 DEFAULT_WORDS = frozenset({"default", "heuristic"})
 
-KERNEL_LABELS = {
-    "cublas": "cuBLAS",
-    "cublaslt": "cuBLASLt",
-    "cusparse": "cuSPARSE",
-    "cusparselt": "cuSPARSELt",
-    "cudnn": "cuDNN",
-}
 MATH_LABELS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16"}
 
 
@@ -38,12 +32,13 @@ class Series:
     @property
     def drawn(self) -> bool:
         """Whether figures show it. A sparse library's other arithmetic covers a few problems only: tables have it."""
-        return self.kernel != "cusparse" or self.math == "f32"
+        said = about(self.kernel)
+        return said.role != "library" or said.work == "dense" or "f32" not in said.maths or self.math == "f32"
 
     @property
     def own(self) -> bool:
         """Whether it is a kernel of this project rather than of a vendor's library."""
-        return self.kernel not in VENDORS
+        return self.pick == "best-own" or about(self.kernel).role in OURS
 
 
 BEST = Series("best", "best of this project's kernels", "", "f32", "best-own")
@@ -51,34 +46,48 @@ BEST = Series("best", "best of this project's kernels", "", "f32", "best-own")
 
 def kernel_label(kernel: str) -> str:
     """The name readers know: `cuBLAS` for `cublas`, ours as they are called."""
-    return KERNEL_LABELS.get(kernel, kernel)
+    return about(kernel).label
+
+
+def references(sparse: bool = True) -> list[tuple[str, str]]:
+    """Kernel and arithmetic of what a page without a baseline of its own divides by: the first of them with a time.
+
+    Dense libraries in fp32, then in fp16, then (if `sparse`) sparse ones in fp32.
+    """
+    kinds = (("dense", "f32"), ("dense", "f16"), *((("sparse", "f32"),) if sparse else ()))
+    said = known()
+    return [
+        (name, math)
+        for work, math in kinds
+        for name, one in said.items()
+        if one.role == "library" and one.reference and one.work == work and math in one.maths
+    ]
 
 
 def speedup_series(frame: pd.DataFrame, baseline: Series) -> list[Series]:
     """The series present in `frame`, in drawing order: ours, then cuSPARSE, then dense in each math mode."""
     present = sorted({(str(k), str(m)) for k, m in zip(frame["kernel"], frame["math"], strict=True)}, key=_order)
-    series = [BEST] if any(k not in VENDORS and m == "f32" for k, m in present) else []
+    series = [BEST] if any(about(k).role in OURS and m == "f32" for k, m in present) else []
     for kernel, math in present:
-        label = kernel_label(kernel)
-        dense = kernel in ("cublas", "cublaslt", "cudnn")
+        said = about(kernel)
+        label, dense = said.label, said.work == "dense"
         suffix = f" {MATH_LABELS[math]}" if dense or math != "f32" else ""
         if (kernel, math) == (baseline.kernel, baseline.math):
             series.append(baseline)
             continue
-        word = "" if kernel not in ("cublaslt", "cusparse") else ", best"
+        word = ", best" if said.searched else ""
         series.append(Series(f"{kernel}-{math}", f"{label}{suffix}{word}", kernel, math))
         default = pick(frame, Series("", "", kernel, math, "default"))
-        if kernel not in ("cublas", "cublaslt", "cudnn") and not default.empty:
-            name = "its heuristic" if kernel not in VENDORS else "default"
+        if not dense and not default.empty:
+            name = "default" if said.role == "library" else "its heuristic"
             series.append(Series(f"{kernel}-{math}-default", f"{label}{suffix}, {name}", kernel, math, "default"))
     return series
 
 
 def _order(item: tuple[str, str]) -> tuple[int, int, str, str]:
     kernel, math = item
-    names = list(LOOKS)
-    known = names.index(kernel) if kernel in names else len(names)
-    return (int(kernel in VENDORS), known, kernel, math if math != "f32" else "")
+    said = about(kernel)
+    return (int(said.role == "library"), said.rank, kernel, math if math != "f32" else "")
 
 
 def pick(frame: pd.DataFrame, series: Series) -> pd.DataFrame:

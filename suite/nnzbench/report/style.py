@@ -6,58 +6,33 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+
+from nnzbench.kernel import about
+from nnzbench.roles import Look
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 INK, MUTED, BAND, BAR = "#1f2328", "#6e7781", "#f3f5f7", "#d5dae0"
 
-VENDORS = frozenset({"cublas", "cublaslt", "cusparse", "cusparselt", "cudnn", "cublas_bias_relu", "dense_attention"})
-"""Vendors' libraries and the dense steps built on them: rivals, never the best of this project's kernels."""
-
-
-class Look(NamedTuple):
-    """Colour and marker of one kernel."""
-
-    colour: str
-    marker: str
-
-
-LOOKS = {
-    "sputnik": Look(BLUE, "o"),
-    "sputnik_sddmm": Look(BLUE, "h"),
-    "sparse_softmax": Look(BLUE, "p"),
-    "sparsert": Look(VERMILLION, "s"),
-    "sparsert_conv": Look(VERMILLION, "s"),
-    "sparsert_paper": Look(BLUE, "D"),
-    "sparsert_unbalanced": Look(SKY, "v"),
-    "sparsert_fixed": Look(ORANGE, "P"),
-    "sparsert_rolled": Look(PURPLE, "X"),
-    "sparsert_pattern": Look(GREEN, "p"),
-    "row_stream": Look(GREEN, "^"),
-    "panel": Look(PURPLE, "d"),
-    "ring": Look(SKY, "o"),
-    "ring_sddmm": Look(SKY, "D"),
-    "balanced": Look(PURPLE, "P"),
-    "direct_conv": Look(GREEN, "X"),
-    "cusparse": Look(ORANGE, "v"),
-    "cusparselt": Look(ORANGE, "<"),
-    "cublas": Look(INK, "_"),
-    "cublaslt": Look(SKY, "_"),
-    "cudnn": Look(INK, "_"),
-    "cublas_bias_relu": Look(INK, "_"),
-    "dense_attention": Look(INK, "_"),
-}
+PALETTE = {
+    "black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN, "yellow": YELLOW, "blue": BLUE,
+    "vermillion": VERMILLION, "purple": PURPLE, "ink": INK,
+}  # fmt: skip
+"""Colours by the names that kernels give."""
 _SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">"), Look(VERMILLION, "H"))
 
 
 def look(kernel: str) -> Look:
-    """The kernel's fixed look; a kernel unknown here gets one from its name, the same in every figure."""
-    return LOOKS.get(kernel) or _SPARE[zlib.crc32(kernel.encode()) % len(_SPARE)]
+    """The look that the kernel gives itself, in `#rrggbb`; one without gets a look from its name, in every figure."""
+    given = about(kernel).look
+    if given is None:
+        return _SPARE[zlib.crc32(kernel.encode()) % len(_SPARE)]
+    return Look(PALETTE.get(given.colour, given.colour), given.marker)
 
 
 _RC: Any = {

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from nnzbench.kernel import about
 from nnzbench.report import context, crossover, layout, published, style
 from nnzbench.report.baselines import RIVALS, Rival
 from nnzbench.report.figures import series_line
@@ -19,13 +20,12 @@ from nnzbench.report.series import BEST, Series, speedup_series, speedups
 from nnzbench.report.tables import GAP, markdown, number
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
-DENSE = tuple(rival for rival in RIVALS if not rival.series[0].startswith("cusparse"))
-SPARSE_VENDORS = frozenset({"cusparse"})
+DENSE = tuple(rival for rival in RIVALS if about(rival.series[0].rpartition("-")[0]).work == "dense")
 COLUMNS = ("row", "policy", "series", "rival", "kernel", "variant", "math", "sparsity", "median_us", "q1_us", "q3_us")
 
 
 def _sparse(series: Series) -> bool:
-    return (series.own or series.kernel in SPARSE_VENDORS) and series.math == "f32"
+    return (series.own or about(series.kernel).work == "sparse") and series.math == "f32"
 
 
 def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame:
@@ -126,7 +126,8 @@ def _line(series: Series) -> Line2D:
     """Sparse kernels with their markers, dense products as plain lines, those of cuBLASLt dashed."""
     if not _sparse(series):
         colour = {"tf32": style.MUTED, "f16": "#b3bac2"}.get(series.math, style.INK)
-        return Line2D([], [], color=colour, lw=1.6, ls="--" if series.kernel == "cublaslt" else "-", label=series.label)
+        dashes = "-" if about(series.kernel).reference else "--"
+        return Line2D([], [], color=colour, lw=1.6, ls=dashes, label=series.label)
     line = series_line(series)
     line.set(ls="-", lw=1.1, color=style.look(series.kernel).colour, label=series.label)
     return line
