@@ -1,4 +1,4 @@
-"""Direct sparse convolution (2022), table 6: 3x3 convolutions of VGG-16."""
+"""Direct sparse convolution (2021), table 6: 3x3 convolutions of VGG-16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct sparse convolution (2022), table 7: 1x1 convolutions of ResNet-50."""
+"""Direct sparse convolution (2021), table 7: 1x1 convolutions of ResNet-50."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct sparse convolution (2022), table 8: 1-D convolutions."""
+"""Direct sparse convolution (2021), table 8: 1-D convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct sparse convolution (2022), table 9: Sub-batch sizes."""
+"""Direct sparse convolution (2021), table 9: Sub-batch sizes."""
 
 from __future__ import annotations
 

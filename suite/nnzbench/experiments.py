@@ -43,7 +43,7 @@ class Experiment:
 SPARSERT = "SparseRT (PACT 2020)"
 SPUTNIK = "Sputnik (SC 2020)"
 BALANCED = "Balanced Sparsity (AAAI 2019)"
-DIRECT_CONV = "Direct sparse convolution (2022)"
+DIRECT_CONV = "Direct sparse convolution (2021)"
 EIE = "EIE (ISCA 2016)"
 LECTURE = "Accelerating Sparse Deep Neural Networks (2021)"
 OWN = "nnzbench's own"

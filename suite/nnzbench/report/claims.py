@@ -9,7 +9,7 @@ import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from nnzbench import paths
 from nnzbench.papers import claims_others
@@ -38,6 +38,8 @@ COLUMNS = (
     "scale", "break_even", "problems", "obstacle", "remark",
 )  # fmt: skip
 
+Scale = Literal["ratio", "points", "density", "least", "same"]
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -55,7 +57,7 @@ class Claim:
     math: str
     better: Literal["higher", "lower"]
     """Which way a number strengthens the claim."""
-    scale: Literal["ratio", "points", "density", "least"]
+    scale: Scale
     """How a number is held against the published one; see `verdict`."""
     break_even: float
     """The number on whose other side the claim is false; NaN for a claim that has no direction."""
@@ -122,9 +124,16 @@ def read() -> list[Claim]:
         return [_claim(path, line, row) for line, row in enumerate(rows, start=2)]
 
 
+def out_of_scope() -> list[dict[str, str]]:
+    """The papers' other quantitative claims, which no record of this suite is about: accuracy, energy, other chips."""
+    path = paths.datasets() / "published" / "claims_out_of_scope.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _claim(path: Path, line: int, row: dict[str, str]) -> Claim:
     try:
-        if row["better"] not in ("higher", "lower") or row["scale"] not in ("ratio", "points", "density", "least"):
+        if row["better"] not in ("higher", "lower") or row["scale"] not in get_args(Scale):
             raise ValueError
         numbers = ("published", "break_even", "problems")
         words = {name: text for name, text in row.items() if name not in numbers}
@@ -144,7 +153,8 @@ def verdict(claim: Claim, measured: float) -> str:
 
     `ratio`: within a factor of `BAND`; `points`: within `POINTS`; `density`: as a ratio of nonzeros left at the two
     sparsities; `least`: the paper says at least (or, where lower is better, at most) so much, so a number that reaches
-    it reproduces the claim and one that does not is weaker, however near.
+    it reproduces the claim and one that does not is weaker, however near; `same`: the paper says that nothing changes,
+    so a number further away than the band or the points contradicts it, in whichever direction.
     """
     if math.isnan(measured):
         return NOT_MEASURABLE
@@ -154,11 +164,14 @@ def verdict(claim: Claim, measured: float) -> str:
     stronger = (measured > claim.published) == (claim.better == "higher")
     if claim.scale == "least":
         return REPRODUCED if stronger or measured == claim.published else WEAKER
-    near = {
-        "ratio": lambda: _within_band(measured / claim.published),
-        "points": lambda: abs(measured - claim.published) <= POINTS,
-        "density": lambda: _within_band((1 - measured) / (1 - claim.published)),
-    }[claim.scale]()
+    if claim.scale == "density":
+        near = _within_band((1 - measured) / (1 - claim.published))
+    elif claim.scale == "points" or (claim.scale == "same" and claim.unit == "%"):
+        near = abs(measured - claim.published) <= POINTS
+    else:
+        near = _within_band(measured / claim.published)
+    if claim.scale == "same":
+        return REPRODUCED if near else CONTRADICTED
     return REPRODUCED if near else STRONGER if stronger else WEAKER
 
 
@@ -174,10 +187,11 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
 
 def _judge(claim: Claim, rule: Rule, records: Records) -> Verdict:
     quantity, today = rule.quantity, rule.today
-    hot, cold = (quantity.measure(records, policy) for policy in ("hot", "cold"))
-    best = today.measure(records, "hot") if today else None
+    judges = records.published()
+    hot, cold = (quantity.measure(judges, policy) for policy in ("hot", "cold"))
+    best = today.measure(judges, "hot") if today else None
     dense = today or quantity
-    tensor = {name: dense.measure(records, "hot", name) for name in ("tf32", "f16") if dense.dense}
+    tensor = {name: dense.measure(judges, "hot", name) for name in ("tf32", "f16") if dense.dense}
     words = {name: _word(claim, outcome) for name, outcome in tensor.items()}
     values = {name: outcome.value for name, outcome in tensor.items()}
     word = _word(claim, hot)
@@ -241,7 +255,7 @@ def _word(claim: Claim, outcome: Outcome) -> str:
 
 def _notes(claim: Claim, rule: Rule, records: Records, hot: Outcome, word: str, cold: Outcome) -> list[str]:
     notes = [hot.note] if hot.note and hot.have else []
-    if cold.have and word in JUDGED and _word(claim, cold) != word:
+    if word in JUDGED and _word(claim, cold) in {*JUDGED} - {word}:
         notes.append(f"With cold caches: {_word(claim, cold)}.")
     if hot.stand_ins:
         notes.append(f"{hot.stand_ins} of {hot.have} problems are on generated stand-ins of the patterns.")
@@ -265,9 +279,11 @@ def _beside(claim: Claim, name: str, quantity: Quantity, records: Records) -> li
 
 
 def show(value: float, unit: str) -> str:
-    """A number with its unit: `2.31×`, `71.0 %`; empty for NaN."""
+    """A number with its unit: `2.31×`, `71.0 %`, `120 s`; empty for NaN."""
     if math.isnan(value):
         return ""
     if unit == "x":
         return f"{value:.2f}×"
+    if unit not in ("%", "sparsity"):
+        return f"{value:,.0f} {unit}"
     return f"{100 * value:.1f} %" if unit == "sparsity" else f"{value:.1f} %"

@@ -35,9 +35,7 @@ def speedup(experiment: str, scope: str, cases: str, subject: Side, rival: Side,
     return Ratio(experiment, scope, (replace(subject, cases=cases),), (replace(rival, cases=cases),), how)
 
 
-def judged(
-    kernel: str, quantity: Quantity, *beside: tuple[str, Quantity], today: Quantity | None = None
-) -> Rule:
+def judged(kernel: str, quantity: Quantity, *beside: tuple[str, Quantity], today: Quantity | None = None) -> Rule:
     """A rule, with `today` where the paper's rival is weaker than the best of today."""
     return Rule(kernel, quantity, today, beside)
 

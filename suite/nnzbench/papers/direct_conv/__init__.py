@@ -1,1 +1,1 @@
-"""Direct sparse convolution (2022)."""
+"""Direct sparse convolution (2021)."""

@@ -131,9 +131,9 @@ RULES = {
     "sputnik-sddmm-most": _sddmm(DLMC, SAMPLE, SDDMM_CASES, "largest"),
     "sputnik-sddmm-share": _sddmm(DLMC, SAMPLE, SDDMM_CASES, "share faster"),
     "sputnik-sddmm-peak": _peak(SDDMM, SDDMM_CASES, SDDMM_WORDS),
-    "sputnik-less-sparse": unmeasured("sputnik_figure2", _NO_SUITESPARSE),
-    "sputnik-longer-rows": unmeasured("sputnik_figure2", _NO_SUITESPARSE),
-    "sputnik-less-variation": unmeasured("sputnik_figure2", _NO_SUITESPARSE),
+    "sputnik-less-sparse": unmeasured(DLMC, _NO_SUITESPARSE),
+    "sputnik-longer-rows": unmeasured(DLMC, _NO_SUITESPARSE),
+    "sputnik-less-variation": unmeasured(DLMC, _NO_SUITESPARSE),
     "sputnik-crossover": judged(
         WORDS,
         _crossover(HEURISTIC),
