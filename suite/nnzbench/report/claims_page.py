@@ -73,8 +73,8 @@ def _summary(verdicts: Sequence[Verdict]) -> str:
     other = len(out_of_scope())
     return (
         f"**{len(verdicts)} claims, {judged} judged**: as the papers compare {found}; against the best of today {best}."
-        f" {counted[WORDS[-2]]} are not comparable and {counted[WORDS[-1]]} not measurable here. {other} more are about "
-        "accuracy, energy or other chips and stand in `datasets/published/claims_out_of_scope.csv`."
+        f" {counted[WORDS[-2]]} are not comparable and {counted[WORDS[-1]]} not measurable here. {other} more are "
+        "about accuracy, energy or other chips and stand in `datasets/published/claims_out_of_scope.csv`."
     )
 
 
