@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from nnzbench import paths
-from nnzbench.papers import claims_others
-from nnzbench.papers.sparsert import claims as claims_sparsert
-from nnzbench.papers.sputnik import claims as claims_sputnik
+from nnzbench.papers.claims import RULES
 from nnzbench.record import RecordError
 from nnzbench.report.claims_quantities import Outcome, Quantity
 from nnzbench.report.claims_records import Records
@@ -31,8 +29,6 @@ POINTS = 5.0
 """Percentages within this many points agree."""
 LEAST_SHARE = 1 / 3
 """Of a claim's problems; a number from fewer is shown and not judged."""
-
-RULES: dict[str, Rule] = {**claims_sparsert.RULES, **claims_sputnik.RULES, **claims_others.RULES}
 
 COLUMNS = (
     "id", "paper", "where", "claim", "experiment", "published", "unit", "published_gpu", "baseline", "math", "better",
