@@ -10,7 +10,7 @@ import pytest
 from fake_claim_records import CLAIMS, GPU
 
 from nnzbench import paths
-from nnzbench.experiments import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.record import RecordError
 from nnzbench.report.claims import (
     CONTRADICTED,

@@ -28,8 +28,9 @@ from html_reports import (  # noqa: F401
 from matplotlib.colors import to_hex
 
 from nnzbench.kernel import known
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report import html, html_data, html_looks, style
-from nnzbench.report.build import EXPERIMENTS, build
+from nnzbench.report.build import build
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load
 from nnzbench.report.html_data import Recorded

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from nnzbench import paths
-from nnzbench.papers import claims_others
-from nnzbench.papers.sparsert import claims as claims_sparsert
-from nnzbench.papers.sputnik import claims as claims_sputnik
+from nnzbench.papers.claims import RULES
 from nnzbench.record import RecordError
 from nnzbench.report.claims_quantities import Outcome, Quantity
 from nnzbench.report.claims_records import Records
@@ -30,8 +28,6 @@ BAND = 1.25
 """Speed-ups within this factor agree: another GPU, other libraries and re-made patterns move a ratio that far."""
 POINTS = 5.0
 """Percentages within this many points agree."""
-
-RULES: dict[str, Rule] = {**claims_sparsert.RULES, **claims_sputnik.RULES, **claims_others.RULES}
 
 COLUMNS = (
     "id", "paper", "where", "claim", "experiment", "published", "unit", "published_gpu", "baseline", "math", "better",
