@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from nnzbench.experiments import EXPERIMENTS, experiment
 from nnzbench.kernel import kernels
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "all_gpus"

@@ -1,4 +1,4 @@
-"""Hooks that turn each module's `EXPERIMENT` into tests; see `nnzbench.pytest_bridge`."""
+"""Hooks that turn the experiments into tests; see `nnzbench.pytest_bridge`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _text(value: Any) -> str:
 @as_json
 def list_experiments(as_json: bool) -> None:
     """Every experiment with its place in the paper."""
-    from nnzbench.experiments import EXPERIMENTS
+    from nnzbench.papers.catalogue import EXPERIMENTS
 
     rows = [
         {"name": e.name, "title": e.title, "paper": e.paper, "figure": e.figure, "kernels": list(e.kernels)}
@@ -67,7 +67,7 @@ def list_kernels(as_json: bool) -> None:
 @as_json
 def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> None:
     """The problems of EXPERIMENTS (default: of all), with the source each would use on this machine."""
-    from nnzbench.experiments import EXPERIMENTS, experiment
+    from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
     rows = [
         {

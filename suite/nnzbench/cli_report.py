@@ -18,7 +18,8 @@ from nnzbench.record import RecordError
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
 def command(experiments: tuple[str, ...], reports: Path | None, gpu: str | None, as_json: bool) -> None:
     """Rebuild the page of each EXPERIMENT (default: all) from reports/<gpu>/<experiment>/records.csv."""
-    from nnzbench.report.build import EXPERIMENTS, build, find  # matplotlib takes a second to load
+    from nnzbench.papers.catalogue import EXPERIMENTS
+    from nnzbench.report.build import build, find  # matplotlib takes a second to load
 
     folder = reports or paths.reports()
     if reports is not None and not reports.is_dir():

@@ -16,8 +16,9 @@ from nnzbench import paths
 from nnzbench.compile import CompileError
 from nnzbench.devices import DEVICES, Device, DeviceLost, open_device
 from nnzbench.environment import snapshot
-from nnzbench.experiments import EXPERIMENTS, Experiment, experiment
+from nnzbench.experiments import Experiment
 from nnzbench.kernel import Unsupported, kernels
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.peaks import Peaks, measure_peaks
 from nnzbench.problem import DType
 from nnzbench.progress import Bar, Lines, RunProgress
@@ -61,6 +62,7 @@ def _names_of(
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: reports/<gpu>/.")
+@click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -77,6 +79,7 @@ def command(
     resume: bool,
     overwrite: bool,
     out: Path | None,
+    report: bool,
 ) -> None:
     """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
 
@@ -87,6 +90,8 @@ def command(
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
     if uniform and standin is not None:
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
+    if report and out is not None:
+        raise click.UsageError("--report draws what lies in reports/, and --out writes elsewhere: choose one")
     chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
@@ -104,6 +109,10 @@ def command(
         summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
     finally:
         device.close()
+    if report:
+        from nnzbench import cli_report  # loads what draws
+
+        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen))
     if any(summary.failed for summary in summaries):
         ctx.exit(1)
 
@@ -118,6 +127,8 @@ def _experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
         return [one for one in EXPERIMENTS.values() if any(name in known for name in one.kernels)]
     chosen = [experiment(name) for name in dict.fromkeys(names)]
     for one in chosen:
+        if not one.kernels:
+            raise Unsupported(f"{one.name} runs nothing: `nnzbench report {one.name}` draws it from the data sets")
         if not any_kernel and not any(name in known for name in one.kernels):
             raise Unsupported(f"{one.name} can't run yet: this version has none of {', '.join(one.kernels)}")
     return chosen

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nnzbench.devices import DEVICES, open_device
-from nnzbench.experiments import experiment
 from nnzbench.kernel import Unsupported
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import make_operands
+from nnzbench.papers.catalogue import experiment
 from nnzbench.tune import tune
 
 

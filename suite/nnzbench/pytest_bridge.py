@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from nnzbench.devices import open_device
-from nnzbench.experiments import experiment
 from nnzbench.kernel import Unsupported, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.problem import Problem
 from nnzbench.record import FAILURES
 from nnzbench.sweep import CHECK, Choice, Session, choose_problems, choose_work
 from nnzbench.timing import Policy
 from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 
-PARAMETERS = ("problem", "dtype", "kernel", "policy")
-"""What every benchmark function takes beside `benchmark` and `bench`; `--benchmark-group-by=param:problem` works."""
+PARAMETERS = ("experiment", "problem", "dtype", "kernel", "policy")
+"""What the benchmark function takes beside `benchmark` and `bench`; `--benchmark-group-by=param:problem` works."""
 
 CHECKED_CANDIDATES = 2
 """Variants per kernel and problem on the processor, where each is slow."""
@@ -57,9 +57,9 @@ class Case:
     policy: Policy | None
 
     @property
-    def parameters(self) -> tuple[str, str, str, str]:
-        """Problem, dtype, kernel and policy by name: unique within the experiment, and fit for the JSON."""
-        return (self.problem.name, self.problem.dtype, self.kernel, self.policy or CHECK)
+    def parameters(self) -> tuple[str, ...]:
+        """The `PARAMETERS` by name: unique, and fit for the JSON."""
+        return (self.problem.experiment, self.problem.name, self.problem.dtype, self.kernel, self.policy or CHECK)
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,15 @@ class Bench:
             for kernel in names
             for policy in policies
         ]
-        self._cases.update(((name, *case.parameters), case) for case in cases)
+        self._cases.update((case.parameters, case) for case in cases)
         return cases
 
-    def run(self, benchmark: Any, name: str, *parameters: str) -> None:
-        """Runs a case of the experiment `name` by its `Case.parameters`.
+    def run(self, benchmark: Any, *parameters: str) -> None:
+        """Runs a case by its `Case.parameters`.
 
         Fails where a variant computes something wrong, skips where none runs, else reports the fastest.
         """
-        case = self._cases[(name, *parameters)]
+        case = self._cases[parameters]
         tried = self._try(case, experiment(case.problem.experiment).policies)
         bad = [one for one in tried if one.outcome.status in FAILURES]
         if bad:
@@ -205,7 +205,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Makes one test per case of the module's `EXPERIMENT`, grouped by problem and policy."""
+    """Makes one test per case of every experiment, grouped by problem and policy."""
     if not set(PARAMETERS) <= set(metafunc.fixturenames):
         return
     if not wanted(metafunc.config):
@@ -216,7 +216,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         PARAMETERS,
         [
             pytest.param(*case.parameters, id="-".join(case.parameters), marks=_mark(case))
-            for case in bench_of(metafunc.config).cases(metafunc.module.EXPERIMENT)
+            for name in EXPERIMENTS
+            for case in bench_of(metafunc.config).cases(name)
         ],
     )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnzbench import coverage, snapshots, tables
-from nnzbench.experiments import EXPERIMENTS
 from nnzbench.kernel import kernels, known
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.record import Record, RecordError, read_records
 from nnzbench.selection import select
 from nnzbench.sweep import QUICK_PROBLEMS

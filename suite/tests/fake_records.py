@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from nnzbench.papers.catalogue import page_of
 from nnzbench.record import SCHEMA, Record, append
+from nnzbench.report.frames import ResultSet
+from nnzbench.report.page_spec import Drawn, assemble
+from nnzbench.report.pages import Page
 from nnzbench.report.published import sparsert_table1
 from nnzbench.selection import select
 
@@ -83,3 +87,8 @@ def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | No
     snapshot = environment or {"time": "2026-11-21T10:00:00Z", "gpu": {"name": "NVIDIA H200", "driver": "580.95"}}
     (folder / "environment.json").write_text(json.dumps(snapshot), encoding="utf-8")
     return folder
+
+
+def drawn(results: ResultSet) -> tuple[Page, Drawn]:
+    """The page of the records' experiment, with its figures beside them, and what it draws."""
+    return assemble(page_of(results.experiment), results.folder, results)

@@ -11,9 +11,10 @@ from pathlib import Path
 import fake_records
 import pytest
 
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.record import Record
 from nnzbench.report import claims, html
-from nnzbench.report.build import EXPERIMENTS, find
+from nnzbench.report.build import find
 
 H200, OTHER = "nvidia-h200", "nvidia-l4"
 SNAPSHOT = {

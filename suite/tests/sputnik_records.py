@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from nnzbench import tables
 from nnzbench.problem import Problem
 from nnzbench.record import Record
-from nnzbench.report.build import BUILDERS, build
+from nnzbench.report.build import build
 from nnzbench.report.frames import load
 from nnzbench.selection import select
 
@@ -77,7 +77,7 @@ def apart(figure: Figure) -> None:
 
 def draw(experiment: str, tmp_path: Path, rows: list[Record]) -> None:
     folder = fake_records.write(tmp_path / experiment, rows)
-    BUILDERS[experiment](load(folder))
+    fake_records.drawn(load(folder))
 
 
 def spmm(us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:

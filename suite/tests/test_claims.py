@@ -10,10 +10,11 @@ import pytest
 from fake_claim_records import CLAIMS, GPU
 
 from nnzbench import paths
-from nnzbench.experiments import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.record import RecordError
 from nnzbench.report.claims import (
     CONTRADICTED,
+    NOT_COMPARABLE,
     NOT_MEASURABLE,
     REPRODUCED,
     RULES,
@@ -21,9 +22,12 @@ from nnzbench.report.claims import (
     WEAKER,
     Claim,
     judge,
+    obstacle,
+    out_of_scope,
     read,
     verdict,
 )
+from nnzbench.report.claims_quantities import Outcome
 
 # --- the table of claims ---------------------------------------------------------------------------------------------
 
@@ -43,7 +47,11 @@ def test_every_claim_has_a_rule_an_experiment_and_a_source_and_every_rule_a_clai
 def test_every_rule_reads_an_experiment_and_finds_the_problems_it_speaks_of(tmp_path):
     found = {one.id: one for one in judge(tmp_path, GPU)}
     for name, rule in RULES.items():
-        assert rule.ways[0].quantity.experiment in EXPERIMENTS
+        assert rule.quantity.experiment in EXPERIMENTS
+        assert rule.today is None or (rule.today.experiment, rule.today.against) != (
+            rule.quantity.experiment,
+            rule.quantity.against,
+        )
         if found[name].rule != "none":
             assert found[name].problems.startswith("0 of ")
             assert int(found[name].problems.removeprefix("0 of ")) > 0, f"{name} matches no problem of its table"
@@ -84,6 +92,13 @@ def test_published_numbers_are_those_of_the_transcribed_tables():
         claim = "direct-no-sub-batch" if blocks == "D*bS" else "direct-whole-batch"
         claim += {"vgg16": "", "resnet50_1x1": "-1x1", "cnn_1d": "-1d"}[layer]
         assert CLAIMS[claim].published == float(percent)
+    half = [float(r["speedup"]) for r in printed("sparsert_table1_spmm") if float(r["sparsity"]) == 0.95]
+    full = [
+        float(r["speedup"])
+        for r in printed("sparsert_table1_spmm")
+        if int(r["problem"]) <= 11 and float(r["sparsity"]) == 0.9
+    ]
+    assert CLAIMS["sparsert-95-over-90"].published == pytest.approx(mean(half) / mean(full), abs=0.01)
     last = printed("direct_conv_table6_vgg16")[-1]
     assert CLAIMS["direct-vgg-last"].published == pytest.approx(
         float(last["cudnn_f32_ms"]) / float(last["sparse_f32_ms"]), abs=0.01
@@ -133,11 +148,48 @@ def claim(**changes) -> Claim:
         ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.75, REPRODUCED),
         ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.80, WEAKER),
         ({"published": 0.71, "scale": "density", "break_even": math.nan, "better": "lower"}, 0.55, STRONGER),
-        ({"published": 2.0, "scale": "bound"}, 8.0, NOT_MEASURABLE),
-        ({"published": 2.0, "scale": "bound"}, 1.9, NOT_MEASURABLE),
-        ({"published": 2.0, "scale": "bound"}, 1.3, WEAKER),
-        ({"published": 2.0, "scale": "bound"}, 0.9, CONTRADICTED),
+        ({"published": 10.0, "scale": "least"}, 8.35, WEAKER),
+        ({"published": 10.0, "scale": "least"}, 10.0, REPRODUCED),
+        ({"published": 10.0, "scale": "least"}, 40.0, REPRODUCED),
+        ({"published": 10.0, "scale": "least"}, 0.9, CONTRADICTED),
+        ({"published": 120.0, "scale": "least", "better": "lower", "break_even": math.nan}, 100.0, REPRODUCED),
+        ({"published": 120.0, "scale": "least", "better": "lower", "break_even": math.nan}, 121.0, WEAKER),
+        ({"published": 1.0, "scale": "same", "break_even": math.nan}, 1.2, REPRODUCED),
+        ({"published": 1.0, "scale": "same", "break_even": math.nan}, 1.83, CONTRADICTED),
+        ({"published": 1.0, "scale": "same", "break_even": math.nan}, 0.7, CONTRADICTED),
+        ({"published": 98.2, "unit": "%", "scale": "same", "break_even": math.nan}, 94.0, REPRODUCED),
+        ({"published": 98.2, "unit": "%", "scale": "same", "break_even": math.nan}, 83.1, CONTRADICTED),
     ],
 )
 def test_verdicts(changes, measured, expected):
     assert verdict(claim(**changes), measured) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "have", "of", "told"),
+    [
+        ({}, 11, 11, ""),
+        ({}, 10, 11, "10 of 11 problems"),
+        ({"problems": 6024}, 329, 329, "of 6,024 problems; 329 are recorded"),
+        ({"problems": 11}, 11, 11, ""),
+        ({"obstacle": "The image size is not printed."}, 11, 11, "not printed"),
+    ],
+)
+def test_what_is_not_the_same_thing_is_not_comparable(changes, have, of, told):
+    found = obstacle(claim(**changes), Outcome(4.0, have, of))
+    assert told in found
+    assert bool(told) == bool(found)
+
+
+def test_a_guess_a_count_or_a_part_is_never_a_verdict(tmp_path):
+    guesses = [one for one in CLAIMS.values() if "guess" in one.remark or "counted" in one.remark.lower()]
+    assert not [one.id for one in guesses if not one.obstacle]
+    for name in ("direct-pointwise", "direct-1d-2-77", "sputnik-attention-memory", "sputnik-attention-time", "nm-half"):
+        assert CLAIMS[name].obstacle
+    assert NOT_COMPARABLE not in {one.verdict for one in judge(tmp_path, GPU)}  # without a number there is none
+
+
+def test_claims_about_accuracy_energy_and_other_chips_are_listed_apart():
+    listed = out_of_scope()
+    assert {row["paper"] for row in listed} <= {claim.paper for claim in CLAIMS.values()}
+    assert all(row["claim"] and row["where"] and row["kind"] for row in listed)

@@ -27,7 +27,9 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     assert [r["id"] for r in rows] == list(CLAIMS)
     assert list(rows[0]) == [field.name for field in dataclasses.fields(Verdict)]
     text = first["claims.md"].decode()
-    assert "5.00× **reproduced** | 2.00× **weaker** | 1.00× **contradicted** | 2.50× | 11 of 11" in text
+    line = "5.00× **reproduced** (11 of 11) | the same rival | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
+    assert line in text
+    assert f"**{len(CLAIMS)} claims, " in text
     assert text.count('<a id="') == len(CLAIMS)
 
 

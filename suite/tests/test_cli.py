@@ -11,8 +11,9 @@ from fakes import FakeDevice, FakeKernel
 from nnzbench import cli_run, kernel
 from nnzbench.cli import main
 from nnzbench.devices import DeviceLost
-from nnzbench.experiments import EXPERIMENTS, Experiment
+from nnzbench.experiments import Experiment
 from nnzbench.kernel import Unsupported
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problem import Problem
 from nnzbench.record import read_records
 
@@ -142,6 +143,24 @@ def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, 
     assert result.exit_code == 2
     assert "none of future" in result.output
     assert [one.name for one in cli_run._experiments(("all",), False)] == ["small"]
+
+
+def test_a_run_draws_its_pages_when_asked_and_nothing_that_lies_elsewhere(world, tmp_path):
+    world["fake"] = FakeKernel(variants={"a": (5.0, ""), "b": (4.0, "wrong")})
+    result = invoke("run", "small", "--report")
+    assert result.exit_code == 1, "the run's status"
+    assert (tmp_path / "reports" / "fake-gpu" / "small" / "README.md").is_file()
+    assert (tmp_path / "reports" / "index.html").is_file()
+    refused = invoke("run", "small", "--report", "--out", str(tmp_path / "out"))
+    assert refused.exit_code == 2
+    assert "choose one" in refused.output
+
+
+def test_what_runs_nothing_is_refused_and_has_no_problems(world):
+    refused = invoke("run", "sputnik_figure2")
+    assert refused.exit_code == 2
+    assert "nnzbench report sputnik_figure2" in refused.output
+    assert json.loads(invoke("list", "problems", "sputnik_figure2", "--json").stdout) == []
 
 
 def test_without_a_gpu_the_default_device_says_what_to_do(world, monkeypatch):

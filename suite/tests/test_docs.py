@@ -20,8 +20,9 @@ from nnzbench.check import TOLERANCE
 from nnzbench.cli import main
 from nnzbench.compile import ARCHES
 from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
-from nnzbench.experiments import EXPERIMENTS, Experiment
+from nnzbench.experiments import Experiment
 from nnzbench.kernel import kernels
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problem import Problem
 from nnzbench.record import COLUMNS, append, read_records
 from nnzbench.sweep import QUICK_CANDIDATES, QUICK_PROBLEMS

@@ -1,23 +1,55 @@
 from __future__ import annotations
 
-from pathlib import Path
-
+import fake_records
 import pytest
 
-from nnzbench.experiments import EXPERIMENTS, UnknownExperiment, experiment
+from nnzbench.experiments import Experiment, UnknownExperiment
 from nnzbench.kernel import kernels
+from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
+from nnzbench.report import generic
+from nnzbench.report.build import build
+from nnzbench.report.page_spec import PageSpec
+from nnzbench.selection import select
 from nnzbench.tables import experiments_with_tables
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+RUN = [name for name, one in EXPERIMENTS.items() if one.kernels]
 
 
-def test_every_problem_table_is_an_experiment_with_a_benchmark_module():
-    assert set(EXPERIMENTS) == set(experiments_with_tables())
-    for name in EXPERIMENTS:
-        assert f'EXPERIMENT = "{name}"' in (BENCHMARKS / f"test_{name}.py").read_text()
+def test_every_problem_table_is_an_experiment_that_runs():
+    assert set(RUN) == set(experiments_with_tables())
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"sputnik_dlmc"}))
+def test_every_experiment_is_declared_once_and_under_its_name():
+    declared = [one for paper in PAPERS for one in paper.EXPERIMENTS]
+    assert len(declared) == len(EXPERIMENTS)
+    assert all(EXPERIMENTS[one.name] is one for one in declared)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_page_that_is_declared_is_there(name):
+    page = page_of(name)
+    assert isinstance(page, PageSpec)
+    assert page is not generic.PAGE
+    assert [part.stem for part in page.sections] == list(dict.fromkeys(part.stem for part in page.sections))
+
+
+def test_an_experiment_without_a_page_gets_the_generic_one(monkeypatch, tmp_path):
+    later = Experiment("later", "Soon", "Somebody (2030)", "Table 1", {"sputnik": ()})
+    monkeypatch.setitem(EXPERIMENTS, "later", later)
+    rows = [
+        fake_records.record(experiment="later", problem="p_90", kernel=kernel, variant=variant)
+        for kernel, variant in (("sputnik", "v"), ("cublas", "f32_default_nn"))
+    ]
+    fake_records.write(tmp_path / "nvidia-h200" / "later", select(rows))
+    assert page_of("later") is generic.PAGE
+    (built,) = build(tmp_path, ["later"])
+    assert (built.experiment, built.status) == ("later", "built")
+    assert built.page.read_text().startswith("# later on ")
+    assert "Somebody (2030), Table 1" in (tmp_path / "index.html").read_text()
+    assert page_of("never heard of") is generic.PAGE
+
+
+@pytest.mark.parametrize("name", sorted(set(RUN) - {"sputnik_dlmc"}))
 def test_every_problem_is_computed_by_a_kernel_that_is_named_for_it(name):
     """A typing error in a kernel's name would leave an experiment without its rows."""
     one, known = EXPERIMENTS[name], kernels()

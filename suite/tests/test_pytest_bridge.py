@@ -7,8 +7,9 @@ import pytest
 from fakes import FakeDevice, FakeKernel
 
 from nnzbench import pytest_bridge
-from nnzbench.experiments import EXPERIMENTS, Experiment
+from nnzbench.experiments import Experiment
 from nnzbench.kernel import Unsupported
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problem import Problem
 
 pytest_plugins = ["pytester"]
@@ -18,28 +19,30 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class Small(Experiment):
     def problems(self, real=None):
-        return [Problem("small", f"p{i}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}") for i in range(5)]
+        return [Problem(self.name, f"p{i}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}") for i in range(5)]
 
 
+BENCHMARKS = ("conftest.py", "test_experiments.py")
 KERNELS = {
     "good": FakeKernel("good", {"slow": (20.0, ""), "fast": (5.0, ""), "tf32_x": (2.0, "")}),
     "bad": FakeKernel("bad", {"v": (5.0, "wrong")}),
     "absent": FakeKernel("absent", {"v": (5.0, "unsupported")}),
+    "alone": FakeKernel("alone", {"v": (7.0, "")}),
 }
-
-BENCHMARK = """
-EXPERIMENT = "small"
-
-def test_small(benchmark, bench, problem, dtype, kernel, policy):
-    bench.run(benchmark, EXPERIMENT, problem, dtype, kernel, policy)
-"""
 
 
 @pytest.fixture
 def checkout(pytester, monkeypatch):
     """A copy of the checkout's conftest files round one small experiment; returns a way to run pytest in it."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", dict.fromkeys(KERNELS, ())))
+    few = {
+        "small": Small("small", "", "", "", dict.fromkeys(("good", "bad", "absent"), ())),
+        "other": Small("other", "", "", "", {"alone": ()}),
+        "nothing": Experiment("nothing", "", "", "", {}),
+    }
+    for name, one in few.items():
+        monkeypatch.setitem(EXPERIMENTS, name, one)
+    monkeypatch.setattr(pytest_bridge, "EXPERIMENTS", few)
     monkeypatch.setattr(pytest_bridge, "kernels", lambda: KERNELS)
 
     def make(gpu):
@@ -53,8 +56,7 @@ def checkout(pytester, monkeypatch):
         monkeypatch.setattr(pytest_bridge, "open_device", open_device)
         (pytester.path / "conftest.py").write_text((ROOT / "conftest.py").read_text(), encoding="utf-8")
         for folder, name, text in (
-            ("benchmarks", "conftest.py", (ROOT / "suite" / "benchmarks" / "conftest.py").read_text()),
-            ("benchmarks", "test_small.py", BENCHMARK),
+            *(("benchmarks", name, (ROOT / "suite/benchmarks" / name).read_text()) for name in BENCHMARKS),
             ("tests", "test_unit.py", "def test_unit():\n    pass\n"),
         ):
             (pytester.path / "suite" / folder).mkdir(parents=True, exist_ok=True)
@@ -79,12 +81,13 @@ def test_benchmark_replays_device_samples_into_statistics_and_json_and_compares(
     data = json.loads((pytester.path / "out.json").read_text())
     assert data["machine_info"]["gpu"] == "fake-gpu"
     assert len(data["benchmarks"]) == 10
-    hot = next(b for b in data["benchmarks"] if b["name"] == "test_small[p0-f32-good-hot]")
+    hot = next(b for b in data["benchmarks"] if b["name"] == "test_experiment[small-p0-f32-good-hot]")
     assert hot["group"] == "p0 hot"
     assert hot["options"]["timer"].endswith("cuda_events")
     assert hot["stats"]["median"] == pytest.approx(5e-6)
     assert hot["stats"]["rounds"] >= 15
-    assert hot["params"] == {"problem": "p0", "dtype": "f32", "kernel": "good", "policy": "hot"}
+    params = {"experiment": "small", "problem": "p0", "dtype": "f32", "kernel": "good", "policy": "hot"}
+    assert hot["params"] == params
     info = hot["extra_info"]
     assert (info["kernel"], info["variant"], info["policy"], info["math"]) == ("good", "fast", "hot", "f32")
     assert info["relative_error"] == 0.0
@@ -95,8 +98,14 @@ def test_benchmark_replays_device_samples_into_statistics_and_json_and_compares(
     again.stderr.fnmatch_lines(["*Comparing against benchmarks from*"])
 
 
+def test_an_experiment_is_chosen_by_its_name_and_grouped_by_its_problems(checkout):
+    result = checkout(gpu=True)("--benchmark", "-k", "other", "--benchmark-group-by=param:problem")
+    result.assert_outcomes(passed=10, deselected=30)
+    result.stdout.fnmatch_lines([f"*benchmark 'problem=p{number}': 2 tests*" for number in range(5)])
+
+
 def test_a_wrong_kernel_fails_and_an_absent_library_skips_with_its_reason(checkout):
-    result = checkout(gpu=True)("--benchmark", "-k", "p0", "-rs")
+    result = checkout(gpu=True)("--benchmark", "-k", "small and p0", "-rs")
     result.assert_outcomes(passed=2, failed=2, skipped=2)
     result.stdout.fnmatch_lines(["*wrong: relative error*", "*no such device*"])
     assert result.ret == 1
@@ -118,6 +127,6 @@ def test_what_benchmarks_cannot_run_with_is_refused(checkout):
 
 
 def test_a_benchmark_file_named_without_the_flag_says_so(checkout):
-    result = checkout(gpu=True)("suite/benchmarks/test_small.py", "-rs")
+    result = checkout(gpu=True)("suite/benchmarks/test_experiments.py", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*add --benchmark to run it*"])

@@ -11,7 +11,6 @@ from nnzbench import tables
 from nnzbench.papers.direct_conv.layers import Table, find_layers, published_ms
 from nnzbench.record import Record
 from nnzbench.report import pages
-from nnzbench.report.build import BUILDERS
 from nnzbench.report.frames import load
 from nnzbench.report.tables import write_csv
 from nnzbench.selection import select
@@ -68,7 +67,7 @@ def write(tmp_path: Path, experiment: str, rows: list[Record]) -> Path:
 def page_of(tmp_path: Path, experiment: str) -> str:
     """Draws the page and the CSV of one experiment, as `nnzbench report` does."""
     results = load(tmp_path / "nvidia-h200" / experiment)
-    page, drawn = BUILDERS[experiment](results)
+    page, drawn = fake_records.drawn(results)
     write_csv(drawn, results.folder / "summary.csv")
     return pages.write(page, results).read_text()
 

@@ -12,7 +12,6 @@ from nnzbench.papers.eie import table4 as eie_table4
 from nnzbench.problem import Problem
 from nnzbench.record import Record
 from nnzbench.report import pages
-from nnzbench.report.build import BUILDERS
 from nnzbench.report.frames import load
 from nnzbench.report.tables import write_csv
 from nnzbench.selection import select
@@ -39,7 +38,7 @@ def page_of(tmp_path: Path, experiment: str, rows: list[Record]) -> tuple[str, P
     if not folder.exists():
         fake_records.write(folder, rows)
     results = load(folder)
-    page, drawn = BUILDERS[experiment](results)
+    page, drawn = fake_records.drawn(results)
     write_csv(drawn, folder / "summary.csv")
     return pages.write(page, results).read_text(), folder
 

@@ -28,8 +28,9 @@ from html_reports import (  # noqa: F401
 from matplotlib.colors import to_hex
 
 from nnzbench.kernel import known
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report import html, html_data, html_looks, style
-from nnzbench.report.build import EXPERIMENTS, build
+from nnzbench.report.build import build
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load
 from nnzbench.report.html_data import Recorded
@@ -123,15 +124,16 @@ def test_names_are_escaped(tmp_path):
 def test_claims_stand_with_their_verdicts(reports):
     verdict = Verdict(
         id="x", paper="A paper", where="figure 1", claim="`panel` is 2 times as fast & more",
-        experiment="sparsert_table1", unit="x", published=2.0, published_gpu="V100", measured=1.5, measured_tf32=1.1,
-        measured_fp16=math.nan, measured_cold=1.25, verdict="weaker", verdict_tf32="contradicted", verdict_fp16="",
-        problems="3 of 4", rule="geometric mean <b>", note="", kernel="panel",
+        experiment="sparsert_table1", unit="x", published=2.0, published_gpu="V100", kernel="panel", rival="cuBLAS",
+        measured=1.5, verdict="weaker", problems="4 of 4", rival_today="the best", measured_today=1.2,
+        verdict_today="weaker", problems_today="4 of 4", measured_tf32=1.1, verdict_tf32="contradicted",
+        measured_fp16=math.nan, verdict_fp16="", measured_cold=1.25, reason="", rule="geometric mean <b>", note="",
     )  # fmt: skip
     results = load(reports / H200 / "sparsert_table1")
     text = html.render([Recorded(results, html_data.tabulate(results))], EXPERIMENTS, (), {H200: [verdict]})
     words = visible(text)
     assert "panel is 2 times as fast & more (figure 1)" in words
-    assert "2.00×, V100 1.50× weaker 1.10× contradicted – 1.25×" in words
+    assert "2.00×, V100 1.50× weaker 1.20× weaker 1.10× contradicted – 1.25×" in words
     assert "0 reproduced , 0 stronger , 1 weaker" in words
     assert "geometric mean &lt;b&gt;" in text
 

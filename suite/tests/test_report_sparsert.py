@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from nnzbench.cli import main
-from nnzbench.papers.sparsert import ablation
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.papers.sparsert import table3 as sparsert_conv
@@ -121,17 +120,17 @@ def test_a_missing_time_leaves_a_gap_that_is_named_and_a_mean_that_says_so(tmp_p
     gaps = " ".join(sparsert_figures.gaps(here, "hot"))
     assert "sparsert at 90 % zeros" in gaps
     assert "problem 7" in gaps
-    page, _ = sparsert.build_table1(load(folder(tmp_path / "b", table1(sparsert_only=frozenset({7})))))
+    page, _ = fake_records.drawn(load(folder(tmp_path / "b", table1(sparsert_only=frozenset({7})))))
     (figure4,) = [section for section in page.sections if section.heading == "Figure 4, hot policy"]
     assert "**3.00** (19 of 20)" in figure4.tables[1]
     assert "**4.00** (10 of 11)" in figure4.tables[1]
 
 
 def test_figure_5_takes_in_every_gpu_with_records(tmp_path, figures):
-    alone, summary = sparsert.build_table1(load(folder(tmp_path, table1())))
+    alone, summary = fake_records.drawn(load(folder(tmp_path, table1())))
     assert set(summary.loc[summary["figure"] == "5a", "gpu"]) == {"nvidia-h200", "T4"}
     folder(tmp_path, table1("nvidia-a100", quicker=2.0), gpu="nvidia-a100")
-    page, summary = sparsert.build_table1(load(tmp_path / "nvidia-h200" / "sparsert_table1"))
+    page, summary = fake_records.drawn(load(tmp_path / "nvidia-h200" / "sparsert_table1"))
     there = summary[(summary["figure"] == "5a") & (summary["gpu"] == "nvidia-a100") & (summary["level"] == 0.9)]
     assert len(there) == 12, "problems 1 to 11 and their mean"
     assert list(there["speedup"]) == pytest.approx([6.0] * 12)
@@ -144,7 +143,7 @@ def test_figure_5_takes_in_every_gpu_with_records(tmp_path, figures):
 def test_a_gpu_that_lacks_the_baseline_leaves_an_empty_figure(tmp_path, figures):
     values, _ = drawn(tmp_path, [r for r in table1() if r.kernel not in ("cublas", "cusparse")])
     assert all(math.isnan(v) for v in ours(values, "4c", ("1", MEAN), "speedup", 0.9, over=CUBLAS))
-    page, _ = sparsert.build_table1(load(tmp_path / "nvidia-h200" / "sparsert_table1"))
+    page, _ = fake_records.drawn(load(tmp_path / "nvidia-h200" / "sparsert_table1"))
     assert any("No checked time of cuSPARSE" in gap for gap in page.gaps)
 
 
@@ -164,7 +163,7 @@ def test_the_page_is_the_same_twice(tmp_path):
 
 def test_the_summary_has_every_bar_and_each_policy_its_sections(tmp_path, figures):
     records = [*table1(), *[dataclasses.replace(r, policy="cold", median_us=r.median_us + 2) for r in table1()]]
-    page, summary = sparsert.build_table1(load(folder(tmp_path, records)))
+    page, summary = fake_records.drawn(load(folder(tmp_path, records)))
     assert set(summary["figure"]) == {"speedup", "4a", "4b", "4c", "4d", "5a", "5b", "6a", "6b"}
     rates = summary[(summary["figure"] == "4a") & (summary["policy"] == "hot")]
     assert len(rates) == 60
@@ -179,8 +178,8 @@ def test_the_summary_has_every_bar_and_each_policy_its_sections(tmp_path, figure
 
 def test_texts_keep_apart_and_inside(tmp_path, figures):
     folder(tmp_path, table1("nvidia-a100", quicker=2.0), gpu="nvidia-a100")
-    sparsert.build_table1(load(folder(tmp_path, fake_records.table1())))
-    sparsert_conv.build_table3(load(folder(tmp_path, convolutions(), "sparsert_table3")))
+    fake_records.drawn(load(folder(tmp_path, fake_records.table1())))
+    fake_records.drawn(load(folder(tmp_path, convolutions(), "sparsert_table3")))
     for name in ("figure4", "figure5", "figure6", "figure7"):
         figure = figures[name]
         renderer = FigureCanvasAgg(figure).get_renderer()
@@ -247,7 +246,7 @@ def test_the_ablation_hands_over_the_bars_that_it_draws(tmp_path, figures):
         for kernel, us in times.items()
     ]
     rows[-1] = dataclasses.replace(rows[-1], median_us=24.0)
-    _, summary = ablation.build(load(folder(tmp_path, select(rows), "sparsert_ablation")))
+    _, summary = fake_records.drawn(load(folder(tmp_path, select(rows), "sparsert_ablation")))
     bars = summary[summary["figure"] == "8"].set_index(["series", "problem"])["speedup"]
     assert bars["sparsert_rolled over sparsert_paper", "b"] == pytest.approx(6.0)
     assert bars["sparsert_fixed over sparsert_paper", MEAN] == pytest.approx(3.0)  # of 1.5 and 6

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, draw, records, report, sddmm, spmm
 
 from nnzbench import tables
+from nnzbench.papers import sputnik
 from nnzbench.problem import Problem
 from nnzbench.report import crossover, style
-from nnzbench.report.build import BUILDERS
 from nnzbench.report.frames import load
 
 
@@ -113,7 +113,7 @@ def test_mobilenet_sums_the_chain(tmp_path: Path) -> None:
 
 def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_mobilenet", MOBILENET, keep=lambda p: p.label != "sparse_w1.8_pw06")
-    page, drawn = BUILDERS["sputnik_mobilenet"](load(fake_records.write(tmp_path / "r", rows)))
+    page, drawn = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
     assert any("no speed at widths 1.8 (1 layers), whose layers lack times: first pw06." in gap for gap in page.gaps)
     assert isinstance(drawn, pd.DataFrame)
     lost = drawn[drawn["us"].isna()]
@@ -188,7 +188,7 @@ def test_attention_compares_time_and_memory(tmp_path: Path) -> None:
 
 def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_attention", [timed for timed in ATTENTION if timed[0] != "dense_attention"])
-    page, _ = BUILDERS["sputnik_attention"](load(fake_records.write(tmp_path / "r", rows)))
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
     assert "no speed-up is stated" in page.sections[0].text
     assert "No time of dense, cuBLAS fp32 attention (hot)." in page.gaps
     apart(figures["attention"])
@@ -209,13 +209,13 @@ def test_drawing_twice_gives_the_same_bytes(experiment: str, tmp_path: Path) -> 
     for name in ("one", "two"):
         folder = tmp_path / name / "nvidia-h200" / experiment
         fake_records.write(folder, records(experiment, EVERY[experiment]))
-        BUILDERS[experiment](load(folder))
+        fake_records.drawn(load(folder))
         found.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
     assert found[0] == found[1]
     assert any(name.endswith(".svg") for name in found[0])
 
 
-@pytest.mark.parametrize("experiment", [name for name in BUILDERS if name.startswith("sputnik")])
+@pytest.mark.parametrize("experiment", [one.name for one in sputnik.EXPERIMENTS if one.kernels])
 def test_records_without_times_make_a_page(experiment: str, tmp_path: Path) -> None:
     problem = tables.load(experiment, real=False)[0]
     row = fake_records.record(

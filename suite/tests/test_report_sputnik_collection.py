@@ -15,7 +15,7 @@ from sputnik_records import Timed, apart, records, report, sddmm, spmm
 from nnzbench import tables
 from nnzbench.problem import Problem
 from nnzbench.report import style
-from nnzbench.report.build import BUILDERS, build, find
+from nnzbench.report.build import build, find
 from nnzbench.report.frames import load
 
 
@@ -57,7 +57,7 @@ def test_figure7_is_relative_to_equal_rows(tmp_path: Path) -> None:
 def test_figure7_needs_rows_of_equal_length(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_figure7", FIGURE7)
     rows = [row for row in rows if row.source != "cov:0:0" or row.kernel != "row_stream"]
-    page, _ = BUILDERS["sputnik_figure7"](load(fake_records.write(tmp_path / "r", rows)))
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
     assert "row_stream: no time (hot) with rows of equal length, so it is not drawn." in page.gaps
     (axis,) = figures["imbalance"].axes
     legend = [text.get_text() for text in figures["imbalance"].legends[0].get_texts()]
@@ -121,7 +121,7 @@ RNN: tuple[Timed, ...] = (
 
 def test_rnn_has_the_papers_means_beside_ours(tmp_path: Path, figures: dict[str, Figure]) -> None:
     folder = fake_records.write(tmp_path / "r", records("sputnik_rnn", RNN))
-    page, drawn = BUILDERS["sputnik_rnn"](load(folder))
+    page, drawn = fake_records.drawn(load(folder))
     forward, backward = (section.tables[0] for section in page.sections)
     best = (4 * 4 * 8) ** (1 / 3)  # twice as fast at 90 % of the three levels
     assert f"| best of this project's kernels | cuSPARSE, best | **{best:.2f}×** | 8.00× | 72 of 72 |" in forward
@@ -144,7 +144,7 @@ def test_rnn_has_the_papers_means_beside_ours(tmp_path: Path, figures: dict[str,
 
 def test_rnn_without_sddmm_says_so(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_rnn", RNN, keep=lambda p: p.op == "spmm" and p.label == "gru2k_b32")
-    page, _ = BUILDERS["sputnik_rnn"](load(fake_records.write(tmp_path / "r", rows)))
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
     assert page.gaps == ("SDDMM, fp32: no time is recorded, so nothing of it is drawn.",)
     assert list(figures) == ["spmm"]
 
@@ -193,7 +193,7 @@ def test_dlmc_has_table_1_in_all_and_by_class(tmp_path: Path) -> None:
 def test_dlmc_is_laid_out_and_names_what_it_lacks(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_dlmc", DLMC, keep=lambda p: few(p) and p.dtype == "f32")
     rows = [row for row in rows if row.op == "spmm" or row.kernel != "cusparse"]
-    page, _ = BUILDERS["sputnik_dlmc"](load(fake_records.write(tmp_path / "r", rows)))
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
     assert "SpMM, fp16 data and fp32 sums: not recorded." in page.gaps
     assert "SDDMM, fp32 (hot): no time of cuSPARSE, best on 8 of 8 problems." in page.gaps
     axes = figures["collection"].axes

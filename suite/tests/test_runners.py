@@ -3,8 +3,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import re
-import runpy
-import shlex
 import shutil
 import subprocess
 import sys
@@ -12,13 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from nnzbench.cli import main
-from nnzbench.experiments import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS
 
 RUNNERS = Path(__file__).resolve().parents[2] / "runners"
-OTHERS = {"all_gpus", "bench", "fairness", "fairness_calls", "fairness_page", "fit_selection_rule", "run_and_report"}
 GPUS = [("Tesla T4", "GPU-1"), ("Tesla T4", "GPU-2"), ("NVIDIA A100", "GPU-3")]
 
 
@@ -26,61 +21,11 @@ GPUS = [("Tesla T4", "GPU-1"), ("Tesla T4", "GPU-2"), ("NVIDIA A100", "GPU-3")]
 def on_path(monkeypatch):
     monkeypatch.syspath_prepend(str(RUNNERS))
     yield
-    for name in ("run_and_report", "all_gpus"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("all_gpus", None)
 
 
-def run(name: str, *options: str) -> int:
-    sys.argv = [f"{name}.py", *options]
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(RUNNERS / f"{name}.py"), run_name="__main__")
-    return end.value.code or 0
-
-
-def test_every_experiment_has_a_runner_and_every_runner_an_experiment():
-    assert {path.stem for path in RUNNERS.glob("*.py")} - OTHERS == set(EXPERIMENTS)
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_runner_runs_its_own_experiment_with_the_options_given(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [])
-    assert run(name, "--help") == 0
-    assert "EXPERIMENT..." in capsys.readouterr().out
-    calls = []
-    monkeypatch.setattr("run_and_report.nnzbench", lambda *arguments: calls.append(arguments) or 0)
-    assert run(name, "--quick", "--policy", "hot") == 0
-    assert calls == [("run", name, "--quick", "--policy", "hot"), ("report", name)]
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_example_of_a_runner_parses(name, monkeypatch):
-    text = (RUNNERS / f"{name}.py").read_text()
-    example = re.search(rf"python runners/{name}\.py (.*?)    ", text)
-    assert example is not None, text
-    result = CliRunner().invoke(main, ["run", name, *shlex.split(example[1]), "--help"])
-    assert result.exit_code == 0, result.output
-
-
-@pytest.mark.parametrize(
-    ("status", "options", "drawn"), [(1, [], True), (2, [], False), (130, [], False), (0, ["--out=elsewhere"], False)]
-)
-def test_a_page_is_drawn_where_something_was_recorded_and_the_status_is_the_runs(status, options, drawn, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [])
-    calls = []
-
-    def nnzbench(*arguments: str) -> int:
-        calls.append(arguments[0])
-        return status if arguments[0] == "run" else 0
-
-    monkeypatch.setattr(importlib.import_module("run_and_report"), "nnzbench", nnzbench)
-    assert run("sparsert_table1", *options) == status
-    assert calls == (["run", "report"] if drawn else ["run"])
-
-
-def test_the_exit_status_of_the_command_comes_through(monkeypatch):
-    runner = importlib.import_module("run_and_report")
-    assert runner.nnzbench("list", "experiments") == 0
-    assert runner.nnzbench("run", "no_such_experiment") == 2
+def test_runners_are_ways_of_running_and_no_list_of_experiments():
+    assert not {path.stem for path in RUNNERS.glob("*.py")} & set(EXPERIMENTS)
 
 
 def test_each_model_runs_every_experiment_once_and_gpus_of_one_model_share_them(monkeypatch):

@@ -9,35 +9,32 @@ import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from nnzbench import paths
-from nnzbench.papers import claims_others
-from nnzbench.papers.sparsert import claims as claims_sparsert
-from nnzbench.papers.sputnik import claims as claims_sputnik
+from nnzbench.papers.claims import RULES
 from nnzbench.record import RecordError
 from nnzbench.report.claims_quantities import Outcome, Quantity
 from nnzbench.report.claims_records import Records
-from nnzbench.report.claims_sides import Rule, Way
+from nnzbench.report.claims_sides import Rule
 from nnzbench.report.series import MATH_LABELS
 
 REPRODUCED, STRONGER, WEAKER, CONTRADICTED = "reproduced", "stronger", "weaker", "contradicted"
-NOT_MEASURABLE = "not measurable"
-WORDS = (REPRODUCED, STRONGER, WEAKER, CONTRADICTED, NOT_MEASURABLE)
+NOT_COMPARABLE, NOT_MEASURABLE = "not comparable", "not measurable"
+JUDGED = (REPRODUCED, STRONGER, WEAKER, CONTRADICTED)
+WORDS = (*JUDGED, NOT_COMPARABLE, NOT_MEASURABLE)
 
 BAND = 1.25
 """Speed-ups within this factor agree: another GPU, other libraries and re-made patterns move a ratio that far."""
 POINTS = 5.0
 """Percentages within this many points agree."""
-LEAST_SHARE = 1 / 3
-"""Of a claim's problems; a number from fewer is shown and not judged."""
-
-RULES: dict[str, Rule] = {**claims_sparsert.RULES, **claims_sputnik.RULES, **claims_others.RULES}
 
 COLUMNS = (
     "id", "paper", "where", "claim", "experiment", "published", "unit", "published_gpu", "baseline", "math", "better",
-    "scale", "break_even", "remark",
+    "scale", "break_even", "problems", "obstacle", "remark",
 )  # fmt: skip
+
+Scale = Literal["ratio", "points", "density", "least", "same"]
 
 
 @dataclass(frozen=True)
@@ -56,10 +53,14 @@ class Claim:
     math: str
     better: Literal["higher", "lower"]
     """Which way a number strengthens the claim."""
-    scale: Literal["ratio", "points", "density", "bound"]
+    scale: Scale
     """How a number is held against the published one; see `verdict`."""
     break_even: float
     """The number on whose other side the claim is false; NaN for a claim that has no direction."""
+    problems: int
+    """On how many problems the paper's number rests, where that is more than this suite's table holds; else 0."""
+    obstacle: str
+    """Why no record of this suite can be compared with the claim: guessed sizes, a part of a model, a count."""
     remark: str
 
 
@@ -67,8 +68,7 @@ class Claim:
 class Verdict:
     """One claim beside what the records say of it. Numbers that are not known are NaN, words that are not are empty.
 
-    `verdict*` is one of `reproduced`, `stronger`, `weaker`, `contradicted`, `not measurable`, or empty where the
-    claim has no such baseline.
+    A verdict is one of `WORDS`, or empty where the claim has no such rival.
     """
 
     id: str
@@ -77,29 +77,37 @@ class Verdict:
     """Section, figure or table."""
     claim: str
     experiment: str
-    """Whose records judged, which may be another than the claim's own."""
     unit: str
     published: float
     published_gpu: str
+    kernel: str
+    """Whose kernel was judged: the paper's method as published, or a library where the claim is about one."""
+    rival: str
+    """What it is compared with as the paper compares."""
     measured: float
-    """With the paper's own kind of baseline (fp32 where it is dense), hot policy."""
+    """With the paper's own kind of rival (fp32 where it is dense), hot policy."""
+    verdict: str
+    problems: str
+    """`n of m`: how many of the claim's problems were recorded with both times."""
+    rival_today: str
+    """The best of today, in the same arithmetic; empty where the paper's rival is that already."""
+    measured_today: float
+    verdict_today: str
+    problems_today: str
     measured_tf32: float
-    """The same quantity with the dense baseline on TF32 tensor cores; NaN where the claim has no dense baseline."""
+    """Against the best dense product on TF32 tensor cores; NaN where the claim has no dense rival."""
+    verdict_tf32: str
     measured_fp16: float
-    """The same with the dense baseline on fp16 tensor cores."""
+    """Against the best dense product on fp16 tensor cores."""
+    verdict_fp16: str
     measured_cold: float
     """As `measured`, with L2 overwritten before each launch."""
-    verdict: str
-    verdict_tf32: str
-    verdict_fp16: str
-    problems: str
-    """`n of m`: how many of the claim's problems were recorded."""
+    reason: str
+    """Why it is not comparable or not measurable."""
     rule: str
     """How the number is computed, in words."""
     note: str
-    """Why it is not measurable, or what its reader must know."""
-    kernel: str
-    """Whose kernel was judged."""
+    """What its reader must know."""
 
 
 def read() -> list[Claim]:
@@ -112,13 +120,26 @@ def read() -> list[Claim]:
         return [_claim(path, line, row) for line, row in enumerate(rows, start=2)]
 
 
+def out_of_scope() -> list[dict[str, str]]:
+    """The papers' other quantitative claims, which no record of this suite is about: accuracy, energy, other chips."""
+    path = paths.datasets() / "published" / "claims_out_of_scope.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _claim(path: Path, line: int, row: dict[str, str]) -> Claim:
     try:
-        if row["better"] not in ("higher", "lower") or row["scale"] not in ("ratio", "points", "density", "bound"):
+        if row["better"] not in ("higher", "lower") or row["scale"] not in get_args(Scale):
             raise ValueError
-        words = {name: text for name, text in row.items() if name not in ("published", "break_even")}
-        break_even = float(row["break_even"] or "nan")
-        return Claim(published=float(row["published"]), break_even=break_even, **words)  # type: ignore[arg-type]
+        numbers = ("published", "break_even", "problems")
+        words = {name: text for name, text in row.items() if name not in numbers}
+        break_even, problems = float(row["break_even"] or "nan"), int(row["problems"] or 0)
+        return Claim(
+            published=float(row["published"]),
+            break_even=break_even,
+            problems=problems,
+            **words,  # type: ignore[arg-type]
+        )
     except (TypeError, ValueError):
         raise RecordError(f"{path}, line {line}: a claim's number, 'better' or 'scale' is not one") from None
 
@@ -127,23 +148,26 @@ def verdict(claim: Claim, measured: float) -> str:
     """Judges one number: contradicted on the other side of break-even, else by how far it is from the published one.
 
     `ratio`: within a factor of `BAND`; `points`: within `POINTS`; `density`: as a ratio of nonzeros left at the two
-    sparsities; `bound`: the number is at least what is claimed of a whole, so it can show the claim too high but not
-    confirm it.
+    sparsities; `least`: the paper says at least (or, where lower is better, at most) so much, so a number that reaches
+    it reproduces the claim and one that does not is weaker, however near; `same`: the paper says that nothing changes,
+    so a number further away than the band or the points contradicts it, in whichever direction.
     """
     if math.isnan(measured):
         return NOT_MEASURABLE
     side = claim.published - claim.break_even
     if side * (measured - claim.break_even) <= 0:  # never so with a NaN
         return CONTRADICTED
-    near = {
-        "ratio": lambda: _within_band(measured / claim.published),
-        "bound": lambda: _within_band(measured / claim.published),
-        "points": lambda: abs(measured - claim.published) <= POINTS,
-        "density": lambda: _within_band((1 - measured) / (1 - claim.published)),
-    }[claim.scale]()
     stronger = (measured > claim.published) == (claim.better == "higher")
-    if claim.scale == "bound":
-        return WEAKER if not near and not stronger else NOT_MEASURABLE
+    if claim.scale == "least":
+        return REPRODUCED if stronger or measured == claim.published else WEAKER
+    if claim.scale == "density":
+        near = _within_band((1 - measured) / (1 - claim.published))
+    elif claim.scale == "points" or (claim.scale == "same" and claim.unit == "%"):
+        near = abs(measured - claim.published) <= POINTS
+    else:
+        near = _within_band(measured / claim.published)
+    if claim.scale == "same":
+        return REPRODUCED if near else CONTRADICTED
     return REPRODUCED if near else STRONGER if stronger else WEAKER
 
 
@@ -158,13 +182,15 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
 
 
 def _judge(claim: Claim, rule: Rule, records: Records) -> Verdict:
-    way, hot = _first(rule, records)
-    quantity = way.quantity
-    cold = quantity.measure(records, "cold")
-    word = _word(claim, hot)
-    tensor = {name: quantity.measure(records, "hot", name) for name in ("tf32", "f16") if quantity.dense}
+    quantity, today = rule.quantity, rule.today
+    judges = records.published()
+    hot, cold = (quantity.measure(judges, policy) for policy in ("hot", "cold"))
+    best = today.measure(judges, "hot") if today else None
+    dense = today or quantity
+    tensor = {name: dense.measure(judges, "hot", name) for name in ("tf32", "f16") if dense.dense}
     words = {name: _word(claim, outcome) for name, outcome in tensor.items()}
     values = {name: outcome.value for name, outcome in tensor.items()}
+    word = _word(claim, hot)
     return Verdict(
         id=claim.id,
         paper=claim.paper,
@@ -174,50 +200,63 @@ def _judge(claim: Claim, rule: Rule, records: Records) -> Verdict:
         unit=claim.unit,
         published=claim.published,
         published_gpu=claim.published_gpu,
+        kernel=rule.kernel,
+        rival=quantity.against,
         measured=hot.value,
-        measured_tf32=values.get("tf32", math.nan),
-        measured_fp16=values.get("f16", math.nan),
-        measured_cold=cold.value,
         verdict=word,
+        problems=_counted(hot),
+        rival_today=today.against if today else "",
+        measured_today=best.value if best else math.nan,
+        verdict_today=_word(claim, best) if best else "",
+        problems_today=_counted(best) if best else "",
+        measured_tf32=values.get("tf32", math.nan),
         verdict_tf32=words.get("tf32", ""),
+        measured_fp16=values.get("f16", math.nan),
         verdict_fp16=words.get("f16", ""),
-        problems=f"{hot.have} of {hot.of}" if hot.of else "",
+        measured_cold=cold.value,
+        reason=_reason(claim, hot) if word in (NOT_COMPARABLE, NOT_MEASURABLE) else "",
         rule=quantity.words,
-        note=" ".join(_notes(claim, rule, way, records, hot, word, cold)),
-        kernel=way.kernel,
+        note=" ".join(_notes(claim, rule, records, hot, word, cold)),
     )
 
 
-def _first(rule: Rule, records: Records) -> tuple[Way, Outcome]:
-    """The first way with enough records, else the first with any, else the last and why it has none."""
-    found = [(way, way.quantity.measure(records, "hot")) for way in rule.ways]
-    usable = [one for one in found if not _too_few(one[1])] or [one for one in found if one[1].have]
-    return usable[0] if usable else found[-1]
+def _counted(outcome: Outcome) -> str:
+    return f"{outcome.have} of {outcome.of}" if outcome.of else ""
 
 
-def _too_few(outcome: Outcome) -> bool:
-    return outcome.have < LEAST_SHARE * outcome.of or not outcome.have
+def obstacle(claim: Claim, outcome: Outcome) -> str:
+    """Why a number can't be held against the claim, empty where it can."""
+    if claim.obstacle:
+        return claim.obstacle
+    if outcome.have < outcome.of:
+        return f"{outcome.have} of {outcome.of} problems are recorded."
+    if outcome.of < claim.problems:
+        return f"The paper's number is of {claim.problems:,} problems; {outcome.of:,} are recorded."
+    return ""
+
+
+def _reason(claim: Claim, outcome: Outcome) -> str:
+    if not outcome.have:
+        return outcome.note or claim.obstacle
+    return obstacle(claim, outcome) or outcome.note
 
 
 def _word(claim: Claim, outcome: Outcome) -> str:
-    if _too_few(outcome):
+    if not outcome.have:
         return NOT_MEASURABLE
+    if obstacle(claim, outcome):
+        return NOT_COMPARABLE
     return outcome.settled or verdict(claim, outcome.value)
 
 
-def _notes(claim: Claim, rule: Rule, way: Way, records: Records, hot: Outcome, word: str, cold: Outcome) -> list[str]:
-    notes = [hot.note] if hot.note else []
-    if hot.have and _too_few(hot):
-        notes.append(f"{hot.have} of {hot.of} problems are too few to judge by.")
-    elif claim.scale == "bound" and word == NOT_MEASURABLE and hot.have:
-        notes.append("The part gains enough for the claim to be possible; what the whole gains is not recorded.")
-    if not _too_few(cold) and _word(claim, cold) != word:
+def _notes(claim: Claim, rule: Rule, records: Records, hot: Outcome, word: str, cold: Outcome) -> list[str]:
+    notes = [hot.note] if hot.note and hot.have else []
+    if word in JUDGED and _word(claim, cold) in {*JUDGED} - {word}:
         notes.append(f"With cold caches: {_word(claim, cold)}.")
     if hot.stand_ins:
         notes.append(f"{hot.stand_ins} of {hot.have} problems are on generated stand-ins of the patterns.")
     for name, quantity in rule.beside:
-        if quantity != way.quantity:
-            notes += _beside(claim, name, quantity, records)
+        notes += _beside(claim, name, quantity, records)
     return [*notes, claim.remark] if claim.remark else notes
 
 
@@ -236,9 +275,11 @@ def _beside(claim: Claim, name: str, quantity: Quantity, records: Records) -> li
 
 
 def show(value: float, unit: str) -> str:
-    """A number with its unit: `2.31×`, `71.0 %`; empty for NaN."""
+    """A number with its unit: `2.31×`, `71.0 %`, `120 s`; empty for NaN."""
     if math.isnan(value):
         return ""
     if unit == "x":
         return f"{value:.2f}×"
+    if unit not in ("%", "sparsity"):
+        return f"{value:,.0f} {unit}"
     return f"{100 * value:.1f} %" if unit == "sparsity" else f"{value:.1f} %"

@@ -49,6 +49,10 @@ class Quantity(Protocol):
     def words(self) -> str:
         """The rule, in words."""
 
+    @property
+    def against(self) -> str:
+        """What the number is taken against, empty where nothing can be measured."""
+
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         """The number under one policy, the dense side in `arithmetic`."""
 
@@ -174,6 +178,10 @@ class Ratio:
         text = HOW[self.how].format(rival=self.rival[0].label(), subject=self.subject[0].label())
         return f"{text}; {self.scope}"
 
+    @property
+    def against(self) -> str:
+        return self.rival[0].label()
+
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         both = pairs(records, self.experiment, self.subject, self.rival, policy, arithmetic)
         if not both.rows:
@@ -214,6 +222,10 @@ class Crossover:
             f"interpolated in the logarithm of the ratio; {self.scope}"
         )
 
+    @property
+    def against(self) -> str:
+        return self.rival.label()
+
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         both = pairs(records, self.experiment, (self.subject,), (self.rival,), policy, arithmetic)
         if not both.rows:
@@ -249,6 +261,10 @@ class CrossoverNonzeros:
             f"both against {self.first.rival.label()}; {self.first.scope}"
         )
 
+    @property
+    def against(self) -> str:
+        return self.second.subject.label()
+
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         first, second = (one.measure(records, policy, arithmetic) for one in (self.first, self.second))
         have, of = min(first.have, second.have), first.of
@@ -271,6 +287,10 @@ class PeakShare:
     @property
     def words(self) -> str:
         return f"{self.subject.label()}'s highest useful rate as percent of the data sheet's fp32 peak; {self.scope}"
+
+    @property
+    def against(self) -> str:
+        return "the GPU's fp32 peak"
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         found = times(records, self.experiment, (self.subject,), policy, arithmetic)
@@ -300,6 +320,10 @@ class OverIdeal:
             f"with {self.rival.label()}'s time and the measured time of an empty kernel; {self.scope}"
         )
 
+    @property
+    def against(self) -> str:
+        return f"the ideal time from {self.rival.label()}"
+
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         both = pairs(records, self.experiment, (self.subject,), (self.rival,), policy, arithmetic)
         over = [
@@ -328,6 +352,10 @@ class ScoreBytes:
             "mask's positions with one 4-byte index each for all heads; counted, not measured"
         )
 
+    @property
+    def against(self) -> str:
+        return "dense scores and weights"
+
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         found = times(records, self.experiment, (self.subject,), policy, arithmetic)
         of = len(found.expected)
@@ -346,6 +374,7 @@ class Unmeasured:
     reason: str
     dense: bool = False
     words: str = field(default="none", init=False)
+    against: str = field(default="", init=False)
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         return Outcome(math.nan, 0, 0, self.reason, "not measurable")

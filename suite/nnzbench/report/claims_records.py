@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Collection
@@ -14,7 +15,10 @@ from nnzbench import paths, tables
 from nnzbench.problem import Problem
 from nnzbench.record import RecordError
 from nnzbench.report.frames import GPU_DEVICES, load
+from nnzbench.roles import OURS
 
+JUDGES = frozenset({"paper", "library"})
+"""Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
 _SUFFIX = re.compile(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16))?$")
 
 
@@ -34,7 +38,7 @@ class Row(NamedTuple):
     m: int
     k: int
     nnz: int
-    own: bool
+    role: str
     median_us: float
     floor_us: float
     gflops: float
@@ -48,11 +52,20 @@ class Records:
         self._folder = reports / gpu
         self._read: dict[str, dict[tuple[str, str], list[Row]]] = {}
         self._refused: set[str] = set()
+        self._roles: frozenset[str] | None = None
+
+    def published(self) -> Records:
+        """The same records without this project's own designs and users' kernels: all that may judge a claim."""
+        view = copy.copy(self)
+        view._roles = JUDGES
+        return view
 
     def rows(self, experiment: str, policy: str, math_class: str, kernels: Collection[str]) -> list[Row]:
-        """Rows of these kernels, of every kernel of this project for none."""
+        """Rows of these kernels, of every kernel written here for none."""
         found = self._experiment(experiment).get((policy, math_class), [])
-        return [row for row in found if (row.kernel in kernels if kernels else row.own)]
+        if self._roles is not None:
+            found = [row for row in found if row.role in self._roles]
+        return [row for row in found if (row.kernel in kernels if kernels else row.role in OURS)]
 
     def expected(self, experiment: str, math_class: str) -> frozenset[str]:
         """Stems of the problems of the experiment's table in the dtype that goes with an arithmetic class."""

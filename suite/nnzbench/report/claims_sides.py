@@ -8,26 +8,24 @@ from nnzbench.report.claims_quantities import How, Quantity, Ratio, Side, Unmeas
 
 
 @dataclass(frozen=True)
-class Way:
-    """A quantity and whose kernel it judges."""
+class Rule:
+    """Whose kernel a claim is judged by, and by which quantity."""
 
     kernel: str
+    """The paper's method as published, or a library where the claim is about one; never this project's own design."""
     quantity: Quantity
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Ways in order of preference, the paper's own kernel first; the first with a number counts."""
-
-    ways: tuple[Way, ...]
+    """As the paper compares: with the rival that it had."""
+    today: Quantity | None = None
+    """The same against the best of today's algorithms; None where the paper's rival is that already."""
     beside: tuple[tuple[str, Quantity], ...] = ()
-    """Numbers told beside the verdict, which judge nothing."""
+    """Numbers told beside the verdicts, which judge nothing."""
 
 
-CUBLAS = Side("cuBLAS", ("cublas",), math="dense")
-"""cuBLAS's default algorithm, the faster layout of the weights."""
+CUBLAS = Side("cuBLAS's default algorithm", ("cublas",), math="dense")
+"""In the faster layout of the weights."""
 DENSE_BEST = Side("the best algorithm of cuBLAS and cuBLASLt", ("cublas", "cublaslt"), math="dense")
-CUDNN = Side("cuDNN", ("cudnn",), math="dense")
+CUDNN = Side("the best of cuDNN's engines", ("cudnn",), math="dense")
+CUDNN_DEFAULT = Side("cuDNN's own choice in NCHW", ("cudnn",), variant=r"[a-z0-9]+_nchw_.*_default$", math="dense")
 CUSPARSE = Side("the best of cuSPARSE", ("cusparse",))
 OURS = Side("the best kernel of this project", ())
 
@@ -37,9 +35,9 @@ def speedup(experiment: str, scope: str, cases: str, subject: Side, rival: Side,
     return Ratio(experiment, scope, (replace(subject, cases=cases),), (replace(rival, cases=cases),), how)
 
 
-def judged(kernel: str, quantity: Quantity, *beside: tuple[str, Quantity]) -> Rule:
-    """A rule with one way."""
-    return Rule((Way(kernel, quantity),), beside)
+def judged(kernel: str, quantity: Quantity, *beside: tuple[str, Quantity], today: Quantity | None = None) -> Rule:
+    """A rule, with `today` where the paper's rival is weaker than the best of today."""
+    return Rule(kernel, quantity, today, beside)
 
 
 def unmeasured(experiment: str, reason: str) -> Rule:

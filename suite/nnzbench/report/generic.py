@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import pandas as pd
 
@@ -13,7 +12,7 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.report import context, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, references, speedup_series, speedups
 
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
@@ -80,34 +79,12 @@ def choose_baseline(frame: pd.DataFrame) -> Series:
     return Series(f"{kernel}-{math}", label, kernel, math)
 
 
-def build(results: ResultSet) -> tuple[Page, SpeedupTable]:
-    """Draws one figure per policy and describes the page."""
-    table = tabulate(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections = []
-    for policy in context.policies(results.frame):
-        title = f"{results.experiment} on {gpu}, {policy} policy"
-        caption = f"Speed-up over {table.baseline_text}; {context.policy_text(policy)}."
-        draw = speedup_figure if _fits(table) else level_figure
-        sections.append(
-            policy_section(
-                results.folder,
-                "speedup",
-                policy,
-                title,
-                partial(draw, table, policy, title, caption),
-                tables=(tables.means(table, policy), *per_problem(table, policy)),
-            )
-        )
-    missing = gaps(table) if sections else ["No row has a time, so nothing is drawn."]
-    names = {str(row.problem): str(row.problem) for row in each(table.problems)}
-    return Page(
-        title=f"{results.experiment} on {gpu}",
-        intro=f"{len(table.problems)} problems; 1× is {table.baseline_text}.",
-        sections=tuple(sections),
-        gaps=tuple(missing),
-        problem_names=names,
-    ), table
+def _show(view: View[SpeedupTable]) -> Shown:
+    table = view.data
+    draw = speedup_figure if _fits(table) else level_figure
+    caption = f"Speed-up over {table.baseline_text}; {context.policy_text(view.policy)}."
+    figure = draw(table, view.policy, view.title, caption)
+    return Shown(figure, tables=(tables.means(table, view.policy), *per_problem(table, view.policy)))
 
 
 def _fits(table: SpeedupTable) -> bool:
@@ -137,3 +114,13 @@ def per_problem(table: SpeedupTable, policy: str) -> list[str]:
         return []
     levels = dict.fromkeys(table.problems["level"])
     return [f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}" for level in levels]
+
+
+PAGE = PageSpec(
+    title="",
+    intro=lambda view: f"{len(view.data.problems)} problems; 1× is {view.data.baseline_text}.",
+    data=tabulate,
+    sections=(SectionSpec("speedup", "", _show),),
+    gaps=lambda view: gaps(view.data),
+    problem_names=lambda view: {str(name): str(name) for name in view.data.problems["problem"]},
+)

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from nnzbench.experiments import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.record import RecordError
 from nnzbench.report import claims, context, html_answer, html_data
 from nnzbench.report.claims import Verdict

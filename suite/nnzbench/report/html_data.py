@@ -7,28 +7,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from nnzbench.experiments import EXPERIMENTS
 from nnzbench.kernel import dense_libraries
-from nnzbench.papers.sparsert import table1 as sparsert
-from nnzbench.papers.sparsert import table3 as sparsert_conv
+from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.report import baselines, context, generic
 from nnzbench.report.baselines import Rival
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, each, geometric_mean
 from nnzbench.report.html_looks import series_look
 from nnzbench.report.series import BEST, Series
-
-TABLES: dict[str, Callable[[ResultSet], SpeedupTable]] = {
-    "sparsert_table1": sparsert.table1,
-    "sparsert_table3": sparsert_conv.table3,
-}
-"""Experiments whose page has a table of its own; every other one is tabulated as the generic page does."""
 
 RIVALS = (
     Rival("dense fp32, the best algorithm of cuBLASLt or cuDNN", ("cublaslt-f32", "cudnn-f32")),
@@ -60,8 +52,8 @@ class Index(dict[Hashable, int]):
 
 
 def tabulate(results: ResultSet) -> SpeedupTable:
-    """The table of the experiment's page."""
-    return TABLES.get(results.experiment, generic.tabulate)(results)
+    """The table of the experiment's page, or the generic page's."""
+    return (page_of(results.experiment).table or generic.tabulate)(results)
 
 
 def short(value: object, digits: int = 4) -> float | None:

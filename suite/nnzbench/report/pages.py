@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from nnzbench.report import context, layout, sessions, style, tables
+from nnzbench.report import context, sessions, tables
 from nnzbench.report.frames import ResultSet
 from nnzbench.report.rendering import environment
+
+FP32_TEXT = "fp32 is IEEE fp32 with TF32 off unless a row names another arithmetic"
 
 
 @dataclass(frozen=True)
@@ -24,22 +23,6 @@ class Section:
     tables: tuple[str, ...] = ()
 
 
-def policy_section(
-    folder: Path,
-    name: str,
-    policy: str,
-    title: str,
-    draw: Callable[[], Figure],
-    text: str = "",
-    tables: tuple[str, ...] = (),
-) -> Section:
-    """A policy's section; its figure, which `draw` makes and `title` describes, is saved in `folder` under `name`."""
-    stem = layout.stem(name, policy)
-    with style.styled():
-        style.save(draw(), folder / stem)
-    return Section(f"{policy.capitalize()} policy", text, stem, title, tables)
-
-
 @dataclass(frozen=True)
 class Page:
     """What an experiment's builder hands over; the rest is the same for every experiment."""
@@ -51,7 +34,7 @@ class Page:
     """Sentences that name what is not there."""
     problem_names: dict[str, str] = field(default_factory=dict)
     """Short names of problems for the table of failures."""
-    math_text: str = "fp32 is IEEE fp32 with TF32 off unless a row names another arithmetic"
+    math_text: str = FP32_TEXT
 
 
 def write(page: Page, results: ResultSet) -> Path:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nnzbench.papers.sparsert import table1 as sparsert
-from nnzbench.report import baselines, context, generic, layout
+from nnzbench.report import baselines, context, generic, html_data, layout
 from nnzbench.report.frames import load
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
@@ -39,7 +38,7 @@ def write_headline(reports: Path) -> bool:
 def headline(folder: Path) -> str:
     """Markdown: the plot, the table of the best kernel against every dense rival, date, command and link."""
     results = load(folder)
-    table = sparsert.table1(results)
+    table = html_data.tabulate(results)
     policy = context.policies(results.frame)[0]
     gpu = context.gpu_name(results.gpu, results.environment)
     link = "/".join(folder.parts[-3:])

@@ -1,1 +1,27 @@
-"""Balanced Sparsity (AAAI 2019)."""
+"""Balanced Sparsity (AAAI 2019): its experiments and their pages."""
+
+from __future__ import annotations
+
+from nnzbench.experiments import Experiment, dtypes_of
+
+PAPER = "Balanced Sparsity (AAAI 2019)"
+KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cusparse")
+
+EXPERIMENTS = (
+    Experiment(
+        "balanced_figure4",
+        "A large matrix at eleven sparsities",
+        PAPER,
+        "Figure 4",
+        KERNELS,
+        page="nnzbench.papers.balanced.figure4:PAGE",
+    ),
+    Experiment(
+        "balanced_models",
+        "Layers of VGG-16, PTB LSTM and CTC models",
+        PAPER,
+        "Tables 1 to 3",
+        KERNELS,
+        page="nnzbench.papers.balanced.models:PAGE",
+    ),
+)

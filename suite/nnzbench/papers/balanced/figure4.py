@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 
 from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report import context, published
-from nnzbench.report.fastest import NO_TIMES, SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
+from nnzbench.report.fastest import SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
 BATCHES = (1, 8)
@@ -130,37 +129,14 @@ def _measured(frame: pd.DataFrame, recorded: pd.DataFrame, policy: str, source: 
     return found.drop(columns="pattern").assign(policy=policy, series=source.series)
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
-    drawn = points(results)
-    sections = []
-    for policy in context.policies(results.frame):
-        sections.append(
-            policy_section(
-                results.folder,
-                "figure4",
-                policy,
-                f"Time against sparsity at batch 1 and 8 on {gpu}, {policy} policy, and the paper's times",
-                partial(draw, drawn, policy, gpu),
-                text="\n\n".join(filter(None, (_finding(drawn, policy, batch) for batch in BATCHES))),
-                tables=tuple(_table(drawn, policy, batch, gpu) for batch in BATCHES),
-            )
-        )
-    page = Page(
-        title=f"Balanced Sparsity, figure 4, on {gpu}",
-        intro=(
-            "A 16384×8192 matrix times one and eight columns at the eleven sparsities of figure 4 of *Balanced "
-            "Sparsity for Efficient DNN Inference on GPU* (AAAI 2019); the paper prints 8196 columns, which its 32 "
-            "ranges per row do not divide. Each kernel multiplies by the pattern it is made for: balanced rows, random "
-            "positions, or 8×8 blocks. The ideal time is the paper's equation 9, (d − o)(1 − s) + o, with d the median "
-            "time of cuBLAS fp32 and o either the paper's 10 µs or the time of an empty kernel in the same run. The "
-            "paper's times are read off its plot (±10 µs at batch 1, ±30 µs at batch 8); it does not name its GPU."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(_gaps(drawn, results.frame)),
+def _show(view: View[pd.DataFrame]) -> Shown:
+    drawn, policy = view.data, view.policy
+    findings = (_finding(drawn, policy, batch) for batch in BATCHES)
+    return Shown(
+        draw(drawn, policy, view.gpu),
+        "\n\n".join(filter(None, findings)),
+        [_table(drawn, policy, batch, view.gpu) for batch in BATCHES],
     )
-    return page, drawn
 
 
 def _times(drawn: pd.DataFrame, policy: str, batch: int) -> dict[tuple[str, int], float]:
@@ -242,16 +218,40 @@ def _table(drawn: pd.DataFrame, policy: str, batch: int, gpu: str) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=1)}"
 
 
-def _gaps(drawn: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
+def _gaps(view: View[pd.DataFrame]) -> list[str]:
     table = levels()
     lost = []
-    for policy in context.policies(frame):
+    for policy in view.policies:
         for batch in BATCHES:
-            have = set(_times(drawn, policy, batch))
+            have = set(_times(view.data, policy, batch))
             for source in SOURCES:
                 rows = [percent(r.sparsity) for r in each(table) if (source.series, int(r.kept_per_256)) not in have]
                 lost.append(Lost(f"{LABELS[source.series]} at batch {batch}", policy, tuple(rows), len(table)))
-    known = problems_of(frame)
+    known = problems_of(view.frame)
     inside = set(known.loc[known[KEPT].isin(table[KEPT]), "problem"])
-    others = [f"`{name}` is recorded but not a point of the figure." for name in sorted(set(frame["problem"]) - inside)]
-    return [*([] if lost else [NO_TIMES]), *missing(lost), *others]
+    others = sorted(set(view.frame["problem"]) - inside)
+    return [*missing(lost), *(f"`{name}` is recorded but not a point of the figure." for name in others)]
+
+
+PAGE = PageSpec(
+    title="Balanced Sparsity, figure 4,",
+    intro=(
+        "A 16384×8192 matrix times one and eight columns at the eleven sparsities of figure 4 of *Balanced "
+        "Sparsity for Efficient DNN Inference on GPU* (AAAI 2019); the paper prints 8196 columns, which its 32 "
+        "ranges per row do not divide. Each kernel multiplies by the pattern it is made for: balanced rows, random "
+        "positions, or 8×8 blocks. The ideal time is the paper's equation 9, (d − o)(1 − s) + o, with d the median "
+        "time of cuBLAS fp32 and o either the paper's 10 µs or the time of an empty kernel in the same run. The "
+        "paper's times are read off its plot (±10 µs at batch 1, ±30 µs at batch 8); it does not name its GPU."
+    ),
+    data=points,
+    sections=(
+        SectionSpec(
+            "figure4",
+            lambda view: (
+                f"Time against sparsity at batch 1 and 8 on {view.gpu}, {view.policy} policy, and the paper's times"
+            ),
+            _show,
+        ),
+    ),
+    gaps=_gaps,
+)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from nnzbench import tables as problem_tables
-from nnzbench.papers.balanced import weights as balanced_weights
+from nnzbench.papers.balanced import weights
 from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES, Source
 from nnzbench.papers.balanced.plot import LABELS
 from nnzbench.problem import Problem
 from nnzbench.report import context, dots, published, style
 from nnzbench.report.fastest import (
-    NO_TIMES,
     Lost,
     fastest,
     mean_cell,
@@ -25,10 +23,9 @@ from nnzbench.report.fastest import (
     missing,
     summary,
     time_of,
-    unknown_problems,
 )
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, Section, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
 EXPERIMENT = "balanced_models"
@@ -91,8 +88,18 @@ def paper_times() -> Times:
     return out
 
 
-def collect(results: ResultSet) -> tuple[pd.DataFrame, dict[str, Times]]:
-    """Every time drawn, and the same per policy; a dense time is that beside the balanced pattern, if recorded."""
+@dataclass(frozen=True)
+class Models:
+    """The workloads, their published and measured times (by policy), and every line of the summary."""
+
+    works: list[Workload]
+    paper: Times
+    times: dict[str, Times]
+    drawn: pd.DataFrame
+
+
+def collect(results: ResultSet) -> Models:
+    """Every time drawn; a dense time is that beside the balanced pattern, if recorded."""
     gpu = context.gpu_name(results.gpu, results.environment)
     lines: list[dict[str, Any] | None] = []
     found: dict[str, Times] = {}
@@ -120,7 +127,7 @@ def collect(results: ResultSet) -> tuple[pd.DataFrame, dict[str, Times]]:
     base = frame[frame["series"] == "dense"].set_index(key)["time_us"].rename("dense_us")
     frame["baseline_us"] = frame.join(base, on=key)["dense_us"]
     frame["speedup"] = frame["baseline_us"] / frame["time_us"]
-    return frame, found
+    return Models(works, paper, found, frame)
 
 
 def _candidates(work: Workload, source: Source) -> list[str]:
@@ -132,60 +139,30 @@ def _table_of(work: Workload) -> str:
     return {"ptb": "table 1", "timit": "table 3"}.get(work.key, "table 2")
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and the weight maps, and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
-    drawn, found = collect(results)
-    works, paper = workloads(), paper_times()
-    sections = []
-    for policy, times in found.items():
-        unit = (
-            f"times in µs on {gpu}, {policy} policy, fp32 (TF32 where named); `paper` is published ({PUBLISHED_GPU})."
-        )
-        title = f"Layers of Balanced Sparsity's models on {gpu}, {policy} policy"
-        caption = (
-            "Speed-up over cuBLAS fp32, which multiplies by every weight. Each pattern has the sparsity the paper "
-            f"reached with it.\n{context.sentence(context.policy_text(policy))}"
-        )
-        sections.append(
-            policy_section(
-                results.folder,
-                "speedup",
-                policy,
-                title,
-                partial(dots.figure, [_panel(works, times, paper)], title, caption),
-                text=_finding(works, times, paper),
-                tables=(
-                    _small_table(works, times, paper, "ptb", f"Table 1, PTB LSTM: two 6000×3072 products; {unit}"),
-                    _vgg_table(works, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"),
-                    _small_table(works, times, paper, "timit", f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"),
-                ),
-            )
-        )
-    maps = Section(
-        heading="Weight maps (figure 7)",
-        figure=balanced_weights.STEM,
-        figure_alt="Weights left by random, balanced and block pruning in a 64×64 square of one matrix",
-        text=(
-            "Drawn from generated weights, not from records: the paper's trained matrix is not public. Balanced "
-            "pruning leaves the same number in every range of every row and looks as random pruning does otherwise."
-        ),
-        tables=(balanced_weights.save(results.folder),),
+def _show(view: View[Models]) -> Shown:
+    works, times, paper = view.data.works, view.data.times[view.policy], view.data.paper
+    unit = (
+        f"times in µs on {view.gpu}, {view.policy} policy, fp32 (TF32 where named); `paper` is published "
+        f"({PUBLISHED_GPU})."
     )
-    names = {one.name: f"{work.name}, {pattern}" for work in works for pattern, one in work.problems.items()}
-    page = Page(
-        title=f"Balanced Sparsity, tables 1 to 3, on {gpu}",
-        intro=(
-            "The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The paper "
-            "does not say which products of its LSTMs it timed: the gate matrices here are a choice, so those two "
-            "published times are no yardstick. Its GPU is not named. Each pattern has the sparsity that the paper "
-            "reached without losing accuracy."
-        ),
-        sections=(*sections, maps),
-        gaps=tuple(_gaps(works, found, results.frame, names)),
-        problem_names=names,
+    caption = (
+        "Speed-up over cuBLAS fp32, which multiplies by every weight. Each pattern has the sparsity the paper "
+        f"reached with it.\n{view.policy_sentence}"
     )
-    return page, drawn
+    return Shown(
+        dots.figure([_panel(works, times, paper)], view.title, caption),
+        _finding(works, times, paper),
+        (
+            _small_table(works, times, paper, "ptb", f"Table 1, PTB LSTM: two 6000×3072 products; {unit}"),
+            _vgg_table(works, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"),
+            _small_table(works, times, paper, "timit", f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"),
+        ),
+    )
+
+
+def _names(view: View[Models]) -> dict[str, str]:
+    works = view.data.works
+    return {one.name: f"{work.name}, {pattern}" for work in works for pattern, one in work.problems.items()}
 
 
 def _gain(times: Times, key: str, series: str) -> float:
@@ -283,12 +260,27 @@ def _sum(times: Times, keys: list[str], series: str) -> float:
     return math.fsum(times.get((key, series), math.nan) for key in keys)
 
 
-def _gaps(
-    works: list[Workload], found: Mapping[str, Times], frame: pd.DataFrame, known: Mapping[str, str]
-) -> list[str]:
+def _gaps(view: View[Models]) -> list[str]:
     lost = []
-    for policy, times in found.items():
+    for policy, times in view.data.times.items():
         for source in SOURCES:
+            works = view.data.works
             rows = tuple(work.name for work in works if (work.key, source.series) not in times)
             lost.append(Lost(LABELS[source.series], policy, rows, len(works)))
-    return [*([] if found else [NO_TIMES]), *missing(lost), *unknown_problems(frame, known)]
+    return missing(lost)
+
+
+PAGE = PageSpec(
+    title="Balanced Sparsity, tables 1 to 3,",
+    intro=(
+        "The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The paper "
+        "does not say which products of its LSTMs it timed: the gate matrices here are a choice, so those two "
+        "published times are no yardstick. Its GPU is not named. Each pattern has the sparsity that the paper "
+        "reached without losing accuracy."
+    ),
+    data=collect,
+    sections=(SectionSpec("speedup", "Layers of Balanced Sparsity's models", _show), weights.SECTION),
+    gaps=_gaps,
+    summary=lambda view: view.data.drawn,
+    problem_names=_names,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -14,6 +14,7 @@ from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR
 from nnzbench.report import style
 from nnzbench.report.frames import percent
+from nnzbench.report.page_spec import SectionSpec, Shown, View
 from nnzbench.report.tables import markdown, number
 
 SIZE, WINDOW, CORNER = 1500, 64, 640
@@ -22,7 +23,6 @@ SPARSITY = 0.9
 RANGE = 32
 """Columns of a balance range: two in the square, as in the paper's figure."""
 BLOCK = 8
-STEM = "weight_maps"
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,9 @@ def draw(maps: list[WeightMap]) -> Figure:
     return figure
 
 
-def save(folder: Path) -> str:
-    """Draws the figure in `folder`; the Markdown table of what its squares hold."""
+def show(view: View[Any]) -> Shown:
+    """The figure, and the table of what its squares hold; the page's data are not in it."""
     maps = weight_maps()
-    with style.styled():
-        style.save(draw(maps), folder / STEM)
     rows = []
     for one in maps:
         ranges, blocks = one.per_range, one.per_block
@@ -104,4 +102,17 @@ def save(folder: Path) -> str:
         )
     header = ["pruning", "zeros of the matrix", "weights in the square"]
     header += [f"per row and range of {RANGE} columns", f"per {BLOCK}×{BLOCK} block"]
-    return markdown(header, rows)
+    text = (
+        "Drawn from generated weights, not from records: the paper's trained matrix is not public. Balanced "
+        "pruning leaves the same number in every range of every row and looks as random pruning does otherwise."
+    )
+    return Shown(draw(maps), text, (markdown(header, rows),))
+
+
+SECTION: SectionSpec[Any] = SectionSpec(
+    "weight_maps",
+    "Weights left by random, balanced and block pruning in a 64×64 square of one matrix",
+    show,
+    heading="Weight maps (figure 7)",
+    once=True,
+)

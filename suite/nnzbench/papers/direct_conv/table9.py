@@ -12,16 +12,17 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.papers.direct_conv.layers import PUBLISHED_GPU
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, layout, published, style
-from nnzbench.report.fastest import NO_TIMES, Lost, fastest, missing, summary, time_of, unknown_problems
+from nnzbench.report import context, dots, published, style
+from nnzbench.report.fastest import Lost, fastest, missing, summary, time_of
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
 EXPERIMENT = "direct_conv_table9"
 SUB_BATCHES = ("paper_sbs2", "paper_sbs4", "paper_sbs8")
 EXTREMES = {"paper_sbs1": "D*bS", "paper_whole": "D"}
 """Variants and the number of thread blocks that the paper's table gives them."""
+VARIANTS = (*SUB_BATCHES, *EXTREMES)
 BLOCKS = {"paper_sbs1": "D·bS blocks (one image each)", "paper_whole": "D blocks (the whole batch each)"}
 MODELS = {"resnet50_1x1": "ResNet-50 1×1", "vgg16": "VGG-16 3×3", "cnn_1d": "1-D"}
 
@@ -69,46 +70,41 @@ def paper_decrease() -> dict[tuple[str, str], float]:
     return {(r.layer, names[r.thread_blocks]): float(r.performance_decrease_percent) for r in each(frame)}
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, lines, lost = [], [], []
-    for policy in context.policies(results.frame):
-        variants = (*SUB_BATCHES, *EXTREMES)
-        rows = {variant: fastest(results.frame, policy, ("direct_conv",), "f32", _is(variant)) for variant in variants}
-        times = Times(policy, rows)
-        stem = layout.stem("blocks", policy)
-        title = f"Thread blocks of the published direct convolution on {gpu}, {policy} policy"
-        caption = (
-            "Time over that of the fastest sub-batch of 2, 4 or 8 images per block, fp32, batch 128.\n"
-            f"{context.sentence(context.policy_text(policy))}"
+def collect(results: ResultSet) -> dict[str, Times]:
+    """The published method's times by policy."""
+    return {
+        policy: Times(
+            policy, {one: fastest(results.frame, policy, ("direct_conv",), "f32", _is(one)) for one in VARIANTS}
         )
-        with style.styled():
-            style.save(dots.figure([_panel(times)], title, caption), results.folder / stem)
-        sections.append(
-            Section(f"{policy.capitalize()} policy", "", stem, title, (_by_model(times, gpu), _by_layer(times, gpu)))
-        )
-        lines += _lines(times, gpu)
-        for variant in variants:
+        for policy in context.policies(results.frame)
+    }
+
+
+def _show(view: View[dict[str, Times]]) -> Shown:
+    times = view.data[view.policy]
+    caption = (
+        "Time over that of the fastest sub-batch of 2, 4 or 8 images per block, fp32, batch 128.\n"
+        f"{view.policy_sentence}"
+    )
+    figure = dots.figure([_panel(times)], view.title, caption)
+    return Shown(figure, tables=(_by_model(times, view.gpu), _by_layer(times, view.gpu)))
+
+
+def _gaps(view: View[dict[str, Times]]) -> list[str]:
+    lost = []
+    for policy, times in view.data.items():
+        for variant in VARIANTS:
             without = tuple(_name(problem) for _, problem in layers() if math.isnan(times.of(problem.name, variant)))
             lost.append(Lost(f"`{variant}`", policy, without, len(layers())))
+    return missing(lost)
+
+
+def _summary(view: View[dict[str, Times]]) -> pd.DataFrame:
+    lines = [line for times in view.data.values() for line in _lines(times, view.gpu)]
     for (model, variant), percents in paper_decrease().items():
         words = {"policy": "published", "table": "table 9", "row": MODELS[model], "series": variant}
         lines.append({**words, "gpu": PUBLISHED_GPU, "speedup": 1 - percents / 100})
-    names = {problem.name: _name(problem) for _, problem in layers()}
-    page = Page(
-        title=f"Direct sparse convolution, table 9, on {gpu}",
-        intro=(
-            "What the published method loses when its number of thread blocks is not tuned (table 9 of the paper on "
-            f"direct sparse convolution, {PUBLISHED_GPU}): a block computes one output channel of a sub-batch of "
-            "images. Batch 128, padded input given. A loss of p % means that p % of the speed of the fastest sub-batch "
-            "is gone: 1 − its time over the variant's time. A loss below zero is a gain."
-        ),
-        sections=tuple(sections),
-        gaps=(*([] if sections else [NO_TIMES]), *missing(lost), *unknown_problems(results.frame, names)),
-        problem_names=names,
-    )
-    return page, summary(lines)
+    return summary(lines)
 
 
 def _is(variant: str) -> Callable[[str], bool]:
@@ -191,3 +187,19 @@ def _lines(times: Times, gpu: str) -> list[dict[str, Any]]:
             base = times.tuned(problem.name)
             out.append({**words, "problem": problem.name, **numbers, "time_us": row["median_us"], "baseline_us": base})
     return out
+
+
+PAGE = PageSpec(
+    title="Direct sparse convolution, table 9,",
+    intro=(
+        "What the published method loses when its number of thread blocks is not tuned (table 9 of the paper on "
+        f"direct sparse convolution, {PUBLISHED_GPU}): a block computes one output channel of a sub-batch of "
+        "images. Batch 128, padded input given. A loss of p % means that p % of the speed of the fastest sub-batch "
+        "is gone: 1 − its time over the variant's time. A loss below zero is a gain."
+    ),
+    data=collect,
+    sections=(SectionSpec("blocks", "Thread blocks of the published direct convolution", _show),),
+    gaps=_gaps,
+    summary=_summary,
+    problem_names=lambda view: {problem.name: _name(problem) for _, problem in layers()},
+)

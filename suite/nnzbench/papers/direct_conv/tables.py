@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -19,10 +20,10 @@ from nnzbench.papers.direct_conv.layers import (
     published_ms,
     sub_batch_of,
 )
-from nnzbench.report import context, dots, layout, style
-from nnzbench.report.fastest import NO_TIMES, Lost, mean_cell, missing, summary, unknown_problems
+from nnzbench.report import context, dots, style
+from nnzbench.report.fastest import Lost, mean_cell, missing, summary
 from nnzbench.report.frames import ResultSet, geometric_mean, percent
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
@@ -60,44 +61,68 @@ class Times:
         return self.of(layer, theirs) / self.of(layer, ours)
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page of one of the three tables."""
-    table = Table.of(results.experiment)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    layers = find_layers(table)
-    patterns = list(dict.fromkeys(layer.pattern for layer in layers))
-    sections, lines, lost = [], [], []
-    for policy in context.policies(results.frame):
-        times = Times(table, policy, {name: column.rows(results.frame, policy) for name, column in COLUMNS.items()})
-        stem = layout.stem("speedup", policy)
-        title = f"{table.title} on {gpu}, {policy} policy"
-        shown = [layer for layer in layers if layer.pattern == patterns[0]]
-        caption = f"Batch 128, {PATTERNS[patterns[0]].partition(':')[0].lower()} of weights per channel. "
-        caption += (
-            f"Speed-up over cuDNN's fastest plan of the same type.\n{context.sentence(context.policy_text(policy))}"
-        )
-        with style.styled():
-            style.save(
-                dots.figure([_panel(times, shown, dtype) for dtype in DTYPES], title, caption), results.folder / stem
-            )
-        tables = []
-        for pattern in patterns:
-            some = [layer for layer in layers if layer.pattern == pattern]
-            tables += [_main_table(times, some, gpu), _stage_table(times, some, gpu)]
-        sections.append(Section(f"{policy.capitalize()} policy", _finding(times, shown), stem, title, tuple(tables)))
-        lines += _lines(times, layers, gpu)
-        lost += _lost(times, layers)
-    lines += _published_lines(table, layers)
-    names = {problem: layer.text(dtype) for layer in layers for dtype, problem in layer.problems.items()}
-    page = Page(
-        title=f"Direct sparse convolution, table {table.number}, on {gpu}",
+@dataclass(frozen=True)
+class Layers:
+    """One of the three tables: its layers, and their times by policy."""
+
+    table: Table
+    layers: list[Layer]
+    times: dict[str, Times]
+
+    @property
+    def patterns(self) -> dict[str, list[Layer]]:
+        """Layers by kind of pattern; the paper's own first, which alone is drawn."""
+        found: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            found.setdefault(layer.pattern, []).append(layer)
+        return found
+
+
+def collect(table: Table, results: ResultSet) -> Layers:
+    """The fastest rows of every column under every policy."""
+    times = {
+        policy: Times(table, policy, {name: column.rows(results.frame, policy) for name, column in COLUMNS.items()})
+        for policy in context.policies(results.frame)
+    }
+    return Layers(table, find_layers(table), times)
+
+
+def _show(view: View[Layers]) -> Shown:
+    times, patterns = view.data.times[view.policy], view.data.patterns
+    pattern, shown = next(iter(patterns.items()))
+    caption = (
+        f"Batch 128, {PATTERNS[pattern].partition(':')[0].lower()} of weights per channel. "
+        f"Speed-up over cuDNN's fastest plan of the same type.\n{view.policy_sentence}"
+    )
+    return Shown(
+        dots.figure([_panel(times, shown, dtype) for dtype in DTYPES], view.title, caption),
+        _finding(times, shown),
+        [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
+    )
+
+
+def _summary(view: View[Layers]) -> pd.DataFrame:
+    found = view.data
+    lines = [line for times in found.times.values() for line in _lines(times, found.layers, view.gpu)]
+    return summary([*lines, *_published_lines(found.table, found.layers)])
+
+
+def _page(number: int) -> PageSpec[Layers]:
+    table = Table.of(f"direct_conv_table{number}")
+    return PageSpec(
+        title=f"Direct sparse convolution, table {number},",
         intro=table.intro,
-        sections=tuple(sections),
-        gaps=(*([] if sections else [NO_TIMES]), *missing(lost), *unknown_problems(results.frame, names)),
-        problem_names=names,
+        data=partial(collect, table),
+        sections=(SectionSpec("speedup", table.title, _show),),
+        gaps=lambda view: missing(
+            lost for times in view.data.times.values() for lost in _lost(times, view.data.layers)
+        ),
+        summary=_summary,
+        problem_names=lambda view: {
+            problem: layer.text(dtype) for layer in view.data.layers for dtype, problem in layer.problems.items()
+        },
         math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; cuDNN uses tensor cores for TF32 and fp16",
     )
-    return page, summary(lines)
 
 
 def _panel(times: Times, layers: list[Layer], dtype: str) -> dots.Panel:
@@ -270,3 +295,6 @@ def _lost(times: Times, layers: list[Layer]) -> list[Lost]:
         rows = tuple(layer.text(dtype) for layer in able if math.isnan(times.of(layer, name)))
         out.append(Lost(column.label, times.policy, rows, len(able)))
     return out
+
+
+TABLE6, TABLE7, TABLE8 = map(_page, (6, 7, 8))

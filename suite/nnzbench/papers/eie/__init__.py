@@ -1,1 +1,16 @@
-"""EIE (ISCA 2016)."""
+"""EIE (ISCA 2016): the GPU rows of its table."""
+
+from __future__ import annotations
+
+from nnzbench.experiments import AND_F16, Experiment, dtypes_of
+
+EXPERIMENTS = (
+    Experiment(
+        "eie_table4",
+        "Fully connected layers, the GPU rows",
+        "EIE (ISCA 2016)",
+        "Table IV",
+        dtypes_of("cublaslt", "cusparse", "sputnik", "row_stream", cublas=AND_F16),
+        page="nnzbench.papers.eie.table4:PAGE",
+    ),
+)

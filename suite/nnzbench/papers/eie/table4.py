@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -13,9 +12,9 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
 from nnzbench.report import context, dots, published, style
-from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
+from nnzbench.report.fastest import Lost, fastest, mean_cell, missing, summary, time_of
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import markdown, number
 
 EXPERIMENT = "eie_table4"
@@ -81,61 +80,68 @@ def paper_times() -> Times:
     return {(row.matrix, int(row.batch), row.layer): float(row.time_us) for row in rows}
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
-    found, paper = problems(), paper_times()
-    sections, lines, lost = [], [], []
-    for policy in context.policies(results.frame):
-        rows = {s.series: fastest(results.frame, policy, (s.kernel,), s.math, s.keep) for s in SOURCES}
-        times = {
-            (source.series, batch, layer): time_of(rows[source.series], one.name) / batch
-            for source in SOURCES
-            for (batch, layer), one in found.items()
-            if one.name in rows[source.series].index
+@dataclass(frozen=True)
+class Layers:
+    """The layers, their published times, and what `fastest` found by policy and series."""
+
+    problems: dict[tuple[int, str], Problem]
+    paper: Times
+    rows: dict[str, dict[str, pd.DataFrame]]
+
+    def times(self, policy: str) -> Times:
+        """Measured times under a policy."""
+        return {
+            (series, batch, layer): time_of(rows, one.name) / batch
+            for series, rows in self.rows[policy].items()
+            for (batch, layer), one in self.problems.items()
+            if one.name in rows.index
         }
-        title = f"Fully connected layers of EIE's table IV on {gpu}, {policy} policy"
-        caption = (
-            "Speed-up over cuBLAS fp32, which multiplies by every weight; the paper's is its sparse over its dense "
-            f"row.\n{context.sentence(context.policy_text(policy))}"
-        )
-        panels = [_panel(times, paper, found, batch) for batch in BATCHES]
-        sections.append(
-            policy_section(
-                results.folder,
-                "speedup",
-                policy,
-                title,
-                partial(dots.figure, panels, title, caption),
-                text=" ".join(filter(None, (_finding(times, paper, found, batch, gpu) for batch in BATCHES))),
-                tables=tuple(_table(times, paper, found, batch, gpu, policy) for batch in BATCHES),
-            )
-        )
-        lines += _lines(rows, times, found, policy, gpu)
+
+
+def collect(results: ResultSet) -> Layers:
+    """The fastest rows of every series under every policy."""
+    rows = {
+        policy: {one.series: fastest(results.frame, policy, (one.kernel,), one.math, one.keep) for one in SOURCES}
+        for policy in context.policies(results.frame)
+    }
+    return Layers(problems(), paper_times(), rows)
+
+
+def _show(view: View[Layers]) -> Shown:
+    found, paper, times = view.data.problems, view.data.paper, view.data.times(view.policy)
+    caption = (
+        "Speed-up over cuBLAS fp32, which multiplies by every weight; the paper's is its sparse over its dense "
+        f"row.\n{view.policy_sentence}"
+    )
+    return Shown(
+        dots.figure([_panel(times, paper, found, batch) for batch in BATCHES], view.title, caption),
+        " ".join(filter(None, (_finding(times, paper, found, batch, view.gpu) for batch in BATCHES))),
+        [_table(times, paper, found, batch, view.gpu, view.policy) for batch in BATCHES],
+    )
+
+
+def _gaps(view: View[Layers]) -> list[str]:
+    lost = []
+    for policy in view.data.rows:
+        times = view.data.times(policy)
         for source in SOURCES:
             for batch in source.batches:
-                layers = _layers(found, batch)
+                layers = _layers(view.data.problems, batch)
                 without = tuple(layer_name(n) for n in layers if (source.series, batch, n) not in times)
                 lost.append(Lost(f"{source.label} at batch {batch}", policy, without, len(layers)))
+    return missing(lost)
+
+
+def _summary(view: View[Layers]) -> pd.DataFrame:
+    found, paper = view.data.problems, view.data.paper
+    lines = []
+    for policy, rows in view.data.rows.items():
+        lines += _lines(rows, view.data.times(policy), found, policy, view.gpu)
     for (series, batch, layer), time in paper.items():
         words = {"policy": "published", "table": f"batch {batch}", "row": layer_name(layer), "series": series}
         numbers = {"time_us": time, "baseline_us": paper["dense", batch, layer]}
         lines.append({**words, "gpu": PUBLISHED_GPU, **numbers})
-    names = {one.name: f"{layer_name(layer)} at batch {batch}" for (batch, layer), one in found.items()}
-    page = Page(
-        title=f"EIE table IV, GPU rows, on {gpu}",
-        intro=(
-            "The nine fully connected layers of table IV of *EIE: Efficient Inference Engine on Compressed Deep Neural "
-            f"Network* (ISCA 2016), whose GPU is a {PUBLISHED_GPU} with cuBLAS and cuSPARSE. Sizes and densities are "
-            "those of its table III, positions are uniformly random, and zeros among the activations are not used. All "
-            "times are per image: those of a batch of 64 are divided by 64, as the paper's must be, because its dense "
-            "times at that batch would otherwise ask for more than ten times the arithmetic of its GPU."
-        ),
-        sections=tuple(sections),
-        gaps=(*([] if sections else [NO_TIMES]), *missing(lost), *unknown_problems(results.frame, names)),
-        problem_names=names,
-    )
-    return page, summary(lines)
+    return summary(lines)
 
 
 def _layers(found: Mapping[tuple[int, str], Problem], batch: int) -> list[str]:
@@ -211,3 +217,22 @@ def _lines(
         shares = {"math": row["math"], "limit_share": row["limit_share"], "baseline_us": base}
         out.append({**words, **names, **numbers, **shares})
     return out
+
+
+PAGE = PageSpec(
+    title="EIE table IV, GPU rows,",
+    intro=(
+        "The nine fully connected layers of table IV of *EIE: Efficient Inference Engine on Compressed Deep Neural "
+        f"Network* (ISCA 2016), whose GPU is a {PUBLISHED_GPU} with cuBLAS and cuSPARSE. Sizes and densities are "
+        "those of its table III, positions are uniformly random, and zeros among the activations are not used. All "
+        "times are per image: those of a batch of 64 are divided by 64, as the paper's must be, because its dense "
+        "times at that batch would otherwise ask for more than ten times the arithmetic of its GPU."
+    ),
+    data=collect,
+    sections=(SectionSpec("speedup", "Fully connected layers of EIE's table IV", _show),),
+    gaps=_gaps,
+    summary=_summary,
+    problem_names=lambda view: {
+        one.name: f"{layer_name(layer)} at batch {batch}" for (batch, layer), one in view.data.problems.items()
+    },
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, layout, style
-from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
+from nnzbench.report import context, dots, style
+from nnzbench.report.fastest import Lost, fastest, mean_cell, missing, summary, time_of
 from nnzbench.report.frames import ResultSet, geometric_mean
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import markdown, number
 
 EXPERIMENT = "nm_sparsity"
@@ -54,53 +54,73 @@ def problems(dtype: str) -> list[Problem]:
     return [row.problem for row in problem_tables.rows(EXPERIMENT) if row.problem.dtype == dtype]
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, lines, lost = [], [], []
-    for policy in context.policies(results.frame):
-        times: Times = {}
-        for dtype, (math_class, words) in CLASSES.items():
-            rows = {s.series: fastest(results.frame, policy, s.kernels, math_class, s.keep) for s in SOURCES}
-            some = problems(dtype)
-            here = {(s.series, p.name): time_of(rows[s.series], p.name) for s in SOURCES for p in some}
-            known = {key: time for key, time in here.items() if not math.isnan(time)}
-            times |= known
-            lines += _lines(rows, known, some, policy, gpu)
-            for source in SOURCES:
-                without = tuple(_name(p) for p in some if (source.series, p.name) not in known)
-                lost.append(Lost(f"{source.label} ({words})", policy, without, len(some)))
-        stem = layout.stem("speedup", policy)
-        title = f"2:4 sparsity on sparse tensor cores of {gpu}, {policy} policy"
-        caption = (
-            "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "
-            f"2× at most.\n{context.sentence(context.policy_text(policy))}"
+@dataclass(frozen=True)
+class Rows:
+    """What `fastest` found under one policy by type and series."""
+
+    rows: dict[tuple[str, str], pd.DataFrame]
+
+    @property
+    def times(self) -> Times:
+        """Those of the table's problems."""
+        return {
+            (series, one.name): time_of(rows, one.name)
+            for (dtype, series), rows in self.rows.items()
+            for one in problems(dtype)
+            if one.name in rows.index
+        }
+
+
+def collect(results: ResultSet) -> dict[str, Rows]:
+    """By policy."""
+    return {
+        policy: Rows(
+            {
+                (dtype, one.series): fastest(results.frame, policy, one.kernels, math_class, one.keep)
+                for dtype, (math_class, _) in CLASSES.items()
+                for one in SOURCES
+            }
         )
-        with style.styled():
-            panels = [_panel(times, dtype) for dtype in CLASSES]
-            style.save(dots.figure(panels, title, caption), results.folder / stem)
-        tables = tuple(_table(times, dtype, gpu, policy) for dtype in CLASSES)
-        sections.append(Section(f"{policy.capitalize()} policy", _finding(times, gpu), stem, title, tables))
+        for policy in context.policies(results.frame)
+    }
+
+
+def _title(view: View[Any]) -> str:
+    return f"2:4 sparsity on sparse tensor cores of {view.gpu}, {view.policy} policy"
+
+
+def _show(view: View[dict[str, Rows]]) -> Shown:
+    times = view.data[view.policy].times
+    caption = (
+        "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "
+        f"2× at most.\n{view.policy_sentence}"
+    )
+    return Shown(
+        dots.figure([_panel(times, dtype) for dtype in CLASSES], view.title, caption),
+        _finding(times, view.gpu),
+        [_table(times, dtype, view.gpu, view.policy) for dtype in CLASSES],
+    )
+
+
+def _gaps(view: View[dict[str, Rows]]) -> list[str]:
+    lost = []
+    for policy, found in view.data.items():
+        times = found.times
+        for dtype, (_, words) in CLASSES.items():
+            some = problems(dtype)
+            for source in SOURCES:
+                without = tuple(_name(p) for p in some if (source.series, p.name) not in times)
+                lost.append(Lost(f"{source.label} ({words})", policy, without, len(some)))
+    return missing(lost)
+
+
+def _summary(view: View[dict[str, Rows]]) -> pd.DataFrame:
+    lines = [line for policy, found in view.data.items() for line in _lines(found, policy, view.gpu)]
     lines.append(
         {"policy": "published", "table": "figure 3", "row": "large products, INT8", "series": "search"}
         | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
     )
-    names = {p.name: f"{_name(p)}, {p.dtype.replace('f', 'fp')}" for dtype in CLASSES for p in problems(dtype)}
-    page = Page(
-        title=f"2:4 sparsity on {gpu}",
-        intro=(
-            "Products with a matrix that keeps two of every four weights (fp16) or one of every two (TF32), the "
-            "patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 on an "
-            f"{PUBLISHED_GPU} in its figure 3 and prints no numbers: larger products come close to "
-            f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 is not run here. The "
-            "sparse matrix is compressed beforehand, outside the times."
-        ),
-        sections=tuple(sections),
-        gaps=(*([] if sections else [NO_TIMES]), *missing(lost), *unknown_problems(results.frame, names)),
-        problem_names=names,
-        math_text="fp16 with sums in fp32, and TF32 (fp32 operands); both on tensor cores, sparse and dense",
-    )
-    return page, summary(lines)
+    return summary(lines)
 
 
 def _group(problem: Problem) -> str:
@@ -172,22 +192,37 @@ def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=2)}"
 
 
-def _lines(
-    rows: Mapping[str, pd.DataFrame], known: Times, some: list[Problem], policy: str, gpu: str
-) -> list[dict[str, Any]]:
-    sizes = {p.name: p for p in some}
-    out = []
-    for (series, name), time in known.items():
-        row = rows[series].loc[name]
-        words = {
-            "policy": policy,
-            "table": _group(sizes[name]),
-            "row": _name(sizes[name]),
-            "series": series,
-            "gpu": gpu,
-        }
-        columns = ("kernel", "variant", "math", "q1_us", "q3_us", "limit_share")
-        base = known.get(("dense", name), math.nan)
-        numbers = {column: row[column] for column in columns}
-        out.append({**words, "problem": name, **numbers, "time_us": time, "baseline_us": base})
-    return out
+def _lines(found: Rows, policy: str, gpu: str) -> Iterator[dict[str, Any]]:
+    times = found.times
+    columns = ("kernel", "variant", "math", "q1_us", "q3_us", "limit_share")
+    for dtype in CLASSES:
+        for source in SOURCES:
+            for one in problems(dtype):
+                if (source.series, one.name) not in times:
+                    continue
+                row = found.rows[dtype, source.series].loc[one.name]
+                words = {"policy": policy, "table": _group(one), "row": _name(one), "series": source.series, "gpu": gpu}
+                numbers = {column: row[column] for column in columns}
+                base = times.get(("dense", one.name), math.nan)
+                time = times[source.series, one.name]
+                yield {**words, "problem": one.name, **numbers, "time_us": time, "baseline_us": base}
+
+
+PAGE = PageSpec(
+    title="2:4 sparsity",
+    intro=(
+        "Products with a matrix that keeps two of every four weights (fp16) or one of every two (TF32), the "
+        "patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 on an "
+        f"{PUBLISHED_GPU} in its figure 3 and prints no numbers: larger products come close to "
+        f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 is not run here. The "
+        "sparse matrix is compressed beforehand, outside the times."
+    ),
+    data=collect,
+    sections=(SectionSpec("speedup", _title, _show),),
+    gaps=_gaps,
+    summary=_summary,
+    problem_names=lambda view: {
+        p.name: f"{_name(p)}, {p.dtype.replace('f', 'fp')}" for dtype in CLASSES for p in problems(dtype)
+    },
+    math_text="fp16 with sums in fp32, and TF32 (fp32 operands); both on tensor cores, sparse and dense",
+)

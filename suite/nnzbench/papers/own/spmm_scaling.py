@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from nnzbench.experiments import EXPERIMENTS
+from nnzbench.papers.own import SPMM_SCALING
 from nnzbench.report import context, layout, style
-from nnzbench.report.fastest import NO_TIMES, Lost, fastest, missing
+from nnzbench.report.fastest import Lost, fastest, missing
 from nnzbench.report.frames import ResultSet, each, percent, size_of
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import kernel_label
 from nnzbench.report.tables import GAP, markdown, number
 
-EXPERIMENT = "spmm_scaling"
 COLUMNS = (
     "row", "policy", "n", "kernel", "nnz", "problem", "m", "k", "variant", "median_us", "q1_us", "q3_us",
     "limit_share", "picoseconds", "dearest_over_cheapest",
@@ -39,7 +38,7 @@ def costs(results: ResultSet) -> pd.DataFrame:
 
 def kernels(frame: pd.DataFrame) -> list[str]:
     """Recorded kernels: the experiment's in its order, then others by name."""
-    return context.known_first(set(frame["kernel"]), EXPERIMENTS[EXPERIMENT].kernels)
+    return context.known_first(set(frame["kernel"]), SPMM_SCALING.kernels)
 
 
 def spreads(found: pd.DataFrame) -> pd.DataFrame:
@@ -52,49 +51,52 @@ def spreads(found: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(out, columns=["policy", "n", "kernel", "dearest_over_cheapest"]).assign(row="spread")
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
+@dataclass(frozen=True)
+class Costs:
+    """Every time with its cost, what the costs of a kernel span, and the problems by size."""
+
+    found: pd.DataFrame
+    ratios: pd.DataFrame
+    names: dict[str, str]
+
+
+def collect(results: ResultSet) -> Costs:
+    """Computes what the page shows."""
     found = costs(results)
-    ratios = spreads(found)
     sizes = results.frame.drop_duplicates("problem").sort_values(["n", "nnz"], kind="stable")
-    names = {row.problem: size_of(row) for row in each(sizes)}
-    sections, lost = [], []
-    for policy in context.policies(results.frame):
-        here = found[found["policy"] == policy]
-        if here.empty:
-            continue
-        title = f"Cost of a sparse product by its nonzeros on {gpu}, {policy} policy"
-        sections.append(
-            policy_section(
-                results.folder,
-                "scaling",
-                policy,
-                title,
-                partial(_figure, here, title, policy),
-                text=_finding(here, ratios[ratios["policy"] == policy]),
-                tables=(_table(here),),
-            )
-        )
-        for kernel in dict.fromkeys([*EXPERIMENTS[EXPERIMENT].kernels, *kernels(results.frame)]):
+    return Costs(found, spreads(found), {row.problem: size_of(row) for row in each(sizes)})
+
+
+def _show(view: View[Costs]) -> Shown | None:
+    here, ratios = (rows[rows["policy"] == view.policy] for rows in (view.data.found, view.data.ratios))
+    return Shown(_figure(here, view), _finding(here, ratios), (_table(here),)) if len(here) else None
+
+
+def _gaps(view: View[Costs]) -> list[str]:
+    lost = []
+    names = view.data.names
+    for policy in view.policies:
+        here = view.data.found[view.data.found["policy"] == policy]
+        for kernel in dict.fromkeys([*SPMM_SCALING.kernels, *kernels(view.frame)]) if len(here) else ():
             have = set(here[here["kernel"] == kernel]["problem"])
             without = tuple(name for problem, name in names.items() if problem not in have)
             lost.append(Lost(kernel_label(kernel), policy, without, len(names)))
-    levels = ", ".join(percent(level) for level in sorted(set(results.frame["sparsity"].round(4))))
-    page = Page(
-        title=f"Cost of a sparse product by its size on {gpu}",
-        intro=(
-            f"Does the cost of a sparse product scale? Square matrices with uniformly random patterns, {levels} zeros, "
-            "fp32, times 128 and 1024 columns; each size has four times the nonzeros of the one before. The cost is "
-            "the time of each kernel's fastest variant over nonzeros times columns. This sweep is nnzbench's own: "
-            "there are no published numbers. Small products pay for the launch, whose time is part of every row."
-        ),
-        sections=tuple(sections),
-        gaps=(*([] if sections else [NO_TIMES]), *missing(lost)),
-        problem_names=names,
+    return missing(lost)
+
+
+def _intro(view: View[Costs]) -> str:
+    levels = ", ".join(percent(level) for level in sorted(set(view.frame["sparsity"].round(4))))
+    return (
+        f"Does the cost of a sparse product scale? Square matrices with uniformly random patterns, {levels} zeros, "
+        "fp32, times 128 and 1024 columns; each size has four times the nonzeros of the one before. The cost is "
+        "the time of each kernel's fastest variant over nonzeros times columns. This sweep is nnzbench's own: "
+        "there are no published numbers. Small products pay for the launch, whose time is part of every row."
     )
-    parts = [part.reindex(columns=list(COLUMNS)) for part in (found, ratios) if len(part)]
-    return page, pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
+
+
+def _summary(view: View[Costs]) -> pd.DataFrame:
+    parts = [part.reindex(columns=list(COLUMNS)) for part in (view.data.found, view.data.ratios) if len(part)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
 
 
 def _count(nonzeros: float) -> str:
@@ -136,10 +138,10 @@ def _table(here: pd.DataFrame) -> str:
     return markdown(header, rows, left=3)
 
 
-def _figure(here: pd.DataFrame, title: str, policy: str) -> Figure:
+def _figure(here: pd.DataFrame, view: View[Costs]) -> Figure:
     """One panel per number of columns, all on one scale."""
-    caption = f"Each kernel's fastest variant; lower is better.\n{context.sentence(context.policy_text(policy))}"
-    figure = layout.headed(4.6, title, caption)
+    caption = f"Each kernel's fastest variant; lower is better.\n{view.policy_sentence}"
+    figure = layout.headed(4.6, view.title, caption)
     counts = sorted(set(here["n"]))
     width = (RIGHT - LEFT - BETWEEN * (len(counts) - 1)) / len(counts)
     low, high = here["picoseconds"].min() / 1.6, here["picoseconds"].max() * 1.6  # at least one tick
@@ -164,3 +166,14 @@ def _figure(here: pd.DataFrame, title: str, policy: str) -> Figure:
             handles.setdefault(kernel_label(str(kernel)), axis.add_line(line))
     layout.legend_below(figure, list(handles.values()), list(handles))
     return figure
+
+
+PAGE = PageSpec(
+    title="Cost of a sparse product by its size",
+    intro=_intro,
+    data=collect,
+    sections=(SectionSpec("scaling", "Cost of a sparse product by its nonzeros", _show),),
+    gaps=_gaps,
+    summary=_summary,
+    problem_names=lambda view: view.data.names,
+)

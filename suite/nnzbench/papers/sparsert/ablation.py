@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from nnzbench.report import context, generic, style, tables
+from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import Series, pick
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -48,51 +49,58 @@ def gain_rows(found: pd.DataFrame, policy: str, labels: dict[str, str]) -> pd.Da
     return pd.DataFrame(rows)
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page; the summary has its bars and the speed-ups over cuBLAS."""
+@dataclass(frozen=True)
+class Parts:
+    """The experiment's table, its problems in words, and the gains under every policy."""
+
+    table: SpeedupTable
+    names: dict[str, str]
+    gains: dict[str, pd.DataFrame]
+
+
+def collect(results: ResultSet) -> Parts:
+    """Computes the gains of every recorded problem."""
     table = generic.tabulate(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    names = {row.problem: f"{row.label}: {row.size}" for row in each(table.problems)}
+    names = {str(row.problem): f"{row.label}: {row.size}" for row in each(table.problems)}
+    found = {policy: gains(results.frame, policy) for policy in context.policies(results.frame)}
+    return Parts(table, names, {policy: one.reindex(list(names)).dropna(how="all") for policy, one in found.items()})
+
+
+def _show(view: View[Parts]) -> Shown:
+    found, names = view.data.gains[view.policy], view.data.names
+    text = (
+        "Time without a part over time of the complete system (the paper's tilings, searched "
+        "exhaustively): 1× means that the part is worth nothing there."
+    )
+    tables = (_table(found, names), *generic.per_problem(view.data.table, view.policy))
+    return Shown(_figure(found, names, view), text, tables)
+
+
+def _incomplete(view: View[Parts]) -> list[str]:
+    """Problems that lack the time of a part under some policy, in words."""
+    whole = [set(found.dropna().index) for found in view.data.gains.values()]
+    return [name for problem, name in view.data.names.items() if not all(problem in one for one in whole)]
+
+
+def _intro(view: View[Parts]) -> str:
+    return (
+        f"Figure 8 of *SparseRT* (PACT 2020) at {percent(0.9)} zeros, on "
+        f"{len(view.data.names) - len(_incomplete(view))} problems of "
+        "its Table 1: unrolled code against the same tiling with the matrix as data, rows balanced between thread "
+        "blocks or not, the best tiling or one fixed choice."
+    )
+
+
+def _summary(view: View[Parts]) -> pd.DataFrame:
+    """The bars of every policy, and the speed-ups over cuBLAS."""
+    table = view.data.table
     labels = {str(row.problem): str(row.label) for row in each(table.problems)}
-    sections, missing, drawn = [], set(), [tables.drawn_rows(table).assign(figure="table")]
-    for policy in context.policies(results.frame):
-        found = gains(results.frame, policy).reindex(list(names)).dropna(how="all")
-        missing |= set(names) - set(found.dropna().index)
-        drawn.append(gain_rows(found, policy, labels))
-        title = f"What each part of SparseRT is worth on {gpu}, {policy} policy"
-        sections.append(
-            policy_section(
-                results.folder,
-                "gains",
-                policy,
-                title,
-                partial(_figure, found, names, title, policy),
-                text=(
-                    "Time without a part over time of the complete system (the paper's tilings, searched "
-                    "exhaustively): 1× means that the part is worth nothing there."
-                ),
-                tables=(_table(found, names), *generic.per_problem(table, policy)),
-            )
-        )
-    gaps = [
-        f"Problem {names[name]} lacks the time of a part; the means of that part are without it."
-        for name in names
-        if name in missing
-    ]
-    return Page(
-        title=f"SparseRT's ablation on {gpu}",
-        intro=(
-            f"Figure 8 of *SparseRT* (PACT 2020) at {percent(0.9)} zeros, on {len(names) - len(missing)} problems of "
-            "its Table 1: unrolled code against the same tiling with the matrix as data, rows balanced between thread "
-            "blocks or not, the best tiling or one fixed choice."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(gaps),
-        problem_names=names,
-    ), pd.concat([rows for rows in drawn if len(rows)], ignore_index=True)[["figure", *tables.POINT_COLUMNS]]
+    drawn = [tables.drawn_rows(table).assign(figure="table")]
+    drawn += [gain_rows(found, policy, labels) for policy, found in view.data.gains.items()]
+    return pd.concat([rows for rows in drawn if len(rows)], ignore_index=True)[["figure", *tables.POINT_COLUMNS]]
 
 
-def _figure(found: pd.DataFrame, names: dict[str, str], title: str, policy: str) -> Figure:
+def _figure(found: pd.DataFrame, names: dict[str, str], view: View[Parts]) -> Figure:
     figure = Figure(figsize=(10.4, 4.3))
     axis = figure.add_axes((0.062, 0.3, 0.928, 0.52))
     axis.set_yscale("log", base=2)
@@ -112,11 +120,8 @@ def _figure(found: pd.DataFrame, names: dict[str, str], title: str, policy: str)
     axis.set_xticks([*range(len(found)), len(found) + 0.5], labels)
     for tick in axis.get_xticklabels():
         tick.set(rotation=38, ha="right", rotation_mode="anchor", fontsize=7.8)
-    figure.text(0.012, 0.97, title, fontsize=12, fontweight="bold", va="top")
-    caption = (
-        "Time without the part over time of the complete system; fp32, TF32 off.\n"
-        f"{context.sentence(context.policy_text(policy))}"
-    )
+    figure.text(0.012, 0.97, view.title, fontsize=12, fontweight="bold", va="top")
+    caption = f"Time without the part over time of the complete system; fp32, TF32 off.\n{view.policy_sentence}"
     figure.text(0.012, 0.91, caption, fontsize=8.5, color=style.MUTED, va="top")
     figure.legend(loc="lower center", ncols=3, fontsize=8.5)
     return figure
@@ -128,3 +133,16 @@ def _table(found: pd.DataFrame, names: dict[str, str]) -> str:
     means = [found[part].dropna() for part in parts]
     rows.append(["**geometric mean**", *(f"**{number(geometric_mean(m))}**" if len(m) else GAP for m in means)])
     return markdown(["problem", *parts], rows)
+
+
+PAGE = PageSpec(
+    title="SparseRT's ablation",
+    intro=_intro,
+    data=collect,
+    sections=(SectionSpec("gains", "What each part of SparseRT is worth", _show),),
+    gaps=lambda view: [
+        f"Problem {name} lacks the time of a part; the means of that part are without it." for name in _incomplete(view)
+    ],
+    summary=_summary,
+    problem_names=lambda view: view.data.names,
+)

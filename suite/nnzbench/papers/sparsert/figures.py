@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
-from pathlib import Path
 
-import pandas as pd
+from matplotlib.figure import Figure
 
 from nnzbench.papers.sparsert import findings, tables
 from nnzbench.papers.sparsert.values import (
@@ -21,69 +20,69 @@ from nnzbench.papers.sparsert.values import (
     SPARSERT,
     SPUTNIK,
     STATED,
+    Compared,
     Measured,
     Values,
     labels_of,
     rates,
 )
-from nnzbench.report import context, grouped_bars, layout, style
+from nnzbench.report import grouped_bars, style
 from nnzbench.report.dots import PAPER_COLOUR
 from nnzbench.report.fastest import Lost, missing
 from nnzbench.report.frames import each, percent
 from nnzbench.report.grouped_bars import Bars, Panel, Range, light
-from nnzbench.report.pages import Section
+from nnzbench.report.page_spec import SectionSpec, Shown, View
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
 OTHER_COLOURS = (style.BLUE, style.GREEN, style.ORANGE, style.SKY, style.PURPLE)
 COLOURS = {SPARSERT: style.VERMILLION, CUBLAS: style.MUTED, CUSPARSE: style.ORANGE, SPUTNIK: style.BLUE}
 
 
-def sections(
-    here: Measured, others: Sequence[Measured], drawn: pd.DataFrame, policy: str, folder: Path
-) -> list[Section]:
-    """Draws figures 4, 5 and 6 of one policy beside the records and describes them."""
-    values = Values(drawn, policy)
-    others = [one for one in others if policy in set(one.table.points["policy"])]
-    beside = f"{here.name} and the paper's T4" if not others else f"{len(others) + 1} GPUs and the paper's T4"
-    found = (
-        (
-            "4",
-            f"SparseRT and NVIDIA's libraries on {here.name}",
-            "a: operations of the sparse product (2 per nonzero and column) over time, so that cuBLAS's multiplications"
-            " by zero do not count.\nb: the same at two levels. c, d: speed-ups of sparsert; its tiling, cuSPARSE's "
-            "format and algorithm are the fastest per problem.",
-            _figure4(here, values),
-            findings.figure4(here, values),
-            tables.figure4(here, values),
-        ),
-        (
-            "5",
-            f"SparseRT on {beside}",
-            "Speed-up of sparsert over cuBLAS (left) and cuSPARSE (right), problems 1 to 11. Of cuSPARSE the paper "
-            "prints geometric means only, that over these\nproblems at 95 %; of its V100 it prints no numbers.",
-            _figure5(here, others, values),
-            findings.figure5(here, others, values),
-            tables.figure5(here, others, values),
-        ),
-        (
-            "6",
-            f"SparseRT and Sputnik on MobileNet V1's problems on {here.name}",
-            f"{percent(LEVELS[0])} zeros. sputnik is this project's kernel of Sputnik's method with its fastest tiling,"
-            " or with the one that Sputnik's rule chooses.\nThe paper prints no numbers; its section 5 states 2 to 3× "
-            "on smaller matrices, taken here as problems 12 to 16, and comparable speed on larger ones.",
-            _figure6(here, values),
-            findings.figure6(here, values),
-            tables.figure6(here, values),
-        ),
+def _show4(view: View[Compared]) -> Shown:
+    here, values = view.data.here, Values(view.data.drawn, view.policy)
+    caption = (
+        "a: operations of the sparse product (2 per nonzero and column) over time, so that cuBLAS's multiplications"
+        " by zero do not count.\nb: the same at two levels. c, d: speed-ups of sparsert; its tiling, cuSPARSE's "
+        "format and algorithm are the fastest per problem."
     )
-    out = []
-    for number, title, caption, panels, text, shown in found:
-        stem = layout.stem(f"figure{number}", policy)
-        whole = f"{caption}\nfp32, TF32 off. {context.sentence(context.policy_text(policy))}"
-        with style.styled():
-            style.save(grouped_bars.figure(panels, f"{title}, {policy} policy", whole), folder / stem)
-        out.append(Section(f"Figure {number}, {policy} policy", text, stem, f"{title}, {policy} policy", shown))
-    return out
+    figure = _drawn(view, _figure4(here, values), caption)
+    return Shown(figure, findings.figure4(here, values), tables.figure4(here, values))
+
+
+def _show5(view: View[Compared]) -> Shown:
+    here, others, values = view.data.here, _others(view), Values(view.data.drawn, view.policy)
+    caption = (
+        "Speed-up of sparsert over cuBLAS (left) and cuSPARSE (right), problems 1 to 11. Of cuSPARSE the paper "
+        "prints geometric means only, that over these\nproblems at 95 %; of its V100 it prints no numbers."
+    )
+    figure = _drawn(view, _figure5(here, others, values), caption)
+    return Shown(figure, findings.figure5(here, others, values), tables.figure5(here, others, values))
+
+
+def _show6(view: View[Compared]) -> Shown:
+    here, values = view.data.here, Values(view.data.drawn, view.policy)
+    caption = (
+        f"{percent(LEVELS[0])} zeros. sputnik is this project's kernel of Sputnik's method with its fastest tiling,"
+        " or with the one that Sputnik's rule chooses.\nThe paper prints no numbers; its section 5 states 2 to 3× "
+        "on smaller matrices, taken here as problems 12 to 16, and comparable speed on larger ones."
+    )
+    figure = _drawn(view, _figure6(here, values), caption)
+    return Shown(figure, findings.figure6(here, values), tables.figure6(here, values))
+
+
+def _drawn(view: View[Compared], panels: Sequence[Panel], caption: str) -> Figure:
+    return grouped_bars.figure(panels, view.title, f"{caption}\nfp32, TF32 off. {view.policy_sentence}")
+
+
+def _others(view: View[Compared]) -> list[Measured]:
+    """Other GPUs that have times under the policy."""
+    return [one for one in view.data.others if view.policy in set(one.table.points["policy"])]
+
+
+def _title5(view: View[Compared]) -> str:
+    others = len(_others(view))
+    beside = f"{others + 1} GPUs and the paper's T4" if others else f"{view.gpu} and the paper's T4"
+    return f"SparseRT on {beside}, {view.policy} policy"
 
 
 def gaps(here: Measured, policy: str) -> list[str]:
@@ -191,3 +190,10 @@ def _figure6(here: Measured, values: Values) -> list[Panel]:
         Panel(f"TFLOP/s at {percent(LEVELS[0])} zeros", MOBILENET, groups, speeds, RATE, ratio=False),
         Panel("Speed-up over Sputnik", (*MOBILENET, "mean"), groups, gains, SPEEDUP, ratio=True, stated=(stated,)),
     ]
+
+
+SECTIONS = (
+    SectionSpec("figure4", "SparseRT and NVIDIA's libraries", _show4, heading="Figure 4"),
+    SectionSpec("figure5", _title5, _show5, heading="Figure 5"),
+    SectionSpec("figure6", "SparseRT and Sputnik on MobileNet V1's problems", _show6, heading="Figure 6"),
+)

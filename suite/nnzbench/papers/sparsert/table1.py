@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import standin
-from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, Measured, drawn
+from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, Compared, Measured, drawn
 from nnzbench.record import RecordError
-from nnzbench.report import baselines, context, layout, published, style, tables
+from nnzbench.report import baselines, context, published, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
@@ -47,42 +47,11 @@ def table1(results: ResultSet) -> SpeedupTable:
     )
 
 
-def build_table1(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws the figures and tables beside the records and describes the page."""
-    table = table1(results)
+def collect(results: ResultSet) -> Compared:
+    """This GPU's Table 1, and all that figures 4 to 6 draw of it and of other GPUs."""
     gpu = context.gpu_name(results.gpu, results.environment)
-    here, others = Measured(results.gpu, gpu, table), _others(results)
-    policies = context.policies(results.frame)
-    paper_form = drawn(here, others, policies)
-    sections = []
-    for policy in policies:
-        stem = layout.stem("speedup", policy)
-        with style.styled():
-            title = f"Sparse × dense products of pruned layers on {gpu}, {policy} policy"
-            caption = (
-                f"Speed-up over {BASELINE_TEXT}. Sizes are M×K×N.\n{context.sentence(context.policy_text(policy))}"
-            )
-            style.save(speedup_figure(table, policy, title, caption), results.folder / stem)
-        sections.append(_section(table, policy, stem, gpu))
-        sections += sparsert_figures.sections(here, others, paper_form, policy, results.folder)
-    standin_section = _standin(results, table)
-    page = Page(
-        title=f"SparseRT Table 1 on {gpu}",
-        intro=(
-            "31 products of a pruned weight matrix (M×K) with a dense activation matrix (K×N): the 20 layer shapes of "
-            "ResNet-50, Transformer and MobileNet V1 in Table 1 of *SparseRT: Accelerating Unstructured Sparsity on "
-            "GPUs for Deep Learning Inference* (PACT 2020) with 90 % zeros, and 11 of them with 95 %. "
-            f"Weights: {_sources(results.frame)}."
-        ),
-        sections=(*sections, *standin_section),
-        gaps=(
-            *_gaps(table, results.frame),
-            *(gap for policy in policies for gap in sparsert_figures.gaps(here, policy)),
-        ),
-        problem_names=_names(table.problems),
-    )
-    summary = pd.concat([_speedup_rows(table, results.gpu), paper_form.dropna(axis=1, how="all")], ignore_index=True)
-    return page, summary.reindex(columns=list(COLUMNS))
+    here, others = Measured(results.gpu, gpu, table1(results)), _others(results)
+    return Compared(here, others, drawn(here, others, context.policies(results.frame)))
 
 
 def _speedup_rows(table: SpeedupTable, gpu: str) -> pd.DataFrame:
@@ -104,16 +73,16 @@ def _others(results: ResultSet) -> Sequence[Measured]:
     return found
 
 
-def _section(table: SpeedupTable, policy: str, stem: str, gpu: str) -> Section:
+def _show(view: View[Compared]) -> Shown:
+    table, policy = view.data.here.table, view.policy
+    caption = f"Speed-up over {BASELINE_TEXT}. Sizes are M×K×N.\n{view.policy_sentence}"
     levels = list(dict.fromkeys(table.problems["level"]))
     per_level = [f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}" for level in levels]
-    return Section(
-        heading=f"{policy.capitalize()} policy",
-        figure=stem,
-        figure_alt=f"Speed-up over cuBLAS fp32 per problem on {gpu}, {policy} policy",
-        text=_finding(table, policy)
+    return Shown(
+        speedup_figure(table, policy, view.title, caption),
+        _finding(table, policy)
         + "\n\nThe same best sparse kernel against each rival (geometric mean of the ratio of times per problem):",
-        tables=(
+        (
             baselines.against(table, policy),
             f"Every series against {BASELINE_TEXT}:\n\n{tables.means(table, policy)}",
             *per_level,
@@ -147,18 +116,30 @@ def _why_not(table: SpeedupTable, policy: str, level: float) -> str:
     return "the baseline has no checked time"
 
 
-def _standin(results: ResultSet, table: SpeedupTable) -> list[Section]:
-    folder = results.folder / "standin"
+def _standin(view: View[Compared]) -> Shown | None:
+    results, folder = view.results, view.results.folder / "standin"
     if not (folder / "records.csv").is_file():
-        return []
+        return None
     other = load(folder)
     if (other.gpu, other.experiment) != (results.gpu, results.experiment):
         raise RecordError(f"{folder / 'records.csv'}: not a run of {results.experiment} on {results.gpu}")
-    policy = context.policies(results.frame)[0]
-    found = standin.compare(table, table1(other), policy)
-    if found is None:
-        return []
-    return [Section("Real patterns and stand-ins", text=found.paragraph, tables=(found.table,))]
+    found = standin.compare(view.data.here.table, table1(other), view.policies[0])
+    return None if found is None else Shown(None, found.paragraph, (found.table,))
+
+
+def _intro(view: View[Compared]) -> str:
+    return (
+        "31 products of a pruned weight matrix (M×K) with a dense activation matrix (K×N): the 20 layer shapes of "
+        "ResNet-50, Transformer and MobileNet V1 in Table 1 of *SparseRT: Accelerating Unstructured Sparsity on "
+        "GPUs for Deep Learning Inference* (PACT 2020) with 90 % zeros, and 11 of them with 95 %. "
+        f"Weights: {_sources(view.frame)}."
+    )
+
+
+def _summary(view: View[Compared]) -> pd.DataFrame:
+    own = _speedup_rows(view.data.here.table, view.data.here.gpu)
+    both = pd.concat([own, view.data.drawn.dropna(axis=1, how="all")], ignore_index=True)
+    return both.reindex(columns=list(COLUMNS))
 
 
 def _sources(frame: pd.DataFrame) -> str:
@@ -179,22 +160,41 @@ def _names(problems: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def _gaps(table: SpeedupTable, frame: pd.DataFrame) -> list[str]:
-    """Problems not recorded, records outside the table, and times that the figure can't place."""
-    out = []
+def _gaps(view: View[Compared]) -> Iterator[str]:
+    """Problems not recorded, and times that the figures can't place."""
+    table = view.data.here.table
     for row in each(table.problems):
         if not isinstance(row.problem, str):
-            out.append(f"Problem {row.label} at {percent(row.level)} ({row.m}×{row.k}×{row.n}) has no records.")
-    known = set(_names(table.problems))
-    for name in sorted(set(frame["problem"]) - known):
-        out.append(f"`{name}` is in the records but not in the paper's table; it is not drawn.")
+            yield f"Problem {row.label} at {percent(row.level)} ({row.m}×{row.k}×{row.n}) has no records."
     for policy, group in table.points.groupby("policy", sort=True):
         lost = group[group["speedup"].map(math.isnan)].drop_duplicates("problem")
         names = ", ".join(f"{row.label} at {percent(row.level)}" for row in each(lost))
         if names:
-            out.append(f"No {BASELINE.label} time ({policy}) for problem {names}: no speed-up is stated there.")
+            yield f"No {BASELINE.label} time ({policy}) for problem {names}: no speed-up is stated there."
         sparse = group[group["series"] == BEST.key]["problem"]
         without = [name for key, name in _names(table.problems).items() if key not in set(sparse)]
         if without:
-            out.append(f"No kernel of this project has a checked time ({policy}) for problem {', '.join(without)}.")
-    return out
+            yield f"No kernel of this project has a checked time ({policy}) for problem {', '.join(without)}."
+    for policy in view.policies:
+        yield from sparsert_figures.gaps(view.data.here, policy)
+
+
+PAGE = PageSpec(
+    title="SparseRT Table 1",
+    intro=_intro,
+    data=collect,
+    table=table1,
+    sections=(
+        SectionSpec(
+            "speedup",
+            "Sparse × dense products of pruned layers",
+            _show,
+            alt="Speed-up over cuBLAS fp32 per problem",
+        ),
+        *sparsert_figures.SECTIONS,
+        SectionSpec("", "Real patterns and stand-ins", _standin, heading="Real patterns and stand-ins", once=True),
+    ),
+    gaps=_gaps,
+    summary=_summary,
+    problem_names=lambda view: _names(view.data.here.table.problems),
+)

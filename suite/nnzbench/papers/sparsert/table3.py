@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from functools import partial
 
-from nnzbench.report import context, generic, grouped_bars, layout, published, style, tables
+from nnzbench.report import generic, grouped_bars, published, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.grouped_bars import Bars, Panel, light
-from nnzbench.report.pages import Page, Section, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import BEST, Series, pick
 
 BASELINE = Series("cudnn-f32", "best cuDNN fp32 plan", "cudnn", "f32")
@@ -33,37 +32,14 @@ def table3(results: ResultSet) -> SpeedupTable:
     )
 
 
-def build_table3(results: ResultSet) -> tuple[Page, SpeedupTable]:
-    """Draws the figures and tables beside the records and describes the page."""
-    table = table3(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections = []
-    for policy in context.policies(results.frame):
-        title = f"Sparse 3×3 convolutions of ResNet-50, one image, on {gpu}, {policy} policy"
-        caption = f"Speed-up over {table.baseline_text}.\n{context.sentence(context.policy_text(policy))}"
-        sections.append(
-            policy_section(
-                results.folder,
-                "speedup",
-                policy,
-                title,
-                partial(speedup_figure, table, policy, title, caption),
-                text=_finding(table, results, policy),
-                tables=(tables.means(table, policy), *generic.per_problem(table, policy)),
-            )
-        )
-        sections.append(_figure7(table, policy, gpu, results))
-    return Page(
-        title=f"SparseRT Table 3 on {gpu}",
-        intro=(
-            "The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
-            "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with "
-            "random values for problem 4."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(generic.gaps(table)),
-        problem_names={row.problem: f"{row.label} at {percent(row.level)}" for row in each(table.problems)},
-    ), table
+def _show(view: View[SpeedupTable]) -> Shown:
+    table, policy = view.data, view.policy
+    caption = f"Speed-up over {table.baseline_text}.\n{view.policy_sentence}"
+    return Shown(
+        speedup_figure(table, policy, view.title, caption),
+        _finding(table, view.results, policy),
+        (tables.means(table, policy), *generic.per_problem(table, policy)),
+    )
 
 
 def speedups_by_problem(table: SpeedupTable, policy: str) -> dict[float, tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -86,23 +62,20 @@ def labels(table: SpeedupTable) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(label) for label in table.problems["label"]))
 
 
-def _figure7(table: SpeedupTable, policy: str, gpu: str, results: ResultSet) -> Section:
+def _figure7(view: View[SpeedupTable]) -> Shown:
     """Both levels side by side per problem, as the paper draws them."""
-    ticks, found = labels(table), speedups_by_problem(table, policy)
+    table = view.data
+    ticks, found = labels(table), speedups_by_problem(table, view.policy)
     colours = [style.look(KERNEL.kernel).colour, light(style.look(KERNEL.kernel).colour)]
     bars = tuple(
         Bars(f"{KERNEL.label} at {percent(level)} zeros", ours, colour, printed=paper)
         for (level, (ours, paper)), colour in zip(found.items(), itertools.cycle(colours), strict=False)
     )
-    title = f"SparseRT's sparse convolution on {gpu}, {policy} policy"
     caption = (
         f"Speed-up over {table.baseline_text}, by problem of Table 3.\n"
-        f"3×3 filters, padding 1, one image; fp32, TF32 off.\n{context.sentence(context.policy_text(policy))}"
+        f"3×3 filters, padding 1, one image; fp32, TF32 off.\n{view.policy_sentence}"
     )
     panel = Panel("Speed-up over cuDNN", ticks, ("ResNet-50",) * len(ticks), bars, "speed-up (log)", ratio=True)
-    stem = layout.stem("figure7", policy)
-    with style.styled():
-        style.save(grouped_bars.figure([panel], title, caption, columns=1), results.folder / stem)
     sizes = {str(row.label): str(row.size) for row in each(table.problems)}
     cells = [values for pair in found.values() for values in pair]
     rows = [
@@ -115,12 +88,13 @@ def _figure7(table: SpeedupTable, policy: str, gpu: str, results: ResultSet) -> 
     ]
     header = ["problem", "size"]
     for level in found:
-        header += [f"{gpu}, {percent(level)}", f"paper, T4, {percent(level)}"]
+        header += [f"{view.gpu}, {percent(level)}", f"paper, T4, {percent(level)}"]
     text = (
         "The paper's speed-up falls as the filters grow, but for problem 4. "
         f"Here it is {_sequence(found)} for problems {ticks[0]} to {ticks[-1]}."
     )
-    return Section(f"Figure 7, {policy} policy", text, stem, title, (tables.markdown(header, rows, left=2),))
+    figure = grouped_bars.figure([panel], view.title, caption, columns=1)
+    return Shown(figure, text, (tables.markdown(header, rows, left=2),))
 
 
 def _sequence(found: dict[float, tuple[tuple[float, ...], tuple[float, ...]]]) -> str:
@@ -154,3 +128,23 @@ def _finding(table: SpeedupTable, results: ResultSet, policy: str) -> str:
             f"cuDNN's own first choice takes {ratios.min():.2f} to {ratios.max():.2f} times its fastest plan."
         )
     return " ".join(sentences)
+
+
+PAGE = PageSpec(
+    title="SparseRT Table 3",
+    intro=(
+        "The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "
+        "image, padding 1. Real filters where their values are public (problems 1 to 3), the real pattern with "
+        "random values for problem 4."
+    ),
+    data=table3,
+    table=table3,
+    sections=(
+        SectionSpec("speedup", "Sparse 3×3 convolutions of ResNet-50, one image,", _show),
+        SectionSpec("figure7", "SparseRT's sparse convolution", _figure7, heading="Figure 7"),
+    ),
+    gaps=lambda view: generic.gaps(view.data),
+    problem_names=lambda view: {
+        row.problem: f"{row.label} at {percent(row.level)}" for row in each(view.data.problems)
+    },
+)

@@ -34,6 +34,15 @@ class Measured:
     table: SpeedupTable
 
 
+@dataclass(frozen=True)
+class Compared:
+    """One GPU's Table 1, those of all others, and every value that figures 4 to 6 draw."""
+
+    here: Measured
+    others: Sequence[Measured]
+    drawn: pd.DataFrame
+
+
 def labels_of(table: SpeedupTable, level: float) -> tuple[str, ...]:
     """The paper's problem numbers at a level, in its order."""
     return tuple(str(row.label) for row in each(table.problems[table.problems["level"] == level]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ from nnzbench import tables as problem_tables
 from nnzbench.coverage import case_of
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
 KERNELS = {"spmm": "sputnik_ablation", "sddmm": "sputnik_sddmm_ablation"}
@@ -105,39 +105,19 @@ def _times(rows: pd.DataFrame, start: str) -> pd.Series[float]:
     return chosen.groupby("stem")["median_us"].min()
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    found = shares(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, gaps = [], []
-    for policy in context.policies(results.frame):
-        here = found[found["policy"] == policy]
-        stem = layout.stem("ablation", policy)
-        title = f"Sputnik without one optimisation at a time on {gpu}, {policy} policy"
-        with style.styled():
-            style.save(_figure(here, title), results.folder / stem)
-        parts = [f"{TITLES[op]}:\n\n{_table(here[here['op'] == op], gpu)}" for op in KERNELS]
-        sections.append(
-            Section(f"{policy.capitalize()} policy", _finding(here), stem, title, tuple(parts)),
-        )
-        short = here[here["layers"] < here["of"]]
-        for _, group in short.groupby(["op", "model", "batch"], sort=False):
-            row = group.iloc[0]
-            words = ", ".join(f"{PARTS[one.part][1]} {one.layers} of {one.of}" for one in each(group))
-            gaps.append(
-                f"{TITLES[row['op']]}, {_set(row['model'], row['batch'])} ({policy}): layers with both times: {words}."
-            )
-    return Page(
-        title=f"Sputnik table II on {gpu}",
-        intro=(
-            "What each optimisation of Sputnik's kernels is worth: the heuristic's kernel with one of them switched "
-            "off, on the layers of a Transformer and a ResNet-50 with 90 % zeros at inference and training batch sizes "
-            "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020, which averages over all its matrices). "
-            "100 % is the complete kernel's speed; below it, the part is worth having."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(gaps),
-    ), found
+def _show(view: View[pd.DataFrame]) -> Shown:
+    here = view.data[view.data["policy"] == view.policy]
+    tables = tuple(f"{TITLES[op]}:\n\n{_table(here[here['op'] == op], view.gpu)}" for op in KERNELS)
+    return Shown(_figure(here, view.title), _finding(here), tables)
+
+
+def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
+    short = view.data[view.data["layers"] < view.data["of"]]
+    for _, group in short.groupby(["policy", "op", "model", "batch"], sort=False):
+        row = group.iloc[0]
+        words = ", ".join(f"{PARTS[one.part][1]} {one.layers} of {one.of}" for one in each(group))
+        where = f"{TITLES[row['op']]}, {_set(row['model'], row['batch'])} ({row['policy']})"
+        yield f"{where}: layers with both times: {words}."
 
 
 def _set(model: str, batch: int) -> str:
@@ -203,3 +183,17 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
     labels = [*(_set(model, batch) for model, batch in SETS), "the paper, V100"]
     layout.legend_below(figure, handles, labels, columns=5)
     return figure
+
+
+PAGE = PageSpec(
+    title="Sputnik table II",
+    intro=(
+        "What each optimisation of Sputnik's kernels is worth: the heuristic's kernel with one of them switched "
+        "off, on the layers of a Transformer and a ResNet-50 with 90 % zeros at inference and training batch sizes "
+        "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020, which averages over all its matrices). "
+        "100 % is the complete kernel's speed; below it, the part is worth having."
+    ),
+    data=shares,
+    sections=(SectionSpec("ablation", "Sputnik without one optimisation at a time", _show),),
+    gaps=_gaps,
+)

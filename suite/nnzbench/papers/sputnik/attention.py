@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Iterator
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from nnzbench import networks
 from nnzbench import tables as problem_tables
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import kernel_label
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -32,7 +32,7 @@ def attention(results: ResultSet) -> pd.DataFrame:
     `us` is that of one head, `tokens_per_second` what the table's heads, one after another, leave time for; `bytes`
     the buffers of one head. The paper's rows are of its whole model.
     """
-    whole = next(row for row in problem_tables.rows(results.experiment) if row.problem.op == "attention")
+    whole = _whole(results.experiment)
     rows = []
     for policy in context.policies(results.frame):
         rows += [
@@ -66,47 +66,41 @@ def attention(results: ResultSet) -> pd.DataFrame:
     return pd.concat(both, ignore_index=True)
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    found = attention(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    whole = next(row for row in problem_tables.rows(results.experiment) if row.problem.op == "attention")
-    sections = []
-    gaps: list[str] = []
-    for policy in context.policies(results.frame):
-        here = found[found["policy"] == policy]
-        title = f"Attention of one head over {whole.problem.m:,} tokens on {gpu}, {policy} policy"
-        sections.append(
-            policy_section(
-                results.folder,
-                "attention",
-                policy,
-                title,
-                partial(_figure, here, title),
-                text=_finding(here),
-                tables=(
-                    _table(found, policy, gpu),
-                    f"The steps of the sparse attention by themselves, one head:\n\n{_steps(here)}",
-                ),
-            )
-        )
+def _whole(experiment: str) -> problem_tables.Row:
+    """The row of the table that is all of one head's attention."""
+    return next(row for row in problem_tables.rows(experiment) if row.problem.op == "attention")
+
+
+def _title(view: View[pd.DataFrame]) -> str:
+    tokens = _whole(view.results.experiment).problem.m
+    return f"Attention of one head over {tokens:,} tokens on {view.gpu}, {view.policy} policy"
+
+
+def _intro(view: View[pd.DataFrame]) -> str:
+    whole = _whole(view.results.experiment)
+    return (
+        f"softmax(QKᵀ)V of one head of {whole.problem.n} features over {whole.problem.m:,} tokens: with all scores "
+        "computed and kept, the mask applied in the softmax, or with scores at the mask's positions alone, a dense "
+        "band of 256 and 5 % of the tokens left of it (table III and figure 11 of *Sparse GPU Kernels for Deep "
+        "Learning*, SC 2020). The paper times its whole 3-layer Transformer with 8 heads per layer on 8 sequences; "
+        f"here it is the attention alone, {whole.count} heads of one sequence one after another, and memory is "
+        "that of one head's buffers. Only the ratios compare, and the paper's include layers that stay dense. Bits "
+        "per dimension (3.76 dense, 3.77 sparse) are the paper's."
+    )
+
+
+def _show(view: View[pd.DataFrame]) -> Shown:
+    here = view.data[view.data["policy"] == view.policy]
+    steps = f"The steps of the sparse attention by themselves, one head:\n\n{_steps(here)}"
+    return Shown(_figure(here, view.title), _finding(here), (_table(view.data, view.policy, view.gpu), steps))
+
+
+def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
+    for policy in view.policies:
+        here = view.data[view.data["policy"] == policy]
         have = {(row.kernel, row.math) for row in each(here[here["what"] == "attention"])}
-        gaps += [f"No time of {label} attention ({policy})." for *way, label, _ in WAYS if tuple(way) not in have]
-        gaps += [f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any()]
-    return Page(
-        title=f"Sputnik table III on {gpu}",
-        intro=(
-            f"softmax(QKᵀ)V of one head of {whole.problem.n} features over {whole.problem.m:,} tokens: with all scores "
-            "computed and kept, the mask applied in the softmax, or with scores at the mask's positions alone, a dense "
-            "band of 256 and 5 % of the tokens left of it (table III and figure 11 of *Sparse GPU Kernels for Deep "
-            "Learning*, SC 2020). The paper times its whole 3-layer Transformer with 8 heads per layer on 8 sequences; "
-            f"here it is the attention alone, {whole.count} heads of one sequence one after another, and memory is "
-            "that of one head's buffers. Only the ratios compare, and the paper's include layers that stay dense. Bits "
-            "per dimension (3.76 dense, 3.77 sparse) are the paper's."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(gaps),
-    ), found
+        yield from (f"No time of {label} attention ({policy})." for *way, label, _ in WAYS if tuple(way) not in have)
+        yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
 
 
 def _one(rows: pd.DataFrame, kernel: str, math_class: str, column: str) -> float:
@@ -178,3 +172,12 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
         axis.grid(axis="x")
         axis.set_xlabel(label)
     return figure
+
+
+PAGE = PageSpec(
+    title="Sputnik table III",
+    intro=_intro,
+    data=attention,
+    sections=(SectionSpec("attention", _title, _show),),
+    gaps=_gaps,
+)

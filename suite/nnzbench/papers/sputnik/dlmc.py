@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics
 from nnzbench.report import context, layout, style
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import Series, pick
 
 LEVELS = ((0.6, "0 to 60 %"), (0.85, "60 to 85 %"), (0.93, "85 to 93 %"), (1.0, "93 % and more"))
@@ -59,51 +60,52 @@ def _zeros(sparsity: float) -> str:
     return next(words for high, words in LEVELS if sparsity < high or high == 1.0)
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    found = points(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, parts = [], [found]
-    for policy in context.policies(results.frame):
-        here = found[found["policy"] == policy]
-        title = f"The collection of pruned matrices on {gpu}, {policy} policy"
-        groups = sputnik_table1.classes(results, found, policy)
-        stats = [statistics(kind, results.frame, policy).assign(row="all") for kind in KINDS]
-        parts += [groups, *stats]
-        sections.append(
-            policy_section(
-                results.folder,
-                "collection",
-                policy,
-                title,
-                partial(_figure, here, title, policy),
-                text="Table I: over all problems recorded, each row's kernel against each rival.",
-                tables=(
-                    sputnik_table1.all_problems(here, stats, gpu),
-                    *(
-                        f"{kind.title}:\n\n{table(one, paper_rows(kind, 'sputnik_table1_dataset'))}"
-                        for kind, one in zip(KINDS, stats, strict=True)
-                        if one["count"].any()
-                    ),
-                    "By model, batch and zeros as counted, the best of this project's kernels:\n\n"
-                    + sputnik_table1.by_class(groups),
-                ),
-            )
-        )
-    return Page(
-        title=f"Sputnik figure 9 and table I on {gpu}",
-        intro=(
-            "Pruned weight matrices of ResNet-50 and Transformer models from the Deep Learning Matrix Collection at "
-            "inference and training batch sizes, as SpMM in fp32 and with fp16 data, and as SDDMM (figure 9 and table "
-            "I of *Sparse GPU Kernels for Deep Learning*, SC 2020). Throughput counts useful work alone, two "
-            f"operations per nonzero, for dense products too. {_coverage(results)}"
-        ),
-        sections=tuple(sections),
-        gaps=tuple(_gaps(results, found)),
-    ), _drawn(parts)
+@dataclass(frozen=True)
+class Collection:
+    """What figure and tables show: every point, and per policy the speed-ups by class and of all problems."""
+
+    points: pd.DataFrame
+    classes: dict[str, pd.DataFrame]
+    all: dict[str, list[pd.DataFrame]]
+    """By policy, in the order of `KINDS`."""
 
 
-def _drawn(parts: list[pd.DataFrame]) -> pd.DataFrame:
+def collect(results: ResultSet) -> Collection:
+    """Computes what the page shows."""
+    found, policies = points(results), context.policies(results.frame)
+    return Collection(
+        found,
+        {policy: sputnik_table1.classes(results, found, policy) for policy in policies},
+        {policy: [statistics(kind, results.frame, policy).assign(row="all") for kind in KINDS] for policy in policies},
+    )
+
+
+def _show(view: View[Collection]) -> Shown:
+    found, stats = view.data.points, view.data.all[view.policy]
+    here = found[found["policy"] == view.policy]
+    tables = [sputnik_table1.all_problems(here, stats, view.gpu)]
+    for kind, one in zip(KINDS, stats, strict=True):
+        if one["count"].any():
+            tables.append(f"{kind.title}:\n\n{table(one, paper_rows(kind, 'sputnik_table1_dataset'))}")
+    by_class = sputnik_table1.by_class(view.data.classes[view.policy])
+    tables.append(f"By model, batch and zeros as counted, the best of this project's kernels:\n\n{by_class}")
+    finding = "Table I: over all problems recorded, each row's kernel against each rival."
+    return Shown(_figure(here, view), finding, tables)
+
+
+def _intro(view: View[Collection]) -> str:
+    return (
+        "Pruned weight matrices of ResNet-50 and Transformer models from the Deep Learning Matrix Collection at "
+        "inference and training batch sizes, as SpMM in fp32 and with fp16 data, and as SDDMM (figure 9 and table "
+        "I of *Sparse GPU Kernels for Deep Learning*, SC 2020). Throughput counts useful work alone, two "
+        f"operations per nonzero, for dense products too. {_coverage(view.results)}"
+    )
+
+
+def _summary(view: View[Collection]) -> pd.DataFrame:
+    parts = [view.data.points]
+    for policy in view.policies:
+        parts += [view.data.classes[policy], *view.data.all[policy]]
     filled = [part.reindex(columns=list(COLUMNS)) for part in parts if len(part)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(COLUMNS))
 
@@ -123,9 +125,8 @@ def _coverage(results: ResultSet) -> str:
     return f"{text}; {len(standins):,} of them are calibrated stand-ins." if standins else f"{text}."
 
 
-def _figure(found: pd.DataFrame, title: str, policy: str) -> Figure:
-    caption = f"Every dot is a problem.\n{context.sentence(context.policy_text(policy))}"
-    figure = layout.headed(7.2, title, caption)
+def _figure(found: pd.DataFrame, view: View[Collection]) -> Figure:
+    figure = layout.headed(7.2, view.title, f"Every dot is a problem.\n{view.policy_sentence}")
     handles: dict[str, Line2D] = {}
     for column, kind in enumerate(KINDS):
         mine = found[found["kind"] == kind.key]
@@ -167,20 +168,27 @@ def _dots(axis: Axes, rows: pd.DataFrame, series: Series, value: str) -> tuple[s
     return names.get(series.kernel or series.key, "Sputnik's kernel, best tile"), line
 
 
-def _gaps(results: ResultSet, found: pd.DataFrame) -> list[str]:
-    out = []
+def _gaps(view: View[Collection]) -> Iterator[str]:
     for kind in KINDS:
-        problems = set(kind.rows(results.frame)["problem"])
+        problems = set(kind.rows(view.frame)["problem"])
         if not problems:
-            out.append(f"{kind.title}: not recorded.")
+            yield f"{kind.title}: not recorded."
             continue
-        for policy in context.policies(results.frame):
-            here = found[(found["kind"] == kind.key) & (found["policy"] == policy)]
+        found = view.data.points[view.data.points["kind"] == kind.key]
+        for policy in view.policies:
+            here = found[found["policy"] == policy]
             for series in (kind.cusparse, kind.own[0]):
                 lost = len(problems - set(here.loc[here["series"] == series.key, "problem"]))
                 if lost:
-                    out.append(
-                        f"{kind.title} ({policy}): no time of {series.label} on {lost} of {len(problems)} problems."
-                    )
-    out.append("SDDMM has no dense rival: cuBLAS computes all of A Bᵀ, which no kernel of this suite is timed for.")
-    return out
+                    yield f"{kind.title} ({policy}): no time of {series.label} on {lost} of {len(problems)} problems."
+    yield "SDDMM has no dense rival: cuBLAS computes all of A Bᵀ, which no kernel of this suite is timed for."
+
+
+PAGE = PageSpec(
+    title="Sputnik figure 9 and table I",
+    intro=_intro,
+    data=collect,
+    sections=(SectionSpec("collection", "The collection of pruned matrices", _show),),
+    gaps=_gaps,
+    summary=_summary,
+)

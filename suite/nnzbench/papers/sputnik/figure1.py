@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -11,11 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from nnzbench.kernel import about
-from nnzbench.report import context, crossover, layout, published, style
+from nnzbench.report import crossover, layout, published, style
 from nnzbench.report.baselines import RIVALS, Rival
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet, each, percent
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import BEST, Series, speedup_series, speedups
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -49,51 +50,53 @@ def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame
     return pd.DataFrame(out, columns=columns).assign(row="crossover")
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
+@dataclass(frozen=True)
+class Crossings:
+    """Every time of every series, and where sparse and dense cross, here and in the paper."""
+
+    series: tuple[Series, ...]
+    points: pd.DataFrame
+    crossed: pd.DataFrame
+    paper: pd.DataFrame
+
+
+def collect(results: ResultSet) -> Crossings:
+    """Matches the series of the records with the paper's crossover."""
     series = tuple(speedup_series(results.frame, BASELINE))
     points = speedups(results.frame, series, BASELINE).sort_values(["policy", "position", "sparsity"], kind="stable")
-    crossed = crossovers(points, series)
     paper = published.read("sputnik_figure1_crossover", ("kernel", "gpu", "rival", "sparsity", "note"))
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections = []
-    for policy in context.policies(results.frame):
-        title = f"Sparse and dense products by sparsity on {gpu}, {policy} policy"
-        here, found = points[points["policy"] == policy], crossed[crossed["policy"] == policy]
-        sections.append(
-            policy_section(
-                results.folder,
-                "runtime",
-                policy,
-                title,
-                partial(_figure, here, found, series, title, policy),
-                text="Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
-                "measured; dense times are those of the same run.",
-                tables=(
-                    _crossover_table(found, series, paper),
-                    f"Microseconds:\n\n{_time_table(here, series)}",
-                ),
-            )
-        )
-    rows = paper.assign(row="published", policy="published", series=paper["kernel"])
-    drawn = pd.concat(
-        [part.reindex(columns=list(COLUMNS)) for part in (points.assign(row="time"), crossed, rows) if len(part)]
+    return Crossings(series, points, crossovers(points, series), paper)
+
+
+def _summary(view: View[Crossings]) -> pd.DataFrame:
+    found = view.data
+    paper = found.paper.assign(row="published", policy="published", series=found.paper["kernel"])
+    parts = (found.points.assign(row="time"), found.crossed, paper)
+    return pd.concat([part.reindex(columns=list(COLUMNS)) for part in parts if len(part)])
+
+
+def _intro(view: View[Crossings]) -> str:
+    size = " × ".join(str(value) for value in view.frame[["m", "k", "n"]].iloc[0])
+    return (
+        f"One product of an LSTM's pruned weights ({size}, M × K × N) at rising sparsity, uniformly random "
+        "positions: figure 1 of *Sparse GPU Kernels for Deep Learning* (SC 2020)."
     )
-    size = " × ".join(str(value) for value in results.frame[["m", "k", "n"]].iloc[0])
-    return Page(
-        title=f"Sputnik figure 1 on {gpu}",
-        intro=(
-            f"One product of an LSTM's pruned weights ({size}, M × K × N) at rising sparsity, uniformly random "
-            "positions: figure 1 of *Sparse GPU Kernels for Deep Learning* (SC 2020)."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(_gaps(results, points, series)),
-    ), drawn
 
 
-def _figure(points: pd.DataFrame, found: pd.DataFrame, series: tuple[Series, ...], title: str, policy: str) -> Figure:
-    caption = f"{context.sentence(context.policy_text(policy))}\nDense products take the same time at every sparsity."
-    figure = layout.headed(5.6, title, caption)
+def _show(view: View[Crossings]) -> Shown:
+    found, series = view.data, view.data.series
+    points, crossed = (frame[frame["policy"] == view.policy] for frame in (found.points, found.crossed))
+    return Shown(
+        _figure(points, crossed, series, view),
+        "Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
+        "measured; dense times are those of the same run.",
+        (_crossover_table(crossed, series, found.paper), f"Microseconds:\n\n{_time_table(points, series)}"),
+    )
+
+
+def _figure(points: pd.DataFrame, found: pd.DataFrame, series: tuple[Series, ...], view: View[Crossings]) -> Figure:
+    caption = f"{view.policy_sentence}\nDense products take the same time at every sparsity."
+    figure = layout.headed(5.6, view.title, caption)
     axis = figure.add_axes((0.075, 0.235, 0.915, 0.6))
     axis.set_yscale("log")
     axis.grid(axis="y", which="both")
@@ -161,21 +164,31 @@ def _time_table(points: pd.DataFrame, series: tuple[Series, ...]) -> str:
     return markdown(["zeros", *(one.label for one in shown)], rows)
 
 
-def _gaps(results: ResultSet, points: pd.DataFrame, series: tuple[Series, ...]) -> list[str]:
+def _gaps(view: View[Crossings]) -> Iterator[str]:
+    points = view.data.points
     keys = set(points["series"])
-    out = [f"No time of {_name(rival)}: no crossover with it." for rival in DENSE if not keys & set(rival.series)]
-    levels = set(results.frame["sparsity"])
-    for policy in context.policies(results.frame):
+    yield from (f"No time of {_name(rival)}: no crossover with it." for rival in DENSE if not keys & set(rival.series))
+    levels = set(view.frame["sparsity"])
+    for policy in view.policies:
         lines = []
-        for one in series:
+        for one in view.data.series:
             have = points[(points["series"] == one.key) & (points["policy"] == policy)]["sparsity"]
             lost = sorted(levels - set(have))
             if lost and len(have):
                 lines.append(f"{one.label} at {', '.join(map(percent, lost))}")
         if lines:
-            out.append(f"Levels without a time ({policy}), which their lines skip: {'; '.join(lines)}.")
-    return out
+            yield f"Levels without a time ({policy}), which their lines skip: {'; '.join(lines)}."
 
 
 def _name(rival: Rival) -> str:
     return rival.label.partition(",")[0]
+
+
+PAGE = PageSpec(
+    title="Sputnik figure 1",
+    intro=_intro,
+    data=collect,
+    sections=(SectionSpec("runtime", "Sparse and dense products by sparsity", _show),),
+    gaps=_gaps,
+    summary=_summary,
+)

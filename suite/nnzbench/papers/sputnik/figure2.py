@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,9 @@ from nnzbench import collection, tables
 from nnzbench.matrices.index import DlmcEntry
 from nnzbench.report import layout, published, style
 from nnzbench.report.frames import each
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import markdown
 
-STEM = "properties"
 MODELS = {"rn50": ("ResNet-50", style.ORANGE), "transformer": ("Transformer", style.BLUE)}
 BINS = 30
 
@@ -48,6 +48,18 @@ PANELS = (
 )
 
 
+@dataclass(frozen=True)
+class Properties:
+    """What is drawn: bins, means beside the paper's ratios, and how many matrices there are."""
+
+    bins: pd.DataFrame
+    means: pd.DataFrame
+    paper: pd.Series[float]
+    count: int
+    unknown: int
+    """Matrices without a known CoV."""
+
+
 def histograms(entries: list[DlmcEntry]) -> pd.DataFrame:
     """Matrices per property, model and bin; values of 0 on a logarithmic axis count in its first bin."""
     rows = []
@@ -68,43 +80,39 @@ def _edges(panel: Property, values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.geomspace(max(low, values.max() / 1e4), values.max(), BINS + 1)
 
 
-def build() -> tuple[Page, pd.DataFrame, Figure]:
-    """The page, what is drawn (bins, then means and the paper's ratios), and the figure to be saved as `STEM`."""
+def properties() -> Properties:
+    """Bins and means over the paper's selection of the collection."""
     entries = tables.dlmc_selection()
-    bins = histograms(entries)
-    spreads = pd.DataFrame(collection.spreads(entries))
     paper = published.read("sputnik_figure2_properties", ("property", "ratio", "note")).set_index("property")["ratio"]
-    means = spreads.rename(columns={"name": "property"}).assign(row="mean")
+    means = pd.DataFrame(collection.spreads(entries)).rename(columns={"name": "property"}).assign(row="mean")
     means["paper_ratio_to_suitesparse"] = means["property"].map(paper).where(means["group"] == "all")
     unknown = sum(entry.row_cov is None for entry in entries)
-    with style.styled():
-        drawing = _figure(bins, means, len(entries))
-    page = Page(
-        title="Sputnik figure 2: properties of pruned matrices",
-        intro=(
-            f"{len(entries):,} matrices of pruned ResNet-50 and Transformer models from the Deep Learning Matrix "
-            "Collection, those of figure 2 of *Sparse GPU Kernels for Deep Learning* (SC 2020), from the index in "
-            "`datasets/dlmc_index.csv.gz`. The coefficient of variation (CoV) is the standard deviation of a "
-            "matrix's row lengths over their mean."
-        ),
-        sections=(
-            Section(
-                heading="Distributions",
-                figure=STEM,
-                figure_alt="Histograms of sparsity, row length and its variation by model",
-                text=(
-                    "The paper sets these beside 2,833 scientific matrices (SuiteSparse), which this suite does not "
-                    "hold. Its ratios of averages imply the mean in the last column; dotted in the figure."
-                ),
-                tables=(_against_paper(means, paper), f"By model and pruning method:\n\n{_groups(means)}"),
-            ),
-        ),
-        gaps=(
-            "SuiteSparse's own histogram is not drawn: its statistics are not part of this suite.",
-            *([f"{unknown} matrices have no known CoV of row lengths; they are in no CoV."] if unknown else []),
-        ),
+    return Properties(histograms(entries), means, paper, len(entries), unknown)
+
+
+def _intro(view: View[Properties]) -> str:
+    return (
+        f"{view.data.count:,} matrices of pruned ResNet-50 and Transformer models from the Deep Learning Matrix "
+        "Collection, those of figure 2 of *Sparse GPU Kernels for Deep Learning* (SC 2020), from the index in "
+        "`datasets/dlmc_index.csv.gz`. The coefficient of variation (CoV) is the standard deviation of a "
+        "matrix's row lengths over their mean."
     )
-    return page, pd.concat([bins, means], ignore_index=True), drawing
+
+
+def _show(view: View[Properties]) -> Shown:
+    found = view.data
+    return Shown(
+        _figure(found.bins, found.means, found.count),
+        "The paper sets these beside 2,833 scientific matrices (SuiteSparse), which this suite does not "
+        "hold. Its ratios of averages imply the mean in the last column; dotted in the figure.",
+        (_against_paper(found.means, found.paper), f"By model and pruning method:\n\n{_groups(found.means)}"),
+    )
+
+
+def _gaps(view: View[Properties]) -> Iterator[str]:
+    yield "SuiteSparse's own histogram is not drawn: its statistics are not part of this suite."
+    if view.data.unknown:
+        yield f"{view.data.unknown} matrices have no known CoV of row lengths; they are in no CoV."
 
 
 def _against_paper(means: pd.DataFrame, paper: pd.Series[float]) -> str:
@@ -156,3 +164,21 @@ def _figure(bins: pd.DataFrame, means: pd.DataFrame, count: int) -> Figure:
     labels = [*(name for name, _ in MODELS.values()), "mean of both", "SuiteSparse's mean, implied by the paper"]
     layout.legend_below(figure, handles, labels)
     return figure
+
+
+PAGE = PageSpec(
+    title="Sputnik figure 2: properties of pruned matrices",
+    intro=_intro,
+    data=properties,
+    sections=(
+        SectionSpec(
+            "properties",
+            "Histograms of sparsity, row length and its variation by model",
+            _show,
+            heading="Distributions",
+            once=True,
+        ),
+    ),
+    gaps=_gaps,
+    summary=lambda view: pd.concat([view.data.bins, view.data.means], ignore_index=True),
+)

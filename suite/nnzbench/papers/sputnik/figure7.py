@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nnzbench import collection
-from nnzbench.report import context, layout, published, style
+from nnzbench.report import layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import markdown, number
 
 
@@ -73,43 +73,31 @@ def networks_cov() -> float:
     return next(s.mean for s in collection.spreads() if (s.group, s.name) == ("all", "row_cov"))
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    found = throughputs(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, gaps = [], []
-    for policy in context.policies(results.frame):
-        here = found[found["policy"] == policy]
-        title = f"Throughput by imbalance of rows on {gpu}, {policy} policy"
-        sections.append(
-            policy_section(
-                results.folder,
-                "imbalance",
-                policy,
-                title,
-                partial(_figure, here, title),
-                text=_finding(here),
-                tables=(f"Percent of the throughput with rows of equal length, {gpu}:\n\n{_table(here)}",),
-            )
-        )
+def _show(view: View[pd.DataFrame]) -> Shown:
+    here = view.data[view.data["policy"] == view.policy]
+    table = f"Percent of the throughput with rows of equal length, {view.gpu}:\n\n{_table(here)}"
+    return Shown(_figure(here, view.title), _finding(here), (table,))
+
+
+def _intro(view: View[pd.DataFrame]) -> str:
+    row = view.frame.iloc[0]
+    return (
+        f"One product ({row['m']} × {row['k']} × {row['n']}, M × K × N, 75 % zeros, fp32) with rows from equal to "
+        "very uneven lengths: figure 7 of *Sparse GPU Kernels for Deep Learning* (SC 2020). The coefficient of "
+        "variation (CoV) is the standard deviation of row lengths over their mean, as asked of the generator; 1.73 "
+        "is the largest possible here. The swizzle starts long rows first."
+    )
+
+
+def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
+    for policy in view.policies:
+        here = view.data[view.data["policy"] == policy]
         for curve in CURVES:
             mine = here[here["curve"] == curve.key]
             if mine.empty:
-                gaps.append(f"{curve.label}: no time ({policy}).")
+                yield f"{curve.label}: no time ({policy})."
             elif mine["percent"].isna().all():
-                gaps.append(f"{curve.label}: no time ({policy}) with rows of equal length, so it is not drawn.")
-    row = results.frame.iloc[0]
-    return Page(
-        title=f"Sputnik figure 7 on {gpu}",
-        intro=(
-            f"One product ({row['m']} × {row['k']} × {row['n']}, M × K × N, 75 % zeros, fp32) with rows from equal to "
-            "very uneven lengths: figure 7 of *Sparse GPU Kernels for Deep Learning* (SC 2020). The coefficient of "
-            "variation (CoV) is the standard deviation of row lengths over their mean, as asked of the generator; 1.73 "
-            "is the largest possible here. The swizzle starts long rows first."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(gaps),
-    ), found
+                yield f"{curve.label}: no time ({policy}) with rows of equal length, so it is not drawn."
 
 
 def _finding(rows: pd.DataFrame) -> str:
@@ -172,3 +160,12 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
     axis.set_ylabel("% of throughput with equal rows")
     layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles], columns=3)
     return figure
+
+
+PAGE = PageSpec(
+    title="Sputnik figure 7",
+    intro=_intro,
+    data=throughputs,
+    sections=(SectionSpec("imbalance", "Throughput by imbalance of rows", _show),),
+    gaps=_gaps,
+)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from matplotlib.lines import Line2D
 from nnzbench import networks
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.pages import Page, policy_section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
 EQUAL_ACCURACY = ((1.0, 1.3), (1.2, 1.5), (1.4, 1.8))
@@ -74,41 +75,16 @@ def networks_of(results: ResultSet) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(rows, columns=list(COLUMNS)), paper.reindex(columns=list(COLUMNS))])
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per policy and describes the page."""
-    found = networks_of(results)
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, gaps = [], []
-    for policy in context.policies(results.frame):
-        here = found[found["policy"].isin([policy, "published"])]
-        title = f"MobileNetV1: accuracy and runtime of one image on {gpu}, {policy} policy"
-        sections.append(
-            policy_section(
-                results.folder,
-                "accuracy",
-                policy,
-                title,
-                partial(_figure, here, title, gpu),
-                text=_finding(here),
-                tables=(
-                    f"Frames per second:\n\n{_table(here, gpu)}",
-                    f"Sparse over dense at the same accuracy (frames per second):\n\n{_equal(here)}",
-                ),
-            )
-        )
-        gaps += _gaps(here)
-    return Page(
-        title=f"Sputnik table IV and figure 12 on {gpu}",
-        intro=(
-            "The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "
-            "of table IV of *Sparse GPU Kernels for Deep Learning* (SC 2020): dense 1×1 convolutions, or 90 % sparse "
-            "ones but the first. A network's time is the sum of its layers', each timed by itself; the first 3×3 "
-            "convolution and the classifier are left out, so that the paper's whole networks do a little more. Nothing "
-            "was trained here: accuracies are the paper's."
+def _show(view: View[pd.DataFrame]) -> Shown:
+    here = view.data[view.data["policy"].isin([view.policy, "published"])]
+    return Shown(
+        _figure(here, view.title, view.gpu),
+        _finding(here),
+        (
+            f"Frames per second:\n\n{_table(here, view.gpu)}",
+            f"Sparse over dense at the same accuracy (frames per second):\n\n{_equal(here)}",
         ),
-        sections=tuple(sections),
-        gaps=tuple(gaps),
-    ), found
+    )
 
 
 def _frames(rows: pd.DataFrame, curve: str, model: str, width: float) -> float:
@@ -204,16 +180,29 @@ def _widths(figure: Figure, points: pd.DataFrame, colour: str) -> None:
         )
 
 
-def _gaps(rows: pd.DataFrame) -> list[str]:
-    """One sentence per curve on the networks that have a layer without a time, and so no speed."""
-    out = []
-    for curve in CURVES:
-        lost = rows[(rows["curve"] == curve.key) & rows["us"].isna()]
+def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
+    """One sentence per policy and curve on the networks that have a layer without a time, and so no speed."""
+    for policy, curve in itertools.product(view.policies, CURVES):
+        rows = view.data[(view.data["policy"] == policy) & (view.data["curve"] == curve.key)]
+        lost = rows[rows["us"].isna()]
         if lost.empty:
             continue
         networks_ = ", ".join(f"{row.width:g} ({len(row.missing.split())} layers)" for row in each(lost))
         layers = [layer.rpartition("_")[2] for layer in lost["missing"].iloc[0].split()]
         named = ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
-        policy = lost["policy"].iloc[0]
-        out.append(f"{curve.label} ({policy}): no speed at widths {networks_}, whose layers lack times: first {named}.")
-    return out
+        yield f"{curve.label} ({policy}): no speed at widths {networks_}, whose layers lack times: first {named}."
+
+
+PAGE = PageSpec(
+    title="Sputnik table IV and figure 12",
+    intro=(
+        "The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "
+        "of table IV of *Sparse GPU Kernels for Deep Learning* (SC 2020): dense 1×1 convolutions, or 90 % sparse "
+        "ones but the first. A network's time is the sum of its layers', each timed by itself; the first 3×3 "
+        "convolution and the classifier are left out, so that the paper's whole networks do a little more. Nothing "
+        "was trained here: accuracies are the paper's."
+    ),
+    data=networks_of,
+    sections=(SectionSpec("accuracy", "MobileNetV1: accuracy and runtime of one image", _show),),
+    gaps=_gaps,
+)

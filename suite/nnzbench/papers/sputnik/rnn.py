@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.coverage import case_of
 from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
-from nnzbench.report import baselines, context, layout, style, tables
+from nnzbench.report import baselines, context, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
-from nnzbench.report.pages import Page, Section
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import geometric_means, speedup_series, speedups
 
 MODELS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
@@ -55,66 +58,53 @@ def _label(label: str) -> str:
     return "".join(words.partition(model)[2] for model in MODELS if words.startswith(model)) or words
 
 
-def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
-    """Draws one figure per operation and policy and describes the page."""
-    gpu = context.gpu_name(results.gpu, results.environment)
-    sections, drawn, gaps = [], [], []
-    for kind in (SPMM, SDDMM):
-        if not kind.rows(results.frame)["median_us"].notna().any():
-            gaps.append(f"{kind.title}: no time is recorded, so nothing of it is drawn.")
-            continue
-        found, beside = tabulate(results, kind), tabulate(results, kind, beside=True)
-        drawn += [tables.drawn_rows(one).assign(op=kind.op) for one in (found, beside) if len(one.problems)]
-        for policy in context.policies(kind.rows(results.frame)):
-            sections.append(_section(results, kind, found, beside, policy, gpu))
-            gaps += _gaps(kind, found, policy)
-    if not drawn:
-        drawn = [pd.DataFrame(columns=["op", *tables.POINT_COLUMNS])]
-    return Page(
-        title=f"Sputnik figure 10 on {gpu}",
-        intro=(
-            "Products with the weights of RNN, GRU and LSTM layers, state sizes 1k to 8k, batch 32 and 128, uniformly "
-            "random patterns with 70, 80 and 90 % zeros: SpMM as in the forward pass and SDDMM as in the gradient of "
-            "the weights (figure 10 of *Sparse GPU Kernels for Deep Learning*, SC 2020). Sizes are M×K×N; for SDDMM "
-            "the pattern is M×N and K the length of the dot products. The paper's other rivals, MergeSpmm and ASpT, "
-            "are not part of this suite."
-        ),
-        sections=tuple(sections),
-        gaps=tuple(gaps),
-    ), pd.concat(drawn, ignore_index=True)
+Operations = dict[str, tuple[SpeedupTable, SpeedupTable]]
+"""By operation: the table of the paper's problems and that of the ones beside them; none for what has no time."""
 
 
-def _section(
-    results: ResultSet, kind: Kind, found: SpeedupTable, beside: SpeedupTable, policy: str, gpu: str
-) -> Section:
-    stem = layout.stem(kind.op, policy)
-    title = f"{kind.title.partition(',')[0]} of recurrent layers on {gpu}, {policy} policy"
-    caption = f"Speed-up over {found.baseline_text}.\n{context.sentence(context.policy_text(policy))}"
+def collect(results: ResultSet) -> Operations:
+    """The tables of both operations."""
+    known = [kind for kind in (SPMM, SDDMM) if kind.rows(results.frame)["median_us"].notna().any()]
+    return {kind.op: (tabulate(results, kind), tabulate(results, kind, beside=True)) for kind in known}
+
+
+def _section(kind: Kind) -> SectionSpec[Operations]:
+    word = kind.title.partition(",")[0]
+    return SectionSpec(kind.op, f"{word} of recurrent layers", partial(_show, kind), heading=word)
+
+
+def _show(kind: Kind, view: View[Operations]) -> Shown | None:
+    rows, policy = kind.rows(view.frame), view.policy
+    if kind.op not in view.data or policy not in context.policies(rows):
+        return None
+    found, beside = view.data[kind.op]
     own_sizes = len(found.problems) > 0
-    if own_sizes:
-        with style.styled():
-            style.save(speedup_figure(found, policy, title, caption), results.folder / stem)
-    mine = results.frame[results.frame["problem"].isin(set(found.problems["problem"]))]
-    levels = dict.fromkeys(found.problems["level"])
-    parts = [f"{percent(level)} zeros:\n\n{tables.speedups(found, policy, level)}" for level in levels]
-    if len(beside.problems):
-        more = dict.fromkeys(beside.problems["level"])
-        parts += [
-            f"Further sizes, not the paper's, {percent(level)} zeros:\n\n{tables.speedups(beside, policy, level)}"
-            for level in more
-        ]
-    against = baselines.against(found, policy) if own_sizes else ""
-    return Section(
-        heading=f"{kind.title.partition(',')[0]}, {policy} policy",
-        figure=stem if own_sizes else "",
-        figure_alt=title,
-        text=_finding(kind, mine, policy) if own_sizes else "None of the paper's own sizes is recorded yet.",
-        tables=(
-            table(statistics(kind, mine, policy), paper_rows(kind)) if own_sizes else "",
+    more = [
+        f"{text}{percent(level)} zeros:\n\n{tables.speedups(one, policy, level)}"
+        for text, one in (("", found), ("Further sizes, not the paper's, ", beside))
+        for level in dict.fromkeys(one.problems["level"])
+    ]
+    if not own_sizes:
+        return Shown(None, "None of the paper's own sizes is recorded yet.", more)
+    mine = view.frame[view.frame["problem"].isin(set(found.problems["problem"]))]
+    caption = f"Speed-up over {found.baseline_text}.\n{view.policy_sentence}"
+    against = baselines.against(found, policy)
+    return Shown(
+        speedup_figure(found, policy, view.title, caption),
+        _finding(kind, mine, policy),
+        (
+            table(statistics(kind, mine, policy), paper_rows(kind)),
             f"By share of zeros:\n\n{against}" if against else "",
-            *parts,
+            *more,
         ),
     )
+
+
+def _summary(view: View[Operations]) -> pd.DataFrame:
+    parts = [
+        tables.drawn_rows(one).assign(op=op) for op, both in view.data.items() for one in both if len(one.problems)
+    ]
+    return pd.concat(parts or [pd.DataFrame(columns=["op", *tables.POINT_COLUMNS])], ignore_index=True)
 
 
 def _finding(kind: Kind, frame: pd.DataFrame, policy: str) -> str:
@@ -130,14 +120,35 @@ def _finding(kind: Kind, frame: pd.DataFrame, policy: str) -> str:
     )
 
 
-def _gaps(kind: Kind, found: SpeedupTable, policy: str) -> list[str]:
-    points = found.points[found.points["policy"] == policy]
-    out = []
-    for key, label in ((kind.cusparse.key, "cuSPARSE"), ("best", "this project's kernels")):
-        have = set(points.loc[points["series"] == key, "problem"])
-        lost = [row for row in each(found.problems) if row.problem not in have]
-        if lost:
-            words = ", ".join(f"{row.size} at {percent(row.level)}" for row in lost[:6])
-            more = f" and {len(lost) - 6} more" if len(lost) > 6 else ""
-            out.append(f"{kind.title} ({policy}): no time of {label} for {words}{more}.")
-    return out
+def _gaps(view: View[Operations]) -> Iterator[str]:
+    for kind in (SPMM, SDDMM):
+        if kind.op not in view.data:
+            yield f"{kind.title}: no time is recorded, so nothing of it is drawn."
+            continue
+        found, _ = view.data[kind.op]
+        for policy in context.policies(kind.rows(view.frame)):
+            points = found.points[found.points["policy"] == policy]
+            for key, label in ((kind.cusparse.key, "cuSPARSE"), ("best", "this project's kernels")):
+                have = set(points.loc[points["series"] == key, "problem"])
+                lost = [row for row in each(found.problems) if row.problem not in have]
+                if lost:
+                    words = ", ".join(f"{row.size} at {percent(row.level)}" for row in lost[:6])
+                    more = f" and {len(lost) - 6} more" if len(lost) > 6 else ""
+                    yield f"{kind.title} ({policy}): no time of {label} for {words}{more}."
+
+
+PAGE = PageSpec(
+    title="Sputnik figure 10",
+    intro=(
+        "Products with the weights of RNN, GRU and LSTM layers, state sizes 1k to 8k, batch 32 and 128, uniformly "
+        "random patterns with 70, 80 and 90 % zeros: SpMM as in the forward pass and SDDMM as in the gradient of "
+        "the weights (figure 10 of *Sparse GPU Kernels for Deep Learning*, SC 2020). Sizes are M×K×N; for SDDMM "
+        "the pattern is M×N and K the length of the dot products. The paper's other rivals, MergeSpmm and ASpT, "
+        "are not part of this suite."
+    ),
+    data=collect,
+    sections=(_section(SPMM), _section(SDDMM)),
+    by_section=True,
+    gaps=_gaps,
+    summary=_summary,
+)

@@ -1,9 +1,0 @@
-"""Direct sparse convolution (2022), table 9: Sub-batch sizes."""
-
-from __future__ import annotations
-
-EXPERIMENT = "direct_conv_table9"
-
-
-def test_direct_conv_table9(benchmark, bench, problem, dtype, kernel, policy):
-    bench.run(benchmark, EXPERIMENT, problem, dtype, kernel, policy)

@@ -1,0 +1,171 @@
+"""What a page declares of itself, and the one builder of all that pages share.
+
+A page's own module has data, drawing and words; the builder goes through the policies, names titles, headings and
+files, saves figures, and collects what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from nnzbench.report import context, layout, style
+from nnzbench.report.fastest import NO_TIMES, unknown_problems
+from nnzbench.report.figures import SpeedupTable
+from nnzbench.report.frames import ResultSet
+from nnzbench.report.pages import FP32_TEXT, Page, Section
+
+Data = TypeVar("Data")
+Drawn = SpeedupTable | pd.DataFrame
+"""What `summary.csv` holds: exactly what is drawn."""
+
+
+@dataclass(frozen=True)
+class View(Generic[Data]):
+    """What every function of a page is given: its data, and in a section the policy and the title."""
+
+    data: Data
+    gpu: str
+    """The GPU's name; empty where nothing is run."""
+    recorded: ResultSet | None
+    policy: str = ""
+    """Empty outside the sections of a policy."""
+    title: str = ""
+
+    @property
+    def results(self) -> ResultSet:
+        """The records. Raises `ValueError` on the page of an experiment that runs nothing."""
+        if self.recorded is None:
+            raise ValueError("this page is drawn from no records")
+        return self.recorded
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One line per record."""
+        return self.results.frame
+
+    @property
+    def policies(self) -> list[str]:
+        """Policies with a time, hot first."""
+        return context.policies(self.frame) if self.recorded else []
+
+    @property
+    def policy_sentence(self) -> str:
+        """What the policy means, for a caption."""
+        return context.sentence(context.policy_text(self.policy))
+
+
+class Shown(NamedTuple):
+    """What a section shows: its figure, what it finds, and tables in Markdown (empty ones are left out)."""
+
+    figure: Figure | None
+    finding: str = ""
+    tables: Iterable[str] = ()
+
+
+@dataclass(frozen=True)
+class SectionSpec(Generic[Data]):
+    """A section that stands under every policy, or once, after those."""
+
+    stem: str
+    """File name of its figure without the policy."""
+    title: str | Callable[[View[Data]], str]
+    """Of the figure: words before `on <GPU>, <policy> policy`, or the whole; empty for the page's own."""
+    show: Callable[[View[Data]], Shown | None]
+    """Draws it in the style of all figures; None where the policy has nothing to show."""
+    heading: str = ""
+    """Before the policy, where a page has several sections."""
+    alt: str = ""
+    """What the figure is described by, where not by its title."""
+    once: bool = False
+
+
+def _same(view: View[Any]) -> Drawn:
+    drawn: Drawn = view.data
+    return drawn
+
+
+def _no_gaps(view: View[Any]) -> Iterable[str]:
+    return ()
+
+
+def _no_names(view: View[Any]) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class PageSpec(Generic[Data]):
+    """The page of one experiment. What a function is not needed for has a default."""
+
+    title: str
+    """Before `on <GPU>`; empty for the experiment's name."""
+    intro: str | Callable[[View[Data]], str]
+    data: Callable[..., Data]
+    """From the `ResultSet`; from nothing where the experiment runs nothing."""
+    sections: tuple[SectionSpec[Data], ...]
+    gaps: Callable[[View[Data]], Iterable[str]] = _no_gaps
+    """Sentences that name what is not there."""
+    summary: Callable[[View[Data]], Drawn] = _same
+    """For `summary.csv`; the data themselves by default."""
+    problem_names: Callable[[View[Data]], Mapping[str, str]] = _no_names
+    """Short names of problems for the table of failures; recorded ones that are not among them are named as gaps."""
+    math_text: str = FP32_TEXT
+    by_section: bool = False
+    """Each section under every policy before the next one; otherwise each policy with all its sections."""
+    table: Callable[[ResultSet], SpeedupTable] | None = None
+    """Its speed-ups, where `index.html` should show others than the generic page has."""
+
+
+def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = None) -> tuple[Page, Drawn]:
+    """Draws the figures in `folder`; the page, and what is drawn. Without `results` it is drawn from the data sets."""
+    gpu = context.gpu_name(results.gpu, results.environment) if results else ""
+    view = View(spec.data(results) if results else spec.data(), gpu, results)
+    name = spec.title or view.results.experiment
+    repeated = [part for part in spec.sections if not part.once]
+    if spec.by_section:
+        order = [(part, policy) for part in repeated for policy in view.policies]
+    else:
+        order = [(part, policy) for policy in view.policies for part in repeated]
+    sections = [_section(part, replace(view, policy=policy), name, folder) for part, policy in order]
+    gaps = [NO_TIMES] if results and not any(sections) else []
+    sections += [_section(part, view, name, folder) for part in spec.sections if part.once]
+    names = dict(spec.problem_names(view))
+    gaps += spec.gaps(view)
+    page = Page(
+        title=f"{name} on {gpu}" if gpu else name,
+        intro=spec.intro if isinstance(spec.intro, str) else spec.intro(view),
+        sections=tuple(section for section in sections if section),
+        gaps=(*gaps, *(unknown_problems(view.frame, names) if names else [])),
+        problem_names=names,
+        math_text=spec.math_text,
+    )
+    return page, spec.summary(view)
+
+
+def _section(part: SectionSpec[Data], view: View[Data], page: str, folder: Path) -> Section | None:
+    """Draws and saves a section's figure; None where it has nothing to show."""
+    title = _under(part.title or page, view) if isinstance(part.title, str) else part.title(view)
+    with style.styled():
+        shown = part.show(replace(view, title=title))
+        if shown is None:
+            return None
+        stem = layout.stem(part.stem, view.policy) if view.policy else part.stem
+        if shown.figure is not None:
+            style.save(shown.figure, folder / stem)
+    heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
+    return Section(
+        heading=heading if view.policy else part.heading,
+        text=shown.finding,
+        figure=stem if shown.figure is not None else "",
+        figure_alt=_under(part.alt, view) if part.alt else title,
+        tables=tuple(shown.tables),
+    )
+
+
+def _under(words: str, view: View[Data]) -> str:
+    return f"{words} on {view.gpu}, {view.policy} policy" if view.policy else words
