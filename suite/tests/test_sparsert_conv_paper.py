@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from on_cpu import execute
 from test_sparsert import random_matrix
 from test_sparsert_cpu import cache, run_on_cpu  # noqa: F401
 from test_sparsert_paper import interpret
@@ -92,3 +93,15 @@ def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch)
             assert compile_.assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
     except Unsupported as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
+    work, expected, _ = work_of(ConvShape(1, 3, 7, 7, 11, 3, 3, 1, 1), "sm_80")
+    plan = unrolled_plan(work, PaperTiling(3, 7, 3))
+    for order in ("backward", "random:3"):
+        try:
+            result = execute(plan, build, order)
+        except Unsupported as error:
+            pytest.skip(str(error))
+        assert passes(relative_error(result, expected), "f32")

@@ -115,7 +115,11 @@ class VirtualIm2col:
 
     def registers(self) -> list[str]:
         s = self.shape
-        return [".reg .u32 %image, %y0, %x0, %t1;", ".reg .b64 %wide;", f".reg .pred %v<{s.r}>, %h<{s.s}>, %in<{s.r * s.s}>;"]
+        return [
+            ".reg .u32 %image, %y0, %x0, %t1;",
+            ".reg .b64 %wide;",
+            f".reg .pred %v<{s.r}>, %h<{s.s}>, %in<{s.r * s.s}>;",
+        ]
 
     def pointers(self) -> list[str]:
         s, plane = self.shape, self.row_stride

@@ -8,10 +8,12 @@ from nnzbench.report.claims_sides import CUBLAS, CUDNN, CUSPARSE, DENSE_BEST, OU
 TABLE1, TABLE3, ABLATION = "sparsert_table1", "sparsert_table3", "sparsert_ablation"
 PAPER = Side("`sparsert_paper`", ("sparsert_paper",))
 GENERATOR = Side("`sparsert`", ("sparsert",))
+CONV_PAPER = Side("`sparsert_conv_paper`", ("sparsert_conv_paper",))
 CONV = Side("`sparsert_conv`", ("sparsert_conv",))
 SPUTNIK = Side("`sputnik` at its heuristic", ("sputnik",), variant="heuristic")
 PAPER_WORDS = "`sparsert_paper`, the paper's tilings and code generated anew"
 GENERATOR_WORDS = "`sparsert`, this project's generator over the paper's idea with tilings of its own"
+CONV_PAPER_WORDS = "`sparsert_conv_paper`, the paper's virtual im2col and tilings, its code generated anew"
 CONV_WORDS = "`sparsert_conv`, this project's generator over the paper's idea"
 
 
@@ -39,7 +41,12 @@ def _spmm(first: int, last: int, level: str, rival: Side, how: How = "geometric 
 
 
 def _conv(level: str, how: How = "geometric mean") -> Rule:
-    return judged(CONV_WORDS, speedup(TABLE3, f"its table 3 at {level} %", rf"(.*_{level})$", CONV, CUDNN, how))
+    scope, cases = f"its table 3 at {level} %", rf"(.*_{level})$"
+    published = speedup(TABLE3, scope, cases, CONV_PAPER, CUDNN, how)
+    ours = speedup(TABLE3, scope, cases, CONV, CUDNN, how)
+    return Rule(
+        (Way(CONV_PAPER_WORDS, published), Way(CONV_WORDS, ours)), ((f"{CONV.name} against {CUDNN.name}", ours),)
+    )
 
 
 def _without(part: str, how: How) -> Rule:
