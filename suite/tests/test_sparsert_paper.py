@@ -35,7 +35,8 @@ def spmm(matrix: CSR, n: int, arch: str = "sm_90") -> Work:
 
 def interpret(plan: Plan) -> np.ndarray:
     launch = plan.launches[0]
-    buffers = {"b": plan.buffers["b"].copy().reshape(-1), "c": np.full(plan.buffers["c"].size, np.nan, np.float32)}
+    buffers = {name: array.copy().reshape(-1) for name, array in plan.buffers.items()}
+    buffers["c"][:] = np.nan
     threads = launch.block[0] * launch.block[1]
     kernel = Kernel(plan.source)
     kernel.launch(launch.grid, threads, buffers, launch.shared_bytes, False, launch.block[0])
