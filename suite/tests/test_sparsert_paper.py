@@ -35,7 +35,8 @@ def spmm(matrix: CSR, n: int, arch: str = "sm_90") -> Work:
 
 def interpret(plan: Plan) -> np.ndarray:
     launch = plan.launches[0]
-    buffers = {"b": plan.buffers["b"].copy().reshape(-1), "c": np.full(plan.buffers["c"].size, np.nan, np.float32)}
+    buffers = {name: array.copy().reshape(-1) for name, array in plan.buffers.items()}
+    buffers["c"][:] = np.nan
     threads = launch.block[0] * launch.block[1]
     kernel = Kernel(plan.source)
     kernel.launch(launch.grid, threads, buffers, launch.shared_bytes, False, launch.block[0])
@@ -153,14 +154,18 @@ def test_what_does_not_fit_is_refused_with_a_sentence() -> None:
     matrix = random_matrix(64, 16, 0.5)
     with pytest.raises(Unsupported, match="1024 threads with 64 accumulators"):
         unrolled_plan(spmm(matrix, 1024), PaperTiling(1, 1, 1))
+    far = replace(spmm(matrix, 64), dense=MatrixB(2**24, 64))
     with pytest.raises(Unsupported, match="2 GB"):
-        work = spmm(matrix, 64)
-        unrolled_plan(replace(work, dense=MatrixB(2**24, 64)), PaperTiling(8, 1, 1))
+        unrolled_plan(far, PaperTiling(8, 1, 1))
+    k = 2 * MAX_NONZEROS
+    large = CSR(1, k, np.array([0, k]), np.arange(k, dtype=np.int32), np.ones(k, np.float32))
+    plans = PaperKernel("t").plans(
+        Problem("t", "t", "spmm", 1, k, 1, 0.0, "uniform:0"),
+        Operands(large, {"b": np.zeros((k, 1), np.float32)}, "p"),
+        "sm_90",
+    )
     with pytest.raises(Unsupported, match=f"at most {MAX_NONZEROS}"):
-        large = CSR(1, 2**19, np.array([0, 2**19]), np.arange(2**19, dtype=np.int32), np.ones(2**19, np.float32))
-        problem = Problem("t", "t", "spmm", 1, 2**19, 1, 0.0, "uniform:0")
-        operands = Operands(large, {"b": np.zeros((2**19, 1), np.float32)}, "p")
-        next(PaperKernel("t").plans(problem, operands, "sm_90"))
+        next(plans)
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])

@@ -22,8 +22,8 @@ ROWS_PER_BLOCK = (32, 16, 8)
 WIDTHS = (32, 64, 128, 256)
 GROUPS = (1, 4)
 """The hand-picked choices that section 3.7 leaves open: rows per block of the authors' code, widths of whole warps, and
-groups. In exhaustive searches over 1, 2, 4 and 8 groups of 14 problems on an H200, 2 never won and 8 came within 1.3 %
-of 4 at best."""
+groups. In exhaustive searches over 1, 2, 4 and 8 groups of 14 problems on an H200, 2 never won and 8 came no nearer to
+the fastest than 1.3 %."""
 GROUPED_THREADS = 512
 """Largest block of several groups: the widths of one (M_blocks, Gy) share a program, whose registers fit the widest."""
 MAX_GRID_Y = 65535

@@ -31,15 +31,20 @@ class Dense(Protocol):
         """Elements of the dense operand: offsets stay below."""
         ...
 
+    @property
+    def zeros(self) -> int:
+        """Elements of zeros that loads may reach through `%zeros`, 0 for none."""
+        ...
+
     def registers(self) -> list[str]:
-        """Declarations that `pointers` and `load` need beyond `%t0`, `%b` and `%c`."""
+        """Declarations that `pointers` and `load` need beyond `%t0`, `%b`, `%c` and `%zeros`."""
         ...
 
     def pointers(self) -> list[str]:
         """PTX that moves `%b` and `%c` (u64, to the buffers) to this thread's column, whose number is in `%t0`."""
         ...
 
-    def load(self, k: int) -> list[str]:
+    def load(self, k: int) -> str:
         """PTX that loads this thread's element of row k of B into `%x`."""
         ...
 
@@ -54,6 +59,7 @@ class MatrixB:
 
     k: int
     columns: int
+    zeros: int = 0
 
     @property
     def row_stride(self) -> int:
@@ -69,8 +75,8 @@ class MatrixB:
     def pointers(self) -> list[str]:
         return ["mad.wide.u32 %b, %t0, 4, %b;", "mad.wide.u32 %c, %t0, 4, %c;"]
 
-    def load(self, k: int) -> list[str]:
-        return [f"ld.global.nc.f32 %x, [%b+{k * self.columns * 4}];"]
+    def load(self, k: int) -> str:
+        return f"ld.global.nc.f32 %x, [%b+{k * self.columns * 4}];"
 
     def cpp(self) -> str:
         return f"RolledMatrix{{b, {self.columns}}}"
@@ -81,8 +87,8 @@ class VirtualIm2col:
     """B is the im2col matrix of an NCHW image, never written: row (channel * r + i) * s + j of it is tap (i, j).
 
     "Each reference to an element in the B matrix is replaced" by the pixel it stands for: a load at a constant offset
-    from the thread's own pixel. Where a tap can leave the image, one predicate per tap, set once per thread, makes it
-    a zero; a tap that no output position can push outside has no check.
+    from the thread's own pixel. Where a tap can leave the image, every thread checks once whether its own does, and
+    then reads zeros at the same offsets; a tap that no output position can push outside has no check.
     """
 
     shape: ConvShape
@@ -100,6 +106,11 @@ class VirtualIm2col:
         s = self.shape
         return s.batch * s.channels * s.height * s.width
 
+    @property
+    def zeros(self) -> int:
+        s = self.shape
+        return (s.channels - 1) * s.height * s.width + 1 if any(map(any, self.checked)) else 0
+
     @cached_property
     def checked(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
         """Which filter rows, and which filter columns, some output position has outside the image."""
@@ -114,8 +125,11 @@ class VirtualIm2col:
         )
 
     def registers(self) -> list[str]:
-        s = self.shape
-        return [".reg .u32 %image, %y0, %x0, %t1;", ".reg .b64 %wide;", f".reg .pred %v<{s.r}>, %h<{s.s}>, %in<{s.r * s.s}>;"]
+        return [
+            ".reg .u32 %image, %y0, %x0, %t1;",
+            f".reg .b64 %wide, %tap<{self.shape.r * self.shape.s}>;",
+            ".reg .pred %inside;",
+        ]
 
     def pointers(self) -> list[str]:
         s, plane = self.shape, self.row_stride
@@ -131,32 +145,36 @@ class VirtualIm2col:
             "add.u32 %t0, %t0, %x0;",
             "mad.wide.u32 %b, %t0, 4, %b;",
         ]
-        down, across = self.checked
-        for i in range(s.r):
-            if down[i]:  # unsigned, so that a row above the image is a large number
-                lines += [f"add.u32 %t1, %y0, {i - s.pad_h};", f"setp.lt.u32 %v{i}, %t1, {s.height};"]
-        for j in range(s.s):
-            if not across[j]:
-                continue
-            lines += [f"add.u32 %t1, %x0, {j - s.pad_w};", f"setp.lt.u32 %h{j}, %t1, {s.width};"]
-            for i in range(s.r):
-                if down[i]:
-                    lines.append(f"setp.lt.and.u32 %in{i * s.s + j}, %t1, {s.width}, %v{i};")
+        for i, down in enumerate(self.checked[0]):
+            for j, across in enumerate(self.checked[1]):
+                if not down and not across:
+                    continue
+                tap, also = f"%tap{i * s.s + j}", ""
+                lines.append(f"add.s64 {tap}, %b, {self._offset(i, j)};")
+                if down:  # unsigned, so that a row above the image is a large number
+                    lines += [f"add.u32 %t1, %y0, {i - s.pad_h};", f"setp.lt.u32 %inside, %t1, {s.height};"]
+                    also = ", %inside"
+                if across:
+                    operation = "setp.lt.and.u32" if down else "setp.lt.u32"
+                    lines += [f"add.u32 %t1, %x0, {j - s.pad_w};", f"{operation} %inside, %t1, {s.width}{also};"]
+                lines.append(f"selp.b64 {tap}, {tap}, %zeros, %inside;")
         return lines
 
-    def load(self, k: int) -> list[str]:
+    def load(self, k: int) -> str:
         s = self.shape
         channel, tap = divmod(k, s.r * s.s)
         i, j = divmod(tap, s.s)
-        down, across = self.checked[0][i], self.checked[1][j]
-        offset = 4 * ((channel * s.height + i - s.pad_h) * s.width + j - s.pad_w)
-        load = f"ld.global.nc.f32 %x, [%b+{offset}];"
-        if not down and not across:
-            return [load]
-        inside = f"%in{tap}" if down and across else f"%v{i}" if down else f"%h{j}"
-        return ["mov.f32 %x, 0f00000000;", f"@{inside} {load}"]
+        offset = 4 * channel * s.height * s.width
+        if self.checked[0][i] or self.checked[1][j]:
+            return f"ld.global.nc.f32 %x, [%tap{tap}+{offset}];"
+        return f"ld.global.nc.f32 %x, [%b+{offset + self._offset(i, j)}];"
 
     def cpp(self) -> str:
         s = self.shape
         sizes = (s.channels, s.height, s.width, s.filters, s.r, s.s, s.pad_h, s.pad_w, s.stride)
         return f"RolledImage<{', '.join(map(str, (*sizes, s.out_height, s.out_width)))}>{{b}}"
+
+    def _offset(self, i: int, j: int) -> int:
+        """Bytes from the pixel under tap (pad_h, pad_w) to that under tap (i, j)."""
+        s = self.shape
+        return 4 * ((i - s.pad_h) * s.width + j - s.pad_w)

@@ -17,6 +17,11 @@ from nnzbench.codegen.target import header
 ENTRY = "sparsert_paper"
 
 
+def parameters(dense: Dense) -> tuple[str, ...]:
+    """Names of the buffers in the order of the kernel's arguments."""
+    return ("b", "c", "zeros") if dense.zeros else ("b", "c")
+
+
 def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
     """The unrolled kernel for blocks of at most `threads` threads. Raises `Unsupported` for an unknown `arch`."""
     groups, rows, stride = dealt.groups, dealt.rows, dense.row_stride
@@ -24,19 +29,20 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
     lines = [
         *header(arch),
         *([".extern .shared .align 16 .b8 shared[];"] if groups > 1 else []),
-        f".visible .entry {ENTRY}(.param .u64 p_b, .param .u64 p_c)",
+        f".visible .entry {ENTRY}({', '.join(f'.param .u64 p_{name}' for name in parameters(dense))})",
         f".maxntid {threads}, 1, 1",
         "{",
         f".reg .f32 %a<{rows}>, %x;",
         ".reg .u32 %col, %width, %g, %body, %block, %t0, %s, %pitch, %step;",
         ".reg .s32 %top, %count;",
-        ".reg .b64 %b, %c, %q;",
+        ".reg .b64 %b, %c, %zeros, %q;",
         ".reg .pred %p;",
         *dense.registers(),
-        "ld.param.u64 %b, [p_b];",
-        "cvta.to.global.u64 %b, %b;",
-        "ld.param.u64 %c, [p_c];",
-        "cvta.to.global.u64 %c, %c;",
+        *[
+            line
+            for name in parameters(dense)
+            for line in (f"ld.param.u64 %{name}, [p_{name}];", f"cvta.to.global.u64 %{name}, %{name};")
+        ],
         "mov.u32 %col, %tid.x;",
         "mov.u32 %width, %ntid.x;",
         "mov.u32 %g, %tid.y;",
@@ -58,7 +64,7 @@ def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
         columns, first, at = body.columns.tolist(), body.first.tolist(), body.rows.tolist()
         values = [immediate(value) for value in body.values]
         for j, k in enumerate(columns):
-            lines += dense.load(k)
+            lines.append(dense.load(k))
             lines += [f"fma.rn.f32 %a{at[e]}, %x, {values[e]}, %a{at[e]};" for e in range(first[j], first[j + 1])]
         if i + 1 < len(dealt.bodies):
             lines.append("bra SUM;")
@@ -119,8 +125,9 @@ def cpp(dealt: Deal, dense: Dense) -> str:
         kind = "float" if array.dtype == np.float32 else "int"
         listed = array.tolist() if kind == "int" else [float(x).hex() for x in array.tolist()]
         lines.append(f"static const {kind} k_{name}[] = {{{','.join(map(str, listed))}}};")
+    zeros = ", const float*" if dense.zeros else ""
     lines += [
-        f'extern "C" __global__ void {ENTRY}(const float* b, float* c) {{',
+        f'extern "C" __global__ void {ENTRY}(const float* b, float* c{zeros}) {{',
         "  DYN_SHARED(float, sums);",
         f"  rolled<{dealt.rows}>({dense.cpp()}, c, k_row_start, k_body_start, k_columns, k_first, k_rows,",
         "                       k_values, sums);",

@@ -55,8 +55,9 @@ class Work:
         return self._made[key]
 
     def buffers(self) -> dict[str, Array]:
-        """The dense operand and the zeroed output."""
-        return {"b": self.b, "c": np.zeros(self.shape, np.float32)}
+        """The dense operand, the zeroed output, and zeros that stand for padding where there is any."""
+        found = {"b": self.b, "c": np.zeros(self.shape, np.float32)}
+        return {**found, "zeros": np.zeros(self.dense.zeros, np.float32)} if self.dense.zeros else found
 
 
 class _Program:
@@ -99,7 +100,7 @@ def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
         defines={},
         buffers=work.buffers(),
         output="c",
-        launches=(schedule.launch(paper_emit.ENTRY, ("b", "c")),),
+        launches=(schedule.launch(paper_emit.ENTRY, paper_emit.parameters(work.dense)),),
         generate_ms=program.milliseconds,
         cpu_source=program.cpu_source,
     )
