@@ -68,7 +68,7 @@ def _imbalance(variant: str) -> Rule:
 
 def _without(part: str, cases: str, model: str) -> Rule:
     lesser = Side(f"the kernel without {part.replace('_', ' ')}", COMPLETE.kernels, variant=f"no_{part}")
-    scope = f"one layer per shape of {model}"
+    scope = f"one matrix per shape and level of {model}, each for all that the collection has of them"
     return judged(WORDS, speedup(ABLATION, scope, cases, lesser, COMPLETE, "mean percent"))
 
 
