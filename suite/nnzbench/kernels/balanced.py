@@ -82,7 +82,7 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, sha
 
 @dataclass(frozen=True)
 class Balanced:
-    """Y = W X for a balanced W: the paper's mapping, beside it streams of rows up to 16 columns and panels of X above."""
+    """Y = W X for a balanced W: the paper's mapping; beside it streams of rows up to 16 columns, panels of X above."""
 
     name: str = "balanced"
     paper: str = "Yao, Cao, Xiao, Zhang, Nie: Balanced Sparsity for Efficient DNN Inference on GPU, AAAI 2019"
