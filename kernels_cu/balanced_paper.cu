@@ -1,27 +1,47 @@
-// Y = W X for a balanced W, mapped as Balanced Sparsity describes it (section 4): one thread per range, so that all threads
-// of a row do the same KEEP multiply-adds, with X in shared memory where every thread stays in its own bank.
+// Y = W X for a balanced W, mapped as Balanced Sparsity describes it (section 4): one thread per range of a row, so that all
+// threads do the same KEEP multiply-adds, with X rearranged in shared memory so that every thread stays in its own bank.
 //
 // Who computes what
-//   grid    x: groups of WARPS rows, y: groups of COLUMNS columns of X
-//   warp    one row; lane l takes ranges l, l + 32, ...; the lanes add up through shuffles
+//   grid    x: as many blocks as are resident or fewer, y: groups of COLUMNS columns of X
+//   block   brings its columns of X to shared memory once, then takes WARPS rows at a time, gridDim.x * WARPS apart
+//   warp    one row at a time; lane l takes ranges l, l + 32, ...; the lanes add up through shuffles
 //
-// Values and positions are ordered (m, KEEP, ranges), so that the lanes of a warp read neighbouring ones. Element i of
-// range b lies at slot i * ranges + b of shared memory: with 32 ranges and one column lane b only reads bank b.
+// Values and positions are ordered (m, KEEP, RANGES), so that the lanes of a warp read neighbouring ones. Element i of
+// range b lies at slot i * RANGES + b of shared memory: with 32 ranges and one column lane b only reads bank b, with four
+// columns the eight lanes that are served at a time lie in different banks.
+//
+// The paper does not say how X gets there, how many rows share it, what a batch of 8 does or how lanes add up. Here one load of
+// a warp is of 8 neighbouring ranges x 4 neighbouring elements: runs of 4 rows of X, and stores that meet in a bank at most four
+// times (with four columns not at all). Blocks begin at different places, so that they do not all ask L2 for the same
+// line at once. A batch of more than COLUMNS reads W once per group of columns.
+//
+// Buffers
+//   values, positions   (m, KEEP, RANGES)      x   (k, n), row-major      y   (m, n), row-major
+// Launch: block 32 * WARPS; WIDTH * RANGES * COLUMNS * 4 bytes of dynamic shared memory.
 //
 // Defines
-//   KEEP      entries per range and row      COLUMNS      columns of X in shared memory: 1, 2 or 4
-//   WARPS     rows per block                 POSITION16   positions of two bytes instead of one
-//   F16       values and X in fp16
+//   KEEP, WIDTH   entries and columns of a range of a row; RANGES * WIDTH at least k
+//   RANGES        ranges of a row
+//   COLUMNS       columns of X in shared memory: 1, 2 or 4
+//   WARPS         1 to 32
+//   BLOCKS        blocks that an SM should hold
+//   EXACT         1: COLUMNS divides n, so that a slot is one load of X
+//   POSITION16    1: positions of two bytes instead of one
+//   F16           1: values, X and Y in fp16; sums and X in shared memory in fp32
 #include "nnz.cuh"
 #include "pack.cuh"
 #include "vector_columns.cuh"
 
 constexpr int kKeep = KEEP;
+constexpr int kWidth = WIDTH;
+constexpr int kRanges = RANGES;
 constexpr int kColumns = COLUMNS;
 constexpr int kWarps = WARPS;
-constexpr int kThreads = kWarps * 32;
+constexpr int kAhead = 16;  // entries of W whose loads are issued before their arithmetic
+constexpr int kStaged = 4;  // loads of X likewise
 
 static_assert(kColumns == 1 || kColumns == 2 || kColumns == 4, "COLUMNS must be a vector width");
+static_assert(kWarps >= 1 && kWarps <= 32, "a block has 1 to 32 warps");
 
 #if POSITION16
 using Position = unsigned short;
@@ -30,41 +50,104 @@ using Position = unsigned char;
 #endif
 using Slot = nnz::Columns<kColumns>::type;
 
-// x: (k, n), y: (m, n), row-major.
-extern "C" __global__ void __launch_bounds__(kThreads)
-    balanced_paper(int m, int k, int n, int width, int ranges, const Value* __restrict__ values,
-                   const Position* __restrict__ positions, const Value* __restrict__ x, Value* __restrict__ y) {
-    DYN_SHARED(float, shared);
-    const int first = blockIdx.y * kColumns;
-    for (int i = threadIdx.x; i < width * ranges; i += kThreads) {
-        const int row = i % ranges * width + i / ranges;
+// X's columns from `first` on to shared memory; a barrier must follow.
+__device__ __forceinline__ void stage(Slot* slots, const Value* __restrict__ x, int k, int n, int first) {
+    constexpr int kOctets = (kRanges + 7) / 8;
+    constexpr int kUnits = kOctets * ((kWidth + 3) / 4);
+    constexpr int kLoad = EXACT ? kColumns : 1;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int turn = static_cast<int>(blockIdx.x) * kWarps % kUnits;
+    for (int unit = warp; unit < kUnits; unit += kWarps * kStaged) {
+        Pack<Value, kLoad> held[kStaged][kColumns / kLoad];
+        int slot[kStaged];
+        bool keep[kStaged];
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-            const bool inside = row < k && first + c < n;
-            shared[i * kColumns + c] = inside ? widen(x[static_cast<long long>(row) * n + first + c]) : 0.0f;
+        for (int u = 0; u < kStaged; ++u) {
+            const int untouched = unit + u * kWarps;
+            const int at = untouched + turn < kUnits ? untouched + turn : untouched + turn - kUnits;
+            const int range = at % kOctets * 8 + lane % 8;
+            const int i = at / kOctets * 4 + lane / 8;
+            const int row = range * kWidth + i;
+            slot[u] = untouched < kUnits && range < kRanges && i < kWidth ? i * kRanges + range : -1;
+            keep[u] = slot[u] >= 0 && row < k;
+            const Value* const from = x + static_cast<long long>(row) * n + first;
+#pragma unroll
+            for (int c = 0; c < kColumns; c += kLoad) {
+                load_if<kLoad>(keep[u] && (EXACT || first + c < n), from + c, held[u][c / kLoad]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < kStaged; ++u) {
+            if (slot[u] < 0) continue;
+            Pack<float, kColumns> columns;
+#pragma unroll
+            for (int c = 0; c < kColumns; ++c) {
+                const bool loaded = keep[u] && (EXACT || first + c < n);
+                columns.at[c] = loaded ? widen(held[u][c / kLoad].at[c % kLoad]) : 0.0f;
+            }
+            store<kColumns>(reinterpret_cast<float*>(slots + slot[u]), columns);
         }
     }
+}
+
+// Multiplies `Count` entries of a range: first the loads of W, then X in shared memory and arithmetic.
+template <int Count>
+__device__ __forceinline__ void multiply(float (&sums)[kColumns], const Value* values, const Position* positions,
+                                         const Slot* range) {
+    Value value[Count];
+    int position[Count];
+#pragma unroll
+    for (int u = 0; u < Count; ++u) {
+        value[u] = nnz::ldg(values + u * kRanges);
+        position[u] = nnz::ldg(positions + u * kRanges);
+    }
+#pragma unroll
+    for (int u = 0; u < Count; ++u) nnz::multiply_add(sums, widen(value[u]), range[position[u] * kRanges]);
+}
+
+// Adds the lanes' sums; afterwards the lanes from c * 32 / kColumns on hold that of column c. Where several columns are
+// left, a lane sends half of them and keeps the other half.
+template <int Distance, int Count>
+__device__ __forceinline__ void reduce(float (&sums)[kColumns], int lane) {
+    if constexpr (Count > 1) {
+        const bool upper = (lane & Distance) != 0;
+#pragma unroll
+        for (int c = 0; c < Count / 2; ++c) {
+            const float kept = upper ? sums[c + Count / 2] : sums[c];
+            const float sent = upper ? sums[c] : sums[c + Count / 2];
+            sums[c] = kept + __shfl_xor_sync(0xffffffffu, sent, Distance);
+        }
+        reduce<Distance / 2, Count / 2>(sums, lane);
+    } else if constexpr (Distance > 0) {
+        sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], Distance);
+        reduce<Distance / 2, 1>(sums, lane);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kWarps * 32, BLOCKS)
+    balanced_paper(int m, int k, int n, const Value* __restrict__ values, const Position* __restrict__ positions,
+                   const Value* __restrict__ x, Value* __restrict__ y) {
+    DYN_SHARED(Slot, slots);
+    const int first = static_cast<int>(blockIdx.y) * kColumns;
+    stage(slots, x, k, n, first);
     __syncthreads();
 
     const int lane = threadIdx.x % 32;
-    const int row = blockIdx.x * kWarps + threadIdx.x / 32;
-    if (row >= m) return;
-    float sums[kColumns] = {};
-    for (int range = lane; range < ranges; range += 32) {
-        const long long at = static_cast<long long>(row) * kKeep * ranges + range;
-#pragma unroll 8
-        for (int j = 0; j < kKeep; ++j) {
-            const float value = widen(values[at + j * ranges]);
-            const int slot = positions[at + j * ranges] * ranges + range;
-            nnz::multiply_add(sums, value, reinterpret_cast<const Slot*>(shared)[slot]);
+    const int rows = static_cast<int>(gridDim.x) * kWarps;
+    for (int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32; row < m; row += rows) {
+        float sums[kColumns] = {};
+        for (int range = lane; range < kRanges; range += 32) {
+            long long at = static_cast<long long>(row) * (kKeep * kRanges) + range;
+#pragma unroll 1
+            for (int j = 0; j < kKeep / kAhead; ++j, at += kAhead * kRanges) {
+                multiply<kAhead>(sums, values + at, positions + at, slots + range);
+            }
+            if constexpr (kKeep % kAhead > 0) {
+                multiply<kKeep % kAhead>(sums, values + at, positions + at, slots + range);
+            }
         }
-    }
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2) {
-            sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
-        }
-        if (lane == 0 && first + c < n) y[static_cast<long long>(row) * n + first + c] = narrow(sums[c]);
+        reduce<16, kColumns>(sums, lane);
+        const int column = first + lane / (32 / kColumns);
+        if (lane % (32 / kColumns) == 0 && column < n) y[static_cast<long long>(row) * n + column] = narrow(sums[0]);
     }
 }

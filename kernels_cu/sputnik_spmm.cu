@@ -7,7 +7,8 @@
 //         the row before it are masked in the first tile
 //   V-C   row swizzle: `rows` lists the rows by falling length, so that heavy blocks start first and the rows of one
 //         warp have equal lengths; the identity order switches it off
-//   V-D1  index pre-scaling: an index is multiplied by n once, when it is staged
+//   V-D1  index pre-scaling: an index is multiplied by n once, when it is staged; switched off, every lane multiplies
+//         it again at each use, in 32 bits
 //   V-D2  residue handling: a short last tile is filled up with zeros to a multiple of 4 and processed by unrolled
 //         groups of 4 without bounds checks, loads before arithmetic; the loads are predicated, because ptxas lets each
 //         branch between loads wait for the load before it
@@ -51,7 +52,8 @@
 //   VECTOR_B        elements per access to B and C: 1, 2, 4 (8 in fp16)
 //   ITEMS_AHEAD     entries whose B loads are issued before their arithmetic; a multiple of 4. The rest of a row takes a
 //                   round trip to memory for every ITEMS_AHEAD entries, so 32 suit short rows and 16 many warps
-//   PRESCALE        1: needs k * n < 2^31; 0: indices are multiplied by n at every use, in 64 bits
+//   PRESCALE        1: indices are multiplied by n when they are staged; 0: at every use
+//   OFFSET64        0: index * n in 32 bits, needs k * n < 2^31; 1: in 64 bits, for larger B, only without PRESCALE
 //   RESIDUE_UNROLL  1: as above; 0: the last tile is a rolled loop over single entries
 //   PREFETCH        1: next tile of A into registers during arithmetic
 //   ROWS_FASTEST    1: consecutive blocks take consecutive rows of one column tile; 0: column tiles of the same rows
@@ -75,6 +77,7 @@ static_assert(kItemsX % (kWidth * kVectorB) == 0, "BLOCK_ITEMS_X must be a multi
 static_assert(kItemsK % kAhead == 0 && kAhead % 4 == 0, "BLOCK_ITEMS_K must be a multiple of ITEMS_AHEAD, that of 4");
 static_assert(kItemsK % kVectorA == 0, "BLOCK_ITEMS_K must be a multiple of VECTOR_A");
 static_assert(sizeof(Value) * kVectorA <= 16 && sizeof(Value) * kVectorB <= 16, "an access is at most 16 bytes");
+static_assert(!(PRESCALE && OFFSET64), "staged offsets are of 32 bits");
 
 constexpr int kGroups = kItemsX / (kWidth * kVectorB);  // column groups per lane
 constexpr int kLoadsA = (kItemsK + kWidth * kVectorA - 1) / (kWidth * kVectorA);  // vector loads per lane and tile
@@ -167,13 +170,27 @@ struct Columns {
     const Value* at[kGroups];
 };
 
-// The lane's columns of one row of B, where `keep`; `offset` is a staged index, pre-scaled or not.
-__device__ __forceinline__ void load_b(Pack<Value, kVectorB> (&fragment)[kGroups], const Columns& columns, int offset,
+#if OFFSET64
+using Offset = long long;
+#else
+using Offset = int;
+#endif
+
+// Where the row of B starts that a staged index, pre-scaled or not, refers to. Unscaled it is one 32-bit multiply-add
+// more per entry and lane.
+__device__ __forceinline__ Offset row_of_b(int staged, int n) {
+    if constexpr (PRESCALE) return staged;
+    const Offset row = static_cast<Offset>(staged) * n;
+    if constexpr (OFFSET64) return row;
+    return opaque(static_cast<int>(row));  // or the compiler would multiply in 64 bits
+}
+
+// The lane's columns of one row of B, where `keep`.
+__device__ __forceinline__ void load_b(Pack<Value, kVectorB> (&fragment)[kGroups], const Columns& columns, int staged,
                                        int n, bool keep) {
+    const Offset row = row_of_b(staged, n);
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-        load_if<kVectorB>(keep, columns.at[g] + (PRESCALE ? offset : static_cast<long long>(offset) * n), fragment[g]);
-    }
+    for (int g = 0; g < kGroups; ++g) load_if<kVectorB>(keep, columns.at[g] + row, fragment[g]);
 }
 
 __device__ __forceinline__ void multiply(Accumulators& sum, float value,

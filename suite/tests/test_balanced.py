@@ -12,6 +12,7 @@ from on_cpu import execute, fresh_cache, mutated
 from nnzbench.arches import block_shared_bytes
 from nnzbench.check import passes, relative_error
 from nnzbench.compile import ARCHES
+from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels import balanced, balanced_rows, balanced_wide
 from nnzbench.matrices import prune
@@ -86,6 +87,36 @@ def test_half_values_with_single_precision_sums(n: int) -> None:
     case.check(case.rows_plan(LOADS) if n == 1 else balanced.paper_plan(case.matrix, case.x, "sm_80", 2))
     wide = Case(21, 64, 24 + 8 * n, 0.5, dtype=np.float16)
     wide.check(wide.wide_plan(balanced_wide.Tiling(8, 4, 2, 2)))
+
+
+@pytest.mark.parametrize(("n", "ranges"), [(1, 32), (2, 9), (7, 40), (8, 32)])
+def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n: int, ranges: int) -> None:
+    """X is brought once per block; every number of blocks must give all rows, whoever starts where in X."""
+    case = Case(37, ranges * 19 - 4, n, 0.1, ranges)  # 17 entries: one batch of loads and a rest
+    plan = balanced.paper_plan(case.matrix, case.x, "sm_90", 2)
+    (launch,) = plan.launches
+    assert launch.grid == (19, -(-n // 4) if n > 4 else 1, 1)
+    assert plan.defines["EXACT"] == int(n != 7)
+    for blocks in (19, 5, 1):
+        fewer = replace(plan, launches=(replace(launch, grid=(blocks, *launch.grid[1:])),))
+        case.check(fewer, "asan" if blocks == 5 else "plain", "backward" if blocks == 1 else "forward")
+
+
+def test_the_papers_mapping_brings_x_once_per_multiprocessor() -> None:
+    shape = (16384, 32, 1)
+    weights = BalancedMatrix(16384, 8192, 256, np.ones(shape, np.float32), np.zeros(shape, np.uint8))
+    for n, groups in ((1, 1), (8, 2)):
+        plan = balanced.paper_plan(weights, np.zeros((8192, n), np.float32), "sm_90")
+        assert plan.variant == "paper_w32"
+        assert plan.launches[0].grid == (132 // groups, groups, 1)
+        assert plan.launches[0].shared_bytes == 8192 * 4 * (1 if n == 1 else 4)
+
+
+def test_the_papers_mapping_without_its_barrier_is_noticed() -> None:
+    case = Case(21, 1000, 2, 0.8)
+    plan = mutated(balanced.paper_plan(case.matrix, case.x, "sm_80", 2), "    __syncthreads();\n", "")
+    with pytest.raises(SanitizerError, match="data race"):
+        execute(plan, "tsan")
 
 
 def test_x_larger_than_shared_memory_takes_several_passes() -> None:
@@ -168,7 +199,8 @@ def test_inf_and_nan_in_unused_rows_of_x_do_not_leak() -> None:
         assert unused.size > 3
         case.x[unused[::2]] = np.inf
         case.x[unused[1::2]] = np.nan
-        for plan in (case.rows_plan(QUEUE), case.rows_plan(LOADS)) if n == 1 else ():
+        paper = balanced.paper_plan(case.matrix, case.x, "sm_80", 2)
+        for plan in (case.rows_plan(QUEUE), case.rows_plan(LOADS), paper) if n == 1 else ():
             case.check(plan)
         if n > 16:
             case.check(case.wide_plan(balanced_wide.Tiling(8, 4, 2, 1)))

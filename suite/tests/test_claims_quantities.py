@@ -11,6 +11,8 @@ from fake_claim_records import GPU, names, row, table1
 from fake_records import failed, record, write
 
 from nnzbench.record import Record
+from nnzbench.papers.sputnik import ablation
+from nnzbench.report import frames
 from nnzbench.report.claims import (
     CONTRADICTED,
     NOT_COMPARABLE,
@@ -219,6 +221,23 @@ def test_an_ablation_is_percent_of_the_complete_kernel(tmp_path):
     assert found["sputnik-no-vector-tf-1"].verdict == CONTRADICTED  # the paper sees no change there
     assert found["sputnik-sddmm-no-vector-rn50-256"].verdict == CONTRADICTED  # SDDMM gains without them in the paper
     assert found["sputnik-no-residue-unroll-rn50-1"].verdict == NOT_MEASURABLE
+
+
+def test_an_ablation_counts_a_layer_for_all_matrices_it_stands_for(tmp_path):
+    """The page's mean and the claims' are one: 3 x 3 filters lose half their speed, the other layers none."""
+    rows = []
+    for name in names("sputnik_ablation", "rn50"):
+        at = {"experiment": "sputnik_ablation", "problem": name, "kernel": "sputnik_ablation"}
+        slow = 20.0 if "rn50_3x3" in name else 10.0
+        rows += [
+            record(variant="complete_x", median_us=10.0, **at),
+            record(variant="no_vector_x", median_us=slow, **at),
+        ]
+    percent = judged(tmp_path, rows)["sputnik-no-vector-rn50-256"].measured
+    assert percent == pytest.approx(100 - 50 * 240 / 807)  # of 807 matrices 240 are 3 x 3
+    page = ablation.shares(frames.load(tmp_path / GPU / "sputnik_ablation"))
+    page = page.set_index(["policy", "op", "part", "model", "batch"])
+    assert page["percent"]["hot", "spmm", "-vector_inst", "resnet50", 256] == pytest.approx(percent)
 
 
 def mobilenet(pointwise: float, depthwise: float = 2.0) -> list[Record]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnzbench import tables
 from nnzbench.matrices import generate, prune
+from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.sources import load_sparse
 from nnzbench.problem import ConvShape, Problem
@@ -135,15 +139,54 @@ def test_ties_and_zeros_do_not_change_counts() -> None:
 def test_gradual_pruning_follows_the_schedule_and_keeps_zeros() -> None:
     levels = prune.gradual_schedule(0.9, 4)
     assert levels == pytest.approx([0.9 * (1 - (1 - i / 4) ** 3) for i in (1, 2, 3, 4)])
-    seen: list[float] = []
+    seen: list[CSR] = []
 
-    def retrain(weights: np.ndarray) -> np.ndarray:
-        seen.append(float((weights == 0).mean()))
-        return weights + 0.01
+    def retrain(left: CSR) -> np.ndarray:
+        seen.append(left)
+        return left.values + 0.01
 
-    final = prune.gradual_balanced(np.random.default_rng(0).standard_normal((8, 320)), 0.9, 4, retrain, blocks=2)
-    assert seen == pytest.approx(levels, abs=0.01)
+    weights = np.random.default_rng(0).standard_normal((8, 320))
+    final = prune.gradual_balanced(weights, 0.9, 2, 4, retrain)
+    assert [left.sparsity for left in seen] == pytest.approx(levels, abs=0.01)
+    patterns = [left.to_dense() != 0 for left in seen]
+    for before, after in itertools.pairwise(patterns):
+        assert not (after & ~before).any()  # pruned stays pruned
     assert set(final.row_lengths) == {32}
+    kept = final.to_dense()
+    assert kept[kept != 0] == pytest.approx(weights[kept != 0] + 0.04)
+    with pytest.raises(MatrixError, match="0 pruning steps"):
+        prune.gradual_balanced(weights, 0.9, 2, 0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 9])
+@pytest.mark.parametrize(
+    ("m", "k", "blocks", "sparsity"),
+    [(37, 256, 32, 0.95), (5, 333, 32, 0.8), (1, 27, 9, 0.34), (16, 100, 3, 0.5), (8, 64, 64, 0.7), (3, 50, 1, 0.0)],
+)
+def test_without_retraining_gradual_pruning_ends_where_one_shot_does(
+    m: int, k: int, blocks: int, sparsity: float, steps: int
+) -> None:
+    """Down to the last tie: weights of few magnitudes, a third of them zero."""
+    rng = np.random.default_rng(m + k)
+    for weights in (rng.standard_normal((m, k)), rng.integers(-1, 2, (m, k)).astype(np.float32), np.zeros((m, k))):
+        once, gradual = (
+            prune.balanced(weights, sparsity, blocks),
+            prune.gradual_balanced(weights, sparsity, blocks, steps),
+        )
+        for name in ("offsets", "indices", "values"):
+            np.testing.assert_array_equal(getattr(gradual, name), getattr(once, name))
+
+
+def test_retraining_moves_weights_but_no_counts() -> None:
+    """Entries per range, which a kernel's time depends on, are those of one-shot pruning; positions are not."""
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((64, 1024), dtype=np.float32)
+    once = prune.balanced(weights, 0.9, 32)
+    other = prune.gradual_balanced(weights, 0.9, 32, 4, lambda left: left.values + rng.normal(0, 0.3, left.nnz))
+    form, moved = BalancedMatrix.from_csr(once, 32), BalancedMatrix.from_csr(other, 32)
+    assert form.positions.shape == moved.positions.shape == (64, 32, 3)
+    shared = ((once.to_dense() != 0) & (other.to_dense() != 0)).sum() / once.nnz
+    assert 0.5 < shared < 0.95
 
 
 @pytest.mark.parametrize("pruner", [lambda w: prune.magnitude(w, 0.5), lambda w: prune.balanced(w, 0.5, 2)])
@@ -160,6 +203,21 @@ HASHES = {
     "nm:2:4:0": "52ed162a817745f1",
     "block:8x8:0": "de6cfd264161840b",
 }
+
+
+MODELS = {
+    "ptb_balanced": "c69c16402f095a77",
+    "vgg16_conv1_1_balanced": "24e591487a6c232b",
+    "vgg16_conv3_3_balanced": "0f213b8e221aa157",
+    "timit_balanced": "da97ecc9b2a0b224",
+}
+"""Patterns of `balanced_models` as recorded before their weights were pruned gradually."""
+
+
+@pytest.mark.parametrize("label", MODELS)
+def test_models_have_the_patterns_of_record(label: str) -> None:
+    (chosen,) = (one for one in tables.load("balanced_models") if one.label == label)
+    assert load_sparse(chosen).pattern_hash() == MODELS[label]
 
 
 @pytest.mark.parametrize("source", HASHES)

@@ -140,8 +140,8 @@ def test_ablation_is_a_percentage_of_the_complete_kernel(tmp_path: Path) -> None
     page, drawn = report(tmp_path, records("sputnik_ablation", ABLATION))
     found = drawn.set_index(["op", "part", "model", "batch"])
     assert found["percent"]["spmm", "-load_balancing", "resnet50", 256] == pytest.approx(80)
-    # 72 attention matrices at half the speed, 24 others at all of it: weighted by how often the model has them
-    assert found["percent"]["spmm", "-vector_inst", "transformer", 1] == pytest.approx((72 * 50 + 24 * 100) / 96)
+    # 1,640 of the collection's attention matrices at half the speed, 565 others at all of it
+    assert found["percent"]["spmm", "-vector_inst", "transformer", 1] == pytest.approx((1640 * 50 + 565 * 100) / 2205)
     assert found["paper_percent"]["spmm", "-load_balancing", "resnet50", 256] == 78.5
     signs = found["sign"]
     assert signs["spmm", "-load_balancing", "resnet50", 256] == "same"
@@ -150,7 +150,7 @@ def test_ablation_is_a_percentage_of_the_complete_kernel(tmp_path: Path) -> None
     assert signs["spmm", "-vector_inst", "transformer", 1] == "only here"
     assert signs["spmm", "-vector_inst", "resnet50", 256] == "only there"
     assert signs["sddmm", "-vector_inst", "resnet50", 256] == "–"  # not recorded
-    assert "SDDMM, ResNet-50, batch 256 (hot): layers with both times: vector instructions 0 of 22." in page
+    assert "SDDMM, ResNet-50, batch 256 (hot): layers with both times: vector instructions 0 of 152." in page
 
 
 def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:

@@ -70,6 +70,20 @@ def test_every_optimisation_can_be_switched_off(switches: Switches) -> None:
     assert passes(relative_error(execute(plan, "asan"), product(a, b)), "f32")
 
 
+@pytest.mark.parametrize("n", [1, 7, 49, 72])
+def test_ablation_variants_match_float64(n: int) -> None:
+    a = matrix(37, 130, empty=(0, 5, 36), full=9)
+    operands = Operands(a, {"b": dense(130, n)}, "")
+    problem = Problem("test", "t", "spmm", 37, 130, n, 0.7, "")
+    plans = list(kernels()["sputnik_ablation"].plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
+    assert len(plans) == 5
+    for plan in plans:
+        assert plan.defines["OFFSET64"] == 0
+        assert plan.defines["PRESCALE"] == int(not plan.variant.startswith("no_prescale"))
+        error = relative_error(execute(plan, "asan" if n == 49 else "plain"), reference(problem, operands))
+        assert passes(error, "f32"), plan.variant
+
+
 def test_shared_memory_is_free_of_races() -> None:
     a, b = matrix(9, 90, density=0.6), dense(90, 36)
     result = execute(spmm_plan(a, b, replace(NARROW, prefetch=True)), "tsan")
@@ -135,8 +149,14 @@ def test_offsets_beyond_31_bits_are_not_prescaled() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(np, "ascontiguousarray", lambda array: array)
         plan = spmm_plan(a, huge, NARROW)
-    assert plan.defines["PRESCALE"] == 0
+        with pytest.raises(Unsupported, match=r"k \* n = 4294967296 is not below 2\^31"):
+            spmm_plan(a, huge, NARROW, switches=Switches(prescale=False))
+    assert (plan.defines["PRESCALE"], plan.defines["OFFSET64"]) == (0, 1)
     assert "unscaled" in plan.variant
+    small, b = matrix(37, 70, empty=(5,), full=9), dense(70, 36)
+    wide = spmm_plan(small, b, NARROW)
+    wide = replace(wide, defines={**wide.defines, "PRESCALE": 0, "OFFSET64": 1})
+    assert passes(relative_error(execute(wide), product(small, b)), "f32")
 
 
 def test_nothing_to_compute_is_unsupported() -> None:

@@ -9,6 +9,7 @@ from nnzbench.check import passes, relative_error
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernel import Array, Unsupported, kernels
 from nnzbench.kernels.sputnik_sddmm import (
+    SCALAR,
     Strip,
     candidates,
     heuristic_strip,
@@ -23,7 +24,6 @@ from nnzbench.sparse_rows import StripOrder, row_strips
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
 BY_COLUMNS = Strip(items=16, width=8, vector=4, strips=8, by_columns=True)
-SCALAR = Strip(items=32, width=32, vector=1, strips=2)
 
 
 def factors(pattern: CSR, k: int) -> tuple[Array, Array]:
@@ -53,6 +53,23 @@ def test_awkward_shapes(case: str, build: str) -> None:
     a, b = factors(pattern, k)
     plan = sddmm_plan(pattern, a, b, VECTOR if k % 4 == 0 else SCALAR)
     assert passes(relative_error(execute(plan, build), expected(pattern, a, b)), "f32")
+
+
+@pytest.mark.parametrize("k", [1, 7, 31, 32, 33, 49, 100])
+def test_without_vectors_32_lanes_load_32_neighbours(k: int) -> None:
+    pattern = matrix(37, 70, empty=(0, 5, 36), full=9)
+    a, b = factors(pattern, k)
+    problem = Problem("test", "t", "sddmm", pattern.m, k, pattern.k, 0.7, "")
+    operands = Operands(pattern, {"a": a, "b": b}, "")
+    plans = list(kernels()["sputnik_sddmm_ablation"].plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
+    scalar = plans[-1]
+    assert [plan.variant.split("_s32")[0] for plan in plans] == ["complete", "no_load_balancing", "no_vector"]
+    assert (scalar.variant, scalar.launches[0].block) == ("no_vector_s32_w32_v1_y1", (32, 1, 1))
+    assert {scalar.defines[name] for name in ("BLOCK_WIDTH", "STRIP")} == {32}
+    assert scalar.defines["VECTOR"] == 1
+    assert plans[0].launches[0].block[0] * plans[0].defines["VECTOR"] == 32  # type: ignore[operator]
+    for build in ("asan", "tsan") if k in (33, 49) else ("plain",):
+        assert passes(relative_error(execute(scalar, build), expected(pattern, a, b)), "f32")
 
 
 def test_strips_by_columns_compute_the_same() -> None:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 from realdata import find
@@ -30,7 +31,7 @@ EXPECTED = {
     "sparsert_table1": 31,
     "sparsert_table3": 8,
     "spmm_scaling": 12,
-    "sputnik_ablation": 100,
+    "sputnik_ablation": 4 * 180,
     "sputnik_attention": 4,
     "sputnik_dlmc": 60 * 2 * 3,
     "sputnik_figure1": 15,
@@ -132,6 +133,38 @@ def test_the_collection_is_sputniks() -> None:
     assert len(sputnik) == 3012 * 2 * 3
     name = "rn50.magnitude_pruning.0.9.bottleneck_1_block_group4_1_1_b1_512x2048x52_90_standin"
     assert sputnik[name].n == 52  # 49 positions in multiples of four
+
+
+def test_the_ablation_stands_for_all_of_sputniks_matrices() -> None:
+    """One matrix per shape and level: of the magnitude-pruned ones, where there are any, that of median variation."""
+    strata: dict[tuple[str, int, int, str], list[index.DlmcEntry]] = {}
+    for entry in tables.dlmc_selection():
+        kind = "attn" if "attn" in entry.layer_kind else entry.layer_kind
+        strata.setdefault((kind, entry.rows, entry.cols, entry.target_sparsity), []).append(entry)
+    counted: Counter[tuple[str, bool]] = Counter()
+    seen: Counter[tuple[str, bool, str]] = Counter()
+    for row in tables.rows("sputnik_ablation"):
+        problem, entry = row.problem, index.dlmc()[row.problem.source.removeprefix("dlmc:")]
+        kind = "attn" if "attn" in entry.layer_kind else entry.layer_kind
+        alike = strata[kind, entry.rows, entry.cols, entry.target_sparsity]
+        variations = [e.row_cov for e in alike if e.row_cov is not None]
+        middle = median(variations) if variations else 0.0
+        assert entry == min(
+            alike,
+            key=lambda e: (
+                "magnitude" not in e.method, e.row_cov is None, abs((e.row_cov or 0.0) - middle), e.path
+            ),
+        )  # fmt: skip
+        inference = problem.label.endswith("_b1")
+        columns = tables.columns_of(entry, 1 if inference else 8 if entry.model == "transformer" else 256)
+        sizes = (entry.rows, entry.cols, columns) if problem.op == "spmm" else (entry.rows, columns, entry.cols)
+        assert (problem.m, problem.k, problem.n) == sizes
+        assert (row.count, problem.sparsity) == (len(alike), float(entry.target_sparsity))
+        counted[problem.op, inference] += row.count
+        seen[problem.op, inference, problem.source] += 1
+    assert len(strata) == 180
+    assert counted == dict.fromkeys([(op, first) for op in ("spmm", "sddmm") for first in (True, False)], 3012)
+    assert set(seen.values()) == {1}
 
 
 def test_the_sample_has_its_share_of_every_stratum() -> None:

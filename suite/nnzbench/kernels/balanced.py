@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnzbench.arches import block_shared_bytes
+from nnzbench.arches import block_shared_bytes, sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.kernels import balanced_rows, balanced_wide
 from nnzbench.matrices.balanced import BalancedMatrix
@@ -25,33 +25,43 @@ from nnzbench.shared_work import SharedWork
 
 
 def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, shared: SharedWork | None = None) -> Plan:
-    """The paper's mapping; `x` is (k, n), `shared` what plans of one matrix share.
+    """The paper's mapping (section 4), variant `paper_w<warps>`: a thread per range of a row, X in shared memory.
 
-    Raises `Unsupported` where a column of X does not fit in shared memory.
+    `x` is (k, n), `shared` what plans of one matrix share. Raises `Unsupported` where a column of X does not fit in
+    shared memory.
     """
     shared = shared or SharedWork()
     n = x.shape[1]
-    elements = matrix.width * matrix.ranges
-    fitting = [c for c in (4, 2, 1) if c < 2 * n and elements * c * 4 <= block_shared_bytes(arch) - 1024]
+    column_bytes = matrix.width * matrix.ranges * 4
+    limit = block_shared_bytes(arch) - 1024
+    fitting = [c for c in (4, 2, 1) if c < 2 * n and column_bytes * c <= limit]
     if not fitting:
+        elements = matrix.width * matrix.ranges
         raise Unsupported(f"the paper's mapping holds a column of X in shared memory; {elements} rows do not fit")
     columns = fitting[0]
+    groups = -(-n // columns)
+    resident = max(1, min(32 // warps, limit // (column_bytes * columns)))
+    blocks = min(-(-matrix.m // warps), max(1, sm_count(arch) * resident // groups))  # X is staged once in each
     half = x.dtype == np.float16
     launch = Launch(
         "balanced_paper",
-        (-(-matrix.m // warps), -(-n // columns), 1),
+        (blocks, groups, 1),
         (32 * warps, 1, 1),
-        (matrix.m, matrix.k, n, matrix.width, matrix.ranges, "values", "positions", "x", "y"),
-        elements * columns * 4,
+        (matrix.m, matrix.k, n, "values", "positions", "x", "y"),
+        column_bytes * columns,
     )
     return Plan(
-        variant="paper" if warps == 32 else f"paper_w{warps}",
+        variant=f"paper_w{warps}",
         language="cuda",
         source="balanced_paper.cu",
         defines={
             "KEEP": matrix.keep,
+            "WIDTH": matrix.width,
+            "RANGES": matrix.ranges,
             "COLUMNS": columns,
             "WARPS": warps,
+            "BLOCKS": resident,
+            "EXACT": int(n % columns == 0),
             "POSITION16": int(matrix.positions.itemsize == 2),
             "F16": int(half),
         },
@@ -95,7 +105,7 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
         return
     yield from balanced_rows.plans(matrix, x, arch)
     shared = SharedWork()
-    for warps in (32, 8):
+    for warps in (32, 16):
         try:
             yield paper_plan(matrix, x, arch, warps, shared)
         except Unsupported:

@@ -217,7 +217,8 @@ def spmm_plan(
 
     `b` is (k, n), float32 or float16, of the type of the matrix values. With `positions` (nnz,), entry i of the matrix
     has the value `matrix.values[positions[i]]`. `shared` is what plans of one pattern share. Raises `Unsupported` where
-    the output is empty or no grid can hold it.
+    the output is empty or no grid can hold it, and without pre-scaling where B has 2^31 elements or more: with it such
+    a B is addressed in 64 bits, and the variant's name says so.
     """
     n = b.shape[1]
     if matrix.m == 0 or n == 0:
@@ -225,7 +226,10 @@ def spmm_plan(
     storage = Storage.of(b.dtype, matrix.k)
     if not switches.vector:
         tile = _scalar(tile)
-    prescale = switches.prescale and matrix.k * n < 2**31
+    short_offsets = matrix.k * n < 2**31
+    if not switches.prescale and not short_offsets:
+        raise Unsupported(f"without pre-scaling offsets are 32-bit products: k * n = {matrix.k * n} is not below 2^31")
+    prescale = switches.prescale and short_offsets
     row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
     if row_blocks > _GRID_Y and not tile.rows_fastest:
         tile = replace(tile, rows_fastest=True)
@@ -240,6 +244,7 @@ def spmm_plan(
         "VECTOR_B": tile.vector_b,
         "ITEMS_AHEAD": tile.ahead,
         "PRESCALE": int(prescale),
+        "OFFSET64": int(not short_offsets),
         "RESIDUE_UNROLL": int(switches.residue_unroll),
         "PREFETCH": int(tile.prefetch),
         "ROWS_FASTEST": int(tile.rows_fastest),
@@ -263,7 +268,7 @@ def spmm_plan(
     arguments = (n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
     grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
     launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
-    unscaled = "unscaled_k_times_n_above_2e31" if switches.prescale and not prescale else ""
+    unscaled = "" if short_offsets else "unscaled_k_times_n_above_2e31"
     names = (label, tile.name, storage.name("k"), unscaled)
     return single_launch_plan(SOURCE, launch, defines, buffers, "c", storage, names)
 

@@ -42,6 +42,7 @@ def load_sparse(problem: Problem) -> CSR:
     | `nm:<n>:<m>:<seed>` | n nonzeros in every m consecutive columns |
     | `block:<r>x<c>:<seed>` | whole r x c blocks |
 
+    `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
     Values are standard normal, drawn from `problem.seed`, but for `weights:`. For convolutions the columns are
     `c_in*(r*s) + tap`; DLMC's own order `tap*C_in + c_in` is changed. Raises `MatrixError`.
     """
@@ -114,7 +115,7 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
                 return generate.banded(m, k, s, int(band), seed)
             case "balanced", [*ranges] if len(ranges) < 2:
                 count = int(ranges[0]) if ranges else BALANCED_BLOCKS
-                return generate.pruned_normal(m, k, seed, lambda w: prune.balanced(w, s, count))
+                return generate.pruned_normal(m, k, seed, lambda w: prune.gradual_balanced(w, s, count))
             case "nm", [some, of]:
                 n, group = int(some), int(of)
                 return generate.pruned_normal(m, k, seed, lambda w: prune.n_of_m(w, n, group))

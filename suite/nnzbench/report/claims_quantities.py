@@ -150,7 +150,7 @@ def pairs(
 How = Literal["geometric mean", "mean percent", "mean loss", "largest", "share faster", "total"]
 HOW: dict[str, str] = {
     "geometric mean": "geometric mean of {rival}'s time over {subject}'s",
-    "mean percent": "100 × mean of {rival}'s time over {subject}'s",
+    "mean percent": "100 × mean of {rival}'s time over {subject}'s, each counted as often as its table says",
     "mean loss": "100 × (1 - mean of {rival}'s time over {subject}'s)",
     "largest": "largest ratio of {rival}'s time over {subject}'s",
     "share faster": "percent of problems on which {subject} is faster than {rival}",
@@ -188,14 +188,16 @@ class Ratio:
             return both.nothing()
         ratios = both.ratios
         mean = math.fsum(ratios) / len(ratios)
-        if self.how == "total":
+        if self.how in ("total", "mean percent"):
             counts = [records.count(self.experiment, mine.stem) for mine, _ in both.rows]
+            if self.how == "mean percent":
+                whole = math.fsum(count * ratio for count, ratio in zip(counts, ratios, strict=True))
+                return both.outcome(100 * whole / sum(counts))
             mine = math.fsum(count * row.median_us for count, (row, _) in zip(counts, both.rows, strict=True))
             other = math.fsum(count * row.median_us for count, (_, row) in zip(counts, both.rows, strict=True))
             return both.outcome(other / mine)
         values = {
             "geometric mean": geometric_mean(ratios),
-            "mean percent": 100 * mean,
             "mean loss": 100 * (1 - mean),
             "largest": max(ratios),
             "share faster": 100 * sum(ratio > 1 for ratio in ratios) / len(ratios),

@@ -72,7 +72,7 @@ class Records:
         return _stems(experiment, "f16" if math_class == "f16" else "f32")
 
     def count(self, experiment: str, name: str) -> int:
-        """How often a problem, by its stem, occurs in its model."""
+        """How often a problem, by its stem, counts: times that its model has it, or matrices that it stands for."""
         return _counts(experiment).get(name, 1)
 
     def gap(self, experiment: str, what: str, policy: str) -> str:
@@ -125,12 +125,4 @@ def _stems(experiment: str, dtype: str) -> frozenset[str]:
 
 @functools.cache
 def _counts(experiment: str) -> dict[str, int]:
-    """Counts are told apart by label, as in networks, where a layer has a label of its own."""
-    path = paths.datasets() / "problems" / f"{experiment}.csv"
-    if not path.is_file():
-        return {}
-    table = pd.read_csv(path, dtype={"label": str})
-    if "count" not in table.columns or table["label"].duplicated().any():
-        return {}
-    counts = dict(zip(table["label"], table["count"], strict=True))
-    return {stem(p.name): int(counts[p.label]) for p in _problems(experiment) if p.label in counts}
+    return {stem(row.problem.name): row.count for row in tables.rows(experiment)}

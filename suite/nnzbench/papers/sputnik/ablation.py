@@ -37,8 +37,9 @@ NOTHING = 2.0
 def shares(results: ResultSet) -> pd.DataFrame:
     """Per policy, op, part and set: `percent` of the complete kernel's speed, averaged over layers, and the paper's.
 
-    Every layer counts as often as its model has it, as the paper's matrices do. `layers` have both times, `of` are in
-    the table; `lowest` and `highest` are those of single layers.
+    Every layer counts for as many of the paper's matrices as have its shape and level (`count` of the table), so that
+    this is the mean over all of them; claims use the same. `layers` have both times, `of` are in the table; `lowest`
+    and `highest` are those of single layers.
     """
     layers = _layers()
     frame = results.frame
@@ -89,7 +90,7 @@ def sign(ours: float, paper: float) -> str:
 
 
 def _layers() -> pd.DataFrame:
-    """Every layer of the table: name without its source, op, model, batch and how often its model has it."""
+    """Every layer of the table: name without its source, op, model, batch and how many matrices it stands for."""
     rows = []
     for row in problem_tables.rows("sputnik_ablation"):
         batch = re.search(r"_b(\d+)$", row.problem.label)
@@ -101,7 +102,7 @@ def _layers() -> pd.DataFrame:
 
 def _times(rows: pd.DataFrame, start: str) -> pd.Series[float]:
     """Microseconds by layer of the variant that starts with that word."""
-    chosen = rows[[variant == start or variant.startswith(f"{start}_") for variant in rows["variant"]]]
+    chosen = rows[rows["variant"].str.match(rf"{start}(_|$)")]
     return chosen.groupby("stem")["median_us"].min()
 
 
@@ -154,7 +155,7 @@ def _table(rows: pd.DataFrame, gpu: str) -> str:
 
 def _figure(rows: pd.DataFrame, title: str) -> Figure:
     caption = (
-        "Speed without the part, as a percentage of the complete kernel's; averages over the layers of a model.\n"
+        "Speed without the part, as a percentage of the complete kernel's; means over the matrices of a model.\n"
         "Thin lines span single layers. Hollow diamonds: the paper, V100."
     )
     figure = layout.headed(4.6, title, caption)
@@ -189,8 +190,9 @@ PAGE = PageSpec(
     title="Sputnik table II",
     intro=(
         "What each optimisation of Sputnik's kernels is worth: the heuristic's kernel with one of them switched "
-        "off, on the layers of a Transformer and a ResNet-50 with 90 % zeros at inference and training batch sizes "
-        "(table II of *Sparse GPU Kernels for Deep Learning*, SC 2020, which averages over all its matrices). "
+        "off, at inference and training batch sizes (table II of *Sparse GPU Kernels for Deep Learning*, SC 2020). "
+        "The paper averages over all 3,012 matrices of its collection; here one matrix of every shape and level of "
+        "zeros in it is timed and counts in the arithmetic mean as often as the collection has such matrices. "
         "100 % is the complete kernel's speed; below it, the part is worth having."
     ),
     data=shares,

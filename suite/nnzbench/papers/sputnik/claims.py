@@ -77,7 +77,9 @@ def _without(part: str, layers: str, sampled: bool = False) -> Rule:
     lesser = Side(f"the kernel without {part.replace('_', ' ')}", COMPLETE.kernels, variant=f"no_{part}")
     cases = rf"({'sddmm_' if sampled else ''}{model}_.*_b{batch}_.*)"
     name = "ResNet-50" if model == "rn50" else "the Transformer"
-    scope = f"{name} at batch {batch}{', SDDMM' if sampled else ''}"
+    scope = (
+        f"{name} at batch {batch}{', SDDMM' if sampled else ''}, one matrix per shape and level for all that have them"
+    )
     return judged(WORDS, speedup(ABLATION, scope, cases, lesser, COMPLETE, "mean percent"))
 
 
