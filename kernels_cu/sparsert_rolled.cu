@@ -17,5 +17,5 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     sparsert_rolled(const float* b, float* c, const int* row_start, const int* body_start, const int* columns,
                     const int* first, const int* rows, const float* values, int n) {
     DYN_SHARED(float, sums);
-    rolled<kRows>(b, c, row_start, body_start, columns, first, rows, values, n, sums);
+    rolled<kRows>(RolledMatrix{b, n}, c, row_start, body_start, columns, first, rows, values, sums);
 }

@@ -13,7 +13,9 @@ from nnzbench.kernel import Candidate, Prepared, Unsupported
 AT_ONCE = 32
 """Candidates whose plans (with their buffers) are held in memory at a time."""
 TIMEOUT_S = 60.0
-"""Limit of one compilation; ptxas takes minutes on very long bodies."""
+"""Limit of one compilation where no program is long."""
+TIMEOUT_S_PER_MB = 30.0
+"""The same by the length of the longest generated program: a core takes ten seconds per megabyte of PTX."""
 
 T = TypeVar("T")
 
@@ -21,7 +23,7 @@ T = TypeVar("T")
 def compiled_ahead(found: Iterator[Candidate | T], arch: str) -> Iterator[Candidate | T]:
     """The same items in the same order, their programs already in the compile cache.
 
-    A candidate whose program does not compile within `TIMEOUT_S` raises that when it is prepared; other failures are
+    A candidate whose program does not compile within its time limit raises that when it is prepared; other failures are
     met again in the cache.
     """
     while held := list(islice(found, AT_ONCE)):
@@ -31,8 +33,10 @@ def compiled_ahead(found: Iterator[Candidate | T], arch: str) -> Iterator[Candid
             if isinstance(item, Candidate) and item.plan
             for stage in item.plan.stages()
         ]
+        longest = max((len(job.source) for _, job in programs), default=0)
+        timeout_s = max(TIMEOUT_S, TIMEOUT_S_PER_MB * longest / 1e6)
         try:
-            for index, result in compile_many([job for _, job in programs], timeout_s=TIMEOUT_S):
+            for index, result in compile_many([job for _, job in programs], timeout_s=timeout_s):
                 at = programs[index][0]
                 item = held[at]
                 if isinstance(result, CompileTimeout) and isinstance(item, Candidate):

@@ -162,6 +162,7 @@ def compile_many(
 ) -> Iterator[tuple[int, Compiled | CompileError]]:
     """Compiles in worker processes and yields (index of the job, result) as each is done, cache hits first.
 
+    Jobs of the same program are compiled once.
     A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
     `workers` is the number of processes, by default one per processor this process may use.
     Raises `Unsupported` where a compiler is missing or does not know an architecture.
@@ -170,7 +171,8 @@ def compile_many(
 
     for arch in sorted({job.arch for job in jobs}):
         toolchain.check_arch(arch)
-    todo: list[tuple[int, Program]] = []
+    todo: list[Program] = []
+    waiting: dict[str, list[int]] = {}  # jobs by the key of their program, in the order of `todo`
     for index, job in enumerate(jobs):
         try:
             program = job.program()
@@ -178,13 +180,19 @@ def compile_many(
         except CompileError as error:
             yield index, error
         else:
-            if hit is None:
-                todo.append((index, program))
-            else:
+            if hit is not None:
                 yield index, hit
+                continue
+            same = waiting.setdefault(program.key(), [])
+            if not same:
+                todo.append(program)
+            same.append(index)
+    equal = list(waiting.values())
     with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
-        for at, failure in pool.run([program for _, program in todo]):
-            yield todo[at][0], _result(todo[at][1], failure)
+        for at, failure in pool.run(todo):
+            result = _result(todo[at], failure)
+            for index in equal[at]:
+                yield index, result
 
 
 def _result(program: Program, failure: CompileError | None) -> Compiled | CompileError:

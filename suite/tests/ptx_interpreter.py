@@ -62,6 +62,7 @@ class Kernel:
             for x in range(grid[0]):
                 shared = Shared(shared_bytes)
                 special = {"%ctaid.x": x, "%ctaid.y": y, "%nctaid.x": grid[0], "%nctaid.y": grid[1]}
+                special["%ntid.x"] = width or threads
                 warps = [self._warp(w, special, memory, shared, threads, width) for w in range(threads // LANES)]
                 _to_the_end(warps[::-1] if backward else warps)
 

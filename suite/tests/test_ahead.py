@@ -23,6 +23,7 @@ def compiled(monkeypatch):
     batches = []
 
     def compile_many(jobs, timeout_s):
+        assert timeout_s >= ahead.TIMEOUT_S
         batches.append([job.source for job in jobs])
         for index in reversed(range(len(jobs))):  # results come in any order
             source = jobs[index].source
@@ -47,6 +48,20 @@ def test_a_program_that_takes_too_long_fails_alone_when_it_is_prepared(compiled)
     assert got["bad"].prepare() is DONE  # the device meets the failure in the cache
     with pytest.raises(CompileTimeout, match="too slow"):
         got["slow"].prepare()
+
+
+def test_long_programs_get_the_time_they_take(monkeypatch):
+    limits = []
+
+    def compile_many(jobs, timeout_s):
+        limits.append(timeout_s)
+        return iter(())
+
+    monkeypatch.setattr(ahead, "compile_many", compile_many)
+    for length in (1_000, 13_000_000):
+        plan = Plan("generated", "ptx", "\n" * length, {}, {}, "c", ())
+        list(ahead.compiled_ahead(iter([Candidate("generated", "f32", lambda: DONE, plan=plan)]), "sm_90"))
+    assert limits == [ahead.TIMEOUT_S, 13 * ahead.TIMEOUT_S_PER_MB]
 
 
 def test_no_more_than_a_batch_of_plans_is_held(compiled):

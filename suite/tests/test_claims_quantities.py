@@ -10,8 +10,8 @@ import pytest
 from fake_claim_records import GPU, names, row, table1
 from fake_records import failed, record, write
 
-from nnzbench.record import Record
 from nnzbench.papers.sputnik import ablation
+from nnzbench.record import Record
 from nnzbench.report import frames
 from nnzbench.report.claims import (
     CONTRADICTED,

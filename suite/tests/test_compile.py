@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from nnzbench import compile as compiling
-from nnzbench import cubin, paths, toolchain
-from nnzbench.compile import CompileError, CompileTimeout, assemble_many, assemble_ptx, compile_cuda
+from nnzbench import compile_pool, cubin, paths, toolchain
+from nnzbench.compile import CompileError, CompileTimeout, Program, assemble_many, assemble_ptx, compile_cuda
 from nnzbench.kernel import Unsupported
 
 try:
@@ -255,6 +256,23 @@ def test_many_programs_come_back_under_their_index() -> None:
         assert not isinstance(made, CompileError)
         assert list(made.resources) == [f"store{index if index < 2 else index - 1}"]
         assert made.cached == (index == 4)
+
+
+def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_over: list[int] = []
+    run = compile_pool.Pool.run
+
+    def counted(self: compile_pool.Pool, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
+        handed_over.append(len(programs))
+        return run(self, programs)
+
+    monkeypatch.setattr(compile_pool.Pool, "run", counted)
+    bad = PTX.replace("mov.f32", "mov.wrong")
+    results = dict(assemble_many([PTX, bad, PTX, bad, PTX], "sm_90", workers=2))
+    assert handed_over == [2]
+    assert len({results[index].path for index in (0, 2, 4)}) == 1  # type: ignore[union-attr]
+    assert isinstance(results[1], CompileError)
+    assert isinstance(results[3], CompileError)
 
 
 def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path) -> None:

@@ -298,6 +298,18 @@ def test_a_matrix_beyond_sensible_code_gets_a_reason() -> None:
         next(sparsert.SparseRT().plans(problem, operands, "sm_90"))
 
 
+def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() -> None:
+    def planner(nonzeros: int) -> Planner:
+        per_row = nonzeros // 512
+        indices = np.tile(np.arange(per_row, dtype=np.int32), 512)
+        matrix = CSR(512, 4608, np.arange(513) * per_row, indices, np.ones(indices.size, np.float32))
+        return Planner(matrix, ImagePixels(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1)), 90)
+
+    planner(213_000).check()
+    with pytest.raises(Unsupported, match="filters are written into code up to 262144"):
+        planner(270_000).check()
+
+
 def test_targets_per_architecture() -> None:
     assert header("sm_70") == [".version 6.0", ".target sm_70", ".address_size 64"]
     assert header("sm_90a")[1] == ".target sm_90"

@@ -22,8 +22,10 @@ INSTRUCTION_BYTES = 16
 MAX_CODE_BYTES = 5 << 19
 """2.5 MB: beyond, instruction fetch from L2 alone takes longer than streaming the matrix as data."""
 MAX_NONZEROS = 114_688
-"""Beyond, the assembler takes a minute or more per candidate."""
-CANDIDATES = ((2_048, 12), (16_384, 10), (32_768, 8), (65_536, 5), (MAX_NONZEROS, 4))
+"""Of a matrix product. Beyond, the assembler takes a minute or more per candidate."""
+MAX_CONVOLUTION_NONZEROS = 1 << 18
+"""Of a convolution: 3x3 filters on 512 channels have 213k to 236k at 90 % (SparseRT, table 3, problem 4)."""
+CANDIDATES = ((2_048, 12), (16_384, 10), (32_768, 8), (65_536, 5), (MAX_NONZEROS, 4), (MAX_CONVOLUTION_NONZEROS, 2))
 """(nonzeros, candidates up to there): what a candidate costs is its assembly, which grows with the nonzeros."""
 BEHIND = 1.5
 """A tiling so much slower than the best, by the model, has never been the fastest."""
@@ -59,6 +61,10 @@ class Planner:
     def check(self) -> None:
         """The viability rule: raises `Unsupported` where instruction fetch or the assembler would dominate."""
         nnz = self.matrix.nnz
+        if self.addressing.pointers > 1:
+            if nnz > MAX_CONVOLUTION_NONZEROS:
+                raise Unsupported(f"{nnz} nonzeros: filters are written into code up to {MAX_CONVOLUTION_NONZEROS}")
+            return
         if nnz > MAX_NONZEROS or nnz * INSTRUCTION_BYTES > MAX_CODE_BYTES:
             raise Unsupported(
                 f"{nnz} nonzeros would make at least {nnz * INSTRUCTION_BYTES / 2**20:.1f} MB of straight-line code, "
