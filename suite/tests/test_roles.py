@@ -17,7 +17,8 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 from nnzbench.record import Record, append
-from nnzbench.report import generations, generic, readme, sparsert, style
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.report import generations, generic, readme, style
 from nnzbench.report.frames import ResultSet, load, to_frame
 from nnzbench.report.series import BEST, Series, references
 from nnzbench.roles import OURS, RETIRED, About, Look
