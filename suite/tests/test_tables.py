@@ -19,6 +19,7 @@ from nnzbench.matrices.weights import load_weights
 from nnzbench.tables import TableError
 
 EXPECTED = {
+    "balanced_figure1": 15,
     "balanced_figure4": 66,
     "balanced_models": 54,
     "direct_conv_table6": 32,

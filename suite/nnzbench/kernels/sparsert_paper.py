@@ -197,4 +197,4 @@ register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), r
 register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), rank=70))
 register(PaperKernel("sparsert_fixed", tuned=False), About("paper", look=Look("orange", "P"), rank=80))
 register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), rank=90))
-register(PaperConvolution(), About("paper", look=Look("blue", "D"), rank=55))
+register(PaperConvolution(), About("paper", look=Look("blue", "D"), rank=65))

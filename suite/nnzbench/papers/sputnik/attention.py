@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from nnzbench import networks
 from nnzbench import tables as problem_tables
+from nnzbench.matrices import generate
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
@@ -23,6 +26,8 @@ WAYS = (
 )
 """Kernel, arithmetic, label and colour, in the paper's order: dense first."""
 STEPS = {"scores": "scores at the mask's positions (SDDMM)", "softmax": "sparse softmax", "context": "context (SpMM)"}
+SCALE, BAND = 16, 256
+"""Tokens of the recorded mask per token of the drawn one, and the width of the recorded one's band."""
 COLUMNS = ("policy", "gpu", "what", "kernel", "variant", "math", "us", "tokens_per_second", "bytes")
 
 
@@ -102,6 +107,48 @@ def _gaps(here: pd.DataFrame, policy: str) -> Iterator[str]:
     yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
 
 
+def _mask(view: View[pd.DataFrame]) -> Shown:
+    """Figure 11. The recorded mask has 8 million positions; drawn is one made the same way at a smaller scale."""
+    row = _whole(view.results.experiment)
+    kept = view.frame[view.frame["problem"].str.startswith("attention")]["nnz"]
+    tokens = row.problem.m
+    text = (
+        f"Which token (row) attends to which (column). Drawn at a scale of 1 to {SCALE}: {tokens // SCALE} tokens and "
+        f"a band of {BAND // SCALE} for {tokens:,} and {BAND}, made by the same generator with as many zeros left of "
+        "the band."
+    )
+    if len(kept):
+        causal = tokens * (tokens + 1) // 2
+        text += (
+            f" The mask that was timed keeps {int(kept.iloc[0]):,} of the {causal:,} positions that dense attention "
+            f"has, {100 * kept.iloc[0] / causal:.1f} %."
+        )
+    return Shown(_mask_figure(tokens // SCALE, BAND // SCALE, row.problem.sparsity, view.title), text)
+
+
+def _mask_figure(tokens: int, band: int, sparsity: float, title: str) -> Figure:
+    mask = generate.banded(tokens, tokens, sparsity, band, seed=0)
+    kept = np.zeros((tokens, tokens), dtype=bool)
+    kept[np.repeat(np.arange(tokens), mask.row_lengths), mask.indices] = True
+    dense = np.tri(tokens, dtype=bool)
+    share = 100 * kept.sum() / dense.sum()
+    caption = (
+        "A token attends to itself and to those before it. Random positions thin out with the distance from the "
+        f"diagonal.\nDrawn with {tokens} tokens."
+    )
+    figure = layout.headed(5.4, title, caption)
+    for left, picture, name in ((0.1, dense, "dense"), (0.56, kept, f"sparse: {share:.0f} % of the positions")):
+        axis = figure.add_axes((left, 0.1, 0.38, 0.7))
+        axis.imshow(picture, cmap=ListedColormap(["white", style.BLUE]), interpolation="antialiased")
+        axis.set_title(name)
+        axis.set_xlabel("attended token")
+        axis.set_ylabel("token" if picture is dense else "")
+        axis.set_xticks(range(0, tokens + 1, tokens // 3))
+        axis.set_yticks(range(0, tokens + 1, tokens // 3))
+        axis.spines[:].set_visible(True)
+    return figure
+
+
 def _one(rows: pd.DataFrame, kernel: str, math_class: str, column: str) -> float:
     found = rows[(rows["what"] == "attention") & (rows["kernel"] == kernel) & (rows["math"] == math_class)][column]
     return float(found.iloc[0]) if len(found) else math.nan
@@ -177,5 +224,8 @@ PAGE = PageSpec(
     title="Sputnik table III",
     intro=_intro,
     data=attention,
-    sections=(SectionSpec("attention", _title, _show),),
+    sections=(
+        SectionSpec("attention", _title, _show),
+        SectionSpec("mask", "Sputnik figure 11: the attention mask", _mask, heading="Figure 11", once=True),
+    ),
 )
