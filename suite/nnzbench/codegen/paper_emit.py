@@ -23,7 +23,10 @@ def parameters(dense: Dense) -> tuple[str, ...]:
 
 
 def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
-    """The unrolled kernel for blocks of at most `threads` threads. Raises `Unsupported` for an unknown `arch`."""
+    """The unrolled kernel for blocks of at most `threads` threads. Raises `Unsupported` for an unknown `arch`.
+
+    Up to 256 threads the bound changes nothing but for its presence: without it, ptxas stops at 32 registers or so.
+    """
     groups, rows, stride = dealt.groups, dealt.rows, dense.row_stride
     labels = ", ".join(f"L{i}" for i in range(len(dealt.bodies)))
     lines = [
