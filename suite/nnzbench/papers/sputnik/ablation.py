@@ -109,12 +109,12 @@ def _times(rows: pd.DataFrame, start: str) -> pd.Series[float]:
 def _show(view: View[pd.DataFrame]) -> Shown:
     here = view.data[view.data["policy"] == view.policy]
     tables = tuple(f"{TITLES[op]}:\n\n{_table(here[here['op'] == op], view.gpu)}" for op in KERNELS)
-    return Shown(_figure(here, view.title), _finding(here), tables)
+    return Shown(_figure(here, view.title), _finding(here), tables, _gaps(here))
 
 
-def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
-    short = view.data[view.data["layers"] < view.data["of"]]
-    for _, group in short.groupby(["policy", "op", "model", "batch"], sort=False):
+def _gaps(rows: pd.DataFrame) -> Iterator[str]:
+    short = rows[rows["layers"] < rows["of"]]
+    for _, group in short.groupby(["op", "model", "batch"], sort=False):
         row = group.iloc[0]
         words = ", ".join(f"{PARTS[one.part][1]} {one.layers} of {one.of}" for one in each(group))
         where = f"{TITLES[row['op']]}, {_set(row['model'], row['batch'])} ({row['policy']})"
@@ -197,5 +197,4 @@ PAGE = PageSpec(
     ),
     data=shares,
     sections=(SectionSpec("ablation", "Sputnik without one optimisation at a time", _show),),
-    gaps=_gaps,
 )

@@ -97,15 +97,14 @@ def _intro(view: View[pd.DataFrame]) -> str:
 def _show(view: View[pd.DataFrame]) -> Shown:
     here = view.data[view.data["policy"] == view.policy]
     steps = f"The steps of the sparse attention by themselves, one head:\n\n{_steps(here)}"
-    return Shown(_figure(here, view.title), _finding(here), (_table(view.data, view.policy, view.gpu), steps))
+    tables = (_table(view.data, view.policy, view.gpu), steps)
+    return Shown(_figure(here, view.title), _finding(here), tables, _gaps(here, view.policy))
 
 
-def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
-    for policy in view.policies:
-        here = view.data[view.data["policy"] == policy]
-        have = {(row.kernel, row.math) for row in each(here[here["what"] == "attention"])}
-        yield from (f"No time of {label} attention ({policy})." for *way, label, _ in WAYS if tuple(way) not in have)
-        yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
+def _gaps(here: pd.DataFrame, policy: str) -> Iterator[str]:
+    have = {(row.kernel, row.math) for row in each(here[here["what"] == "attention"])}
+    yield from (f"No time of {label} attention ({policy})." for *way, label, _ in WAYS if tuple(way) not in have)
+    yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
 
 
 def _mask(view: View[pd.DataFrame]) -> Shown:
@@ -229,5 +228,4 @@ PAGE = PageSpec(
         SectionSpec("attention", _title, _show),
         SectionSpec("mask", "Sputnik figure 11: the attention mask", _mask, heading="Figure 11", once=True),
     ),
-    gaps=_gaps,
 )
