@@ -19,7 +19,8 @@
 //   warp    32 consecutive threads of the block, x fastest; the last one of a block may have fewer
 //   thread  one output position; SUB_BATCH sums, fed by one weight each
 //
-// One-row outputs have BLOCK_Y = 1 and BLOCK_X threads that share the row out evenly: a row of 63 is one block of 63 threads.
+// An output of one row has BLOCK_Y = 1 and BLOCK_X threads that share the row out evenly: a row of 63 is one block of 63
+// threads. One of one column has it the other way round.
 //
 // The paper's listing clears and stores the sum inside the loop over entries; here it is cleared before and stored after.
 // Its staging covers as many entries as a block has threads; here entries are staged in chunks. A weight is widened and an

@@ -93,12 +93,13 @@ def padded_width(shape: ConvShape) -> int:
 def block_of(shape: ConvShape) -> tuple[int, int]:
     """Threads of a block along a row and across rows.
 
-    A one-row output (1-D) is shared out evenly to as few blocks as hold it, so that fewer threads than blocks are idle:
-    a row of 63 takes 63 threads. Images take tiles of 256 positions.
+    An output of one row or one column (1-D) is shared out evenly to as few blocks as hold it, so that fewer threads
+    than blocks are idle: a row of 63 takes 63 threads. Images take tiles of 256 positions.
     """
-    if shape.out_height == 1:
-        tiles = -(-shape.out_width // THREADS)
-        return -(-shape.out_width // tiles), 1
+    if 1 in (shape.out_height, shape.out_width):
+        outputs = shape.out_height * shape.out_width
+        threads = -(-outputs // -(-outputs // THREADS))
+        return (threads, 1) if shape.out_height == 1 else (1, threads)
     return (32, 8) if shape.out_width > 16 else (16, 16)
 
 

@@ -20,6 +20,7 @@ PUBLISHED_GPU = "V100"
 OWN = ("direct_conv", "sparsert_conv")
 _PAPER = re.compile(r"paper_sbs(2|4|8)")
 _PADDED = re.compile(r"paper_sbs(2|4|8)_padding_timed")
+_COUNTED = re.compile(r"paper_counts_sbs(2|4|8)")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def _columns() -> dict[str, Column]:
         paper = f"the paper's method {word}"
         out[f"ours_{dtype}"] = Column(f"this project's kernels {word}", OWN, dtype, is_ours)
         out[f"paper_{dtype}"] = Column(paper, OWN, dtype, lambda v: bool(_PAPER.fullmatch(v)))
+        counted = f"{paper} with a count per channel"
+        out[f"paper_counts_{dtype}"] = Column(counted, OWN, dtype, lambda v: bool(_COUNTED.fullmatch(v)))
         timed = f"{paper} with its padding"
         out[f"paper_padding_{dtype}"] = Column(timed, OWN, dtype, lambda v: bool(_PADDED.fullmatch(v)), padding=True)
         out[f"cudnn_{dtype}"] = Column(f"cuDNN {word}", ("cudnn",), dtype, lambda v: True)

@@ -204,6 +204,7 @@ def _stage_table(times: Times, layers: list[Layer], gpu: str) -> str:
                     _ms(times.of(layer, f"ours_{dtype}")),
                     _ms(times.of(layer, f"paper_{dtype}")),
                     GAP if paper is None else sub_batch_of(str(paper["variant"])),
+                    _ms(times.of(layer, f"paper_counts_{dtype}")),
                     "none" if not layer.padded else _ms(padding_us(times.rows, layer, dtype)),
                     "none",
                     *(_ms(times.of(layer, f"cudnn_{layout}_{dtype}")) for layout in ("nchw", "nhwc")),
@@ -216,12 +217,14 @@ def _stage_table(times: Times, layers: list[Layer], gpu: str) -> str:
         "ours, padding included",
         "paper's method, padded input given",
     ]
-    header += ["its sub-batch", "padding", "layout conversion", "cuDNN, NCHW", "cuDNN, NHWC"]
+    header += ["its sub-batch", "with a count per channel", "padding", "layout conversion"]
+    header += ["cuDNN, NCHW", "cuDNN, NHWC"]
     text = (
         f"The parts of those times ({gpu}, {times.policy} policy, ms). Ours and the paper's method read and write "
         "NCHW, so no layout is converted. The paper's method takes a padded input: `padding` is what its fastest "
-        "variant takes longer with that pass in its time. cuDNN's NHWC times start from an image already in that "
-        "layout. Variants clearly behind the fastest were timed with fewer samples."
+        "variant takes longer with that pass in its time. It fills every channel up to the same number of weights; "
+        "`with a count per channel` is its fastest variant that does not. cuDNN's NHWC times start from an image "
+        "already in that layout. Variants clearly behind the fastest were timed with fewer samples."
     )
     return f"{text}\n\n{markdown(header, rows, left=3)}" if rows else ""
 
