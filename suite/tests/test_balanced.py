@@ -102,6 +102,18 @@ def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n: int,
         case.check(fewer, "asan" if blocks == 5 else "plain", "backward" if blocks == 1 else "forward")
 
 
+def test_many_columns_run_in_the_papers_mapping_too() -> None:
+    case = Case(13, 27, 49, 0.34, 9)
+    found = list(balanced.plans(case.matrix, case.x, "sm_90"))
+    assert [plan.variant for plan in found[:2]] == ["paper_w32", "paper_w16"]
+    assert all(plan.variant.startswith("wide") for plan in found[2:])
+    assert found[0].launches[0].grid == (1, 13, 1)
+    case.check(found[0], "asan")
+    many = np.broadcast_to(np.float32(0), (27, 4 * 65535 + 1))
+    with pytest.raises(Unsupported, match="65536 groups of 4 columns"):
+        balanced.paper_plan(case.matrix, many, "sm_90")
+
+
 def test_the_papers_mapping_brings_x_once_per_multiprocessor() -> None:
     shape = (16384, 32, 1)
     weights = BalancedMatrix(16384, 8192, 256, np.ones(shape, np.float32), np.zeros(shape, np.uint8))

@@ -2,7 +2,7 @@
 
 Yao, Cao, Xiao, Zhang, Nie: "Balanced Sparsity for Efficient DNN Inference on GPU", AAAI 2019, section 4. Up to 16
 columns, the time is that of reading W (`balanced_rows`); with many, as in a convolution's product, that of reading X in
-shared memory (`balanced_wide`).
+shared memory (`balanced_wide`). Both are this project's own; variants `paper_...` are the paper's mapping.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from nnzbench.problem import Problem
 from nnzbench.roles import About, Look
 from nnzbench.shared_work import SharedWork
 
+_LARGEST_GRID_Y = 65535
+
 
 def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, shared: SharedWork | None = None) -> Plan:
     """The paper's mapping (section 4), variant `paper_w<warps>`: a thread per range of a row, X in shared memory.
 
     `x` is (k, n), `shared` what plans of one matrix share. Raises `Unsupported` where a column of X does not fit in
-    shared memory.
+    shared memory, and where X has more groups of columns than a grid holds.
     """
     shared = shared or SharedWork()
     n = x.shape[1]
@@ -40,6 +42,8 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, sha
         raise Unsupported(f"the paper's mapping holds a column of X in shared memory; {elements} rows do not fit")
     columns = fitting[0]
     groups = -(-n // columns)
+    if groups > _LARGEST_GRID_Y:
+        raise Unsupported(f"{groups} groups of {columns} columns are more than a grid holds")
     resident = max(1, min(32 // warps, limit // (column_bytes * columns)))
     blocks = min(-(-matrix.m // warps), max(1, sm_count(arch) * resident // groups))  # X is staged once in each
     half = x.dtype == np.float16
@@ -79,7 +83,7 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, sha
 
 @dataclass(frozen=True)
 class Balanced:
-    """Y = W X for a balanced W: the paper's mapping and streams of rows up to 16 columns, panels of X above."""
+    """Y = W X for a balanced W: the paper's mapping; beside it streams of rows up to 16 columns, panels of X above."""
 
     name: str = "balanced"
     paper: str = "Yao, Cao, Xiao, Zhang, Nie: Balanced Sparsity for Efficient DNN Inference on GPU, AAAI 2019"
@@ -101,9 +105,14 @@ class Balanced:
 def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
     """Every plan for a matrix at hand; `x` is (k, n), of the type of the matrix values."""
     if x.shape[1] > balanced_rows.MOST_COLUMNS:
+        yield from _paper_plans(matrix, x, arch)
         yield from balanced_wide.plans(matrix, x, arch)
         return
     yield from balanced_rows.plans(matrix, x, arch)
+    yield from _paper_plans(matrix, x, arch)
+
+
+def _paper_plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
     shared = SharedWork()
     for warps in (32, 16):
         try:
