@@ -15,9 +15,9 @@ from nnzbench.kernel import about, kernels, known, register, role_of
 from nnzbench.limits import dense_work, row_work
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
+from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.problem import Problem
 from nnzbench.record import Record, append
-from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.report import generations, generic, readme, style
 from nnzbench.report.frames import ResultSet, load, to_frame
 from nnzbench.report.series import BEST, Series, references
