@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.codegen.program import SHARED_LIMIT
+from nnzbench.architectures import architecture, block_shared_bytes
 from nnzbench.codegen.ptx import immediate
 from nnzbench.codegen.schedule import Body
-from nnzbench.codegen.target import compute_capability, header
 from nnzbench.kernel import Launch, Unsupported
 from nnzbench.matrices.formats import CSR
 
@@ -69,12 +68,12 @@ class PaperSchedule:
         t = self.tiling
         return Launch(entry, (t.m_blocks, t.n_blocks, 1), (self.width, t.groups, 1), args, self.shared_bytes)
 
-    def check(self, capability: int) -> None:
+    def check(self, arch: str) -> None:
         """Raises `Unsupported` where the hardware has no room."""
         threads = self.width * self.tiling.groups
         if threads > 1024 or (self.rows + 24) * threads > 65536:
             raise Unsupported(f"{self.tiling.name}: {threads} threads with {self.rows} accumulators do not fit")
-        if self.shared_bytes > SHARED_LIMIT.get(capability, 48) * 1024:
+        if self.shared_bytes > block_shared_bytes(arch):
             raise Unsupported(f"{self.tiling.name}: {self.shared_bytes} bytes of shared memory do not fit")
 
 
@@ -133,8 +132,8 @@ def tables(schedule: PaperSchedule) -> dict[str, NDArray[np.int32] | NDArray[np.
 
 def emit(schedule: PaperSchedule, arch: str) -> str:
     """The unrolled kernel as PTX. Raises `Unsupported` where it does not fit `arch`."""
-    head = header(arch)
-    schedule.check(compute_capability(arch))
+    head = architecture(arch).ptx_header()
+    schedule.check(arch)
     t, n, width, rows = schedule.tiling, schedule.n, schedule.width, schedule.rows
     labels = ", ".join(f"L{i}" for i in range(len(schedule.bodies)))
     lines = [

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.dealing import bundled, deal_rows
 from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
@@ -169,7 +169,7 @@ def tilings(m: int, k: int, n: int, arch: str) -> Iterator[Tiling]:
         for block_k in dict.fromkeys(min(chunk, longest) for chunk in _CHUNKS[shape.block_n]):
             tiling = replace(shape, block_k=block_k, stages=3 if k > 2 * block_k else 2)
             yield tiling
-            if arch >= "sm_80" and n % 4 == 0 and k >= _LONG_K and shape.block_n >= 64:
+            if architecture(arch).has("cp_async") and n % 4 == 0 and k >= _LONG_K and shape.block_n >= 64:
                 yield replace(tiling, producers=4)
 
 

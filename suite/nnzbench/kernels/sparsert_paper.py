@@ -15,7 +15,6 @@ import numpy as np
 from nnzbench.codegen import paper
 from nnzbench.codegen.model import MAX_NONZEROS
 from nnzbench.codegen.paper import PaperTiling
-from nnzbench.codegen.target import compute_capability
 from nnzbench.kernel import Array, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -48,7 +47,7 @@ def rolled_plan(matrix: CSR, b: Array, tiling: PaperTiling, arch: str) -> Plan:
     """The same tiling with the schedule in memory. Raises `Unsupported` where it does not fit `arch`."""
     start = time.perf_counter()
     schedule = paper.make_schedule(matrix, b.shape[1], tiling)
-    schedule.check(compute_capability(arch))
+    schedule.check(arch)
     tables = paper.tables(schedule)
     launch = schedule.launch("sparsert_rolled", ("b", "c", *tables))
     return Plan(
