@@ -10,9 +10,9 @@ import pytest
 from fake_claim_records import GPU, names, row, table1
 from fake_records import failed, record, write
 
+from nnzbench.problem_names import stem_of
 from nnzbench.record import Record
 from nnzbench.report.claims import CONTRADICTED, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER, Verdict, judge
-from nnzbench.report.claims_records import stem
 from nnzbench.selection import select
 from nnzbench.tables import load
 
@@ -238,5 +238,5 @@ def test_a_part_of_a_model_can_refute_and_not_confirm(tmp_path):
 
 
 def test_names_lose_source_and_dtype_and_nothing_else():
-    assert stem("01_64x256x3136_90_dlmc") == stem("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
-    assert stem("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"
+    assert stem_of("01_64x256x3136_90_dlmc") == stem_of("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
+    assert stem_of("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 import pandas as pd
@@ -11,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nnzbench import tables as problem_tables
+from nnzbench.problem_names import parse
 from nnzbench.report import context, layout, sputnik_table1, style
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet
@@ -50,8 +50,8 @@ def points(results: ResultSet) -> pd.DataFrame:
 
 
 def _batch(problem: str) -> int:
-    found = re.search(r"_b(\d+)_\d+x\d+x\d+_", problem)
-    return int(found[1]) if found else 0
+    parts = parse(problem)
+    return parts.batch if parts else 0
 
 
 def _zeros(sparsity: float) -> str:

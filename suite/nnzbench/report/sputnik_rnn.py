@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench import tables as problem_tables
-from nnzbench.coverage import case_of
+from nnzbench.problem_names import case_of
 from nnzbench.report import baselines, context, layout, style, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
