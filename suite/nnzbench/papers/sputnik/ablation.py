@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -12,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nnzbench import tables as problem_tables
-from nnzbench.coverage import case_of
+from nnzbench.problem_names import case_of, parse
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
@@ -93,10 +92,9 @@ def _layers() -> pd.DataFrame:
     """Every layer of the table: name without its source, op, model, batch and how many matrices it stands for."""
     rows = []
     for row in problem_tables.rows("sputnik_ablation"):
-        batch = re.search(r"_b(\d+)$", row.problem.label)
-        if batch is not None:
-            stem = case_of(row.problem.name)
-            rows.append((stem, row.problem.op, row.model, int(batch[1]), row.count))
+        parts = parse(row.problem.name)
+        if parts is not None and parts.batch:
+            rows.append((case_of(row.problem.name), row.problem.op, row.model, parts.batch, row.count))
     return pd.DataFrame(rows, columns=["stem", "op", "model", "batch", "count"])
 
 

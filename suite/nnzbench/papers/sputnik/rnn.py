@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 
 from nnzbench import tables as problem_tables
-from nnzbench.coverage import case_of
 from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
+from nnzbench.problem_names import case_of
 from nnzbench.report import baselines, context, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
