@@ -11,6 +11,8 @@ from test_sparsert_cpu import cache, run_on_cpu  # noqa: F401
 from nnzbench.check import passes, relative_error
 from nnzbench.codegen import paper
 from nnzbench.codegen.paper import PaperTiling
+from nnzbench.compile import compile_cuda
+from nnzbench.compile_pool import assemble_ptx
 from nnzbench.kernel import Unsupported
 from nnzbench.kernels.sparsert_paper import PaperKernel, rolled_plan, unrolled_plan
 from nnzbench.matrices.formats import CSR
@@ -88,13 +90,12 @@ def test_kernels_of_the_ablation_differ_as_named() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
 def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_ = pytest.importorskip("nnzbench.compile")
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     matrix, b = uneven_matrix(), np.zeros((40, 49), np.float32)
     try:
         for tiling in (PaperTiling(6, 1, 4), PaperTiling(6, 1, 1)):
-            assert compile_.assemble_ptx(unrolled_plan(matrix, b, tiling, arch).source, arch).resources
+            assert assemble_ptx(unrolled_plan(matrix, b, tiling, arch).source, arch).resources
             plan = rolled_plan(matrix, b, tiling, arch)
-            assert compile_.compile_cuda(plan.source, plan.defines, arch).resources
+            assert compile_cuda(plan.source, plan.defines, arch).resources
     except Unsupported as error:
         pytest.skip(str(error))
