@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from nnzbench.compile import CompileTimeout, Job, compile_many
+from nnzbench.compile import CompileTimeout, Job
+from nnzbench.compile_pool import compile_many
 from nnzbench.kernel import Candidate, Prepared, Unsupported
 
 AT_ONCE = 32

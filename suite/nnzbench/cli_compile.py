@@ -14,7 +14,8 @@ from rich.table import Table
 
 from nnzbench import paths, toolchain
 from nnzbench.architectures import compiled_architectures
-from nnzbench.compile import Compiled, CompileError, Job, compile_many
+from nnzbench.compile import Compiled, CompileError, Job
+from nnzbench.compile_pool import compile_many
 from nnzbench.kernel import Kernel, Launch, Resources, Unsupported, VendorKernel, kernels
 from nnzbench.occupancy import occupancy
 from nnzbench.representative import PlanLister

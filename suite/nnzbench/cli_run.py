@@ -12,9 +12,9 @@ from typing import cast, get_args
 import click
 from rich.console import Console
 
-from nnzbench import paths
+from nnzbench import devices, paths
 from nnzbench.compile import CompileError
-from nnzbench.devices import DEVICES, Device, DeviceLost, open_device
+from nnzbench.devices import DEVICES, Device, DeviceLost
 from nnzbench.environment import snapshot
 from nnzbench.experiments import Experiment
 from nnzbench.kernel import Unsupported, kernels
@@ -104,7 +104,7 @@ def command(
         resume=resume,
         overwrite=overwrite,
     )
-    device = open_device(device_name) if device_name else default_device()
+    device = devices.open_device(device_name) if device_name else default_device()
     try:
         summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
     finally:
@@ -153,15 +153,11 @@ def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def default_device() -> Device:
     """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons."""
-    reasons = []
-    for name in ("cupy", "pycuda"):
-        try:
-            return open_device(name)
-        except Unsupported as error:
-            reasons.append(f"{name}: {error}")
-    raise Unsupported(
-        f"no usable GPU ({'; '.join(reasons)}); --device cpu checks the kernels on the processor, without times"
-    )
+    try:
+        return devices.open_any("cupy", "pycuda")[0]
+    except Unsupported as error:
+        reason = f"no usable GPU ({error}); --device cpu checks the kernels on the processor, without times"
+        raise Unsupported(reason) from None
 
 
 def open_session(device: Device, progress: RunProgress) -> Session:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +24,7 @@ __all__ = [
     "CompileTimeout",
     "Compiled",
     "Job",
-    "assemble_many",
-    "assemble_ptx",
     "compile_cuda",
-    "compile_many",
     "nvrtc_version",
     "supported_arches",
 ]
@@ -133,84 +128,10 @@ def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Co
     return build(Job("cuda", source, arch, defines).program())
 
 
-def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
-    """Assembles PTX with nvJitLink, in a process of its own where a time limit is given.
-
-    Raises `CompileError`, `CompileTimeout`; `Unsupported` where nvJitLink is missing or does not know `arch`.
-    """
-    job = Job("ptx", text, arch)
-    if timeout_s is None:
-        return build(job.program())
-    result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
-    if isinstance(result, CompileError):
-        raise result
-    return result
-
-
-def assemble_many(
-    texts: Sequence[str], arch: str, workers: int | None = None, timeout_s: float | None = None
-) -> Iterator[tuple[int, Compiled | CompileError]]:
-    """Assembles many PTX programs at once; see `compile_many`."""
-    return compile_many([Job("ptx", text, arch) for text in texts], workers, timeout_s)
-
-
-def compile_many(
-    jobs: Sequence[Job], workers: int | None = None, timeout_s: float | None = None
-) -> Iterator[tuple[int, Compiled | CompileError]]:
-    """Compiles in worker processes and yields (index of the job, result) as each is done, cache hits first.
-
-    Jobs of the same program are compiled once.
-    A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
-    `workers` is the number of processes, by default one per processor this process may use.
-    Raises `Unsupported` where a compiler is missing or does not know an architecture.
-    """
-    from nnzbench.compile_pool import Pool
-
-    for arch in sorted({job.arch for job in jobs}):
-        toolchain.check_arch(arch)
-    todo: list[Program] = []
-    waiting: dict[str, list[int]] = {}  # jobs by the key of their program, in the order of `todo`
-    for index, job in enumerate(jobs):
-        try:
-            program = job.program()
-            hit = _lookup(program)
-        except CompileError as error:
-            yield index, error
-        else:
-            if hit is not None:
-                yield index, hit
-                continue
-            same = waiting.setdefault(program.key(), [])
-            if not same:
-                todo.append(program)
-            same.append(index)
-    equal = list(waiting.values())
-    with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
-        for at, failure in pool.run(todo):
-            result = _result(todo[at], failure)
-            for index in equal[at]:
-                yield index, result
-
-
-def _result(program: Program, failure: CompileError | None) -> Compiled | CompileError:
-    """What a worker left in the cache (a failure with its log too), else its own account of why it could not."""
-    try:
-        made = _lookup(program)
-    except CompileError as error:
-        return error
-    if made is None:
-        return failure or CompileError(f"{program.name}: the compiled program is not in the cache {_folder()}")
-    return replace(made, cached=False)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def build(program: Program) -> Compiled:
     """Compiles one program in this process, or takes it from the cache. Raises `CompileError` and `Unsupported`."""
     toolchain.check_arch(program.arch)
-    hit = _lookup(program)
+    hit = lookup(program)
     if hit is not None:
         return hit
     started = time.perf_counter()
@@ -232,16 +153,17 @@ def _error(log: str) -> CompileError:
     return CompileError(message[:300] or "the compiler failed without a message", log)
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Of the cache's entries."""
     return paths.cache() / "cubin"
 
 
-def _lookup(program: Program) -> Compiled | None:
+def lookup(program: Program) -> Compiled | None:
     """The cached result; raises the cached `CompileError`; None where there is none or it is damaged."""
     key = program.key()
-    path = _folder() / f"{key}.cubin"
+    path = folder() / f"{key}.cubin"
     try:
-        entry = json.loads((_folder() / f"{key}.json").read_bytes())
+        entry = json.loads((folder() / f"{key}.json").read_bytes())
         if entry["sha256"] is None:
             failure = _error(entry["log"])
         else:
@@ -263,7 +185,7 @@ def _store(key: str, image: bytes | None, log: str, compile_ms: float) -> Path:
         "resources": {name: asdict(value) for name, value in resources.items()},
         "log": log,
     }
-    path = _folder() / f"{key}.cubin"
+    path = folder() / f"{key}.cubin"
     if image is not None:
         _put(path, image)
     _put(path.with_suffix(".json"), json.dumps(entry).encode())
@@ -271,13 +193,5 @@ def _store(key: str, image: bytes | None, log: str, compile_ms: float) -> Path:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Writes a file by one rename: a reader sees all of it or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with paths.replacing(path) as partial:
+        partial.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Worker processes that compile into the cache and can be killed: an assembler on generated code may run for minutes.
+"""Compiles many programs at once, in worker processes that can be killed: an assembler may run for minutes.
 
 A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
 with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 
-from nnzbench.compile import CompileError, CompileTimeout, Program, build
+from nnzbench import toolchain
+from nnzbench.compile import Compiled, CompileError, CompileTimeout, Job, Program, build, folder, lookup
 from nnzbench.kernel import Unsupported
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -155,6 +156,71 @@ class Pool:
             thread.start()
         for _ in programs:
             yield done.get()
+
+
+def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
+    """Assembles PTX with nvJitLink, in a process of its own where a time limit is given.
+
+    Raises `CompileError`, `CompileTimeout`; `Unsupported` where nvJitLink is missing or does not know `arch`.
+    """
+    job = Job("ptx", text, arch)
+    if timeout_s is None:
+        return build(job.program())
+    result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
+    if isinstance(result, CompileError):
+        raise result
+    return result
+
+
+def compile_many(
+    jobs: Sequence[Job], workers: int | None = None, timeout_s: float | None = None
+) -> Iterator[tuple[int, Compiled | CompileError]]:
+    """Compiles in worker processes and yields (index of the job, result) as each is done, cache hits first.
+
+    Jobs of the same program are compiled once.
+    A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
+    `workers` is the number of processes, by default one per processor this process may use.
+    Raises `Unsupported` where a compiler is missing or does not know an architecture.
+    """
+    for arch in sorted({job.arch for job in jobs}):
+        toolchain.check_arch(arch)
+    todo: list[Program] = []
+    waiting: dict[str, list[int]] = {}  # jobs by the key of their program, in the order of `todo`
+    for index, job in enumerate(jobs):
+        try:
+            program = job.program()
+            hit = lookup(program)
+        except CompileError as error:
+            yield index, error
+        else:
+            if hit is not None:
+                yield index, hit
+                continue
+            same = waiting.setdefault(program.key(), [])
+            if not same:
+                todo.append(program)
+            same.append(index)
+    equal = list(waiting.values())
+    with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
+        for at, failure in pool.run(todo):
+            result = _result(todo[at], failure)
+            for index in equal[at]:
+                yield index, result
+
+
+def _result(program: Program, failure: CompileError | None) -> Compiled | CompileError:
+    """What a worker left in the cache (a failure with its log too), else its own account of why it could not."""
+    try:
+        made = lookup(program)
+    except CompileError as error:
+        return error
+    if made is None:
+        return failure or CompileError(f"{program.name}: the compiled program is not in the cache {folder()}")
+    return replace(made, cached=False)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _serve() -> None:

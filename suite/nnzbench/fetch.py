@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -136,7 +135,7 @@ def _transfer(url: str, target: Path, part: Path, note: Path, progress: Progress
             size = stream.tell()
     if total is not None and size != total:
         raise requests.ConnectionError(f"connection closed after {size} of {total} bytes")
-    os.replace(part, target)
+    part.replace(target)  # the part outlives a broken connection, so that the next call goes on with it
     note.unlink()
     return target
 
@@ -205,10 +204,8 @@ def _members(tar: tarfile.TarFile, matrices_bytes: int) -> Iterator[tuple[str, t
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)
+    with paths.replacing(path) as partial:
+        partial.write_bytes(content)
 
 
 class _Failure(click.ClickException):

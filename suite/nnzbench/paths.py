@@ -1,8 +1,11 @@
-"""Where the data files lie: beside the package in a checkout, inside it in an installed wheel."""
+"""Where the data files lie (beside the package in a checkout, inside it in a wheel), and how files are replaced."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
@@ -46,3 +49,18 @@ def data_roots() -> list[Path]:
     """
     named = [Path(p) for p in os.environ.get("NNZBENCH_DATA", "").split(os.pathsep) if p]
     return [*named, cache()]
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path in the same folder to write to; where the block ends well, that file becomes `path` by one rename.
+
+    A reader sees the old file or all of the new one; nothing stays behind where the block raises. Folders are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".partial-{secrets.token_hex(8)}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -31,18 +31,6 @@ class RunProgress(Protocol):
         ...
 
 
-class Silent:
-    """Tells nothing."""
-
-    def start(self, title: str, steps: int) -> None: ...
-
-    def step(self, text: str) -> None: ...
-
-    def advance(self) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-
 class Lines:
     """One line per step, for logs."""
 

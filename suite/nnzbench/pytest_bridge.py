@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nnzbench.devices import open_device
+from nnzbench import devices
 from nnzbench.kernel import Unsupported, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.operands import Operands, Reference, make_operands, reference
@@ -182,19 +182,13 @@ _BENCH = pytest.StashKey[Bench]()
 def bench_of(config: pytest.Config) -> Bench:
     """The session's bench, opened when it is first needed: the GPU, else the processor. Raises `UsageError`."""
     if _BENCH not in config.stash:
-        reasons = []
-        for name in ("cupy", "pycuda", "cpu"):
-            try:
-                device = open_device(name)
-            except Unsupported as error:
-                reasons.append(f"{name}: {error}")
-                continue
-            no_gpu = "" if device.timer is not None else "; ".join(reasons)
-            config.stash[_BENCH] = Bench(Session(device, kernels()), no_gpu)
-            config.add_cleanup(device.close)
-            break
-        else:
-            raise pytest.UsageError(f"no device to run on ({'; '.join(reasons)})")
+        try:
+            device, reasons = devices.open_any("cupy", "pycuda", "cpu")
+        except Unsupported as error:
+            raise pytest.UsageError(f"no device to run on ({error})") from None
+        no_gpu = "" if device.timer is not None else "; ".join(reasons)
+        config.stash[_BENCH] = Bench(Session(device, kernels()), no_gpu)
+        config.add_cleanup(device.close)
     return config.stash[_BENCH]
 
 

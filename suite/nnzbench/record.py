@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
+from nnzbench import paths
+
 SCHEMA = "nnzbench/1"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
@@ -188,7 +190,5 @@ def append(path: Path, records: Iterable[Record]) -> None:
 
 def replace_all(path: Path, records: Iterable[Record]) -> None:
     """Rewrites the file at once: readers see the old rows or the new ones, never half of each."""
-    temporary = path.with_suffix(".partial")
-    temporary.unlink(missing_ok=True)
-    append(temporary, records)
-    temporary.replace(path)
+    with paths.replacing(path) as partial:
+        append(partial, records)

@@ -10,7 +10,8 @@ from nnzbench.codegen import tuning
 from nnzbench.codegen.addressing import Addressing, ImagePixels, MatrixColumns
 from nnzbench.codegen.tiling import Tiling
 from nnzbench.codegen.tuning import Tuned
-from nnzbench.compile import Compiled, Job, compile_many
+from nnzbench.compile import Compiled, Job
+from nnzbench.compile_pool import compile_many
 from nnzbench.devices import Device
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels.sparsert import ASSEMBLE_SECONDS, make_plan, make_planner

@@ -73,6 +73,18 @@ class FakeTimer:
         return self.reasons()
 
 
+class Silent:
+    """Tells nothing."""
+
+    def start(self, title: str, steps: int) -> None: ...
+
+    def step(self, text: str) -> None: ...
+
+    def advance(self) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
 class FakeDevice:
     """Has a timer like a GPU, or none like the processor."""
 
@@ -81,6 +93,7 @@ class FakeDevice:
         self.name = "cupy" if timed else "cpu"
         self.gpu = gpu if timed else "cpu"
         self.arch = "sm_90"
+        self.compiles_from_cache = timed
         self.closed = False
 
     def prepare(self, plan: Plan) -> Prepared:

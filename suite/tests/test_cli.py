@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from fakes import FakeDevice, FakeKernel
 
-from nnzbench import cli_run, kernel
+from nnzbench import cli_run, devices, kernel
 from nnzbench.cli import main
 from nnzbench.devices import DeviceLost
 from nnzbench.experiments import Experiment
@@ -46,7 +46,7 @@ def world(monkeypatch, tmp_path):
     monkeypatch.setattr(cli_run.paths, "reports", lambda: tmp_path / "reports")
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": (), "future": ()}))
     monkeypatch.setattr(cli_run, "kernels", lambda: known)
-    monkeypatch.setattr(cli_run, "open_device", lambda name: FakeDevice(timed=name != "cpu"))
+    monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice(timed=name != "cpu"))
     return known
 
 
@@ -167,7 +167,7 @@ def test_without_a_gpu_the_default_device_says_what_to_do(world, monkeypatch):
     def none(name):
         raise Unsupported(f"no {name} here")
 
-    monkeypatch.setattr(cli_run, "open_device", none)
+    monkeypatch.setattr(devices, "open_device", none)
     result = invoke("run", "small")
     assert result.exit_code == 2
     assert "no cupy here" in result.output
@@ -180,7 +180,7 @@ def test_a_kernel_file_of_the_user_runs_beside_named_kernels(monkeypatch, tmp_pa
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kernel, "_registry", kernel.kernels())  # a copy: the file's kernel stays in this test
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": ()}))
-    monkeypatch.setattr(cli_run, "open_device", lambda name: FakeDevice())
+    monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice())
     out = tmp_path / "out"
     result = invoke("run", "small", "--kernel", str(file), "--out", str(out), "--policy", "hot")
     assert result.exit_code == 0, result.output

@@ -12,7 +12,8 @@ import pytest
 
 from nnzbench import compile_pool, cubin, paths, toolchain
 from nnzbench.architectures import compiled_architectures
-from nnzbench.compile import CompileError, CompileTimeout, Program, assemble_many, assemble_ptx, compile_cuda
+from nnzbench.compile import CompileError, CompileTimeout, Job, Program, compile_cuda
+from nnzbench.compile_pool import assemble_ptx, compile_many
 from nnzbench.kernel import Unsupported
 
 try:
@@ -242,11 +243,15 @@ def test_bad_ptx_names_the_line() -> None:
         assemble_ptx(PTX.replace("mov.f32", "mov.wrong"), "sm_90")
 
 
+def ptx_jobs(texts: list[str], arch: str) -> list[Job]:
+    return [Job("ptx", text, arch) for text in texts]
+
+
 def test_many_programs_come_back_under_their_index() -> None:
     texts = [PTX.replace("store", f"store{i}") for i in range(5)]
     texts.insert(2, PTX.replace("mov.f32", "mov.wrong"))
     assemble_ptx(texts[4], "sm_80")
-    results = dict(assemble_many(texts, "sm_80", workers=2, timeout_s=60))
+    results = dict(compile_many(ptx_jobs(texts, "sm_80"), workers=2, timeout_s=60))
     assert sorted(results) == list(range(6))
     bad = results.pop(2)
     assert isinstance(bad, CompileError)
@@ -268,7 +273,7 @@ def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(compile_pool.Pool, "run", counted)
     bad = PTX.replace("mov.f32", "mov.wrong")
-    results = dict(assemble_many([PTX, bad, PTX, bad, PTX], "sm_90", workers=2))
+    results = dict(compile_many(ptx_jobs([PTX, bad, PTX, bad, PTX], "sm_90"), workers=2))
     assert handed_over == [2]
     assert len({results[index].path for index in (0, 2, 4)}) == 1  # type: ignore[union-attr]
     assert isinstance(results[1], CompileError)
@@ -277,7 +282,7 @@ def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.Monke
 
 def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path) -> None:
     texts = [slow_ptx(60000), PTX]
-    results = dict(assemble_many(texts, "sm_90", workers=1, timeout_s=0.3))
+    results = dict(compile_many(ptx_jobs(texts, "sm_90"), workers=1, timeout_s=0.3))
     assert isinstance(results[0], CompileTimeout)
     assert "longer than 0.3 s" in str(results[0])
     assert not isinstance(results[1], CompileError)
@@ -292,7 +297,7 @@ def test_one_program_with_a_time_limit() -> None:
 
 def test_leaving_early_stops_the_work(cache: Path) -> None:
     threads = threading.active_count()
-    results = assemble_many([PTX, slow_ptx(60002)], "sm_80", workers=2)
+    results = compile_many(ptx_jobs([PTX, slow_ptx(60002)], "sm_80"), workers=2)
     assert next(results)[0] == 0
     del results
     assert threading.active_count() == threads
@@ -301,7 +306,7 @@ def test_leaving_early_stops_the_work(cache: Path) -> None:
 
 def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    results = dict(assemble_many([PTX], "sm_80", workers=1))
+    results = dict(compile_many(ptx_jobs([PTX], "sm_80"), workers=1))
     assert isinstance(results[0], CompileError)
     assert "ended with status 1" in str(results[0])
 

@@ -15,7 +15,7 @@ from nnzbench.check import passes, relative_error
 from nnzbench.codegen.conv_model import ConvModel
 from nnzbench.codegen.conv_program import make_program
 from nnzbench.codegen.conv_tile import ConvTile, ConvTiling
-from nnzbench.compile import assemble_ptx
+from nnzbench.compile_pool import assemble_ptx
 from nnzbench.kernel import Array, Plan, Unsupported
 from nnzbench.kernels import direct_conv
 from nnzbench.operands import reference

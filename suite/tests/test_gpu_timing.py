@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fakes import Silent
 
 from nnzbench import peaks
 from nnzbench.compare import compare
@@ -16,7 +17,6 @@ from nnzbench.kernel import Kernel, Unsupported, kernels
 from nnzbench.operands import make_operands
 from nnzbench.peaks import measure_peaks
 from nnzbench.problem import Problem
-from nnzbench.progress import Silent
 from nnzbench.record import read_records
 from nnzbench.sweep import Choice, Session, run_experiment
 from nnzbench.timing import measure, warm_up

@@ -78,3 +78,23 @@ def test_an_installed_wheel_finds_kernels_and_data(tmp_path):
     assert Path(kernels_cu).is_relative_to(installed)
     assert (problems, matrices) == (31, 3846)
     assert sources == sorted(p.name for p in (CHECKOUT / "kernels_cu").rglob("*.cu*"))
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    for text in ("old", "new"):
+        with paths.replacing(path) as partial:
+            partial.write_text(text)
+            assert partial.parent == path.parent
+            assert (path.read_text() if path.exists() else "") == {"old": "", "new": "old"}[text]
+        assert path.read_text() == text
+
+    def broken() -> None:
+        with paths.replacing(path) as partial:
+            partial.write_text("half")
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        broken()
+    assert path.read_text() == "new"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]

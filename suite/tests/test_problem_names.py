@@ -39,10 +39,8 @@ def test_names_of_tables_are_parsed_into_what_they_were_made_of() -> None:
                 assert str(parts) == name_of(problem) == problem.name
                 assert (parts.label, parts.dtype) == (problem.label, problem.dtype)
                 assert parts.sizes == str(problem.conv or f"{problem.m}x{problem.k}x{problem.n}")
-                assert (float(parts.level), parts.kind) == (
-                    pytest.approx(100 * problem.sparsity, rel=1e-5),
-                    problem.source.partition(":")[0],
-                )
+                assert float(parts.level) == pytest.approx(100 * problem.sparsity, rel=1e-5)
+                assert parts.kind == problem.source.partition(":")[0]
 
 
 def test_recorded_names_are_all_of_the_form() -> None:

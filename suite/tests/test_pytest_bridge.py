@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeDevice, FakeKernel
 
-from nnzbench import pytest_bridge
+from nnzbench import devices, pytest_bridge
 from nnzbench.experiments import Experiment
 from nnzbench.kernel import Unsupported
 from nnzbench.papers.catalogue import EXPERIMENTS
@@ -53,7 +53,7 @@ def checkout(pytester, monkeypatch):
                 return FakeDevice(timed=False)
             raise Unsupported("no CUDA GPU found")
 
-        monkeypatch.setattr(pytest_bridge, "open_device", open_device)
+        monkeypatch.setattr(devices, "open_device", open_device)
         (pytester.path / "conftest.py").write_text((ROOT / "conftest.py").read_text(), encoding="utf-8")
         for folder, name, text in (
             *(("benchmarks", name, (ROOT / "suite/benchmarks" / name).read_text()) for name in BENCHMARKS),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnzbench.matrices import generate, smtx
-from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.formats import CSR, MatrixError
 
 GOOD = b"3, 4, 5\n0 2 2 5 \n0 3 0 1 2 \n"
 
@@ -81,11 +81,19 @@ def test_a_forged_header_allocates_nothing(tmp_path: Path) -> None:
     assert peak < 1 << 20
 
 
+def write_smtx(path: Path, matrix: CSR) -> None:
+    """Writes the pattern of `matrix` as DLMC does: every number but those of the header is followed by a space."""
+    offsets = " ".join(map(str, matrix.offsets.tolist()))
+    indices = " ".join(map(str, matrix.indices.tolist()))
+    text = f"{matrix.m}, {matrix.k}, {matrix.nnz}\n{offsets} \n{indices + ' ' if indices else ''}\n"
+    path.write_text(text, encoding="ascii", newline="\n")
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0, 1), st.integers(0, 1000))
 def test_round_trip(tmp_path: Path, m: int, k: int, sparsity: float, seed: int) -> None:
     matrix = generate.uniform(m, k, sparsity, seed)
-    smtx.write_smtx(tmp_path / "a.smtx", matrix)
+    write_smtx(tmp_path / "a.smtx", matrix)
     assert smtx.read_smtx(tmp_path / "a.smtx").pattern_hash() == matrix.pattern_hash()
 
 

@@ -5,7 +5,6 @@ import pytest
 from test_sparsert import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, random_matrix, spmm_plan, truth
 
 from nnzbench.check import passes, relative_error
-from nnzbench.codegen.program import Epilogue
 from nnzbench.codegen.tiling import Tiling
 from nnzbench.devices import open_device
 from nnzbench.kernel import Plan, Unsupported
@@ -50,15 +49,6 @@ def test_the_cpp_form_multiplies(tiling: Tiling, options: dict[str, object]) -> 
         matrix = matrix.with_values(matrix.values.astype(np.float16).astype(np.float32))
         plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
     assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), plan.math)
-
-
-def test_the_cpp_form_adds_bias_and_relu() -> None:
-    matrix = random_matrix(37, 29, 0.2)
-    bias = np.linspace(-1, 1, 37, dtype=np.float32)
-    for tiling in (Tiling(8), Tiling(8, parts=4)):
-        plan, b = spmm_plan(matrix, 49, tiling, arch="sm_80", epilogue=Epilogue(bias, relu=True))
-        expected = np.maximum(matrix.to_dense() @ b + bias[:, None], 0)
-        np.testing.assert_allclose(run_on_cpu(plan), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [CONVOLUTIONS[1], CONVOLUTIONS[3]], ids=str)

@@ -13,6 +13,8 @@ from nnzbench.check import passes, relative_error
 from nnzbench.codegen import paper
 from nnzbench.codegen.paper import PaperTiling
 from nnzbench.codegen.paper_dense import MatrixB
+from nnzbench.compile import compile_cuda
+from nnzbench.compile_pool import assemble_ptx
 from nnzbench.experiments import EXPERIMENTS
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels.sparsert_paper import MAX_NONZEROS, PaperKernel, Work, rolled_plan, unrolled_plan
@@ -170,13 +172,12 @@ def test_what_does_not_fit_is_refused_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
 def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_ = pytest.importorskip("nnzbench.compile")
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     work = spmm(uneven_matrix(), 49, arch)
     try:
         for tiling in (PaperTiling(6, 1, 4), PaperTiling(6, 1, 1)):
-            assert compile_.assemble_ptx(unrolled_plan(work, tiling).source, arch).resources
+            assert assemble_ptx(unrolled_plan(work, tiling).source, arch).resources
             plan = rolled_plan(work, tiling)
-            assert compile_.compile_cuda(plan.source, plan.defines, arch).resources
+            assert compile_cuda(plan.source, plan.defines, arch).resources
     except Unsupported as error:
         pytest.skip(str(error))

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from fakes import FakeDevice, FakeKernel
+from fakes import FakeDevice, FakeKernel, Silent
 
 from nnzbench import watchdog
 from nnzbench.compile import CompileError, CompileTimeout
@@ -15,7 +15,6 @@ from nnzbench.experiments import Experiment
 from nnzbench.kernel import Unsupported
 from nnzbench.peaks import Peaks
 from nnzbench.problem import Problem
-from nnzbench.progress import Silent
 from nnzbench.record import RecordError, read_records
 from nnzbench.sweep import Choice, Session, run_experiment
 

@@ -16,7 +16,7 @@ from nnzbench.codegen.program import ENTRY, Program
 def emit(program: Program) -> str:
     """The CUDA C++ text."""
     p, t = program, program.schedule.tiling
-    types = {"rows": "const int", "bias": "const float", "values": "const float", "c": "element"}
+    types = {"rows": "const int", "values": "const float", "c": "element"}
     parameters = ", ".join(f"{types.get(name, 'const element')}* {name}" for name in p.parameters())
     columns = [
         f"const int at = ((group * {t.column_tiles} + w) * 32 + lane) * {t.columns_per_thread};",
@@ -33,9 +33,7 @@ def emit(program: Program) -> str:
         "static __device__ inline float widen(element x) {",
         f"  return {'__half2float(x)' if p.element == 2 else 'x'};",
         "}",
-        "static __device__ inline void store(element* to, float x, float bias) {",
-        "  x += bias;" if p.epilogue.bias is not None else "  (void)bias;",
-        "  if (x < 0.0f) x = 0.0f;" if p.epilogue.relu else "",
+        "static __device__ inline void store(element* to, float x) {",
         f"  *to = {'__float2half_rn(x)' if p.element == 2 else 'x'};",
         "}",
         f'extern "C" __global__ void __launch_bounds__({t.threads}) {ENTRY}({parameters}) {{',
@@ -80,7 +78,6 @@ def _tables(p: Program) -> list[str]:
         row += body.rows.tolist()
         bits += body.values.view(np.uint32).tolist()
         start.append(len(pointer))
-    bias = p.epilogue.bias if not p.reduces else None
     tables = [
         _array("int", "kStart", start),
         _array("int", "kMultiply", multiply),
@@ -96,8 +93,6 @@ def _tables(p: Program) -> list[str]:
         tables.append(_array("int", "kSlots", p.schedule.slots.reshape(-1).tolist()))
         tables.append(_array("int", "kEmpty", np.concatenate(p.schedule.empty).tolist()))
         tables.append(_array("int", "kEmptyStart", np.cumsum([0, *[e.size for e in p.schedule.empty]]).tolist()))
-    if bias is not None:
-        tables.append(_array("unsigned", "kBias", bias.astype(np.float32).view(np.uint32).tolist()))
     return tables
 
 
@@ -142,16 +137,15 @@ def _walk(p: Program) -> list[str]:
 
 def _store(p: Program) -> list[str]:
     v, rows, stride = p.schedule.tiling.columns_per_thread, p.schedule.tiling.rows, p.addressing.row_stride()
-    bias = "__uint_as_float(kBias[row])" if p.epilogue.bias is not None else "0.0f"
     return [
         f"for (int i = 0; i < {rows}; ++i) {{",
         f"  const int row = kSlots[tile * {rows} + i];",
         "  if (row < 0 || !valid) continue;",
-        f"  for (int j = 0; j < {v}; ++j) store(&c[(long long)row * {stride} + outcol + j], a.v[i * {v} + j], {bias});",
+        f"  for (int j = 0; j < {v}; ++j) store(&c[(long long)row * {stride} + outcol + j], a.v[i * {v} + j]);",
         "}",
         "for (int i = kEmptyStart[tile]; valid && i < kEmptyStart[tile + 1]; ++i) {",
         "  const int row = kEmpty[i];",
-        f"  for (int j = 0; j < {v}; ++j) store(&c[(long long)row * {stride} + outcol + j], 0.0f, {bias});",
+        f"  for (int j = 0; j < {v}; ++j) store(&c[(long long)row * {stride} + outcol + j], 0.0f);",
         "}",
     ]
 
@@ -160,7 +154,6 @@ def _reduce(p: Program) -> list[str]:
     t = p.schedule.tiling
     v, vector, units = t.columns_per_thread, p.vector, p.units
     slot = f"tile * {t.rows} + u * {p.rows_per_unit} + i / {v}"
-    bias = f"bias[{slot}]" if p.epilogue.bias is not None else "0.0f"
     return [
         f"float* sums = reinterpret_cast<float*>(shared + {p.stage_bytes});",
         f"for (int u = 0; u < {units}; ++u)",
@@ -176,7 +169,7 @@ def _reduce(p: Program) -> list[str]:
         "      for (int q = 0; q + (n + 1) / 2 < n; ++q) part_sums[q] += part_sums[q + (n + 1) / 2];",
         f"    const int row = rows[{slot}];",
         "    if (row >= 0 && valid)",
-        f"      store(&c[(long long)row * {p.addressing.row_stride()} + outcol + i % {v}], part_sums[0], {bias});",
+        f"      store(&c[(long long)row * {p.addressing.row_stride()} + outcol + i % {v}], part_sums[0]);",
         "  }",
         "__syncthreads();",
     ]

@@ -17,14 +17,6 @@ ENTRY = "sparsert"
 
 
 @dataclass(frozen=True)
-class Epilogue:
-    """What is done to a finished row before it is stored: `c = relu(c + bias[row])`."""
-
-    bias: NDArray[np.float32] | None = None
-    relu: bool = False
-
-
-@dataclass(frozen=True)
 class Program:
     """One kernel: the schedule, the dense operand's addressing, and how values and results are held."""
 
@@ -34,7 +26,6 @@ class Program:
     """Bytes of an element of B and C: fp16 (accumulated in fp32) or fp32."""
     values: Literal["code", "buffer"] = "code"
     """`buffer` keeps only the pattern in the code: new values need no new program."""
-    epilogue: Epilogue = Epilogue()
 
     @property
     def columns(self) -> int:
@@ -105,8 +96,6 @@ class Program:
             found["zeros"] = np.zeros(self.addressing.needs_zeros, dtype=dtype)
         if self.reduces:
             found["rows"] = schedule.slots.reshape(-1)
-            if self.epilogue.bias is not None:
-                found["bias"] = self.epilogue.bias.astype(np.float32)[np.maximum(schedule.slots, 0)].reshape(-1)
         if self.values == "buffer":
             found["values"] = schedule.stream
         return found
@@ -118,8 +107,6 @@ class Program:
             names.append("zeros")
         if self.reduces:
             names.append("rows")
-            if self.epilogue.bias is not None:
-                names.append("bias")
         if self.values == "buffer":
             names.append("values")
         return names

@@ -49,8 +49,7 @@ class _Emitter:
             ".reg .u32 %thread, %warp, %lane, %g, %s_, %w_, %gw, %tile, %group, %part, %col, %outcol, %image, %pixel;",
             ".reg .u32 %t0, %t1, %t2, %t3, %t4, %sb, %sm, %sr, %bar, %u;",
             f".reg .s32 %row<{max(1, self._units_per_warp() * p.rows_per_unit)}>;",
-            f".reg .f32 %bias<{max(1, self._units_per_warp() * p.rows_per_unit)}>;",
-            f".reg .b64 %in, %out, %wide, %zeros, %rows, %biases, %values, %c, %q<4>, %pb<{p.addressing.pointers}>;",
+            f".reg .b64 %in, %out, %wide, %zeros, %rows, %values, %c, %q<4>, %pb<{p.addressing.pointers}>;",
             ".reg .pred %pi, %pv, %pr, %pl;",
             *self._where(),
             *self._row_table(),
@@ -70,7 +69,7 @@ class _Emitter:
     def _where(self) -> list[str]:
         """Which part, row tile and column tile this warp has."""
         p, t = self.p, self.t
-        names = {"b": "%in", "c": "%out", "zeros": "%zeros", "rows": "%rows", "bias": "%biases", "values": "%values"}
+        names = {"b": "%in", "c": "%out", "zeros": "%zeros", "rows": "%rows", "values": "%values"}
         lines = []
         for name in p.parameters():
             lines += [f"ld.param.u64 {names[name]}, [p_{name}];", f"cvta.to.global.u64 {names[name]}, {names[name]};"]
@@ -106,7 +105,7 @@ class _Emitter:
         return -(-self.p.units // self.t.parts) if self.p.reduces else 0
 
     def _row_table(self) -> list[str]:
-        """Loads the numbers (and biases) of the rows this warp will store, early enough to hide the latency."""
+        """Loads the numbers of the rows this warp will store, early enough to hide the latency."""
         p, n = self.p, self.p.rows_per_unit
         lines = []
         for j in range(self._units_per_warp()):
@@ -117,11 +116,6 @@ class _Emitter:
                 f"mad.wide.u32 %q0, %t0, {4 * n}, %rows;",
                 _vector("ld.global.nc", "s32", [f"%row{j * n + i}" for i in range(n)], "%q0", 0),
             ]
-            if p.epilogue.bias is not None:
-                lines += [
-                    f"mad.wide.u32 %q0, %t0, {4 * n}, %biases;",
-                    _vector("ld.global.nc", "f32", [f"%bias{j * n + i}" for i in range(n)], "%q0", 0),
-                ]
         return lines
 
     def _stage(self) -> list[str]:
@@ -268,24 +262,18 @@ class _Emitter:
 
     def _store_rows(self, tile: int) -> list[str]:
         """Rows whose whole sum is in this warp's registers, and the rows without nonzeros."""
-        bias, v = self.p.epilogue.bias, self.v
+        v = self.v
         lines = []
         for i, row in enumerate(self.p.schedule.slots[tile].tolist()):
             if row < 0:
                 continue
             sums = [f"%a{i * v + c}" for c in range(v)]
-            lines += self._finish(sums, "" if bias is None else immediate(bias[row]))
             lines += self._store(sums, "%c", row * self.p.addressing.row_stride() * self.element, "%pv")
         for row in self.p.schedule.empty[tile].tolist():
             sums = [f"%f{c}" for c in range(v)]
             lines += [f"mov.f32 {register}, 0f00000000;" for register in sums]
-            lines += self._finish(sums, "" if bias is None else immediate(bias[row]))
             lines += self._store(sums, "%c", row * self.p.addressing.row_stride() * self.element, "%pv")
         return lines
-
-    def _finish(self, sums: list[str], bias: str) -> list[str]:
-        lines = [f"add.rn.f32 {x}, {x}, {bias};" for x in sums] if bias else []
-        return lines + ([f"max.f32 {x}, {x}, 0f00000000;" for x in sums] if self.p.epilogue.relu else [])
 
     def _store(self, sums: list[str], base: str, offset: int, guard: str) -> list[str]:
         if self.element == 4:
@@ -333,7 +321,6 @@ class _Emitter:
             for r in range(n):
                 sums = [f"%s{r * self.v + c}" for c in range(self.v)]
                 slot = j * n + r
-                lines += self._finish(sums, "" if p.epilogue.bias is None else f"%bias{slot}")
                 guard = "%pv"
                 if not self.full:
                     lines.append(f"setp.ge.and.s32 %pr, %row{slot}, 0, %pv;")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -45,11 +43,8 @@ def recall(name: str) -> Tuned | None:
 def remember(name: str, tuned: Tuned) -> Path:
     """Stores a result by one rename, so that a reader sees all of it or none."""
     path = _file(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-    with os.fdopen(handle, "w") as file:
-        json.dump(asdict(tuned), file)
-    Path(temporary).replace(path)
+    with paths.replacing(path) as partial:
+        partial.write_text(json.dumps(asdict(tuned)), encoding="utf-8")
     return path
 
 

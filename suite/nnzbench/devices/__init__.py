@@ -1,74 +1,14 @@
-"""What runs plans: the `Device` and `Timer` contracts, and `open_device` by name. GPU libraries are imported late."""
+"""Opens what runs plans, by name: GPU libraries are imported late. The contracts are in `nnzbench.kernel`."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Protocol
 
-from nnzbench.kernel import Plan, Prepared, Unsupported
+from nnzbench.kernel import Device, DeviceLost, Timer, Unsupported
+
+__all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device"]
 
 DEVICES = {"cupy": "cupy_device", "pycuda": "pycuda_device", "cpu": "cpu_device"}
-
-
-class DeviceLost(RuntimeError):
-    """The device no longer answers (a fault corrupted its context); only a new process can go on."""
-
-
-class Timer(Protocol):
-    """What a GPU device offers for timing; the policies in `nnzbench.timing` are plain logic over it."""
-
-    def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
-        """Captures `launches` back-to-back runs into one CUDA graph; the result enqueues one replay of it."""
-        ...
-
-    def elapsed_us(self, body: Callable[[], None]) -> float:
-        """Microseconds between two events recorded just before and after `body` enqueues its work; waits."""
-        ...
-
-    def cold_us(self, run: Callable[[], None], samples: int) -> list[float]:
-        """For each sample: overwrite the L2 cache, then time one `run` between events. The overwrite is outside."""
-        ...
-
-    def sm_clock_mhz(self) -> float | None:
-        """Current SM clock, None where it can't be read."""
-        ...
-
-    def throttle_reasons(self) -> tuple[str, ...]:
-        """Active clock-throttle reasons (idle excluded), empty when none or unknown."""
-        ...
-
-
-class Device(Protocol):
-    """Uploads, launches and reads back plans."""
-
-    @property
-    def name(self) -> str:
-        """`cupy`, `pycuda` or `cpu`."""
-        ...
-
-    @property
-    def gpu(self) -> str:
-        """Slug of the device's name, such as `nvidia-h200`; `cpu` for the processor."""
-        ...
-
-    @property
-    def arch(self) -> str:
-        """Architecture that plans are made and compiled for, such as `sm_90`."""
-        ...
-
-    @property
-    def timer(self) -> Timer | None:
-        """None on the processor: its times mean nothing for a GPU and are never recorded."""
-        ...
-
-    def prepare(self, plan: Plan) -> Prepared:
-        """Compiles and uploads. Raises `CompileError` or `Unsupported`."""
-        ...
-
-    def close(self) -> None:
-        """Frees everything the device holds."""
-        ...
 
 
 def open_device(name: str) -> Device:
@@ -78,3 +18,14 @@ def open_device(name: str) -> Device:
     module = importlib.import_module(f"nnzbench.devices.{DEVICES[name]}")
     device: Device = module.open_device()
     return device
+
+
+def open_any(*names: str) -> tuple[Device, list[str]]:
+    """The first of these devices that opens, and a reason for each before it. Raises `Unsupported` with all reasons."""
+    reasons: list[str] = []
+    for name in names:
+        try:
+            return open_device(name), reasons
+        except Unsupported as error:
+            reasons.append(f"{name}: {error}")
+    raise Unsupported("; ".join(reasons))

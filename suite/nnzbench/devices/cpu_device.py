@@ -46,6 +46,7 @@ class CpuDevice:
     name = "cpu"
     gpu = "cpu"
     arch = "sm_80"
+    compiles_from_cache = False
     timer: Timer | None = None
 
     def __init__(self, build: Literal["plain", "asan", "tsan"] = "plain", order: str = "forward") -> None:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nnzbench.compile import Job, assemble_ptx, compile_cuda
+from nnzbench.compile import Job, compile_cuda
+from nnzbench.compile_pool import assemble_ptx
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
@@ -164,6 +165,11 @@ class GpuDevice:
         """Such as `sm_90`."""
         major, minor = self.facts.compute_capability
         return f"sm_{major}{minor}"
+
+    @property
+    def compiles_from_cache(self) -> bool:
+        """Whether programs come from the shared compile cache, and not from a compiler of the GPU library's own."""
+        return self._build is build_plan
 
     @property
     def timer(self) -> GpuTimer:

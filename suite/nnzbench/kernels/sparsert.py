@@ -14,7 +14,7 @@ from typing import Literal
 from nnzbench.codegen import cpp, ptx, tuning
 from nnzbench.codegen.addressing import Addressing, MatrixColumns
 from nnzbench.codegen.model import Planner
-from nnzbench.codegen.program import Epilogue, Program
+from nnzbench.codegen.program import Program
 from nnzbench.codegen.schedule import make_schedule
 from nnzbench.codegen.tiling import Tiling
 from nnzbench.kernel import Array, Plan, Unsupported, register
@@ -33,7 +33,6 @@ def make_plan(
     dense: Array,
     arch: str,
     shape: tuple[int, ...],
-    epilogue: Epilogue | None = None,
     values: Literal["code", "buffer"] = "code",
 ) -> Plan:
     """Generates the program of one tiling. `dense` is B (k, n) or the image; the output has `shape`.
@@ -43,7 +42,7 @@ def make_plan(
     start = time.perf_counter()
     schedule = make_schedule(planner.matrix, tiling, planner.rows(tiling).tiles)
     element: Literal[2, 4] = 2 if planner.element == 2 else 4
-    program = Program(schedule, planner.addressing, element, values, epilogue or Epilogue())
+    program = Program(schedule, planner.addressing, element, values)
     source = ptx.emit(program, arch)
     elapsed = (time.perf_counter() - start) * 1e3
     return Plan(

@@ -282,10 +282,9 @@ class Search:
                 "default" if index == default else "",
             ]
             variant = "_".join([self.case.variant, f"plan{index:02}", *filter(None, tags)])
-            notes = {"engine": name, "plans": str(len(timed))}
             tolerance = "winograd" if index in winograd and self.case.math == "f32" else ""
             prepare = functools.partial(self.prepare, index)
-            yield Candidate(variant, self.case.math, prepare, notes, tolerance=tolerance)
+            yield Candidate(variant, self.case.math, prepare, tolerance=tolerance)
 
     def _times(self) -> dict[int, float]:
         """Microseconds of every plan that builds, fits and runs."""

@@ -33,14 +33,6 @@ def read_smtx(path: str | os.PathLike[str]) -> CSR:
         raise MatrixError(f"{name}: cannot be read ({error.strerror or error}).") from error
 
 
-def write_smtx(path: str | os.PathLike[str], matrix: CSR) -> None:
-    """Writes the pattern of `matrix` as DLMC does: every number but those of the header is followed by a space."""
-    offsets = " ".join(map(str, matrix.offsets.tolist()))
-    indices = " ".join(map(str, matrix.indices.tolist()))
-    text = f"{matrix.m}, {matrix.k}, {matrix.nnz}\n{offsets} \n{indices + ' ' if indices else ''}\n"
-    Path(path).write_text(text, encoding="ascii", newline="\n")
-
-
 def _parse(name: str, stream: BinaryIO, size: int) -> CSR:
     if size > MAX_BYTES:
         raise MatrixError(f"{name}: file of {size} bytes is larger than the {MAX_BYTES} bytes allowed.")

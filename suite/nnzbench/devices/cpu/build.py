@@ -172,12 +172,11 @@ def _cached(arguments: list[str], key: Iterable[str], command: tuple[str, ...]) 
     with FileLock(f"{made}.lock"):
         if not made.exists():
             started = time.perf_counter()
-            partial = f"{made}.{os.getpid()}"
-            done = subprocess.run([*arguments, "-o", partial], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise _compile_error(command[0], done.stderr)
-            note.write_text(json.dumps({"compile_ms": 1e3 * (time.perf_counter() - started)}))
-            os.replace(partial, made)
+            with paths.replacing(made) as partial:
+                done = subprocess.run([*arguments, "-o", str(partial)], capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    raise _compile_error(command[0], done.stderr)
+                note.write_text(json.dumps({"compile_ms": 1e3 * (time.perf_counter() - started)}))
     return Program(made, float(json.loads(note.read_text())["compile_ms"]))
 
 
