@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from nnzbench import paths, tables
 from nnzbench.problem import Problem
 from nnzbench.record import RecordError
 from nnzbench.report.frames import GPU_DEVICES, load
+from nnzbench.report.series import Series, pick
 
 _SUFFIX = re.compile(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16))?$")
 
@@ -34,10 +34,13 @@ class Row(NamedTuple):
     m: int
     k: int
     nnz: int
-    own: bool
     median_us: float
     floor_us: float
     gflops: float
+
+
+_NEEDED = (*Row._fields, "status", "math", "role", "selected")
+"""What a row must tell and what `pick` asks."""
 
 
 class Records:
@@ -46,13 +49,17 @@ class Records:
     def __init__(self, reports: Path, gpu: str) -> None:
         self.gpu = gpu
         self._folder = reports / gpu
-        self._read: dict[str, dict[tuple[str, str], list[Row]]] = {}
+        self._read: dict[str, dict[str, pd.DataFrame]] = {}
         self._refused: set[str] = set()
+        self._times: dict[tuple[str, str, Series, str], dict[str, Row]] = {}
 
-    def rows(self, experiment: str, policy: str, math_class: str, kernels: Collection[str]) -> list[Row]:
-        """Rows of these kernels, of every kernel of this project for none."""
-        found = self._experiment(experiment).get((policy, math_class), [])
-        return [row for row in found if (row.kernel in kernels if kernels else row.own)]
+    def times(self, experiment: str, policy: str, series: Series, cases: str) -> dict[str, Row]:
+        """The row that `pick` finds for each case: what the groups of pattern `cases` hold at the start of a stem."""
+        key = (experiment, policy, series, cases)
+        if key not in self._times:
+            frame = self._experiment(experiment).get(policy)
+            self._times[key] = {} if frame is None else _picked(frame, series, cases)
+        return self._times[key]
 
     def expected(self, experiment: str, math_class: str) -> frozenset[str]:
         """Stems of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
@@ -76,28 +83,40 @@ class Records:
         sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
         return float(sheet.get(self.gpu, 0.0))
 
-    def _experiment(self, experiment: str) -> dict[tuple[str, str], list[Row]]:
+    def _experiment(self, experiment: str) -> dict[str, pd.DataFrame]:
         if experiment not in self._read:
             try:
-                self._read[experiment] = _rows(self._folder / experiment)
+                self._read[experiment] = _timed(self._folder / experiment)
             except RecordError:
                 self._read[experiment] = {}
                 self._refused.add(experiment)
         return self._read[experiment]
 
 
-def _rows(folder: Path) -> dict[tuple[str, str], list[Row]]:
-    """By policy and arithmetic class; empty without records of a GPU."""
+def case_of(cases: str, name: str) -> str | None:
+    """The case that a problem's stem belongs to, None where the pattern is not at its start."""
+    found = re.match(cases, name)
+    return None if found is None else " ".join(found.groups())
+
+
+def _picked(frame: pd.DataFrame, series: Series, cases: str) -> dict[str, Row]:
+    """`pick` by case."""
+    named = frame["stem"].map({name: case_of(cases, name) for name in frame["stem"].unique()})
+    found = pick(frame.assign(case=named)[named.notna()], series, by=("case",))
+    rows = found.to_dict("records")
+    return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in rows}
+
+
+def _timed(folder: Path) -> dict[str, pd.DataFrame]:
+    """By policy; empty without records of a GPU."""
     if not (folder / "records.csv").is_file():
         return {}
     results = load(folder)
-    found: dict[tuple[str, str], list[Row]] = {}
-    if results.device in GPU_DEVICES:
-        timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
-        for row in timed.assign(stem=[stem(name) for name in timed["problem"]]).to_dict("records"):
-            kept = Row(**{name: row[name] for name in Row._fields})
-            found.setdefault((row["policy"], row["math"]), []).append(kept)
-    return found
+    if results.device not in GPU_DEVICES:
+        return {}
+    timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
+    timed = timed.assign(stem=[stem(name) for name in timed["problem"]])[["policy", *_NEEDED]]
+    return {str(policy): rows for policy, rows in timed.groupby("policy", sort=False)}
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import pandas as pd
 from nnzbench.report import context, dots, layout, style
 from nnzbench.report.direct_conv_layers import (
     COLUMNS,
+    PADDED,
     PUBLISHED_GPU,
     Layer,
     Table,
@@ -23,6 +24,7 @@ from nnzbench.report.direct_conv_layers import (
 from nnzbench.report.fastest import NO_TIMES, Lost, mean_cell, missing, summary, unknown_problems
 from nnzbench.report.frames import ResultSet, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import pick_under
 from nnzbench.report.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
@@ -42,7 +44,7 @@ class Times:
     table: Table
     policy: str
     rows: dict[str, pd.DataFrame]
-    """By column: what `fastest` found."""
+    """By column: the picked rows."""
 
     def of(self, layer: Layer, column: str) -> float:
         """NaN where it is not recorded."""
@@ -68,7 +70,9 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     patterns = list(dict.fromkeys(layer.pattern for layer in layers))
     sections, lines, lost = [], [], []
     for policy in context.policies(results.frame):
-        times = Times(table, policy, {name: column.rows(results.frame, policy) for name, column in COLUMNS.items()})
+        times = Times(
+            table, policy, {name: pick_under(results.frame, policy, column) for name, column in COLUMNS.items()}
+        )
         stem = layout.stem("speedup", policy)
         title = f"{table.title} on {gpu}, {policy} policy"
         shown = [layer for layer in layers if layer.pattern == patterns[0]]
@@ -266,7 +270,7 @@ def _lost(times: Times, layers: list[Layer]) -> list[Lost]:
     out = []
     for name, column in COLUMNS.items():
         dtype = "f16" if name.endswith("_f16") else "f32"
-        able = [layer for layer in layers if dtype in layer.problems and (layer.padded or not column.padding)]
+        able = [layer for layer in layers if dtype in layer.problems and (layer.padded or name not in PADDED)]
         rows = tuple(layer.text(dtype) for layer in able if math.isnan(times.of(layer, name)))
         out.append(Lost(column.label, times.policy, rows, len(able)))
     return out

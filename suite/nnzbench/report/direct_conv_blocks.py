@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,10 @@ from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
 from nnzbench.report import context, dots, layout, published, style
 from nnzbench.report.direct_conv_layers import PUBLISHED_GPU
-from nnzbench.report.fastest import NO_TIMES, Lost, fastest, missing, summary, time_of, unknown_problems
+from nnzbench.report.fastest import NO_TIMES, Lost, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import Series, pick_under
 from nnzbench.report.tables import GAP, markdown, number
 
 EXPERIMENT = "direct_conv_table9"
@@ -75,7 +76,7 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     sections, lines, lost = [], [], []
     for policy in context.policies(results.frame):
         variants = (*SUB_BATCHES, *EXTREMES)
-        rows = {variant: fastest(results.frame, policy, ("direct_conv",), "f32", _is(variant)) for variant in variants}
+        rows = {v: pick_under(results.frame, policy, _series(v)) for v in variants}
         times = Times(policy, rows)
         stem = layout.stem("blocks", policy)
         title = f"Thread blocks of the published direct convolution on {gpu}, {policy} policy"
@@ -111,8 +112,8 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     return page, summary(lines)
 
 
-def _is(variant: str) -> Callable[[str], bool]:
-    return lambda name: name == variant
+def _series(variant: str) -> Series:
+    return Series(variant, f"`{variant}`", ("direct_conv",), variants=f"{variant}$")
 
 
 def _name(problem: Problem) -> str:

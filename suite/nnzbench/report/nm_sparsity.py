@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,9 +12,10 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
 from nnzbench.report import context, dots, layout, style
-from nnzbench.report.fastest import NO_TIMES, Lost, fastest, mean_cell, missing, summary, time_of, unknown_problems
+from nnzbench.report.fastest import NO_TIMES, Lost, mean_cell, missing, summary, time_of, unknown_problems
 from nnzbench.report.frames import ResultSet, geometric_mean
 from nnzbench.report.pages import Page, Section
+from nnzbench.report.series import DEFAULT, Series, pick_under
 from nnzbench.report.tables import markdown, number
 
 EXPERIMENT = "nm_sparsity"
@@ -28,23 +29,14 @@ CLASSES = {"f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
 """By type of the problem: arithmetic class, and how that and its pattern are called."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """One column of the table; its arithmetic is that of the problem."""
-
-    series: str
-    label: str
-    kernels: tuple[str, ...]
-    keep: Callable[[str], bool] = lambda variant: True
-
-
 SOURCES = (
-    Source("cublas", "cuBLAS", ("cublas",)),
-    Source("cublaslt", "cuBLASLt, best", ("cublaslt",)),
-    Source("dense", "best dense", ("cublas", "cublaslt")),
-    Source("default", "cuSPARSELt, its default", ("cusparselt",), lambda variant: variant.endswith("_default")),
-    Source("search", "cuSPARSELt, best of its search", ("cusparselt",)),
+    Series("cublas", "cuBLAS", ("cublas",)),
+    Series("cublaslt", "cuBLASLt, best", ("cublaslt",)),
+    Series("dense", "best dense", ("cublas", "cublaslt")),
+    Series("default", "cuSPARSELt, its default", ("cusparselt",), variants=DEFAULT),
+    Series("search", "cuSPARSELt, best of its search", ("cusparselt",)),
 )
+"""One column of the table each; its arithmetic is that of the problem."""
 Times = dict[tuple[str, str], float]
 """Microseconds by series and problem, only what is known."""
 
@@ -61,14 +53,14 @@ def build(results: ResultSet) -> tuple[Page, pd.DataFrame]:
     for policy in context.policies(results.frame):
         times: Times = {}
         for dtype, (math_class, words) in CLASSES.items():
-            rows = {s.series: fastest(results.frame, policy, s.kernels, math_class, s.keep) for s in SOURCES}
+            rows = {s.key: pick_under(results.frame, policy, replace(s, math=math_class)) for s in SOURCES}
             some = problems(dtype)
-            here = {(s.series, p.name): time_of(rows[s.series], p.name) for s in SOURCES for p in some}
+            here = {(s.key, p.name): time_of(rows[s.key], p.name) for s in SOURCES for p in some}
             known = {key: time for key, time in here.items() if not math.isnan(time)}
             times |= known
             lines += _lines(rows, known, some, policy, gpu)
             for source in SOURCES:
-                without = tuple(_name(p) for p in some if (source.series, p.name) not in known)
+                without = tuple(_name(p) for p in some if (source.key, p.name) not in known)
                 lost.append(Lost(f"{source.label} ({words})", policy, without, len(some)))
         stem = layout.stem("speedup", policy)
         title = f"2:4 sparsity on sparse tensor cores of {gpu}, {policy} policy"
@@ -125,7 +117,7 @@ def _panel(times: Times, dtype: str) -> dots.Panel:
         "default": dots.marker_of("cusparselt", hollow=True),
         "search": dots.marker_of("cusparselt"),
     }
-    labels = {source.series: source.label for source in SOURCES}
+    labels = {source.key: source.label for source in SOURCES}
     curves = [
         dots.Curve(labels[series], tuple(_gain(times, series, p) for p in some), marker)
         for series, marker in markers.items()
@@ -157,7 +149,7 @@ def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
         [
             _group(p),
             _name(p),
-            *(number(times.get((source.series, p.name), math.nan)) for source in SOURCES if source.series != "dense"),
+            *(number(times.get((source.key, p.name), math.nan)) for source in SOURCES if source.key != "dense"),
             number(_gain(times, "search", p, "cublas")),
             number(_gain(times, "search", p)),
             f"nearly {PUBLISHED_FACTOR:g}" if p.label == "a100" else "",
@@ -166,7 +158,7 @@ def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
     ]
     means = [mean_cell(_gain(times, "search", p, base) for p in some) for base in ("cublas", "dense")]
     rows.append(["**geometric mean**", "", "", "", "", "", *means, ""])
-    header = ["", "m×k×n", *(source.label for source in SOURCES if source.series != "dense")]
+    header = ["", "m×k×n", *(source.label for source in SOURCES if source.key != "dense")]
     header += ["over cuBLAS", "over the best dense", f"paper: {PUBLISHED_GPU}, INT8, over cuBLAS"]
     lead = f"{words}. Times in µs on {gpu}, {policy} policy, tensor cores throughout."
     return f"{lead}\n\n{markdown(header, rows, left=2)}"

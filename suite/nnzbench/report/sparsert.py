@@ -15,7 +15,7 @@ from nnzbench.report.pages import Page, Section
 from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
 from nnzbench.report.sparsert_values import COLUMNS, PAPER_GPU, Measured, drawn
 
-BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
+BASELINE = Series("cublas-f32", "cuBLAS fp32", ("cublas",), "f32")
 BASELINE_TEXT = "cuBLAS fp32, its default algorithm, better of both weight layouts"
 MODELS = {"resnet50": "ResNet-50", "transformer": "Transformer", "mobilenet_v1": "MobileNet V1"}
 
