@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from nnzbench import tables
 from nnzbench.kernel import about
 from nnzbench.problem_names import label_of
-from nnzbench.record import Record
-from nnzbench.selection import math_class
+from nnzbench.report.frames import each
+from nnzbench.report.series import BEST, Series, pick, standing
 
 MOBILENET = "sputnik_mobilenet"
-DENSE = ("cublas_bias_relu",)
-SPARSE = ("sputnik_bias_relu", "row_stream_bias_relu")
+DENSE = Series("dense", "dense: cuBLAS fp32", ("cublas_bias_relu",))
+SPARSE = replace(BEST, key="sparse", label="sparse: best kernel of each layer")
 """Kernels whose fastest computes a sparse layer; give one alone to see its network."""
 
 
@@ -47,37 +48,27 @@ class Network:
 
 
 def mobilenets(
-    records: Iterable[Record], policy: str = "hot", sparse: tuple[str, ...] = SPARSE, dense_math: str = "f32"
+    frame: pd.DataFrame, policy: str = "hot", sparse: Series = SPARSE, dense: Series = DENSE
 ) -> list[Network]:
-    """Every network of the table, in its order, from one run's records.
+    """Every network of the table, in its order, from one run's rows (`report.frames.to_frame`).
 
-    Dense layers take cuBLAS in `dense_math` (f32 or tf32), sparse ones the fastest of the kernels `sparse`. Layers
-    were timed one by one, back to back with themselves: a network in which each waits for the one before gains nothing
-    over the sum.
+    Dense layers take their time from the series `dense`, sparse ones from `sparse`, depthwise ones from this project's
+    kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one
+    before gains nothing over the sum.
     """
-    times = _fastest(record for record in records if record.experiment == MOBILENET and record.policy == policy)
+    rows = frame[(frame["experiment"] == MOBILENET) & (frame["policy"] == policy)]
+    rows = rows.assign(label=[label_of(name) for name in rows["problem"]])
+    times = {
+        series: pick(rows, series, by=("label",)).set_index("label")["median_us"] for series in (BEST, sparse, dense)
+    }
     networks: dict[str, list[tuple[str, int, float | None]]] = {}
     for row in tables.rows(MOBILENET):
-        network, _, _ = row.problem.label.rpartition("_")
-        able: tuple[str, ...] = ("depthwise_conv",)
-        math = "f32"
-        if row.problem.op != "depthwise":
-            able, math = (sparse, "f32") if row.problem.sparsity else (DENSE, dense_math)
-        found = [times[key] for kernel in able if (key := (row.problem.label, kernel, math)) in times]
-        layer = (row.problem.label, row.count, min(found, default=None))
-        networks.setdefault(network, []).append(layer)
+        label = row.problem.label
+        network, _, _ = label.rpartition("_")
+        series = BEST if row.problem.op == "depthwise" else sparse if row.problem.sparsity else dense
+        us = times[series].get(label)
+        networks.setdefault(network, []).append((label, row.count, None if us is None else float(us)))
     return [_network(name, layers) for name, layers in networks.items()]
-
-
-def _fastest(records: Iterable[Record]) -> Mapping[tuple[str, str, str], float]:
-    """Fastest microseconds by label of the problem, kernel and arithmetic class."""
-    times: dict[tuple[str, str, str], float] = {}
-    for record in records:
-        if record.status != "ok" or record.median_us is None:
-            continue
-        key = (label_of(record.problem), record.kernel, math_class(record))
-        times[key] = min(record.median_us, times.get(key, record.median_us))
-    return times
 
 
 def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
@@ -101,18 +92,18 @@ class Attention:
     """Device memory of inputs, outputs, mask and everything between."""
 
 
-def attentions(records: Iterable[Record], policy: str = "hot") -> list[Attention]:
-    """The selected row of every kernel and arithmetic class that computed a whole attention, fastest first."""
+def attentions(frame: pd.DataFrame, policy: str = "hot") -> list[Attention]:
+    """The row that stands for every kernel and arithmetic class that computed a whole attention, fastest first."""
+    rows = standing(frame[(frame["shape"] == "attention") & (frame["policy"] == policy)])
     found = [
         Attention(
-            record.kernel,
-            record.variant,
-            math_class(record),
-            record.median_us,
-            attention_bytes(about(record.kernel).work == "dense", record.m, record.k, record.n, record.nnz),
+            row.kernel,
+            row.variant,
+            row.math,
+            row.median_us,
+            attention_bytes(about(row.kernel).work == "dense", row.m, row.k, row.n, row.nnz),
         )
-        for record in records
-        if record.shape == "attention" and record.selected and record.policy == policy and record.median_us is not None
+        for row in each(rows)
     ]
     return sorted(found, key=lambda one: one.us)
 

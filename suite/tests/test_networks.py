@@ -14,6 +14,8 @@ from nnzbench.matrices.index import dlmc
 from nnzbench.operands import make_operands
 from nnzbench.problem import Problem
 from nnzbench.record import SCHEMA, Record
+from nnzbench.report.frames import to_frame
+from nnzbench.report.series import Series
 
 
 def record(problem: Problem, kernel: str, us: float | None, variant: str = "v", **changed: object) -> Record:
@@ -42,7 +44,7 @@ def recorded() -> list[Record]:
 
 
 def test_a_network_is_the_sum_of_its_layers() -> None:
-    found = {network.name: network for network in networks.mobilenets(recorded())}
+    found = {network.name: network for network in networks.mobilenets(to_frame(recorded()))}
     assert list(found) == [f"dense_w{w}" for w in ("1", "1.2", "1.4")] + [
         f"sparse_w{w}" for w in ("1", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8")
     ]
@@ -51,7 +53,11 @@ def test_a_network_is_the_sum_of_its_layers() -> None:
     assert (sparse.pointwise_us, sparse.us) == (9 + 12 * 4, 83)  # the first layer stays dense
     assert sparse.frames_per_second == pytest.approx(1e6 / 83)
     assert (dense.sparse, sparse.sparse, dense.width, sparse.width) == (False, True, 1.4, 1.8)
-    (paper,) = (n for n in networks.mobilenets(recorded(), sparse=("sputnik_bias_relu",)) if n.name == "sparse_w1.8")
+    (paper,) = (
+        n
+        for n in networks.mobilenets(to_frame(recorded()), sparse=Series("", "", ("sputnik_bias_relu",)))
+        if n.name == "sparse_w1.8"
+    )
     assert paper.pointwise_us == 9 + 12 * 5
 
 
@@ -61,7 +67,7 @@ def test_a_network_with_a_layer_that_was_not_timed_has_no_speed() -> None:
         replace(r, status="wrong", reason="x", median_us=None, q1_us=None, q3_us=None, selected=False) for r in rows
     ]
     for given in (rows, wrong):
-        (network,) = (n for n in networks.mobilenets(given) if n.name == "sparse_w1.8")
+        (network,) = (n for n in networks.mobilenets(to_frame(given)) if n.name == "sparse_w1.8")
         assert network.us is None
         assert network.frames_per_second is None
         assert "sparse_w1.8_pw06" in network.missing
@@ -88,7 +94,7 @@ def test_attentions_are_compared_fastest_first() -> None:
         record(problem, "sparse_attention", 250.0),
         record(replace(problem, op="spmm"), "sputnik", 5.0),
     ]
-    found = networks.attentions(rows)
+    found = networks.attentions(to_frame(rows))
     assert [(a.kernel, a.math, a.us) for a in found] == [
         ("sparse_attention", "f32", 250.0),
         ("dense_attention", "tf32", 400.0),

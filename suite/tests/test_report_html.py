@@ -34,7 +34,7 @@ from nnzbench.report.build import build
 from nnzbench.report.claims import Verdict
 from nnzbench.report.frames import load
 from nnzbench.report.html_data import Recorded
-from nnzbench.report.series import BEST, Series
+from nnzbench.report.series import BEST, DEFAULT, Series
 
 
 def test_report_writes_the_page_beside_the_recordings(tmp_path):
@@ -140,12 +140,12 @@ def test_claims_stand_with_their_verdicts(reports):
 
 def test_looks_are_those_of_the_figures():
     for kernel, said in known().items():
-        found = html_looks.series_look(Series("k", kernel, kernel, "f32"))
+        found = html_looks.series_look(Series("k", kernel, (kernel,)))
         if said.work == "sparse":  # the dense ones go by their arithmetic
             assert to_hex(found["light"]) == to_hex(style.look(kernel).colour)
         assert html_looks.contrast(found["dark"], html_looks.DARK_GROUND) >= html_looks.LEAST_CONTRAST
         assert all(-0.75 <= value <= 0.75 for point in found["shape"] for value in point)
-    hollow = html_looks.series_look(Series("k", "", "sputnik", "f32", "default"))
+    hollow = html_looks.series_look(Series("k", "", ("sputnik",), variants=DEFAULT))
     assert hollow["hollow"]
     assert to_hex(hollow["light"]) == to_hex(style.look("sputnik").colour)
     assert html_looks.contrast("#000000", "#ffffff") == pytest.approx(21)

@@ -81,7 +81,7 @@ def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) 
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("madelib"))
     assert best_cells(beside) == best_cells(without)
     assert readme.headline(beside.folder) == readme.headline(without.folder)
-    assert not beside.frame.loc[beside.frame["kernel"] == "madelib", "own"].any()
+    assert set(beside.frame.loc[beside.frame["kernel"] == "madelib", "role"]) == {"library"}
     labels = [series.label for series in generic.tabulate(beside).series]
     assert "MadeLib fp32" in labels
     assert labels.index("MadeLib fp32") > labels.index("cuSPARSE, best")
@@ -142,7 +142,7 @@ def test_every_kernel_of_the_package_says_whose_it_is_and_how_it_looks() -> None
         assert said.look is not None, name
         assert said.maths, name
         assert said.look.colour in style.PALETTE, name
-        assert Series("k", "", name, "f32").own == (said.role in OURS)
+        assert Series("k", "", (name,)).own == (said.role in OURS)
 
 
 def test_references_are_dense_libraries_by_arithmetic_then_the_sparse_one() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import geometric_mean, percent
-from nnzbench.report.series import BEST
+from nnzbench.report.series import BEST, least
 from nnzbench.report.tables import GAP, markdown, number
 
 
@@ -43,16 +43,11 @@ def products_of(table: SpeedupTable) -> SpeedupTable:
     return dataclasses.replace(table, problems=problems, points=points)
 
 
-def fastest(points: pd.DataFrame, series: Sequence[str]) -> pd.Series[float]:
-    """Least time of those series per problem, microseconds. `points` are of one policy."""
-    return points[points["series"].isin(series)].groupby("problem")["median_us"].min()
-
-
 def ratios(table: SpeedupTable, policy: str, rival: Rival) -> pd.DataFrame:
     """Per problem with both: `level`, `label` and `ratio` = rival's time / best time of this project's kernels."""
     points = table.points[table.points["policy"] == policy]
     best = points[points["series"] == BEST.key].set_index("problem")
-    both = best.join(fastest(points, rival.series).rename("rival_us"), how="inner")
+    both = best.join(least(points, rival.series).rename("rival_us"), how="inner")
     return both.assign(ratio=both["rival_us"] / both["median_us"])[["level", "label", "ratio"]]
 
 

@@ -6,15 +6,15 @@ A quantity names its two sides and nothing else; which paper says what of it sta
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from nnzbench.report import crossover
-from nnzbench.report.claims_records import Records, Row
+from nnzbench.report.claims_records import Records, Row, case_by
 from nnzbench.report.frames import geometric_mean
-from nnzbench.report.series import MATH_LABELS
+from nnzbench.report.series import MATH_LABELS, Series
+from nnzbench.roles import OURS
 
 Settled = Literal["", "contradicted", "stronger", "not measurable"]
 
@@ -59,7 +59,7 @@ class Quantity(Protocol):
 
 @dataclass(frozen=True)
 class Side:
-    """Which rows give a case its time: the fastest that match. A case is what both sides have in common."""
+    """One side of a claim: a series, and what of a problem's name tells its cases. A case is what both sides share."""
 
     name: str
     kernels: tuple[str, ...]
@@ -71,8 +71,10 @@ class Side:
     math: Literal["f32", "tf32", "f16", "dense"] = "f32"
     """`dense` is fp32 unless the verdict asks for tensor cores."""
 
-    def arithmetic(self, asked: str) -> str:
-        return asked if self.math == "dense" else self.math
+    def series(self, asked: str) -> Series:
+        """Whose times it has, in the arithmetic asked for where it is dense."""
+        math_class = asked if self.math == "dense" else self.math
+        return Series("", self.name, self.kernels, math_class, self.variant, frozenset() if self.kernels else OURS)
 
     def label(self) -> str:
         return self.name if self.math == "f32" else f"{self.name} ({MATH_LABELS.get(self.math, 'fp32')})"
@@ -96,22 +98,13 @@ def times(records: Records, experiment: str, sides: Sequence[Side], policy: str,
     rows: dict[str, Row] = {}
     expected = set[str]()
     for side in sides:
-        cases, variants = re.compile(side.cases), re.compile(side.variant)
-        for row in records.rows(experiment, policy, side.arithmetic(arithmetic), side.kernels):
-            case = _case(cases, row.stem)
-            if case is None or not variants.match(row.variant):
-                continue
+        for case, row in records.times(experiment, policy, side.series(arithmetic), side.cases).items():
             if case not in rows or row.median_us < rows[case].median_us:
                 rows[case] = row
         # a dense time in another arithmetic is of the same problems, so what is expected does not change with it
         names = records.expected(experiment, "f32" if side.math == "dense" else side.math)
-        expected |= {case for case in (_case(cases, name) for name in names) if case is not None}
+        expected |= {case for case in (case_by(side.cases, name) for name in names) if case is not None}
     return Times(rows, frozenset(expected | set(rows)), records.gap(experiment, sides[0].name, policy))
-
-
-def _case(pattern: re.Pattern[str], stem: str) -> str | None:
-    found = pattern.match(stem)
-    return None if found is None else " ".join(found.groups())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Collection
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from nnzbench.problem import Problem
 from nnzbench.problem_names import stem_of
 from nnzbench.record import RecordError
 from nnzbench.report.frames import GPU_DEVICES, load
-from nnzbench.roles import OURS
+from nnzbench.report.series import Series, pick
 
 JUDGES = frozenset({"paper", "library"})
 """Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
@@ -32,10 +32,13 @@ class Row(NamedTuple):
     m: int
     k: int
     nnz: int
-    role: str
     median_us: float
     floor_us: float
     gflops: float
+
+
+_NEEDED = (*Row._fields, "status", "math", "role", "selected")
+"""What a row must tell and what `pick` asks."""
 
 
 class Records:
@@ -44,8 +47,9 @@ class Records:
     def __init__(self, reports: Path, gpu: str) -> None:
         self.gpu = gpu
         self._folder = reports / gpu
-        self._read: dict[str, dict[tuple[str, str], list[Row]]] = {}
+        self._read: dict[str, dict[str, pd.DataFrame]] = {}
         self._refused: set[str] = set()
+        self._times: dict[tuple[frozenset[str] | None, str, str, Series, str], dict[str, Row]] = {}
         self._roles: frozenset[str] | None = None
 
     def published(self) -> Records:
@@ -54,12 +58,15 @@ class Records:
         view._roles = JUDGES
         return view
 
-    def rows(self, experiment: str, policy: str, math_class: str, kernels: Collection[str]) -> list[Row]:
-        """Rows of these kernels, of every kernel written here for none."""
-        found = self._experiment(experiment).get((policy, math_class), [])
-        if self._roles is not None:
-            found = [row for row in found if row.role in self._roles]
-        return [row for row in found if (row.kernel in kernels if kernels else row.role in OURS)]
+    def times(self, experiment: str, policy: str, series: Series, cases: str) -> dict[str, Row]:
+        """The row that `pick` finds for each case: what the groups of pattern `cases` hold at the start of a stem."""
+        key = (self._roles, experiment, policy, series, cases)
+        if key not in self._times:
+            frame = self._experiment(experiment).get(policy)
+            if frame is not None and self._roles is not None:
+                frame = frame[frame["role"].isin(self._roles)]
+            self._times[key] = {} if frame is None else _picked(frame, series, cases)
+        return self._times[key]
 
     def expected(self, experiment: str, math_class: str) -> frozenset[str]:
         """Stems of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
@@ -83,28 +90,40 @@ class Records:
         sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
         return float(sheet.get(self.gpu, 0.0))
 
-    def _experiment(self, experiment: str) -> dict[tuple[str, str], list[Row]]:
+    def _experiment(self, experiment: str) -> dict[str, pd.DataFrame]:
         if experiment not in self._read:
             try:
-                self._read[experiment] = _rows(self._folder / experiment)
+                self._read[experiment] = _timed(self._folder / experiment)
             except RecordError:
                 self._read[experiment] = {}
                 self._refused.add(experiment)
         return self._read[experiment]
 
 
-def _rows(folder: Path) -> dict[tuple[str, str], list[Row]]:
-    """By policy and arithmetic class; empty without records of a GPU."""
+def case_by(cases: str, name: str) -> str | None:
+    """The case that a problem's stem belongs to, None where the pattern is not at its start."""
+    found = re.match(cases, name)
+    return None if found is None else " ".join(found.groups())
+
+
+def _picked(frame: pd.DataFrame, series: Series, cases: str) -> dict[str, Row]:
+    """`pick` by case."""
+    named = frame["stem"].map({name: case_by(cases, name) for name in frame["stem"].unique()})
+    found = pick(frame.assign(case=named)[named.notna()], series, by=("case",))
+    rows = found.to_dict("records")
+    return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in rows}
+
+
+def _timed(folder: Path) -> dict[str, pd.DataFrame]:
+    """By policy; empty without records of a GPU."""
     if not (folder / "records.csv").is_file():
         return {}
     results = load(folder)
-    found: dict[tuple[str, str], list[Row]] = {}
-    if results.device in GPU_DEVICES:
-        timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
-        for row in timed.assign(stem=[stem_of(name) for name in timed["problem"]]).to_dict("records"):
-            kept = Row(**{name: row[name] for name in Row._fields})
-            found.setdefault((row["policy"], row["math"]), []).append(kept)
-    return found
+    if results.device not in GPU_DEVICES:
+        return {}
+    timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
+    timed = timed.assign(stem=[stem_of(name) for name in timed["problem"]])[["policy", *_NEEDED]]
+    return {str(policy): rows for policy, rows in timed.groupby("policy", sort=False)}
 
 
 @functools.cache

@@ -1,9 +1,9 @@
-"""The fastest checked row per problem, and the lines that a page in a paper's own form hands to `summary.csv`."""
+"""What a page in a paper's own form makes of picked rows: the lines of `summary.csv`, means, and what is missing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -19,24 +19,8 @@ SUMMARY_COLUMNS = (
 NO_TIMES = "No row has a time, so nothing is drawn."
 
 
-def fastest(
-    frame: pd.DataFrame,
-    policy: str,
-    kernels: Collection[str],
-    math_class: str,
-    keep: Callable[[str], bool] = lambda variant: True,
-) -> pd.DataFrame:
-    """Indexed by problem: the fastest row with a checked time among variants that `keep` accepts."""
-    here = (frame["policy"] == policy) & (frame["status"] == "ok") & frame["median_us"].notna()
-    here &= (frame["math"] == math_class) & frame["kernel"].isin(list(kernels))
-    rows = frame[here]
-    kept = pd.Series([keep(str(variant)) for variant in rows["variant"]], index=rows.index, dtype=bool)
-    ordered = rows[kept].sort_values(["median_us", "kernel", "variant"], kind="stable")
-    return ordered.drop_duplicates("problem").set_index("problem")
-
-
 def time_of(rows: pd.DataFrame, problem: str) -> float:
-    """Microseconds of a problem in what `fastest` found, NaN where it has none."""
+    """Microseconds of a problem in picked rows, NaN where it has none."""
     return float(dict(zip(rows.index, rows["median_us"], strict=True)).get(problem, math.nan))
 
 

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.kernel import about
 from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.series import BEST, Series
 from nnzbench.report.style import BAND, BAR, INK, MUTED, look
@@ -45,9 +44,9 @@ class SpeedupTable:
 def series_line(series: Series) -> Line2D:
     """The marker of a series, as in the legend."""
     style = look(series.kernel)
-    if series.pick == "default":
+    if series.default:
         return Line2D([], [], ls="", marker=style.marker, ms=4.2, mfc="white", mec=style.colour, mew=1.1)
-    if series.pick != "best-own" and about(series.kernel).work == "dense":
+    if series.dense:
         colour, width = _dense_colour(series)
         return Line2D([], [], ls="", marker="_", ms=11, mec=colour, mew=width)
     return Line2D([], [], ls="", marker=style.marker, ms=6, mfc=style.colour, mec="white", mew=0.6)

@@ -17,7 +17,6 @@ import pandas as pd
 from nnzbench.kernel import role_of
 from nnzbench.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.report import tuned
-from nnzbench.roles import OURS
 from nnzbench.selection import contest, math_class, select
 
 GPU_DEVICES = ("cupy", "pycuda")
@@ -34,7 +33,7 @@ class ResultSet:
     records: tuple[Record, ...]
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
     frame: pd.DataFrame
-    """`records`, with `math`, `role`, `own` (whether that is one of `roles.OURS`), `limit_share` and `gflops` added."""
+    """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn."""
@@ -120,7 +119,6 @@ def to_frame(records: Sequence[Record]) -> pd.DataFrame:
         frame[name] = frame[name].astype(float)
     frame["math"] = [math_class(record) for record in records]
     frame["role"] = [role_of(record.kernel, record.variant) for record in records]
-    frame["own"] = frame["role"].isin(OURS)
     frame["limit_share"] = frame["limit_us"] / frame["median_us"]
     frame["gflops"] = frame["flops"] / frame["median_us"] / 1e3
     return frame

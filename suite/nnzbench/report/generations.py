@@ -20,7 +20,7 @@ from nnzbench.report import generations_published as published
 from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, load
 from nnzbench.report.generations_peaks import Ceilings
 from nnzbench.report.generic import level_of
-from nnzbench.report.series import references
+from nnzbench.report.series import references, standing
 from nnzbench.roles import OURS
 
 COLUMNS = (
@@ -86,8 +86,7 @@ def level_of_case(case: str, sparsity: float) -> float:
 def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
     frame = results.frame
     ceilings = {name: peaks.measured(found) for name, _, found in results.environments}
-    timed = frame[frame["selected"] & (frame["status"] == "ok") & frame["median_us"].notna()]
-    for row in each(timed):
+    for row in each(standing(frame)):
         case = case_of(row.problem)
         executed = row.flops * _stored_over_nonzero(row) if about(row.kernel).work == "dense" else row.flops
         yield {

@@ -14,7 +14,16 @@ from nnzbench.report import context, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import BEST, Series, geometric_means, kernel_label, references, speedup_series, speedups
+from nnzbench.report.series import (
+    BEST,
+    Series,
+    geometric_means,
+    kernel_label,
+    references,
+    speedup_series,
+    speedups,
+    standing,
+)
 
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
 MATH = {"f32": "fp32", "f16": "fp16"}
@@ -71,13 +80,13 @@ def _label_by_name(name: str, known: Mapping[str, str]) -> str:
 
 def choose_baseline(frame: pd.DataFrame) -> Series:
     """The first reference (`series.references`) with a time, else the first kernel recorded."""
-    timed = frame[frame["median_us"].notna() & frame["selected"]]
+    timed = standing(frame)
     present = set(zip(timed["kernel"], timed["math"], strict=True))
     first = frame[["kernel", "math"]].iloc[0]
     kernel, math = next((pair for pair in references() if pair in present), (str(first["kernel"]), str(first["math"])))
     library = about(kernel).role == "library"
     label = f"{kernel_label(kernel)} {MATH.get(math, math)}" if library else kernel_label(kernel)
-    return Series(f"{kernel}-{math}", label, kernel, math)
+    return Series(f"{kernel}-{math}", label, (kernel,), math)
 
 
 def _show(view: View[SpeedupTable]) -> Shown:

@@ -15,12 +15,12 @@ import pandas as pd
 
 from nnzbench.kernel import dense_libraries
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.report import baselines, context, generic
+from nnzbench.report import context, generic
 from nnzbench.report.baselines import Rival
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet, each, geometric_mean
 from nnzbench.report.html_looks import series_look
-from nnzbench.report.series import BEST, Series
+from nnzbench.report.series import BEST, Series, least
 
 RIVALS = (
     Rival("dense fp32, the best algorithm of cuBLASLt or cuDNN", ("cublaslt-f32", "cudnn-f32")),
@@ -99,7 +99,7 @@ def collect(recorded: Sequence[Recorded]) -> dict[str, Any]:
         best = set(points.loc[points["series"] == BEST.key, ["problem", "policy", "kernel", "variant"]].agg(tuple, 1))
         known = {one.key: one for one in table.series}
         for row in each(points[points["series"] != BEST.key]):
-            chosen = known[row.series].pick == "selected" and row.math == BEST.math
+            chosen = not known[row.series].default and row.math == BEST.math
             rows.append(
                 (
                     place[row.problem], series.of(known[row.series]), policies.of(row.policy),
@@ -166,7 +166,7 @@ def _ratios(table: SpeedupTable) -> pd.DataFrame:
     for _, points in table.points.groupby("policy", sort=False):
         part = points.assign(over0=points["speedup"])
         for number, rival in enumerate(RIVALS, start=1):
-            part[f"over{number}"] = points["problem"].map(baselines.fastest(points, rival.series)) / points["median_us"]
+            part[f"over{number}"] = points["problem"].map(least(points, rival.series)) / points["median_us"]
         parts.append(part)
     return pd.concat(parts) if parts else table.points
 

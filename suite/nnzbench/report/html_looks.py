@@ -33,12 +33,12 @@ def series_look(series: Series) -> dict[str, Any]:
     line = series_line(series)
     colour = str(line.get_markeredgecolor() if _edge_is_look(series) else line.get_markerfacecolor())
     dark = colour if contrast(colour, DARK_GROUND) >= LEAST_CONTRAST else DARK_INK
-    return {"light": colour, "dark": dark, "hollow": series.pick == "default", "shape": _shape(str(line.get_marker()))}
+    return {"light": colour, "dark": dark, "hollow": series.default, "shape": _shape(str(line.get_marker()))}
 
 
 def _edge_is_look(series: Series) -> bool:
     """Dashes and hollow markers are told by their edge, filled ones have a white one."""
-    return series.pick == "default" or series_line(series).get_marker() == "_"
+    return series.default or series_line(series).get_marker() == "_"
 
 
 def _shape(marker: str) -> list[list[float]]:

@@ -7,10 +7,8 @@ how many times as fast as the dense product of its own session each is.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.record import RecordError
-from nnzbench.report.fastest import fastest
 from nnzbench.report.frames import each, geometric_mean, load, size_of
+from nnzbench.report.series import Series, pick_under
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
@@ -215,27 +213,24 @@ def _row(
         "dense_theirs": _time(_of(dense, problem)),
     }
 
-    def recorded_time(kernels: Sequence[str], keep: Callable[[str], bool]) -> float:
+    def recorded_time(label: str, kernels: tuple[str, ...], variants: str = "") -> float:
         if recorded is None or name is None:
             return math.nan
-        rows = fastest(recorded[recorded["problem"] == name], policy, kernels, dtype, keep)
+        series = Series(label, label, kernels, dtype, variants)
+        rows = pick_under(recorded[recorded["problem"] == name], policy, series)
         return float(rows["median_us"].iloc[0]) if len(rows) else math.nan
 
-    row["dense_here"] = recorded_time((match.dense,), lambda variant: True)
+    row["dense_here"] = recorded_time("dense", (match.dense,))
     for at, pair in enumerate(match.pairs):
         row[f"theirs{at}"] = _time(_of(theirs[theirs["choice"] == pair.choice], problem))
-        row[f"here{at}"] = recorded_time((pair.kernel,), partial(_matches, pair.variants))
-    row["own"] = recorded_time(match.own, partial(_matches, match.own_variants))
+        row[f"here{at}"] = recorded_time(pair.choice, (pair.kernel,), pair.variants)
+    row["own"] = recorded_time("own", match.own, match.own_variants)
     return row
-
-
-def _matches(pattern: str, variant: str) -> bool:
-    return re.match(pattern, variant) is not None
 
 
 def _of(rows: pd.DataFrame, problem: Any) -> pd.DataFrame:
     """The rows on that very problem."""
-    kept = rows["source"] == problem.source
+    kept: pd.Series[bool] = rows["source"] == problem.source
     for column in ("m", "k", "n", "shape", "sparsity"):
         kept &= rows[column] == getattr(problem, column)
     return rows[kept]

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import pandas as pd
 
 from nnzbench.kernel import about, known
 from nnzbench.report.frames import geometric_mean
-from nnzbench.roles import OURS
-
-Pick = Literal["selected", "default", "best-own"]
-DEFAULT_WORDS = frozenset({"default", "heuristic"})
+from nnzbench.roles import OURS, Role
 
 MATH_LABELS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16"}
 
 
+def word(*words: str) -> str:
+    """Pattern of variants that have one of the words between underscores or hyphens."""
+    return rf"(.*[_-])?({'|'.join(words)})([_-]|$)"
+
+
+DEFAULT = word("default", "heuristic")
+"""What a kernel or library would run by its own choice."""
+
+
 @dataclass(frozen=True)
 class Series:
-    """One curve of a figure and one column of its table."""
+    """One curve of a figure, column or row of a table, or side of a claim: the rows that compete to be its times."""
 
     key: str
     label: str
-    kernel: str
-    """Empty for the best of several kernels."""
-    math: str
-    pick: Pick = "selected"
+    kernels: tuple[str, ...]
+    """Empty for every kernel whose rows have one of `roles`."""
+    math: str = "f32"
+    variants: str = ""
+    """Pattern at the start of a variant's name; empty for all."""
+    roles: frozenset[Role] = frozenset()
+    """Whose rows, where one kernel has a paper's mapping and ours; empty for all of the kernels'."""
+    source: str = ""
+    """First word of the problem's source; empty for all."""
+
+    def __post_init__(self) -> None:
+        if not self.kernels and not self.roles:
+            raise ValueError(f"series '{self.key}' names neither kernels nor roles: it would be anybody's rows")
+
+    @property
+    def kernel(self) -> str:
+        """The kernel of a series of one, else empty."""
+        return self.kernels[0] if len(self.kernels) == 1 else ""
+
+    @property
+    def default(self) -> bool:
+        """Whether it is its kernel's own first choice."""
+        return self.variants == DEFAULT
 
     @property
     def drawn(self) -> bool:
@@ -36,12 +61,18 @@ class Series:
         return said.role != "library" or said.work == "dense" or "f32" not in said.maths or self.math == "f32"
 
     @property
+    def dense(self) -> bool:
+        """Whether it multiplies by every weight."""
+        return bool(self.kernels) and all(about(kernel).work == "dense" for kernel in self.kernels)
+
+    @property
     def own(self) -> bool:
-        """Whether it is a kernel of this project rather than of a vendor's library."""
-        return self.pick == "best-own" or about(self.kernel).role in OURS
+        """Whether it is of kernels of this project rather than of a vendor's library or a guest."""
+        roles = {about(kernel).role for kernel in self.kernels} or self.roles
+        return roles <= OURS
 
 
-BEST = Series("best", "best of this project's kernels", "", "f32", "best-own")
+BEST = Series("best", "best of this project's kernels", (), roles=OURS)
 
 
 def kernel_label(kernel: str) -> str:
@@ -75,12 +106,12 @@ def speedup_series(frame: pd.DataFrame, baseline: Series) -> list[Series]:
         if (kernel, math) == (baseline.kernel, baseline.math):
             series.append(baseline)
             continue
-        word = ", best" if said.searched else ""
-        series.append(Series(f"{kernel}-{math}", f"{label}{suffix}{word}", kernel, math))
-        default = pick(frame, Series("", "", kernel, math, "default"))
+        best = ", best" if said.searched else ""
+        series.append(Series(f"{kernel}-{math}", f"{label}{suffix}{best}", (kernel,), math))
+        default = rows_of(frame, Series("", "", (kernel,), math, DEFAULT))
         if not dense and not default.empty:
             name = "default" if said.role == "library" else "its heuristic"
-            series.append(Series(f"{kernel}-{math}-default", f"{label}{suffix}, {name}", kernel, math, "default"))
+            series.append(Series(f"{kernel}-{math}-default", f"{label}{suffix}, {name}", (kernel,), math, DEFAULT))
     return series
 
 
@@ -90,18 +121,45 @@ def _order(item: tuple[str, str]) -> tuple[int, int, str, str]:
     return (int(said.role == "library"), said.rank, kernel, math if math != "f32" else "")
 
 
-def pick(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
-    """The rows of a series: at most one per problem and policy, only rows with a checked time."""
-    timed = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["math"] == series.math)]
-    if series.pick == "best-own":
-        chosen = timed[timed["selected"] & timed["own"]]
-    elif series.pick == "default":
-        words = [bool(DEFAULT_WORDS & set(v.replace("-", "_").split("_"))) for v in timed["variant"]]
-        chosen = timed[pd.Series(words, index=timed.index, dtype=bool) & (timed["kernel"] == series.kernel)]
-    else:
-        chosen = timed[timed["selected"] & (timed["kernel"] == series.kernel)]
-    ordered = chosen.sort_values(["median_us", "kernel", "variant"], kind="stable")
-    return ordered.drop_duplicates(["problem", "policy"]).sort_index()
+def rows_of(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
+    """The rows with a checked time that compete in a series, in the order of `frame`."""
+    kept = (frame["status"] == "ok") & frame["median_us"].notna() & (frame["math"] == series.math)
+    if series.kernels:
+        kept &= frame["kernel"].isin(series.kernels)
+    if series.roles:
+        kept &= frame["role"].isin(series.roles)
+    found = frame[kept]
+    if series.source:
+        found = found[found["source"].str.match(rf"{re.escape(series.source)}(:|$)")]
+    if series.variants:
+        found = found[found["variant"].str.match(series.variants)]
+    return found
+
+
+def pick(frame: pd.DataFrame, series: Series, by: Sequence[str] = ("problem", "policy")) -> pd.DataFrame:
+    """The fastest of a series' rows, at most one per problem and policy (or what `by` names), in the frame's order.
+
+    Of equal times the one that stands for its kernel comes first, then by name of kernel and variant.
+    """
+    rows = rows_of(frame, series)
+    fastest = rows[rows["median_us"] == rows.groupby(list(by), sort=False)["median_us"].transform("min")]
+    ordered = fastest.sort_values(["selected", "kernel", "variant"], ascending=[False, True, True], kind="stable")
+    return ordered.drop_duplicates(list(by)).sort_index()
+
+
+def pick_under(frame: pd.DataFrame, policy: str, series: Series) -> pd.DataFrame:
+    """The same under one policy, indexed by problem."""
+    return pick(frame[frame["policy"] == policy], series).set_index("problem")
+
+
+def standing(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that stand for their kernel: the fastest checked one of each problem, arithmetic and policy."""
+    return frame[frame["selected"] & frame["median_us"].notna()]
+
+
+def least(points: pd.DataFrame, keys: Collection[str], by: str = "problem") -> pd.Series[float]:
+    """Least time of several series, by their keys, per problem. `points` are picked rows of one policy."""
+    return points[points["series"].isin(keys)].groupby(by)["median_us"].min()
 
 
 def speedups(frame: pd.DataFrame, series: Sequence[Series], baseline: Series) -> pd.DataFrame:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
+from nnzbench.report.series import standing
+
 
 def note(frame: pd.DataFrame) -> str:
     """One sentence where rows that are compared come from several snapshots of the environment, else empty."""
-    timed = frame[frame["median_us"].notna() & frame["selected"]]
+    timed = standing(frame)
     found = timed.groupby(["problem", "policy"])["environment"].nunique()
     mixed = int((found > 1).groupby(level="problem").any().sum())
     if not mixed:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.papers.balanced.figure4 import is_paper
 from nnzbench.report import context, dots, layout, published, style
-from nnzbench.report.fastest import fastest
 from nnzbench.report.frames import ResultSet, each, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import Series, pick_under
 from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.roles import Role
 
 LEVELS = (0.6, 0.7, 0.8)
 RANGE = 100
@@ -29,33 +29,42 @@ COLUMNS = ("policy", "series", "sparsity", "problem", "kernel", "variant", "time
 class Way:
     """One curve: a kernel on one kind of pattern, and the line of the paper's table with its perplexities."""
 
-    series: str
-    label: str
-    kernel: str
+    series: Series
     start: str
     """Of the problem's name."""
     pattern: str
     """Of the paper's table; empty where it prints no perplexity."""
     size: int
     marker: dots.Marker
-    paper: bool | None = None
-    """Whether the paper's own mapping alone or ours alone; None for any."""
 
-    def keeps(self, variant: str) -> bool:
-        return self.paper is None or is_paper(variant) == self.paper
+    @property
+    def key(self) -> str:
+        return self.series.key
+
+    @property
+    def label(self) -> str:
+        return self.series.label
 
 
+def _balanced(key: str, label: str, role: Role, hollow: bool) -> Way:
+    series = Series(key, label, ("balanced",), roles=frozenset({role}))
+    return Way(series, "balanced_", "balanced", RANGE, dots.marker_of("balanced", hollow=hollow))
+
+
+def _blocks(size: int, colour: str) -> Way:
+    series = Series(f"block{size}", f"{size}×{size} blocks, cuSPARSE", ("cusparse",))
+    return Way(series, f"block{size}_", "block", size, dots.Marker(colour, "s"))
+
+
+DENSE = Series("dense", "cuBLAS fp32", ("cublas",))
 WAYS = (
-    Way(
-        "balanced_paper", "balanced, the paper's mapping", "balanced", "balanced_", "balanced", RANGE,
-        dots.marker_of("balanced", hollow=True), True,
-    ),
-    Way("balanced", "balanced", "balanced", "balanced_", "balanced", RANGE, dots.marker_of("balanced"), False),
-    Way("block4", "4×4 blocks, cuSPARSE", "cusparse", "block4_", "block", 4, dots.Marker(style.GREEN, "s")),
-    Way("block8", "8×8 blocks, cuSPARSE", "cusparse", "block8_", "block", 8, dots.Marker(style.SKY, "s")),
-    Way("block16", "16×16 blocks, cuSPARSE", "cusparse", "block16_", "block", 16, dots.Marker(style.BLUE, "s")),
-    Way("random", "random, cuSPARSE", "cusparse", "random_", "", 0, dots.marker_of("cusparse")),
-)  # fmt: skip
+    _balanced("balanced_paper", "balanced, the paper's mapping", "paper", hollow=True),
+    _balanced("balanced", "balanced", "own", hollow=False),
+    _blocks(4, style.GREEN),
+    _blocks(8, style.SKY),
+    _blocks(16, style.BLUE),
+    Way(Series("random", "random, cuSPARSE", ("cusparse",)), "random_", "", 0, dots.marker_of("cusparse")),
+)
 
 
 def collect(results: ResultSet) -> pd.DataFrame:
@@ -64,15 +73,15 @@ def collect(results: ResultSet) -> pd.DataFrame:
     known = {(row.pattern, row.size, row.sparsity): row.perplexity for row in each(printed)}
     rows = []
     for policy in context.policies(results.frame):
-        dense = fastest(results.frame, policy, ("cublas",), "f32")["median_us"]
+        dense = pick_under(results.frame, policy, DENSE)["median_us"]
         for way in WAYS:
-            found = fastest(results.frame, policy, (way.kernel,), "f32", way.keeps)
+            found = pick_under(results.frame, policy, way.series)
             for row in each(found[[name.startswith(way.start) for name in found.index]].reset_index()):
                 level = min(LEVELS, key=lambda level: abs(level - row.sparsity))
                 rows.append(
                     {
                         "policy": policy,
-                        "series": way.series,
+                        "series": way.key,
                         "sparsity": level,
                         "problem": row.problem,
                         "kernel": row.kernel,
@@ -111,7 +120,7 @@ def _figure(rows: pd.DataFrame, view: View[pd.DataFrame]) -> Figure:
     axis = figure.add_axes((0.075, 0.24, 0.905, 0.575))
     handles = []
     for way in WAYS:
-        mine = rows[(rows["series"] == way.series) & rows["perplexity"].notna()].sort_values("sparsity")
+        mine = rows[(rows["series"] == way.key) & rows["perplexity"].notna()].sort_values("sparsity")
         if mine.empty:
             continue
         line = way.marker.line()
@@ -136,7 +145,7 @@ def _table(rows: pd.DataFrame) -> str:
     for way in WAYS:
         line = [way.label]
         for level in LEVELS:
-            row = cells.get((way.series, level))
+            row = cells.get((way.key, level))
             line += [number(row.time_us, 1), number(row.perplexity, 1)] if row is not None else [GAP, GAP]
         out.append(line)
     header = [f"{percent(level)}, {what}" for level in LEVELS for what in ("µs", "perplexity")]
@@ -149,9 +158,7 @@ def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
     for policy in view.policies:
         here = view.data[view.data["policy"] == policy]
         have = {(row.series, row.sparsity) for row in each(here)}
-        lost = [
-            f"{way.label} at {percent(level)}" for way in WAYS for level in LEVELS if (way.series, level) not in have
-        ]
+        lost = [f"{way.label} at {percent(level)}" for way in WAYS for level in LEVELS if (way.key, level) not in have]
         if lost:
             yield f"No checked time ({policy}) of {', '.join(lost)}."
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import pandas as pd
 
 from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report import context, published
-from nnzbench.report.fastest import SUMMARY_COLUMNS, Lost, fastest, mean_cell
+from nnzbench.report.fastest import SUMMARY_COLUMNS, Lost, mean_cell
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import Series, pick_under
 from nnzbench.report.tables import GAP, markdown, number
 
 BATCHES = (1, 8)
@@ -21,34 +21,16 @@ OVERHEAD_US = 10.0
 """The launch overhead that the paper's formula takes."""
 PUBLISHED_GPU = "GPU not named"
 KEPT = "kept_per_256"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a curve's times come from: the kernel, its arithmetic and the kind of pattern that it multiplies by."""
-
-    series: str
-    kernel: str
-    math: str
-    pattern: str
-    """First word of the problem's source; empty for any, as a dense product's time does not depend on it."""
-    keep: Callable[[str], bool] = lambda variant: True
-
-
-def is_paper(variant: str) -> bool:
-    """Whether a variant of kernel `balanced` is the paper's own mapping."""
-    return variant.startswith("paper")
-
-
 SOURCES = (
-    Source("dense", "cublas", "f32", ""),
-    Source("dense_tf32", "cublas", "tf32", ""),
-    Source("random", "cusparse", "f32", "uniform"),
-    Source("random_sputnik", "sputnik", "f32", "uniform"),
-    Source("block", "cusparse", "f32", "block"),
-    Source("balanced_paper", "balanced", "f32", "balanced", is_paper),
-    Source("balanced", "balanced", "f32", "balanced", lambda variant: not is_paper(variant)),
+    Series("dense", LABELS["dense"], ("cublas",)),
+    Series("dense_tf32", LABELS["dense_tf32"], ("cublas",), "tf32"),
+    Series("random", LABELS["random"], ("cusparse",), source="uniform"),
+    Series("random_sputnik", LABELS["random_sputnik"], ("sputnik",), source="uniform"),
+    Series("block", LABELS["block"], ("cusparse",), source="block"),
+    Series("balanced_paper", LABELS["balanced_paper"], ("balanced",), roles=frozenset({"paper"}), source="balanced"),
+    Series("balanced", LABELS["balanced"], ("balanced",), roles=frozenset({"own"}), source="balanced"),
 )
+"""What is measured; of any pattern where no source is named, as a dense product's time does not depend on it."""
 PUBLISHED = {"random": "cusparse", "block": "block8x8", "balanced": "balanced", "ideal": "ideal"}
 COLUMNS = (*SUMMARY_COLUMNS, "batch", "sparsity", KEPT)
 
@@ -119,14 +101,14 @@ def _line(table: pd.DataFrame, policy: str, batch: int, series: str, gpu: str, t
     return table[[KEPT]].assign(policy=policy, batch=batch, series=series, gpu=gpu, time_us=times)
 
 
-def _measured(frame: pd.DataFrame, recorded: pd.DataFrame, policy: str, source: Source) -> pd.DataFrame:
+def _measured(frame: pd.DataFrame, recorded: pd.DataFrame, policy: str, source: Series) -> pd.DataFrame:
     """One time per batch and level; of a dense product that on the balanced pattern, if recorded."""
-    rows = fastest(frame, policy, (source.kernel,), source.math, source.keep)
+    rows = pick_under(frame, policy, source)
     rows = rows[["kernel", "variant", "math", "median_us", "q1_us", "q3_us", "limit_share"]]
-    wanted = recorded[recorded["pattern"] == source.pattern] if source.pattern else recorded
+    wanted = recorded[recorded["pattern"] == source.source] if source.source else recorded
     found = wanted.merge(rows, left_on="problem", right_index=True).sort_values("pattern", kind="stable")
     found = found.drop_duplicates(["batch", KEPT]).rename(columns={"median_us": "time_us"})
-    return found.drop(columns="pattern").assign(policy=policy, series=source.series)
+    return found.drop(columns="pattern").assign(policy=policy, series=source.key)
 
 
 def _show(view: View[pd.DataFrame]) -> Shown:
@@ -224,8 +206,8 @@ def _lost(drawn: pd.DataFrame, policy: str) -> Iterator[Lost]:
     for batch in BATCHES:
         have = set(_times(drawn, policy, batch))
         for source in SOURCES:
-            rows = [percent(r.sparsity) for r in each(table) if (source.series, int(r.kept_per_256)) not in have]
-            yield Lost(f"{LABELS[source.series]} at batch {batch}", policy, tuple(rows), len(table))
+            rows = [percent(r.sparsity) for r in each(table) if (source.key, int(r.kept_per_256)) not in have]
+            yield Lost(f"{LABELS[source.key]} at batch {batch}", policy, tuple(rows), len(table))
 
 
 def _outside(frame: pd.DataFrame) -> list[str]:

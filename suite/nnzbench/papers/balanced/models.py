@@ -11,13 +11,12 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.papers.balanced import weights
-from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES, Source
+from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES
 from nnzbench.papers.balanced.plot import LABELS
 from nnzbench.problem import Problem
 from nnzbench.report import context, dots, published, style
 from nnzbench.report.fastest import (
     Lost,
-    fastest,
     mean_cell,
     measured,
     summary,
@@ -25,6 +24,7 @@ from nnzbench.report.fastest import (
 )
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import Series, pick_under
 from nnzbench.report.tables import GAP, markdown, number
 
 EXPERIMENT = "balanced_models"
@@ -106,14 +106,14 @@ def collect(results: ResultSet) -> Models:
     for policy in context.policies(results.frame):
         times: Times = {}
         for source in SOURCES:
-            rows = fastest(results.frame, policy, (source.kernel,), source.math, source.keep)
+            rows = pick_under(results.frame, policy, source)
             for work in works:
                 problem = next((name for name in _candidates(work, source) if name in rows.index), "")
                 time = work.count * time_of(rows, problem)
-                words = {"policy": policy, "table": _table_of(work), "row": work.name, "series": source.series}
+                words = {"policy": policy, "table": _table_of(work), "row": work.name, "series": source.key}
                 line = measured(rows, problem, **words, gpu=gpu)
                 if line is not None:
-                    times[work.key, source.series] = time
+                    times[work.key, source.key] = time
                     line |= {name: work.count * line[name] for name in ("time_us", "q1_us", "q3_us")}
                 lines.append(line)
         found[policy] = times
@@ -129,8 +129,8 @@ def collect(results: ResultSet) -> Models:
     return Models(works, paper, found, frame)
 
 
-def _candidates(work: Workload, source: Source) -> list[str]:
-    patterns = [PATTERNS[source.pattern]] if source.pattern else ["balanced", "random", "block"]
+def _candidates(work: Workload, source: Series) -> list[str]:
+    patterns = [PATTERNS[source.source]] if source.source else ["balanced", "random", "block"]
     return [work.problems[pattern].name for pattern in patterns if pattern in work.problems]
 
 
@@ -211,17 +211,17 @@ def _small_table(works: list[Workload], times: Times, paper: Times, key: str, le
     work = next(work for work in works if work.key == key)
     rows = []
     for source in SOURCES:
-        pattern = PATTERNS.get(source.pattern, "")
+        pattern = PATTERNS.get(source.source, "")
         level = percent(work.problems[pattern].sparsity) if pattern else "0 %"
-        published_us = paper.get((key, source.series), math.nan)
+        published_us = paper.get((key, source.key), math.nan)
         rows.append(
             [
-                LABELS[source.series],
+                LABELS[source.key],
                 level,
-                number(times.get((key, source.series), math.nan)),
-                number(_gain(times, key, source.series)),
+                number(times.get((key, source.key), math.nan)),
+                number(_gain(times, key, source.key)),
                 number(published_us, 1),
-                number(_gain(paper, key, source.series)),
+                number(_gain(paper, key, source.key)),
             ]
         )
     return f"{lead}\n\n{markdown(['', 'zeros', 'time', 'over cuBLAS fp32', 'paper: time', 'paper: over dense'], rows)}"
@@ -233,8 +233,8 @@ def _vgg_table(works: list[Workload], times: Times, paper: Times, lead: str) -> 
     for work in layers:
         line = [work.name, work.size]
         for source in SOURCES:
-            pattern = PATTERNS.get(source.pattern, "")
-            text = number(times.get((work.key, source.series), math.nan), 1)
+            pattern = PATTERNS.get(source.source, "")
+            text = number(times.get((work.key, source.key), math.nan), 1)
             level = f" ({percent(work.problems[pattern].sparsity)})" if pattern and text != GAP else ""
             line.append(text + level)
         line.append(number(_gain(times, work.key, "balanced")))
@@ -245,12 +245,12 @@ def _vgg_table(works: list[Workload], times: Times, paper: Times, lead: str) -> 
     blank = [""] * len(PAPER_SERIES)
     rows.append(["**geometric mean**", "", *("" for _ in SOURCES), mean_cell(gains), *blank, mean_cell(theirs)])
     keys = [work.key for work in layers]
-    sums = {source.series: _sum(times, keys, source.series) for source in SOURCES}
+    sums = {source.key: _sum(times, keys, source.key) for source in SOURCES}
     paper_sums = {series: paper["vgg16_total", series] for series in PAPER_SERIES}
-    total = ["**total**", "", *(number(sums[source.series], 1) for source in SOURCES)]
+    total = ["**total**", "", *(number(sums[source.key], 1) for source in SOURCES)]
     total += [number(sums["dense"] / sums["balanced"]), *(number(paper_sums[series], 1) for series in PAPER_SERIES)]
     rows.append([*total, number(paper_sums["dense"] / paper_sums["balanced"])])
-    header = ["layer", "M×K×N", *(LABELS[source.series] for source in SOURCES), "balanced over cuBLAS fp32"]
+    header = ["layer", "M×K×N", *(LABELS[source.key] for source in SOURCES), "balanced over cuBLAS fp32"]
     header += [*(f"paper: {series}" for series in PAPER_SERIES), "paper: balanced over dense"]
     return f"{lead} Sparsity in brackets; a total needs every layer.\n\n{markdown(header, rows, left=2)}"
 
@@ -262,8 +262,8 @@ def _sum(times: Times, keys: list[str], series: str) -> float:
 
 def _lost(works: list[Workload], times: Times, policy: str) -> Iterator[Lost]:
     for source in SOURCES:
-        rows = tuple(work.name for work in works if (work.key, source.series) not in times)
-        yield Lost(LABELS[source.series], policy, rows, len(works))
+        rows = tuple(work.name for work in works if (work.key, source.key) not in times)
+        yield Lost(LABELS[source.key], policy, rows, len(works))
 
 
 PAGE = PageSpec(

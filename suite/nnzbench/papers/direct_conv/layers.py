@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,59 +13,47 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.problem import ConvShape
 from nnzbench.report import published
-from nnzbench.report.fastest import fastest, time_of
+from nnzbench.report.fastest import time_of
 from nnzbench.report.frames import each, percent
+from nnzbench.report.series import Series, word
 
 PUBLISHED_GPU = "V100"
-OWN = ("direct_conv", "sparsert_conv")
-_PAPER = re.compile(r"paper_sbs(2|4|8)")
-_PADDED = re.compile(r"paper_sbs(2|4|8)_padding_timed")
-_COUNTED = re.compile(r"paper_counts_sbs(2|4|8)")
+_PAPER = re.compile(r"paper_sbs(2|4|8)$")
 
 
-@dataclass(frozen=True)
-class Column:
-    """Where one column's times come from."""
-
-    label: str
-    kernels: tuple[str, ...]
-    math: str
-    keep: Callable[[str], bool]
-    padding: bool = False
-    """Whether only layers with padding have it."""
-
-    def rows(self, frame: pd.DataFrame, policy: str) -> pd.DataFrame:
-        """The fastest row per problem."""
-        return fastest(frame, policy, self.kernels, self.math, self.keep)
-
-
-def is_ours(variant: str) -> bool:
-    """Not the published mapping, whose input somebody else has padded."""
-    return not variant.startswith("paper")
-
-
-def _has(word: str) -> Callable[[str], bool]:
-    return lambda variant: word in variant.split("_")
-
-
-def _columns() -> dict[str, Column]:
-    out = {}
-    for dtype, word in (("f32", "fp32"), ("f16", "fp16")):
-        paper = f"the paper's method {word}"
-        out[f"ours_{dtype}"] = Column(f"this project's kernels {word}", OWN, dtype, is_ours)
-        out[f"paper_{dtype}"] = Column(paper, OWN, dtype, lambda v: bool(_PAPER.fullmatch(v)))
-        counted = f"{paper} with a count per channel"
-        out[f"paper_counts_{dtype}"] = Column(counted, OWN, dtype, lambda v: bool(_COUNTED.fullmatch(v)))
-        timed = f"{paper} with its padding"
-        out[f"paper_padding_{dtype}"] = Column(timed, OWN, dtype, lambda v: bool(_PADDED.fullmatch(v)), padding=True)
-        out[f"cudnn_{dtype}"] = Column(f"cuDNN {word}", ("cudnn",), dtype, lambda v: True)
-        for layout in ("nchw", "nhwc"):
-            out[f"cudnn_{layout}_{dtype}"] = Column(f"cuDNN {word} {layout.upper()}", ("cudnn",), dtype, _has(layout))
-    out["cudnn_tf32"] = Column("cuDNN TF32", ("cudnn",), "tf32", lambda v: True)
-    return out
+def _columns() -> dict[str, Series]:
+    found = []
+    for dtype, text in (("f32", "fp32"), ("f16", "fp16")):
+        paper, tuned = f"the paper's method {text}", r"paper_sbs[248]"
+        found += [
+            Series(f"ours_{dtype}", f"this project's kernels {text}", (), dtype, roles=frozenset({"own"})),
+            Series(f"paper_{dtype}", paper, ("direct_conv",), dtype, f"{tuned}$"),
+            Series(
+                f"paper_counts_{dtype}",
+                f"{paper} with a count per channel",
+                ("direct_conv",),
+                dtype,
+                r"paper_counts_sbs[248]$",
+            ),
+            Series(
+                f"paper_padding_{dtype}",
+                f"{paper} with its padding",
+                ("direct_conv",),
+                dtype,
+                f"{tuned}_padding_timed$",
+            ),
+            Series(f"cudnn_{dtype}", f"cuDNN {text}", ("cudnn",), dtype),
+        ]
+        for form in ("nchw", "nhwc"):
+            found.append(Series(f"cudnn_{form}_{dtype}", f"cuDNN {text} {form.upper()}", ("cudnn",), dtype, word(form)))
+    found.append(Series("cudnn_tf32", "cuDNN TF32", ("cudnn",), "tf32"))
+    return {series.key: series for series in found}
 
 
 COLUMNS = _columns()
+"""Where the times of each column come from. The published mapping's input has been padded by somebody else."""
+PADDED = ("paper_padding_f32", "paper_padding_f16")
+"""Columns that only layers with padding have."""
 
 
 def sub_batch_of(variant: str) -> str:

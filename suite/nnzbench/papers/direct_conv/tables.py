@@ -11,6 +11,7 @@ import pandas as pd
 
 from nnzbench.papers.direct_conv.layers import (
     COLUMNS,
+    PADDED,
     PUBLISHED_GPU,
     Layer,
     Table,
@@ -23,6 +24,7 @@ from nnzbench.report import dots, style
 from nnzbench.report.fastest import Lost, mean_cell
 from nnzbench.report.frames import geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import pick_under
 from nnzbench.report.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
@@ -40,7 +42,7 @@ class Times:
     table: Table
     policy: str
     rows: dict[str, pd.DataFrame]
-    """By column: what `fastest` found."""
+    """By column: the picked rows."""
 
     def of(self, layer: Layer, column: str) -> float:
         """NaN where it is not recorded."""
@@ -60,7 +62,8 @@ class Times:
 
 def _show(table: Table, view: View[Any]) -> Shown:
     layers = find_layers(table)
-    times = Times(table, view.policy, {name: one.rows(view.frame, view.policy) for name, one in COLUMNS.items()})
+    rows = {name: pick_under(view.frame, view.policy, column) for name, column in COLUMNS.items()}
+    times = Times(table, view.policy, rows)
     patterns = {key: [one for one in layers if one.pattern == key] for key in dict.fromkeys(o.pattern for o in layers)}
     pattern, shown = next(iter(patterns.items()))
     caption = (
@@ -259,7 +262,7 @@ def _lost(times: Times, layers: list[Layer]) -> list[Lost]:
     out = []
     for name, column in COLUMNS.items():
         dtype = "f16" if name.endswith("_f16") else "f32"
-        able = [layer for layer in layers if dtype in layer.problems and (layer.padded or not column.padding)]
+        able = [layer for layer in layers if dtype in layer.problems and (layer.padded or name not in PADDED)]
         rows = tuple(layer.text(dtype) for layer in able if math.isnan(times.of(layer, name)))
         out.append(Lost(column.label, times.policy, rows, len(able)))
     return out

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,9 +11,10 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
 from nnzbench.report import dots, published, style
-from nnzbench.report.fastest import Lost, fastest, mean_cell, time_of
+from nnzbench.report.fastest import Lost, mean_cell, time_of
 from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import DEFAULT, Series, pick_under
 from nnzbench.report.tables import markdown, number
 
 EXPERIMENT = "eie_table4"
@@ -23,34 +23,19 @@ PUBLISHED_GPU = "Titan X"
 MODELS = {"alexnet": "AlexNet", "vgg16": "VGG-16", "nt": "NeuralTalk"}
 
 
-@dataclass(frozen=True)
-class Source:
-    """One row of the table."""
-
-    series: str
-    label: str
-    kernel: str
-    math: str
-    batches: tuple[int, ...] = BATCHES
-    """Batch sizes it computes."""
-    keep: Callable[[str], bool] = lambda variant: True
-
-
-def is_default(variant: str) -> bool:
-    """Whether a cuSPARSE variant is the library's own choice of algorithm."""
-    return "default" in variant.split("_")
-
-
 SOURCES = (
-    Source("dense", "dense: cuBLAS fp32", "cublas", "f32"),
-    Source("dense_lt", "dense: cuBLASLt fp32, best", "cublaslt", "f32"),
-    Source("dense_tf32", "dense: cuBLAS TF32", "cublas", "tf32"),
-    Source("dense_lt_tf32", "dense: cuBLASLt TF32, best", "cublaslt", "tf32"),
-    Source("sparse_default", "sparse: cuSPARSE, its default", "cusparse", "f32", BATCHES, is_default),
-    Source("sparse", "sparse: cuSPARSE, best", "cusparse", "f32"),
-    Source("sputnik", "sparse: sputnik", "sputnik", "f32", (64,)),
-    Source("row_stream", "sparse: row_stream", "row_stream", "f32", (64,)),
+    Series("dense", "dense: cuBLAS fp32", ("cublas",)),
+    Series("dense_lt", "dense: cuBLASLt fp32, best", ("cublaslt",)),
+    Series("dense_tf32", "dense: cuBLAS TF32", ("cublas",), "tf32"),
+    Series("dense_lt_tf32", "dense: cuBLASLt TF32, best", ("cublaslt",), "tf32"),
+    Series("sparse_default", "sparse: cuSPARSE, its default", ("cusparse",), variants=DEFAULT),
+    Series("sparse", "sparse: cuSPARSE, best", ("cusparse",)),
+    Series("sputnik", "sparse: sputnik", ("sputnik",)),
+    Series("row_stream", "sparse: row_stream", ("row_stream",)),
 )
+"""One row of the table each."""
+PRODUCTS_ALONE = ("sputnik", "row_stream")
+"""Those that have no product with a single vector."""
 DRAWN = {
     "dense_tf32": dots.Marker(style.MUTED, "_"),
     "sparse": dots.marker_of("cusparse"),
@@ -59,6 +44,11 @@ DRAWN = {
 }
 Times = dict[tuple[str, int, str], float]
 """Microseconds per image by series, batch and layer, only what is known."""
+
+
+def batches_of(source: Series) -> tuple[int, ...]:
+    """Batch sizes that it computes."""
+    return tuple(batch for batch in BATCHES if batch > 1 or source.key not in PRODUCTS_ALONE)
 
 
 def problems() -> dict[tuple[int, str], Problem]:
@@ -82,7 +72,7 @@ def paper_times() -> Times:
 
 def _show(view: View[Any]) -> Shown:
     found, paper, gpu, policy = problems(), paper_times(), view.gpu, view.policy
-    rows = {one.series: fastest(view.frame, policy, (one.kernel,), one.math, one.keep) for one in SOURCES}
+    rows = {one.key: pick_under(view.frame, policy, one) for one in SOURCES}
     times = {
         (series, batch, layer): time_of(some, one.name) / batch
         for series, some in rows.items()
@@ -104,9 +94,9 @@ def _show(view: View[Any]) -> Shown:
 
 def _lost(times: Times, found: Mapping[tuple[int, str], Problem], policy: str) -> Iterator[Lost]:
     for source in SOURCES:
-        for batch in source.batches:
+        for batch in batches_of(source):
             layers = _layers(found, batch)
-            without = tuple(layer_name(n) for n in layers if (source.series, batch, n) not in times)
+            without = tuple(layer_name(n) for n in layers if (source.key, batch, n) not in times)
             yield Lost(f"{source.label} at batch {batch}", policy, without, len(layers))
 
 
@@ -127,7 +117,7 @@ def _gain(times: Times, series: str, batch: int, layer: str) -> float:
 
 def _panel(times: Times, paper: Times, found: Mapping[tuple[int, str], Problem], batch: int) -> dots.Panel:
     layers = _layers(found, batch)
-    labels = {source.series: source.label.partition(": ")[2] for source in SOURCES}
+    labels = {source.key: source.label.partition(": ")[2] for source in SOURCES}
     curves = [
         dots.Curve(labels[series], tuple(_gain(times, series, batch, layer) for layer in layers), marker)
         for series, marker in DRAWN.items()
@@ -160,9 +150,9 @@ def _table(
     layers = _layers(found, batch)
     rows = []
     for source in SOURCES:
-        if batch in source.batches:
-            cells = [number(times.get((source.series, batch, layer), math.nan)) for layer in layers]
-            gains = mean_cell(_gain(times, source.series, batch, layer) for layer in layers)
+        if batch in batches_of(source):
+            cells = [number(times.get((source.key, batch, layer), math.nan)) for layer in layers]
+            gains = mean_cell(_gain(times, source.key, batch, layer) for layer in layers)
             rows.append([gpu, source.label, *cells, gains])
     for series in ("dense", "sparse"):
         cells = [number(paper[series, batch, layer], 1) for layer in layers]

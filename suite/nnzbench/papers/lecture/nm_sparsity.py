@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,9 +12,10 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
 from nnzbench.report import dots, style
-from nnzbench.report.fastest import Lost, fastest, mean_cell, time_of
+from nnzbench.report.fastest import Lost, mean_cell, time_of
 from nnzbench.report.frames import geometric_mean
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import DEFAULT, Series, pick_under
 from nnzbench.report.tables import markdown, number
 
 EXPERIMENT = "nm_sparsity"
@@ -28,23 +29,14 @@ CLASSES = {"f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
 """By type of the problem: arithmetic class, and how that and its pattern are called."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """One column of the table; its arithmetic is that of the problem."""
-
-    series: str
-    label: str
-    kernels: tuple[str, ...]
-    keep: Callable[[str], bool] = lambda variant: True
-
-
 SOURCES = (
-    Source("cublas", "cuBLAS", ("cublas",)),
-    Source("cublaslt", "cuBLASLt, best", ("cublaslt",)),
-    Source("dense", "best dense", ("cublas", "cublaslt")),
-    Source("default", "cuSPARSELt, its default", ("cusparselt",), lambda variant: variant.endswith("_default")),
-    Source("search", "cuSPARSELt, best of its search", ("cusparselt",)),
+    Series("cublas", "cuBLAS", ("cublas",)),
+    Series("cublaslt", "cuBLASLt, best", ("cublaslt",)),
+    Series("dense", "best dense", ("cublas", "cublaslt")),
+    Series("default", "cuSPARSELt, its default", ("cusparselt",), variants=DEFAULT),
+    Series("search", "cuSPARSELt, best of its search", ("cusparselt",)),
 )
+"""One column of the table each; its arithmetic is that of the problem."""
 Times = dict[tuple[str, str], float]
 """Microseconds by series and problem, only what is known."""
 
@@ -60,7 +52,7 @@ def _title(view: View[Any]) -> str:
 
 def _show(view: View[Any]) -> Shown:
     rows = {
-        (dtype, one.series): fastest(view.frame, view.policy, one.kernels, math_class, one.keep)
+        (dtype, one.key): pick_under(view.frame, view.policy, replace(one, math=math_class))
         for dtype, (math_class, _) in CLASSES.items()
         for one in SOURCES
     }
@@ -87,7 +79,7 @@ def _lost(times: Times, policy: str) -> Iterator[Lost]:
     for dtype, (_, words) in CLASSES.items():
         some = problems(dtype)
         for source in SOURCES:
-            without = tuple(_name(p) for p in some if (source.series, p.name) not in times)
+            without = tuple(_name(p) for p in some if (source.key, p.name) not in times)
             yield Lost(f"{source.label} ({words})", policy, without, len(some))
 
 
@@ -113,7 +105,7 @@ def _panel(times: Times, dtype: str) -> dots.Panel:
         "default": dots.marker_of("cusparselt", hollow=True),
         "search": dots.marker_of("cusparselt"),
     }
-    labels = {source.series: source.label for source in SOURCES}
+    labels = {source.key: source.label for source in SOURCES}
     curves = [
         dots.Curve(labels[series], tuple(_gain(times, series, p) for p in some), marker)
         for series, marker in markers.items()
@@ -145,7 +137,7 @@ def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
         [
             _group(p),
             _name(p),
-            *(number(times.get((source.series, p.name), math.nan)) for source in SOURCES if source.series != "dense"),
+            *(number(times.get((source.key, p.name), math.nan)) for source in SOURCES if source.key != "dense"),
             number(_gain(times, "search", p, "cublas")),
             number(_gain(times, "search", p)),
             f"nearly {PUBLISHED_FACTOR:g}" if p.label == "a100" else "",
@@ -154,7 +146,7 @@ def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
     ]
     means = [mean_cell(_gain(times, "search", p, base) for p in some) for base in ("cublas", "dense")]
     rows.append(["**geometric mean**", "", "", "", "", "", *means, ""])
-    header = ["", "m×k×n", *(source.label for source in SOURCES if source.series != "dense")]
+    header = ["", "m×k×n", *(source.label for source in SOURCES if source.key != "dense")]
     header += ["over cuBLAS", "over the best dense", f"paper: {PUBLISHED_GPU}, INT8, over cuBLAS"]
     lead = f"{words}. Times in µs on {gpu}, {policy} policy, tensor cores throughout."
     return f"{lead}\n\n{markdown(header, rows, left=2)}"

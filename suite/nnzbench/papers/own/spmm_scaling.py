@@ -12,10 +12,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nnzbench.papers.own import SPMM_SCALING
 from nnzbench.report import context, layout, style
-from nnzbench.report.fastest import Lost, fastest
+from nnzbench.report.fastest import Lost
 from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import kernel_label
+from nnzbench.report.series import Series, kernel_label, pick_under
 from nnzbench.report.tables import GAP, markdown, number
 
 COLUMNS = (
@@ -31,7 +31,7 @@ def costs(results: ResultSet) -> pd.DataFrame:
     parts = []
     for policy in context.policies(results.frame):
         for kernel in kernels(results.frame):
-            rows = fastest(results.frame, policy, (kernel,), "f32").reset_index()
+            rows = pick_under(results.frame, policy, Series(kernel, kernel_label(kernel), (kernel,))).reset_index()
             parts.append(rows.sort_values(["n", "nnz"], kind="stable"))
     found = pd.concat(parts, ignore_index=True) if parts else results.frame.iloc[:0]
     return found.assign(row="time", picoseconds=1e6 * found["median_us"] / (found["nnz"] * found["n"]))

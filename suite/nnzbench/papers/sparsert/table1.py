@@ -17,7 +17,7 @@ from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, geometric_mean,
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
 
-BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
+BASELINE = Series("cublas-f32", "cuBLAS fp32", ("cublas",), "f32")
 BASELINE_TEXT = "cuBLAS fp32, its default algorithm, better of both weight layouts"
 MODELS = {"resnet50": "ResNet-50", "transformer": "Transformer", "mobilenet_v1": "MobileNet V1"}
 

@@ -15,6 +15,7 @@ from nnzbench.problem_names import case_of, parse
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import Series, pick
 from nnzbench.report.tables import GAP, markdown, number
 
 KERNELS = {"spmm": "sputnik_ablation", "sddmm": "sputnik_sddmm_ablation"}
@@ -42,16 +43,17 @@ def shares(results: ResultSet) -> pd.DataFrame:
     """
     layers = _layers()
     frame = results.frame
-    timed = frame[(frame["status"] == "ok") & frame["median_us"].notna()]
-    timed = timed.assign(stem=timed["problem"].map(case_of))
+    timed = frame.assign(stem=frame["problem"].map(case_of))
     paper = published.read("sputnik_table2_ablation", ("kernel", "ablation", "model", "batch", "percent_of_full"))
     expected = layers.groupby(["op", "model", "batch"]).size().to_dict()
     out = []
     for policy in context.policies(frame):
         for printed in each(paper):
-            rows = timed[(timed["policy"] == policy) & (timed["kernel"] == KERNELS[printed.kernel])]
+            rows = timed[timed["policy"] == policy]
             here = layers[(layers["model"] == printed.model) & (layers["batch"] == printed.batch)].set_index("stem")
-            full, without = (_times(rows, start) for start in ("complete", PARTS[printed.ablation][0]))
+            full, without = (
+                _times(rows, KERNELS[printed.kernel], start) for start in ("complete", PARTS[printed.ablation][0])
+            )
             ratios = (100 * full / without).dropna()
             ratios = ratios[ratios.index.isin(here.index)]
             weights = here["count"].reindex(ratios.index)
@@ -98,10 +100,10 @@ def _layers() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["stem", "op", "model", "batch", "count"])
 
 
-def _times(rows: pd.DataFrame, start: str) -> pd.Series[float]:
+def _times(rows: pd.DataFrame, kernel: str, start: str) -> pd.Series[float]:
     """Microseconds by layer of the variant that starts with that word."""
-    chosen = rows[rows["variant"].str.match(rf"{start}(_|$)")]
-    return chosen.groupby("stem")["median_us"].min()
+    series = Series(start, start, (kernel,), variants=f"{start}(_|$)")
+    return pick(rows, series, by=("stem",)).set_index("stem")["median_us"]
 
 
 def _show(view: View[pd.DataFrame]) -> Shown:

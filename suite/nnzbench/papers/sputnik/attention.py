@@ -16,7 +16,7 @@ from nnzbench.matrices import generate
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import kernel_label
+from nnzbench.report.series import kernel_label, standing
 from nnzbench.report.tables import GAP, markdown, number
 
 WAYS = (
@@ -51,10 +51,10 @@ def attention(results: ResultSet) -> pd.DataFrame:
                 "tokens_per_second": 1e6 * whole.problem.m / (one.us * whole.count),
                 "bytes": one.buffer_bytes,
             }
-            for one in networks.attentions(results.records, policy)
+            for one in networks.attentions(results.frame, policy)
         ]
     frame = results.frame
-    steps = frame[frame["selected"] & frame["median_us"].notna() & (frame["math"] == "f32")]
+    steps = standing(frame[frame["math"] == "f32"])
     steps = steps.assign(what=[name.partition("_")[0] for name in steps["problem"]], us=steps["median_us"])
     found = pd.concat([pd.DataFrame(rows, columns=list(COLUMNS)), steps[steps["what"].isin(STEPS)]])
     paper = published.read(

@@ -17,16 +17,16 @@ from nnzbench.report.baselines import RIVALS, Rival
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet, each, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import BEST, Series, kernel_label, speedup_series, speedups
+from nnzbench.report.series import BEST, Series, kernel_label, least, speedup_series, speedups
 from nnzbench.report.tables import GAP, markdown, number
 
-BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
+BASELINE = Series("cublas-f32", "cuBLAS fp32", ("cublas",), "f32")
 DENSE = tuple(rival for rival in RIVALS if about(rival.series[0].rpartition("-")[0]).work == "dense")
 COLUMNS = ("row", "policy", "series", "rival", "kernel", "variant", "math", "sparsity", "median_us", "q1_us", "q3_us")
 
 
 def _sparse(series: Series) -> bool:
-    return (series.own or about(series.kernel).work == "sparse") and series.math == "f32"
+    return (series.own or not series.dense) and series.math == "f32"
 
 
 def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame
     out = []
     for policy, group in points.groupby("policy", sort=True):
         for rival in DENSE:
-            dense = group[group["series"].isin(rival.series)].groupby("sparsity")["median_us"].min()
+            dense = least(group, rival.series, "sparsity")
             for one in filter(_sparse, series):
                 mine = group[group["series"] == one.key].set_index("sparsity")["median_us"]
                 ratios = (dense / mine).dropna()

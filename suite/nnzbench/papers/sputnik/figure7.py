@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,28 +12,17 @@ from nnzbench import collection
 from nnzbench.report import layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import Series, pick
 from nnzbench.report.tables import markdown, number
 
-
-@dataclass(frozen=True)
-class Curve:
-    """One order of rows or one kernel: the fastest of the variants that start with a word."""
-
-    key: str
-    label: str
-    kernel: str
-    start: str = ""
-    paper: str = ""
-    """Its name in the published numbers."""
-
-
 CURVES = (
-    Curve("standard", "sputnik, standard row order", "sputnik_ablation", "no_load_balancing", "standard"),
-    Curve("row_swizzle", "sputnik, row swizzle", "sputnik_ablation", "complete", "row_swizzle"),
-    Curve("sputnik", "sputnik, best tile", "sputnik"),
-    Curve("row_stream", "row_stream", "row_stream"),
-    Curve("ring", "ring", "ring"),
+    Series("standard", "sputnik, standard row order", ("sputnik_ablation",), variants="no_load_balancing"),
+    Series("row_swizzle", "sputnik, row swizzle", ("sputnik_ablation",), variants="complete"),
+    Series("sputnik", "sputnik, best tile", ("sputnik",)),
+    Series("row_stream", "row_stream", ("row_stream",)),
+    Series("ring", "ring", ("ring",)),
 )
+"""Orders of rows by the paper's names for them, then kernels."""
 LOOKS = {"standard": (style.ORANGE, "v"), "row_swizzle": (style.BLUE, "o")}
 COLUMNS = ("policy", "gpu", "curve", "variant", "cov", "median_us", "gflops", "percent")
 
@@ -44,14 +32,11 @@ def throughputs(results: ResultSet) -> pd.DataFrame:
 
     Every curve is its own 100 %; `percent` is NaN where rows of equal length were not timed. Then the paper's numbers.
     """
-    frame = results.frame
-    timed = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["math"] == "f32")]
-    timed = timed[timed["source"].str.startswith("cov:")]
-    timed = timed.assign(cov=[float(source.split(":")[1]) for source in timed["source"]])
+    frame = results.frame[results.frame["source"].str.startswith("cov:")]
+    frame = frame.assign(cov=[float(source.split(":")[1]) for source in frame["source"]])
     parts = []
     for curve in CURVES:
-        mine = timed[(timed["kernel"] == curve.kernel) & timed["variant"].str.startswith(curve.start)]
-        best = mine.sort_values("median_us", kind="stable").drop_duplicates(["policy", "cov"])
+        best = pick(frame, curve, by=("policy", "cov"))
         even = best[best["cov"] == 0].set_index("policy")["gflops"]
         parts.append(best.assign(curve=curve.key, percent=100 * best["gflops"] / best["policy"].map(even)))
     found = pd.concat(parts).assign(gpu=results.gpu)
@@ -103,12 +88,12 @@ def _finding(rows: pd.DataFrame) -> str:
     sentences = []
     for curve in CURVES:
         mine = rows[(rows["curve"] == curve.key) & rows["percent"].notna()]
-        if curve.paper and len(mine):
+        if curve.key in printed and len(mine):
             last = mine.iloc[-1]
             sentences.append(
                 f"At a CoV of {last['cov']:g} the {curve.label.partition(', ')[2]} keeps {last['percent']:.1f} % of "
                 f"the throughput with equal rows; the paper, on a V100 at the end of its axis, "
-                f"{printed[curve.paper]:g} %."
+                f"{printed[curve.key]:g} %."
             )
     return " ".join(sentences)
 
@@ -125,7 +110,7 @@ def _table(rows: pd.DataFrame) -> str:
             line.append(text)
         out.append(line)
     paper = {row.row_order: f"{row.percent:g} (the paper, {row.gpu})" for row in each(_printed())}
-    out.append(["most uneven", *(paper.get(curve.paper, "–") for curve in shown)])
+    out.append(["most uneven", *(paper.get(curve.key, "–") for curve in shown)])
     return markdown(["CoV", *(curve.label for curve in shown)], out)
 
 

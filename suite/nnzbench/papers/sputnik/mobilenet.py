@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ from nnzbench import networks
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.series import Series
 from nnzbench.report.tables import GAP, markdown, number
 
 EQUAL_ACCURACY = ((1.0, 1.3), (1.2, 1.5), (1.4, 1.8))
@@ -21,25 +22,32 @@ EQUAL_ACCURACY = ((1.0, 1.3), (1.2, 1.5), (1.4, 1.8))
 
 
 @dataclass(frozen=True)
-class Curve:
+class Drawn:
     """One way of computing the 1x1 convolutions of dense or of sparse networks."""
 
-    key: str
-    label: str
+    series: Series
     model: str
-    kernels: tuple[str, ...]
     colour: str
     marker: str
-    math: str = "f32"
     size: float = 6.0
     """Of its markers: larger where another curve may cover them."""
 
+    @property
+    def key(self) -> str:
+        return self.series.key
 
+    @property
+    def label(self) -> str:
+        return self.series.label
+
+
+TF32 = replace(networks.DENSE, key="dense_tf32", label="dense: cuBLAS TF32", math="tf32")
+ALONE = Series("sparse_sputnik", "sparse: sputnik alone", ("sputnik_bias_relu",))
 CURVES = (
-    Curve("dense", "dense: cuBLAS fp32", "dense", networks.DENSE, style.INK, "s"),
-    Curve("dense_tf32", "dense: cuBLAS TF32", "dense", networks.DENSE, style.MUTED, "s", "tf32"),
-    Curve("sparse", "sparse: best kernel of each layer", "sparse", networks.SPARSE, style.GREEN, "^", size=11.0),
-    Curve("sparse_sputnik", "sparse: sputnik alone", "sparse", ("sputnik_bias_relu",), style.BLUE, "o"),
+    Drawn(networks.DENSE, "dense", style.INK, "s"),
+    Drawn(TF32, "dense", style.MUTED, "s"),
+    Drawn(networks.SPARSE, "sparse", style.GREEN, "^", size=11.0),
+    Drawn(ALONE, "sparse", style.BLUE, "o"),
 )
 COLUMNS = ("curve", "gpu", "policy", "model", "width", "accuracy", "us", "frames_per_second", "depthwise_us", "missing")
 
@@ -53,7 +61,8 @@ def networks_of(results: ResultSet) -> pd.DataFrame:
     rows = []
     for policy in context.policies(results.frame):
         for curve in CURVES:
-            for one in networks.mobilenets(results.records, policy, curve.kernels, curve.math):
+            way = {curve.model: curve.series}
+            for one in networks.mobilenets(results.frame, policy, **way):
                 if one.name.partition("_")[0] != curve.model:
                     continue
                 rows.append(

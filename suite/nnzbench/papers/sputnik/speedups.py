@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from nnzbench.report import published
 from nnzbench.report.frames import each, geometric_mean
-from nnzbench.report.series import Series, pick
+from nnzbench.report.series import BEST, DEFAULT, Series, pick
 from nnzbench.report.tables import GAP, markdown, number
 
 
@@ -31,29 +31,29 @@ class Kind:
     def own(self) -> tuple[Series, ...]:
         """The best of this project's kernels, the paper's kernel tuned, and with its own choice of tile."""
         return (
-            Series("best", "best of this project's kernels", "", self.math, "best-own"),
-            Series(f"{self.kernel}-{self.math}", f"{self.kernel}, best tile", self.kernel, self.math),
+            replace(BEST, math=self.math),
+            Series(f"{self.kernel}-{self.math}", f"{self.kernel}, best tile", (self.kernel,), self.math),
             Series(
-                f"{self.kernel}-{self.math}-default", f"{self.kernel}, heuristic", self.kernel, self.math, "default"
+                f"{self.kernel}-{self.math}-default", f"{self.kernel}, heuristic", (self.kernel,), self.math, DEFAULT
             ),
         )
 
     @property
     def cusparse(self) -> Series:
         """The fastest of cuSPARSE's algorithms, layouts and preprocessing."""
-        return Series(f"cusparse-{self.math}", "cuSPARSE, best", "cusparse", self.math)
+        return Series(f"cusparse-{self.math}", "cuSPARSE, best", ("cusparse",), self.math)
 
     @property
     def cusparse_default(self) -> Series:
         """cuSPARSE's default algorithm, as the paper ran it."""
-        return Series(f"cusparse-{self.math}-default", "cuSPARSE, default", "cusparse", self.math, "default")
+        return Series(f"cusparse-{self.math}-default", "cuSPARSE, default", ("cusparse",), self.math, DEFAULT)
 
     @property
     def dense(self) -> tuple[Series, ...]:
         """Dense products of the same problem; there are none of SDDMM."""
         labels = {"f32": "cuBLAS fp32", "tf32": "cuBLAS TF32", "f16": "cuBLAS fp16"}
         maths = ("f32", "tf32") if self.math == "f32" else (self.math,)
-        return tuple(Series(f"cublas-{math}", labels[math], "cublas", math) for math in maths)
+        return tuple(Series(f"cublas-{math}", labels[math], ("cublas",), math) for math in maths)
 
 
 SPMM = Kind("spmm_f32", "SpMM, fp32", "spmm", "f32", "sputnik")
