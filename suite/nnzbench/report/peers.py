@@ -235,10 +235,9 @@ def _matches(pattern: str, variant: str) -> bool:
 
 def _of(rows: pd.DataFrame, problem: Any) -> pd.DataFrame:
     """The rows on that very problem."""
-    kept = rows["source"] == problem.source
-    for column in ("m", "k", "n", "shape", "sparsity"):
-        kept &= rows[column] == getattr(problem, column)
-    return rows[kept]
+    for column in ("source", "m", "k", "n", "shape", "sparsity"):
+        rows = rows[rows[column] == getattr(problem, column)]
+    return rows
 
 
 def _time(rows: pd.DataFrame) -> float:
