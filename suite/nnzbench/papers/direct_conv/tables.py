@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,8 +31,6 @@ PATTERNS = {
     "uniform": "Random positions: the method fills every channel up to the longest",
 }
 """Kinds of sources of these tables, in words."""
-
-Finding = Callable[[Layer, str], float]
 
 
 @dataclass(frozen=True)
