@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from nnzbench import paths
 from nnzbench.record import RecordError
 from nnzbench.report.fastest import fastest
 from nnzbench.report.frames import each, geometric_mean, load, size_of
+from nnzbench.roles import Role
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
@@ -44,7 +44,7 @@ class Pair:
     """That choice in words."""
     kernel: str
     variants: str
-    """Pattern at the start of a variant's name."""
+    """Pattern at the start of a variant's name; rows of the paper's role alone are asked."""
     words: str
 
 
@@ -58,10 +58,7 @@ class Match:
     experiments: tuple[str, ...]
     """Folders of records below the GPU's; the first that has the kernel counts."""
     pairs: tuple[Pair, ...]
-    own: tuple[str, ...]
-    """Kernels of this project's own design, told apart and not judged."""
     dense: str = "cublas"
-    own_variants: str = ""
     any_pattern: bool = False
     """Whether the records' patterns may be others than the session's."""
     caveat: str = ""
@@ -75,19 +72,17 @@ _SPARSERT = (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper
 _DIRECT = (
     Pair("kernel only", "its kernel alone", "direct_conv", r"paper_sbs[248]$", "the paper's algorithm, best sub-batch"),
 )
-_SPMM = ("sparsert", "sparsert_pattern", "row_stream", "ring")
 
 MATCHES = (
-    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK, _SPMM),
-    Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK, _SPMM),
-    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK, _SPMM),
+    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK),
+    Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK),
+    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK),
     Match(
         "SparseRT's products",
         "sparsert",
         "table1",
         ("sparsert_table1", "sparsert_ablation"),
         _SPARSERT,
-        _SPMM,
         any_pattern=True,
         caveat="The original ran on uniform patterns and this suite on real ones, which at the levels called 90 and "
         "95 % have 90 to 91 and 95 to 96 % zeros; the original tried 1 to 12 tilings per problem, this suite the "
@@ -99,9 +94,7 @@ MATCHES = (
         "table3",
         ("sparsert_table3",),
         (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
-        ("sparsert_conv", "direct_conv"),
         dense="cudnn",
-        own_variants="(?!paper)",
         caveat="The original's session has cuDNN in torch's benchmark mode, this suite every engine of cuDNN.",
     ),
     Match(
@@ -110,9 +103,7 @@ MATCHES = (
         "table6",
         ("direct_conv_table6",),
         _DIRECT,
-        ("direct_conv", "sparsert_conv"),
         dense="cudnn",
-        own_variants="(?!paper)",
         caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
         "session has cuDNN through torch, this suite every engine of cuDNN.",
     ),
@@ -122,8 +113,6 @@ MATCHES = (
         "balanced",
         ("balanced_figure4",),
         (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
-        ("balanced",),
-        own_variants="(?!paper)",
         caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
         "original.",
     ),
@@ -215,22 +204,21 @@ def _row(
         "dense_theirs": _time(_of(dense, problem)),
     }
 
-    def recorded_time(kernels: Sequence[str], keep: Callable[[str], bool]) -> float:
+    def recorded_time(role: Role, kernel: str = "", variants: str = "") -> float:
+        """Of the fastest row of that role; of any kernel for none."""
         if recorded is None or name is None:
             return math.nan
-        rows = fastest(recorded[recorded["problem"] == name], policy, kernels, dtype, keep)
-        return float(rows["median_us"].iloc[0]) if len(rows) else math.nan
+        rows = recorded[(recorded["problem"] == name) & (recorded["role"] == role)]
+        kernels = (kernel,) if kernel else tuple(rows["kernel"].unique())
+        found = fastest(rows, policy, kernels, dtype, lambda variant: re.match(variants, variant) is not None)
+        return float(found["median_us"].iloc[0]) if len(found) else math.nan
 
-    row["dense_here"] = recorded_time((match.dense,), lambda variant: True)
+    row["dense_here"] = recorded_time("library", match.dense)
     for at, pair in enumerate(match.pairs):
         row[f"theirs{at}"] = _time(_of(theirs[theirs["choice"] == pair.choice], problem))
-        row[f"here{at}"] = recorded_time((pair.kernel,), partial(_matches, pair.variants))
-    row["own"] = recorded_time(match.own, partial(_matches, match.own_variants))
+        row[f"here{at}"] = recorded_time("paper", pair.kernel, pair.variants)
+    row["own"] = recorded_time("own")
     return row
-
-
-def _matches(pattern: str, variant: str) -> bool:
-    return re.match(pattern, variant) is not None
 
 
 def _of(rows: pd.DataFrame, problem: Any) -> pd.DataFrame:
