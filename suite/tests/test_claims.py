@@ -105,6 +105,49 @@ def test_published_numbers_are_those_of_the_transcribed_tables():
     )
 
 
+def test_claims_of_whole_tables_are_their_cells():
+    def printed(name: str) -> list[dict[str, str]]:
+        with (paths.datasets() / "published" / f"{name}.csv").open() as file:
+            return list(csv.DictReader(file))
+
+    parts = {
+        "-load_balancing": "load-balancing", "-vector_inst": "vector", "-residue_unroll": "residue-unroll",
+        "-index_prescale": "prescale",
+    }  # fmt: skip
+    cells = printed("sputnik_table2_ablation")
+    assert len(cells) == 24
+    for cell in cells:
+        product = "sddmm-" if cell["kernel"] == "sddmm" else ""
+        model = {"transformer": "tf", "resnet50": "rn50"}[cell["model"]]
+        one = CLAIMS[f"sputnik-{product}no-{parts[cell['ablation']]}-{model}-{cell['batch']}"]
+        assert one.published == float(cell["percent_of_full"])
+        assert (one.scale == "same") == (abs(one.published - 100) <= 5)
+    for cell in printed("direct_conv_table8_cnn1d"):
+        for level, column in (("77", "sparse_77_ms"), ("83", "sparse_83_ms"), ("87.5", "sparse_875_ms")):
+            half = "-half" if cell["dtype"] == "f16" else ""
+            one = CLAIMS[f"direct-1d-{cell['kernel'][0]}-{level}{half}"]
+            assert one.published == pytest.approx(float(cell["cudnn_ms"]) / float(cell[column]), abs=0.006)
+    rivals = {"MergeSpmm": "merge", "ASpT": "aspt"}
+    for cell in printed("sputnik_rnn"):
+        if cell["kernel"] == "spmm" and cell["baseline"] in rivals:
+            name = f"sputnik-rnn-{rivals[cell['baseline']]}"
+            expected = [float(cell["geomean_speedup"]), float(cell["peak_speedup"])]
+            assert [CLAIMS[name].published, CLAIMS[f"{name}-most"].published] == expected
+    (total,) = (row for row in printed("balanced_table2_vgg16") if row["layer"] == "total")
+    for pattern in ("dense", "random", "block"):
+        ratio = float(total[f"{pattern}_us"]) / float(total["balanced_us"])
+        assert CLAIMS[f"balanced-vgg-{pattern}"].published == pytest.approx(ratio, abs=0.006)
+    for model, table in (("ptb", "balanced_table1_ptb_lstm"), ("timit", "balanced_table3_timit")):
+        times = {row["pattern"]: float(row["inference_us"]) for row in printed(table)}
+        for pattern in ("dense", "random", "block"):
+            ratio = times[pattern] / times["balanced"]
+            assert CLAIMS[f"balanced-{model}-{pattern}"].published == pytest.approx(ratio, abs=0.006)
+    frames = {(r["model"], r["width"]): float(r["throughput_fps"]) for r in printed("sputnik_table4_sparse_mobilenet")}
+    for dense, sparse in (("1.0", "1.3"), ("1.2", "1.5"), ("1.4", "1.8")):
+        ratio = frames["sparse", sparse] / frames["dense", dense]
+        assert CLAIMS[f"sputnik-mobilenet-{dense}"].published == pytest.approx(ratio, abs=0.006)
+
+
 def test_a_row_that_is_no_claim_is_refused_with_its_line(tmp_path, monkeypatch):
     source = (paths.datasets() / "published" / "claims.csv").read_text()
     (tmp_path / "published").mkdir()

@@ -81,6 +81,10 @@ def test_figure1_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None
     assert axis.get_xlim() == pytest.approx((49, 99))
     legend = {text.get_text() for text in figures["runtime"].legends[0].get_texts()}
     assert {"sputnik", "cuBLAS fp32", "cuBLAS TF32", "best faster than cuBLAS fp32: from 75.0 %"} <= legend
+    assert {"paper (V100): sputnik meets cuBLAS at 71 %", "paper (V100): cuSPARSE meets cuBLAS at 97.9 %"} <= legend
+    crossings = [line for line in axis.lines if line.get_marker() == "D"]
+    assert [line.get_xdata()[0] for line in crossings] == pytest.approx([71, 97.93])
+    assert {line.get_ydata()[0] for line in crossings} == {100}  # on the dense line
     apart(figures["runtime"])
 
 
@@ -192,6 +196,17 @@ def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures:
     assert "no speed-up is stated" in page.sections[0].text
     assert "No time of dense, cuBLAS fp32 attention (hot)." in page.gaps
     apart(figures["attention"])
+
+
+def test_the_attention_mask_is_drawn_to_scale(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", records("sputnik_attention", ATTENTION))))
+    assert "768 tokens and a band of 16 for 12,288 and 256" in page.sections[-1].text
+    dense, sparse = (axis.images[0].get_array() for axis in figures["mask"].axes)
+    assert dense.sum() == 768 * 769 // 2
+    assert not sparse[~dense].any()  # nothing above the diagonal
+    assert all(sparse[row, max(0, row - 15) : row + 1].all() for row in (0, 5, 400, 767))  # the whole band
+    assert 0.085 < sparse.sum() / dense.sum() < 0.1
+    apart(figures["mask"])
 
 
 # all pages

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.report import context, tables
+from nnzbench.report import context, peers, tables
 from nnzbench.report.claims import BAND, JUDGED, POINTS, WORDS, Verdict, judge, out_of_scope, show
 from nnzbench.report.tables import GAP, markdown
 
@@ -52,6 +52,8 @@ def judged_today(one: Verdict) -> str:
 
 def _page(verdicts: Sequence[Verdict], gpu: str) -> str:
     parts = [f"# What the papers claim, on {context.gpu_name(gpu, {})}", _summary(verdicts), INTRO.rstrip()]
+    if gpu in set(peers.read()[1]["gpu"]):
+        parts.append("Whether the kernels that judge are as good as the authors' own: [peers](peers/README.md).")
     parts.append(_counts(verdicts))
     for paper, group in groupby(verdicts, key=lambda one: one.paper):
         of_paper = list(group)

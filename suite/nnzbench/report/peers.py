@@ -18,6 +18,7 @@ from nnzbench import paths
 from nnzbench.record import RecordError
 from nnzbench.report.frames import each, geometric_mean, load, size_of
 from nnzbench.report.series import Series, pick_under
+from nnzbench.roles import Role
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
@@ -42,7 +43,7 @@ class Pair:
     """That choice in words."""
     kernel: str
     variants: str
-    """Pattern at the start of a variant's name."""
+    """Pattern at the start of a variant's name; rows of the paper's role alone are asked."""
     words: str
 
 
@@ -56,10 +57,7 @@ class Match:
     experiments: tuple[str, ...]
     """Folders of records below the GPU's; the first that has the kernel counts."""
     pairs: tuple[Pair, ...]
-    own: tuple[str, ...]
-    """Kernels of this project's own design, told apart and not judged."""
     dense: str = "cublas"
-    own_variants: str = ""
     any_pattern: bool = False
     """Whether the records' patterns may be others than the session's."""
     caveat: str = ""
@@ -73,19 +71,17 @@ _SPARSERT = (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper
 _DIRECT = (
     Pair("kernel only", "its kernel alone", "direct_conv", r"paper_sbs[248]$", "the paper's algorithm, best sub-batch"),
 )
-_SPMM = ("sparsert", "sparsert_pattern", "row_stream", "ring")
 
 MATCHES = (
-    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK, _SPMM),
-    Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK, _SPMM),
-    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK, _SPMM),
+    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK),
+    Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK),
+    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK),
     Match(
         "SparseRT's products",
         "sparsert",
         "table1",
         ("sparsert_table1", "sparsert_ablation"),
         _SPARSERT,
-        _SPMM,
         any_pattern=True,
         caveat="The original ran on uniform patterns and this suite on real ones, which at the levels called 90 and "
         "95 % have 90 to 91 and 95 to 96 % zeros; the original tried 1 to 12 tilings per problem, this suite the "
@@ -97,9 +93,7 @@ MATCHES = (
         "table3",
         ("sparsert_table3",),
         (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
-        ("sparsert_conv", "direct_conv"),
         dense="cudnn",
-        own_variants="(?!paper)",
         caveat="The original's session has cuDNN in torch's benchmark mode, this suite every engine of cuDNN.",
     ),
     Match(
@@ -108,9 +102,7 @@ MATCHES = (
         "table6",
         ("direct_conv_table6",),
         _DIRECT,
-        ("direct_conv", "sparsert_conv"),
         dense="cudnn",
-        own_variants="(?!paper)",
         caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
         "session has cuDNN through torch, this suite every engine of cuDNN.",
     ),
@@ -120,8 +112,6 @@ MATCHES = (
         "balanced",
         ("balanced_figure4",),
         (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
-        ("balanced",),
-        own_variants="(?!paper)",
         caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
         "original.",
     ),
@@ -213,27 +203,27 @@ def _row(
         "dense_theirs": _time(_of(dense, problem)),
     }
 
-    def recorded_time(label: str, kernels: tuple[str, ...], variants: str = "") -> float:
+    def recorded_time(role: Role, kernel: str = "", variants: str = "") -> float:
+        """Of the fastest row of that role; of any kernel for none."""
         if recorded is None or name is None:
             return math.nan
-        series = Series(label, label, kernels, dtype, variants)
+        series = Series(name, name, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
         rows = pick_under(recorded[recorded["problem"] == name], policy, series)
         return float(rows["median_us"].iloc[0]) if len(rows) else math.nan
 
-    row["dense_here"] = recorded_time("dense", (match.dense,))
+    row["dense_here"] = recorded_time("library", match.dense)
     for at, pair in enumerate(match.pairs):
         row[f"theirs{at}"] = _time(_of(theirs[theirs["choice"] == pair.choice], problem))
-        row[f"here{at}"] = recorded_time(pair.choice, (pair.kernel,), pair.variants)
-    row["own"] = recorded_time("own", match.own, match.own_variants)
+        row[f"here{at}"] = recorded_time("paper", pair.kernel, pair.variants)
+    row["own"] = recorded_time("own")
     return row
 
 
 def _of(rows: pd.DataFrame, problem: Any) -> pd.DataFrame:
     """The rows on that very problem."""
-    kept: pd.Series[bool] = rows["source"] == problem.source
-    for column in ("m", "k", "n", "shape", "sparsity"):
-        kept &= rows[column] == getattr(problem, column)
-    return rows[kept]
+    for column in ("source", "m", "k", "n", "shape", "sparsity"):
+        rows = rows[rows[column] == getattr(problem, column)]
+    return rows
 
 
 def _time(rows: pd.DataFrame) -> float:
