@@ -17,18 +17,18 @@ from nnzbench.kernels import vendor_cublas
 from nnzbench.kernels.masked_softmax import mask_bits, masked_softmax_plan
 from nnzbench.limits import row_work
 from nnzbench.matrices.formats import CSR
-from nnzbench.operands import Operands, make_operands, reference
-from nnzbench.problem import ConvShape, Op, Problem
+from nnzbench.operands import Operands, make_operands, reference, storage_dtype
+from nnzbench.problem import ConvShape, DType, Op, Problem
 
 
 def problem(op: Op, m: int, k: int, n: int, sparsity: float = 0.8, conv: ConvShape | None = None) -> Problem:
     return Problem("test", "p", op, m, k, n, sparsity, "uniform:0", conv=conv)
 
 
-def attention(m: int = 45, k: int = 70, features: int = 12) -> tuple[Problem, Operands]:
-    one = problem("attention", m, k, features)
+def attention(m: int = 45, k: int = 70, features: int = 12, dtype: DType = "f32") -> tuple[Problem, Operands]:
+    one = replace(problem("attention", m, k, features), dtype=dtype)
     operands = make_operands(one)
-    return one, replace(operands, sparse=matrix(m, k, 0.2, empty=(0, 17), full=3))
+    return one, replace(operands, sparse=matrix(m, k, 0.2, empty=(0, 17), full=3)).cast(dtype)
 
 
 def depthwise(channels: int, height: int, width: int, stride: int, batch: int = 1) -> Problem:
@@ -64,16 +64,20 @@ def test_depthwise_reference_agrees_with_the_convolution_of_each_channel_alone()
         np.testing.assert_allclose(result.value[:, channel], expected)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("build", ["plain", "asan"])
-def test_sparse_attention(build: str) -> None:
-    one, operands = attention(48 if build == "plain" else 45)  # 48 rows fill their blocks, 45 do not
+def test_sparse_attention(build: str, dtype: DType) -> None:
+    rows = 48 if build == "plain" else 45  # 48 rows fill their blocks, 45 do not
+    one, operands = attention(rows, dtype=dtype)
     plans = list(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
     assert plans[0].variant.startswith("heuristic_")
     assert len({plan.variant for plan in plans}) == len(plans) > 4
     truth = reference(one, operands)
     for plan in (plans[0], plans[-1]):
         assert len(plan.stages()) == 3
-        assert passes(relative_error(execute(plan, build), truth), "f32")
+        assert plan.math == dtype
+        assert {plan.buffers[name].dtype for name in ("scores", "weights", "context")} == {storage_dtype(dtype)}
+        assert passes(relative_error(execute(plan, build), truth), dtype)
 
 
 def test_sparse_attention_notices_a_step_that_is_left_out() -> None:
