@@ -383,6 +383,7 @@ def test_the_installed_cupy_has_what_the_backend_calls():
         cupy.cuda.Module: "load get_function",
         cupy.cuda.Stream: "begin_capture end_capture synchronize",
         cupy.cuda.graph.Graph: "launch upload",
+        cupy.get_default_memory_pool(): "free_all_blocks",
     }.items():
         assert not [name for name in names.split() if not hasattr(module, name)]
     assert issubclass(cupy.cuda.memory.OutOfMemoryError, Exception)

@@ -10,6 +10,7 @@ import pytest
 from fake_gpu import FakeCublas, open_fake
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
+from nnzbench import memory
 from nnzbench.chain import Step, chain
 from nnzbench.check import passes, relative_error
 from nnzbench.kernel import Launch, Plan, Unsupported, candidates, kernels
@@ -17,6 +18,7 @@ from nnzbench.kernels import vendor_cublas
 from nnzbench.kernels.masked_softmax import mask_bits, masked_softmax_plan
 from nnzbench.limits import row_work
 from nnzbench.matrices.formats import CSR
+from nnzbench.networks import attention_bytes
 from nnzbench.operands import Operands, make_operands, reference, storage_dtype
 from nnzbench.problem import ConvShape, DType, Op, Problem
 
@@ -216,6 +218,17 @@ def test_dense_attention(gpu) -> None:
     one, operands = attention()
     assert check_all(gpu, "dense_attention", one, operands) == ["f32", "tf32"]
     assert row_work("dense_attention", one, operands).flops > row_work("sparse_attention", one, operands).flops
+
+
+def test_dense_attention_takes_what_is_counted(gpu) -> None:
+    one, operands = attention()
+    for candidate in candidates(kernels()["dense_attention"], one, operands, gpu.device):
+        candidate.prepare().close()  # the handle's workspace stays
+        use = memory.measure(one, candidate, gpu.device)
+        assert use is not None
+        assert use.after_bytes == use.before_bytes
+        counted = attention_bytes("dense_attention", candidate.variant, candidate.math, 45, 70, 12, operands.sparse.nnz)
+        assert use.taken_bytes == counted
 
 
 def test_dense_pointwise(gpu) -> None:

@@ -10,6 +10,7 @@ from fake_cudnn import Engine, FakeCudnn, Knob
 from fake_gpu import FACTS, open_fake
 from on_cpu import matrix
 
+from nnzbench import memory
 from nnzbench.check import passes, relative_error
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
@@ -19,6 +20,7 @@ from nnzbench.kernels.vendor_cudnn_attention import MASKED, added_mask, is_causa
 from nnzbench.limits import dense_work
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
+from nnzbench.networks import attention_bytes
 from nnzbench.operands import make_operands, reference
 from nnzbench.problem import DType, Problem
 
@@ -139,6 +141,18 @@ def test_a_plan_that_fails_is_a_launch_error_and_memory_goes_back(gpu):
     gpu.cudnn.engines[0] = Engine("eng8", 90, proposed=({},), fails="run")
     with pytest.raises(LaunchError, match="cudnn f16_bias plan 0: CUDNN_STATUS_EXECUTION_FAILED"):
         candidate.prepare()
+
+
+def test_the_memory_taken_is_that_of_operands_result_and_workspace(gpu):
+    for mask, way, added in ((MASKS["triangle"], "causal", 0), (full(MASKS["uneven"]), "bias", 2 * 45 * 72)):
+        problem, operands = make(mask)
+        candidate = every(problem, operands, gpu)[f"f16_{way}_plan00_default"]
+        candidate.prepare().close()  # the handle is made and the timer's kernel loaded once
+        use = memory.measure(problem, candidate, gpu)
+        counted = attention_bytes("cudnn_attention", candidate.variant, "f16", mask.m, mask.k, 16, mask.nnz)
+        assert counted == 2 * 16 * 2 * (mask.m + mask.k) + added
+        assert use.taken_bytes == counted + ENGINES[0].workspace
+        assert use.after_bytes == use.before_bytes
 
 
 def test_the_least_dense_work_ends_at_each_querys_last_key():

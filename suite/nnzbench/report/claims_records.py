@@ -37,11 +37,14 @@ class Row(NamedTuple):
     sparsity: float
     m: int
     k: int
+    n: int
     nnz: int
     role: str
     median_us: float
     floor_us: float
     gflops: float
+    memory_bytes: float
+    """Device memory that the candidate took at most; NaN where it was not measured."""
 
 
 class Records:

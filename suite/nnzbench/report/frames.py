@@ -35,8 +35,8 @@ class ResultSet:
     records: tuple[Record, ...]
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
     frame: pd.DataFrame
-    """`records`, with what follows from them: `math`, `role`, `own` (whether that is one of `roles.OURS`), `limit_share`,
-    `gflops`, and `memory_bytes`, the device memory that the row's candidate took at most where it was measured."""
+    """`records`, with `math`, `role`, `own` (whether that is one of `roles.OURS`), `limit_share` and `gflops` added,
+    and `memory_bytes`, the device memory that the row's candidate took at most where it was measured."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn."""
@@ -82,7 +82,12 @@ def load(folder: Path) -> ResultSet:
 
     Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
-    files = [folder / "records.csv", folder / "tuning.csv", folder / memory.FILE, *sorted(folder.glob("environment*.json"))]
+    files = [
+        folder / "records.csv",
+        folder / "tuning.csv",
+        folder / memory.FILE,
+        *sorted(folder.glob("environment*.json")),
+    ]
     states = [(path.name, path.stat()) for path in files if path.is_file()]
     return _load(folder, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
 
@@ -116,7 +121,7 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
 
 
 def _memory(records: Sequence[Record], path: Path) -> list[float]:
-    """Bytes that each row's candidate took at most; NaN where that was not measured, or other memory moved meanwhile."""
+    """Bytes that each row's candidate took at most; NaN where not measured, or where other memory moved meanwhile."""
     found = memory.read(path)
     uses = [found.get((r.problem, r.dtype, r.kernel, r.variant, r.device)) for r in records]
     return [use.taken_bytes if use is not None and use.steady else math.nan for use in uses]
