@@ -32,7 +32,7 @@ class Way(NamedTuple):
 UNFUSED = Way("attention", "dense_attention", "f32", "dense, cuBLAS fp32", style.INK)
 UNFUSED_TF32 = Way("attention", "dense_attention", "tf32", "dense, cuBLAS TF32", style.MUTED)
 FUSED = Way("causal", "cudnn_attention", "f16", "dense, fused, cuDNN fp16", style.ORANGE)
-FUSED_MASKED = Way("attention", "cudnn_attention", "f16", "the same, mask added", style.YELLOW)
+FUSED_MASKED = Way("attention", "cudnn_attention", "f16", "dense, fused, mask added", style.YELLOW)
 SPARSE = Way("attention", "sparse_attention", "f32", "sparse, fp32", style.BLUE)
 SPARSE_F16 = Way("attention", "sparse_attention", "f16", "sparse, fp16", style.SKY)
 WAYS = (UNFUSED, UNFUSED_TF32, FUSED, FUSED_MASKED, SPARSE, SPARSE_F16)
@@ -206,10 +206,11 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
     ways = [way for way in WAYS if not math.isnan(_one(rows, way, "us"))]
     measured = bool(ways) and not any(math.isnan(_one(rows, way, "measured_bytes")) for way in ways)
     memory = "device memory, measured (MiB)" if measured else "buffers, counted (MiB)"
-    figure = layout.headed(3.0 if len(ways) <= 3 else 4.0, title, "One head, causal; memory is of all that it holds.")
+    height, bottom, part = (3.0, 0.19, 0.55) if len(ways) <= 3 else (4.0, 0.14, 0.65)
+    figure = layout.headed(height, title, "One head, causal; memory is of all that it holds.")
     parts = ((0.24, "us", 1.0, "time (µs)"), (0.63, "measured_bytes" if measured else "bytes", 2.0**20, memory))
     for left, column, scale, label in parts:
-        axis = figure.add_axes((left, 0.19, 0.33, 0.55))
+        axis = figure.add_axes((left, bottom, 0.33, part))
         values = [_one(rows, way, column) / scale for way in ways]
         bars = axis.barh(range(len(ways)), values, 0.62, color=[way.colour for way in ways])
         axis.bar_label(bars, [number(value, 0) for value in values], padding=4, fontsize=8.5)
