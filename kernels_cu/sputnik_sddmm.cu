@@ -4,7 +4,8 @@
 // The SDDMM of "Sparse GPU Kernels for Deep Learning" (Gale et al., SC 2020), section VI:
 //   VI-A  1-D strips of consecutive nonzeros of one row, one per subwarp of BLOCK_WIDTH threads; the threads share out
 //         the dot products' length, each holds partial sums of every output of the strip, and shuffles add them up
-//   VI-B  vector loads of both dense operands along k; scalar accesses to the sparse ones
+//   VI-B  vector loads of both dense operands along k; scalar accesses to the sparse ones. Without vectors (VECTOR 1) 32
+//         lanes share a strip, so that a load is still of 32 neighbours of one row
 //
 // Who computes what: threadIdx.y is the strip within the block, threadIdx.x the lane. Lane t takes elements
 // [t * VECTOR, + VECTOR) of every BLOCK_WIDTH * VECTOR along k: it loads its part of the row of A once and multiplies

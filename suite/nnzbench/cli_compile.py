@@ -13,9 +13,10 @@ from rich.progress import track
 from rich.table import Table
 
 from nnzbench import paths, toolchain
-from nnzbench.compile import ARCHES, Compiled, CompileError, Job, compile_many
+from nnzbench.architectures import compiled_architectures
+from nnzbench.compile import Compiled, CompileError, Job, compile_many
 from nnzbench.kernel import Kernel, Launch, Resources, Unsupported, VendorKernel, kernels
-from nnzbench.occupancy import SM_LIMITS, occupancy
+from nnzbench.occupancy import occupancy
 from nnzbench.representative import PlanLister
 
 SUPPORT = "(support)"
@@ -96,13 +97,14 @@ def _arches(asked: tuple[str, ...]) -> tuple[str, ...]:
         toolchain.check_arch(arch)
     if asked:
         return tuple(dict.fromkeys(asked))
-    possible = []
-    for arch in ARCHES:
+    possible: list[str] = []
+    known = compiled_architectures()
+    for arch in known:
         try:
             toolchain.check_arch(arch)
             possible.append(arch)
         except Unsupported as reason:
-            if not possible and arch == ARCHES[-1]:
+            if not possible and arch == known[-1]:
                 raise
             click.echo(f"{arch} is left out: {reason}", err=True)
     return tuple(possible)
@@ -164,8 +166,6 @@ def _launched(row: Row, used: Resources | None, launch: Launch) -> Row:
     if used is None:
         return replace(row, status="compile-error", reason=f"the program has no entry point '{launch.entry}'")
     row = _filled(row, used, used.shared_bytes + launch.shared_bytes)
-    if row.arch.rstrip("af") not in SM_LIMITS:
-        return row
     threads = math.prod(launch.block)
     fits = occupancy(row.arch, used.registers, used.shared_bytes + launch.shared_bytes, threads)
     row = replace(row, threads=threads, occupancy=fits.fraction, limiter=fits.limiter)

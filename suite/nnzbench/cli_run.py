@@ -127,7 +127,7 @@ def _experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
         return [one for one in EXPERIMENTS.values() if any(name in known for name in one.kernels)]
     chosen = [experiment(name) for name in dict.fromkeys(names)]
     for one in chosen:
-        if not one.kernels:
+        if not (one.kernels or one.problems()):
             raise Unsupported(f"{one.name} runs nothing: `nnzbench report {one.name}` draws it from the data sets")
         if not any_kernel and not any(name in known for name in one.kernels):
             raise Unsupported(f"{one.name} can't run yet: this version has none of {', '.join(one.kernels)}")

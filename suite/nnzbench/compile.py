@@ -34,9 +34,6 @@ __all__ = [
     "supported_arches",
 ]
 
-ARCHES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
-"""V100, T4, A100, A10/RTX 30, L4/RTX 40, H100/H200: what every kernel must compile for."""
-
 _FORMAT = 1  # of a cache entry; part of the key
 
 

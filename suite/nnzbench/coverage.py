@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cache
 
 from nnzbench import tables
 from nnzbench.matrices.formats import MatrixError
-
-_CASE = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16)?")
-
-
-def case_of(problem: str) -> str:
-    """A problem's name without the source of its pattern: what it is called on real data and on stand-ins alike."""
-    found = _CASE.fullmatch(problem)
-    return f"{found[1]}{found[2] or ''}" if found else problem
+from nnzbench.problem_names import case_of
 
 
 @cache

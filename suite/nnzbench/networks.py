@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nnzbench import tables
 from nnzbench.kernel import about
+from nnzbench.problem_names import label_of
 from nnzbench.record import Record
 from nnzbench.selection import math_class
 
@@ -74,8 +75,7 @@ def _fastest(records: Iterable[Record]) -> Mapping[tuple[str, str, str], float]:
     for record in records:
         if record.status != "ok" or record.median_us is None:
             continue
-        label = "_".join(record.problem.split("_")[:3])  # dense_w1.2_pw05
-        key = (label, record.kernel, math_class(record))
+        key = (label_of(record.problem), record.kernel, math_class(record))
         times[key] = min(record.median_us, times.get(key, record.median_us))
     return times
 

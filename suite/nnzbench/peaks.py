@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnzbench.architectures import architecture
 from nnzbench.devices import Device, Timer
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernel import Array, Launch, Plan, Prepared, Unsupported
@@ -154,8 +155,7 @@ def _tensor_tflops(device: GpuDevice, math: str) -> float | None:
     from nnzbench.kernels.vendor_cublas import GemmCase, prepare_gemm
     from nnzbench.kernels.vendor_inputs import Inputs
 
-    least = {"tf32": (8, 0), "f16": (7, 0)}[math]
-    if device.facts.compute_capability < least:
+    if not architecture(device.arch).has({"tf32": "mma_tf32", "f16": "mma_f16_k4"}[math]):
         return None
     m = n = _GEMM_SIZE
     k = _GEMM_SIZE // 2

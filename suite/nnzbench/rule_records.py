@@ -9,7 +9,7 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import sm_count
+from nnzbench.architectures import sm_count
 from nnzbench.cost_rule import Chosen, Features, Trial
 from nnzbench.families import FAMILIES, family_features
 from nnzbench.kernels.sputnik import Tile, heuristic_tile, oracle_tiles, tile_features

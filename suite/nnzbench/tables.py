@@ -13,6 +13,7 @@ from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.sources import find_real
 from nnzbench.problem import ConvShape, DType, Op, Problem
+from nnzbench.problem_names import name_of
 
 COLUMNS = (
     "label",
@@ -216,11 +217,7 @@ def _choose(problem: Problem, real: bool | None) -> Problem:
 
 
 def _renamed(problem: Problem) -> Problem:
-    """Names a problem `<label>_<sizes>_<level in percent>_<source kind>`, with the type where it is not f32."""
-    sizes = str(problem.conv or f"{problem.m}x{problem.k}x{problem.n}")
-    kind = problem.source.partition(":")[0]
-    name = f"{problem.label}_{sizes}_{100 * problem.sparsity:g}_{kind}"
-    return replace(problem, name=name if problem.dtype == "f32" else f"{name}_{problem.dtype}")
+    return replace(problem, name=name_of(problem))
 
 
 def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row]:

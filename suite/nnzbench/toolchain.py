@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nnzbench import paths
+from nnzbench.architectures import architecture
 from nnzbench.kernel import Unsupported
 
 CUDA_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
@@ -61,14 +61,13 @@ def supported_arches() -> tuple[str, ...]:
 
 def check_arch(arch: str) -> None:
     """Raises `Unsupported` with the reason when the installed compilers can't build for `arch` (`sm_90`, `sm_90a`)."""
-    if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
-        raise Unsupported(f"'{arch}' is not an architecture such as sm_80 or sm_90a")
-    base = arch.rstrip("af")
+    target = architecture(arch)
+    base = f"sm_{target.number}"
     if base in supported_arches():
         return
     major, minor = nvrtc_version()
-    if base == "sm_70" and major >= 13:
-        raise Unsupported("CUDA 13 dropped sm_70: install the cuda12 extra")
+    if target.last_cuda is not None and major > target.last_cuda:
+        raise Unsupported(f"CUDA {target.last_cuda + 1} dropped {base}: install the cuda{target.last_cuda} extra")
     raise Unsupported(f"NVRTC {major}.{minor} does not compile for {base}")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from nnzbench import coverage, snapshots, tables
 from nnzbench.kernel import kernels, known
 from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.problem_names import case_of
 from nnzbench.record import Record, RecordError, read_records
 from nnzbench.selection import select
 from nnzbench.sweep import QUICK_PROBLEMS
@@ -123,8 +124,8 @@ def _quick(rows: Sequence[Record]) -> Iterator[str]:
     for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
         every = [row.problem for row in tables.rows(experiment)] if coverage.cases(experiment) else []
         smallest = sorted(every, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
-        have = {coverage.case_of(row.problem) for row in rows if row.experiment == experiment}
-        if len(every) > QUICK_PROBLEMS and have == {coverage.case_of(problem.name) for problem in smallest}:
+        have = {case_of(row.problem) for row in rows if row.experiment == experiment}
+        if len(every) > QUICK_PROBLEMS and have == {case_of(problem.name) for problem in smallest}:
             yield f"it has the {QUICK_PROBLEMS} smallest problems of {experiment} and no other, as a --quick run has"
 
 

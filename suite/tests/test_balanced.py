@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, mutated
 
-from nnzbench.arches import block_shared_bytes
+from nnzbench.architectures import block_shared_bytes, compiled_architectures
 from nnzbench.check import passes, relative_error
-from nnzbench.compile import ARCHES
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels import balanced, balanced_rows, balanced_wide
@@ -256,7 +255,7 @@ def test_what_is_not_balanced_names_row_and_range() -> None:
 
 
 def test_plans_fit_their_architecture_and_differ() -> None:
-    for arch in ARCHES:
+    for arch in compiled_architectures():
         limit = block_shared_bytes(arch)
         for n, dtype in ((1, np.float32), (8, np.float32), (16, np.float16)):
             matrix = Case(300, 8192, 1, 0.9, dtype=dtype).matrix

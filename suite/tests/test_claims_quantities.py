@@ -12,6 +12,7 @@ from fake_records import failed, record, write
 
 from nnzbench import memory
 from nnzbench.papers.sputnik import ablation
+from nnzbench.problem_names import stem_of
 from nnzbench.record import Record
 from nnzbench.report import frames
 from nnzbench.report.claims import (
@@ -26,7 +27,7 @@ from nnzbench.report.claims import (
     judge,
 )
 from nnzbench.report.claims_quantities import Quantity, Ratio
-from nnzbench.report.claims_records import JUDGES, Records, stem
+from nnzbench.report.claims_records import JUDGES, Records
 from nnzbench.selection import select
 from nnzbench.tables import load
 
@@ -367,5 +368,5 @@ def test_memory_is_counted_until_it_is_measured(tmp_path):
 
 
 def test_names_lose_source_and_dtype_and_nothing_else():
-    assert stem("01_64x256x3136_90_dlmc") == stem("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
-    assert stem("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"
+    assert stem_of("01_64x256x3136_90_dlmc") == stem_of("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
+    assert stem_of("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"

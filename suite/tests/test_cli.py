@@ -205,6 +205,7 @@ def test_listing_loads_no_gpu_library():
     program = (
         "import sys; from click.testing import CliRunner; from nnzbench.cli import main; "
         "assert CliRunner().invoke(main, ['list', 'kernels']).exit_code == 0; "
+        "assert CliRunner().invoke(main, ['list', 'experiments']).exit_code == 0; "
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0; "
         "sys.exit(bool({'cupy', 'pycuda', 'nvmath', 'matplotlib'} & set(sys.modules)))"
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nnzbench import compile as compiling
 from nnzbench import compile_pool, cubin, paths, toolchain
+from nnzbench.architectures import compiled_architectures
 from nnzbench.compile import CompileError, CompileTimeout, Program, assemble_many, assemble_ptx, compile_cuda
 from nnzbench.kernel import Unsupported
 
@@ -80,7 +80,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cubin"
 
 
-@pytest.mark.parametrize("arch", [*compiling.ARCHES, "sm_90a"])
+@pytest.mark.parametrize("arch", [*compiled_architectures(), "sm_90a"])
 def test_compiles_for_every_architecture_without_a_gpu(arch: str) -> None:
     if arch == "sm_70" and toolchain.nvrtc_version()[0] >= 13:
         with pytest.raises(Unsupported, match="cuda12"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnzbench import cost_rule, families
-from nnzbench.arches import sm_count
+from nnzbench.architectures import sm_count
 from nnzbench.cost_rule import Costs, Trial
 from nnzbench.kernel import kernels
 from nnzbench.kernels.sputnik import heuristic_tile, oracle_tiles, rule_tile, tile_features

@@ -98,13 +98,13 @@ def test_only_padding_is_cleared() -> None:
 
 def test_launches_share_out_the_nonzeros_of_long_programs() -> None:
     shape = ConvShape(8, 512, 14, 14, 512, 3, 3, 1, 1)
-    for tiling in ConvModel(shape, 188_744, 4, 90).candidates(3):
+    for tiling in ConvModel(shape, 188_744, 4, "sm_90").candidates(3):
         program = make_program(matrix(512, 4608, 0.08), shape, tiling, 4)
         held = [sum(program.schedule.bodies[group].rows.size for group in part) for part in program.parts]
         assert len(held) == 3
         assert sum(held) == program.schedule.nnz
         assert max(held) < 1.5 * min(held)
-    few = ConvModel(shape, 60_000, 4, 90).candidates(1)[0]
+    few = ConvModel(shape, 60_000, 4, "sm_90").candidates(1)[0]
     assert few.launches == 1
 
 
@@ -117,13 +117,13 @@ def test_candidates_hold_the_tilings_that_measured_best_on_an_h200() -> None:
         (ConvShape(128, 300, 1, 64, 100, 1, 3), 15300, "staged_r15_16x1x32_c18_b1"),
         (ConvShape(128, 300, 1, 64, 100, 1, 3), 20700, "staged_r13_16x1x32_c18_b1_grouped"),
     ):
-        assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, 90).candidates(6)}
+        assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, "sm_90").candidates(6)}
 
 
 def test_both_orders_of_blocks_are_tried_only_where_both_promise_much() -> None:
-    words = ConvModel(ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, 4, 90).candidates(6)
+    words = ConvModel(ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, 4, "sm_90").candidates(6)
     assert sum(tiling.grouped for tiling in words) == 3
-    pointwise = ConvModel(ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, 4, 90).candidates(6)
+    pointwise = ConvModel(ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, 4, "sm_90").candidates(6)
     assert len(pointwise) == 6
     assert not any(tiling.grouped for tiling in pointwise)
 
@@ -202,15 +202,15 @@ def test_the_model_finds_tilings_that_fit(shape: ConvShape) -> None:
     sparse = matrix(shape.filters, weights // shape.filters, 0.01)
     sizes: tuple[Literal[2, 4], ...] = (2, 4)
     for element in sizes:
-        for capability in (70, 75, 90):
-            model = ConvModel(shape, weights // 10, element, capability)
+        for arch in ("sm_70", "sm_75", "sm_90", "sm_121"):
+            model = ConvModel(shape, weights // 10, element, arch)
             chosen = model.candidates(4)
             assert len({t.name for t in chosen}) == len(chosen) > 0
             sparse = layer(replace(shape, batch=1, height=shape.r, width=shape.s, pad_h=0, pad_w=0), density=0.01)[
                 1
             ].sparse
             for tiling in chosen:
-                make_program(sparse, shape, tiling, element).check(capability)
+                make_program(sparse, shape, tiling, element).check(arch)
                 assert tiling.images * tiling.height * tiling.width <= 1024
 
 

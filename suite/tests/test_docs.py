@@ -16,9 +16,9 @@ from fake_records import record
 from fakes import FakeTimer
 
 from nnzbench import kernel, timing
+from nnzbench.architectures import compiled_architectures
 from nnzbench.check import TOLERANCE
 from nnzbench.cli import main
-from nnzbench.compile import ARCHES
 from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
 from nnzbench.experiments import Experiment
 from nnzbench.kernel import kernels
@@ -170,7 +170,7 @@ def test_the_kernels_of_the_readme_compute_what_it_says():
 
 def test_the_architectures_of_the_readme_are_those_that_are_compiled():
     table = re.findall(r"(?m)^\| (sm_[^|]+) \|[^|]*\| (`[^|]+`) \|", text_of(ROOT / "README.md"))
-    assert [arch for arches, _ in table for arch in arches.split(", ")] == list(ARCHES)
+    assert [arch for arches, _ in table for arch in arches.split(", ")] == list(compiled_architectures())
     assert [arches for arches, extras in table if "cuda13" not in extras] == ["sm_70"]
 
 

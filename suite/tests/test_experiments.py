@@ -49,6 +49,12 @@ def test_an_experiment_without_a_page_gets_the_generic_one(monkeypatch, tmp_path
     assert page_of("never heard of") is generic.PAGE
 
 
+def test_the_report_goes_through_the_catalogue_and_draws_what_runs_nothing(tmp_path):
+    built = build(tmp_path)
+    assert [one.experiment for one in built] == list(EXPERIMENTS)
+    assert {one.experiment for one in built if one.status == "built"} == set(EXPERIMENTS) - set(RUN)
+
+
 @pytest.mark.parametrize("name", sorted(set(RUN) - {"sputnik_dlmc"}))
 def test_every_problem_is_computed_by_a_kernel_that_is_named_for_it(name):
     """A typing error in a kernel's name would leave an experiment without its rows."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nnzbench.architectures import ARCHITECTURES
 from nnzbench.kernel import Unsupported
-from nnzbench.occupancy import SM_LIMITS, Occupancy, occupancy
+from nnzbench.occupancy import Occupancy, occupancy
 
 CASES = [
     # 32 registers: 1024 per warp, 16 warps per partition, 64 per SM; 8 warps per block.
@@ -40,14 +41,14 @@ def test_occupancy(arguments: tuple[str, int, int, int], expected: Occupancy) ->
 
 
 def test_one_register_more_never_raises_occupancy() -> None:
-    for arch in SM_LIMITS:
+    for arch in ARCHITECTURES:
         for threads in (32, 96, 256, 1000):
             blocks = [occupancy(arch, registers, 4096, threads).blocks for registers in range(256)]
             assert blocks == sorted(blocks, reverse=True)
 
 
 def test_unknown_architecture_names_the_known_ones() -> None:
-    with pytest.raises(Unsupported, match="sm_61: one of sm_70"):
+    with pytest.raises(Unsupported, match="sm_61 is not in the table of architectures: sm_70"):
         occupancy("sm_61", 32, 0, 128)
 
 

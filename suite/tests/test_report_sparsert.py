@@ -20,6 +20,7 @@ from nnzbench.papers.sparsert import values as sparsert_values
 from nnzbench.papers.sparsert.values import CUBLAS, CUSPARSE, HEURISTIC, MEAN, SPARSERT, SPUTNIK, Values
 from nnzbench.record import append
 from nnzbench.report import grouped_bars
+from nnzbench.report.fastest import missing
 from nnzbench.report.frames import geometric_mean, load
 from nnzbench.report.published import sparsert_table1
 from nnzbench.selection import select
@@ -117,7 +118,7 @@ def test_a_missing_time_leaves_a_gap_that_is_named_and_a_mean_that_says_so(tmp_p
     assert found[0] == pytest.approx(3.0)
     assert math.isnan(found[1])
     assert found[2] == pytest.approx(3.0)
-    gaps = " ".join(sparsert_figures.gaps(here, "hot"))
+    gaps = " ".join(missing(sparsert_figures.lost(here, "hot")))
     assert "sparsert at 90 % zeros" in gaps
     assert "problem 7" in gaps
     page, _ = fake_records.drawn(load(folder(tmp_path / "b", table1(sparsert_only=frozenset({7})))))

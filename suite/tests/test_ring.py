@@ -11,7 +11,7 @@ from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
 from on_cpu import spmm_problem as problem
 
-from nnzbench.arches import block_shared_bytes
+from nnzbench.architectures import block_shared_bytes
 from nnzbench.check import relative_error
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels import ring

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
-from nnzbench.arches import block_shared_bytes
+from nnzbench.architectures import block_shared_bytes
 from nnzbench.check import relative_error
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels import ring_sddmm

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from ptx_interpreter import Kernel, PtxError
 
+from nnzbench.architectures import architecture
 from nnzbench.check import passes, relative_error
 from nnzbench.codegen.addressing import ImagePixels, MatrixColumns
 from nnzbench.codegen.divide import divide
@@ -11,7 +12,6 @@ from nnzbench.codegen.model import MAX_NONZEROS, Planner
 from nnzbench.codegen.program import Epilogue
 from nnzbench.codegen.ptx import immediate
 from nnzbench.codegen.schedule import make_schedule
-from nnzbench.codegen.target import header
 from nnzbench.codegen.tiling import Tiling, assign_rows, share_columns, tile_costs
 from nnzbench.kernel import Plan, Unsupported
 from nnzbench.kernels import sparsert
@@ -44,7 +44,7 @@ def spmm_plan(matrix: CSR, n: int, tiling: Tiling, arch: str = "sm_90", **option
     element = options.pop("element", 4)
     dtype = np.float16 if element == 2 else np.float32
     b = np.random.default_rng(7).standard_normal((matrix.k, n)).astype(dtype)
-    planner = Planner(matrix, MatrixColumns(n), int(arch[3:]), int(str(element)))
+    planner = Planner(matrix, MatrixColumns(n), arch, int(str(element)))
     return sparsert.make_plan(planner, tiling, b, arch, (matrix.m, n), **options), b  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ def test_constants_keep_their_bits() -> None:
     assert [immediate(v) for v in values] == [f"0f{b:08X}" for b in bits]
     matrix = CSR(6, 6, np.arange(7, dtype=np.int32), np.arange(6, dtype=np.int32), values)
     for values_in in ("code", "buffer"):
-        planner = Planner(matrix, MatrixColumns(3), 90)
+        planner = Planner(matrix, MatrixColumns(3), "sm_90")
         plan = sparsert.make_plan(planner, Tiling(8), np.ones((6, 3), np.float32), "sm_90", (6, 3), values=values_in)
         assert np.array_equal(interpret(plan), np.repeat(values[:, None], 3, axis=1) + np.float32(0))
     assert "0f80000000" in plan.source or values_in == "buffer"
@@ -234,7 +234,9 @@ def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape: Con
 @pytest.mark.parametrize("shape", [*POINTWISE, *SCATTERED], ids=str)
 def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape: ConvShape) -> None:
     matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
-    kinds = {(t.columns_per_thread, t.staged, t.parts > 1): t for t in Planner(matrix, ImagePixels(shape), 90).grid()}
+    kinds = {
+        (t.columns_per_thread, t.staged, t.parts > 1): t for t in Planner(matrix, ImagePixels(shape), "sm_90").grid()
+    }
     assert any(t.staged for t in kinds.values()) == (shape in POINTWISE)
     for tiling in kinds.values():
         plan, expected = conv_plan(shape, tiling)
@@ -311,10 +313,10 @@ def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() 
 
 
 def test_targets_per_architecture() -> None:
-    assert header("sm_70") == [".version 6.0", ".target sm_70", ".address_size 64"]
-    assert header("sm_90a")[1] == ".target sm_90"
+    assert architecture("sm_70").ptx_header() == [".version 6.0", ".target sm_70", ".address_size 64"]
+    assert architecture("sm_90a").ptx_header()[1] == ".target sm_90"
     with pytest.raises(Unsupported, match="sm_35"):
-        header("sm_35")
+        architecture("sm_35").ptx_header()
 
 
 def test_oversized_tilings_are_refused_with_a_sentence() -> None:

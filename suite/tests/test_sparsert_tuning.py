@@ -117,7 +117,7 @@ def sorted_names(operands: Operands) -> list[str]:
     from nnzbench.codegen.addressing import MatrixColumns
     from nnzbench.codegen.model import Planner
 
-    planner = Planner(operands.sparse, MatrixColumns(100), 90)
+    planner = Planner(operands.sparse, MatrixColumns(100), "sm_90")
     return [t.name for t in sorted(planner.grid(), key=planner.cycles)]
 
 
@@ -127,7 +127,7 @@ def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns() ->
 
     matrix = random_matrix(64, 256, 0.09)
     papers = Tiling(16, column_tiles=2, depth=32)
-    found = {n: Planner(matrix, MatrixColumns(n), 90).candidates() for n in (3136, 3135)}
+    found = {n: Planner(matrix, MatrixColumns(n), "sm_90").candidates() for n in (3136, 3135)}
     assert found[3136].count(papers) == 1
     assert papers not in found[3135]
 

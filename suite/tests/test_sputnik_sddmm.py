@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
-from nnzbench.arches import sm_count
+from nnzbench.architectures import sm_count
 from nnzbench.check import passes, relative_error
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernel import Array, Unsupported, kernels

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from nnzbench.architectures import block_shared_bytes, sm_count
 from nnzbench.codegen.conv_program import reserved_registers
 from nnzbench.codegen.conv_tile import ConvTile, ConvTiling
-from nnzbench.codegen.program import SHARED_LIMIT
 from nnzbench.kernel import Unsupported
 from nnzbench.problem import ConvShape
 
-_SMS = 132
 _L2_BYTES = 24.0
 """Bytes a clock per SM from L2, all SMs reading: about 5.5 TB/s on an H200."""
 _L2_HOLDS = 24 << 20
@@ -49,11 +48,11 @@ class ConvModel:
     shape: ConvShape
     nonzeros: int
     element: Literal[2, 4]
-    capability: int
+    arch: str
 
     def cycles(self, tiling: ConvTiling) -> float:
         """Clocks of the whole launch by the slowest of issue, shared memory, instruction fetch, L2 and memory."""
-        s, tile = self.shape, ConvTile(self.shape, tiling, self.element)
+        s, tile, sms = self.shape, ConvTile(self.shape, tiling, self.element), sm_count(self.arch)
         groups = -(-s.filters // tiling.rows_per_lane)
         inputs = s.channels * s.r * s.s
         density = self.nonzeros / max(1, s.filters * inputs)
@@ -73,20 +72,20 @@ class ConvModel:
         fetch = code / _FETCH_BYTES * resident
         blocks = groups * tile.tiles
         waves = sum(
-            -(-(groups * (i + 1) // launches - groups * i // launches) * tile.tiles // (_SMS * resident))
+            -(-(groups * (i + 1) // launches - groups * i // launches) * tile.tiles // (sms * resident))
             for i in range(launches)
         )
-        settled = tiling.grouped and groups in _SETTLED_GROUPS and 0.7 * _SMS <= blocks <= _SMS
+        settled = tiling.grouped and groups in _SETTLED_GROUPS and 0.7 * sms <= blocks <= sms
         changes = 0 if settled else min(groups, waves) if tiling.grouped else 1
         new = changes if kept else waves  # blocks whose code must be fetched
         fetched = new * fetch + (waves - new) * code / _CACHED_FETCH_BYTES
         compute = waves * (busy + _BLOCK_CYCLES / resident) + fetched
         staged = tile.rows * min(tile.columns, s.width) * tiling.images * s.channels * self.element
-        l2 = blocks * staged / (_L2_BYTES * _SMS)
+        l2 = blocks * staged / (_L2_BYTES * sms)
         held = s.batch * s.channels * tile.plane * self.element <= _L2_HOLDS
         sweeps = 1 if held else groups if tiling.grouped else launches  # over the input, from memory
         image = s.batch * (sweeps * s.channels * tile.plane + s.filters * s.out_height * s.out_width)
-        return max(compute, l2, image * self.element / (_DRAM_BYTES * _SMS)) + 0.2 * (compute + l2)
+        return max(compute, l2, image * self.element / (_DRAM_BYTES * sms)) + 0.2 * (compute + l2)
 
     def candidates(self, count: int) -> list[ConvTiling]:
         """The most promising tilings, best first, that differ in warps, channels per lane, or whether rows are whole.
@@ -103,7 +102,7 @@ class ConvModel:
             if tiling is not first and cycles[tiling] <= _ALIKE * cycles[first]:
                 alike[key].append(tiling)
         if not alike:
-            raise Unsupported(f"no tile of {self.shape} fits the shared memory of sm_{self.capability}")
+            raise Unsupported(f"no tile of {self.shape} fits the shared memory of {self.arch}")
         ranked = [next(iter(alike.values()))[0]]
         for tilings in alike.values():  # fewer blocks fetch less code at once: a twentieth fewer has measured better
             fewer = 0.95 * self._tiles(tilings[0])
@@ -174,7 +173,7 @@ class ConvModel:
         spare = tiling.registers - tiling.rows_per_lane - reserved_registers(tile) - 1
         if spare < 3 or tiling.threads > 1024:
             return None
-        budget = SHARED_LIMIT.get(self.capability, 48) * 1024 // tiling.blocks - 1024
+        budget = block_shared_bytes(self.arch) // tiling.blocks - 1024
         room = budget // (tiling.stages * (tile.channel_pitch * self.element + 16))
         wanted = min(s.channels, max(2, _TAPS_PER_CHUNK // (s.r * s.s)), room)
         if wanted < 1:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.architectures import block_shared_bytes
 from nnzbench.codegen.conv_tile import ConvTile, ConvTiling
-from nnzbench.codegen.program import SHARED_LIMIT
 from nnzbench.codegen.schedule import Body, Schedule, make_schedule
 from nnzbench.codegen.tiling import Tiling, assign_rows
 from nnzbench.kernel import Launch, Unsupported
@@ -96,7 +96,7 @@ class ConvProgram:
             for number, (part, source) in enumerate(zip(self.parts, sources, strict=True))
         )
 
-    def check(self, capability: int) -> None:
+    def check(self, arch: str) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room."""
         tile, t = self.tile, self.tile.tiling
         instructions = max(sum(self.schedule.bodies[group].instructions for group in part) for part in self.parts)
@@ -108,7 +108,7 @@ class ConvProgram:
             raise Unsupported(f"{t.name}: {t.threads} threads a block, at most 1024")
         if t.rows_per_lane + reserved_registers(tile) > t.registers:
             raise Unsupported(f"{t.name}: {t.rows_per_lane} sums do not fit {t.registers} registers")
-        limit = SHARED_LIMIT.get(capability, 48) * 1024
+        limit = block_shared_bytes(arch)
         if tile.shared_bytes > limit:
             raise Unsupported(f"{t.name}: {tile.shared_bytes} bytes of shared memory, at most {limit}")
         s = tile.shape

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnzbench.architectures import Architecture, architecture
 from nnzbench.codegen.conv_program import ENTRY, ConvProgram, Run
 from nnzbench.codegen.divide import divide, divmod_ptx
-from nnzbench.codegen.target import compute_capability, header
 
 
 def emit(program: ConvProgram, arch: str, part: int = 0) -> str:
     """The PTX module of one of the program's launches. Raises `Unsupported` where the program does not fit `arch`."""
-    capability = compute_capability(arch)
-    head = header(arch)
-    program.check(capability)
-    return "\n".join([*head, *_Emitter(program, capability, part).kernel(), ""])
+    target = architecture(arch)
+    program.check(arch)
+    return "\n".join([*target.ptx_header(), *_Emitter(program, target, part).kernel(), ""])
 
 
 class _Emitter:
-    def __init__(self, program: ConvProgram, capability: int, part: int) -> None:
+    def __init__(self, program: ConvProgram, target: Architecture, part: int) -> None:
         self.p = program
         self.groups = program.parts[part]
         self.tile = program.tile
@@ -30,7 +29,7 @@ class _Emitter:
         self.shape = program.tile.shape
         self.element = program.element
         self.bytes = self.tile.piece * self.element
-        self.asynchronous = capability >= 80 and self.bytes >= 4
+        self.asynchronous = target.has("cp_async") and self.bytes >= 4
 
     def kernel(self) -> list[str]:
         """All lines of the entry point."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from nnzbench.architectures import architecture
 from nnzbench.codegen.addressing import Addressing
-from nnzbench.codegen.program import SHARED_LIMIT
 from nnzbench.codegen.tiling import Ints, Tiling, assign_rows, share_columns, tile_costs
 from nnzbench.kernel import Unsupported
 from nnzbench.matrices.formats import CSR
@@ -33,7 +33,6 @@ LAUNCH = 2000.0
 """Clocks of an empty launch, one after another."""
 SMALL_KERNEL, SMALL_CODE = 1 << 18, 1 << 15
 """Bytes of code of a kernel and of an SM up to which instructions arrive at full rate."""
-_SMS = {70: 80, 72: 8, 75: 40, 80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 120: 170}
 
 
 @dataclass
@@ -50,12 +49,11 @@ class RowTiles:
 class Planner:
     """Ranks the tilings of one matrix on one architecture."""
 
-    def __init__(self, matrix: CSR, addressing: Addressing, capability: int, element: int = 4) -> None:
+    def __init__(self, matrix: CSR, addressing: Addressing, arch: str, element: int = 4) -> None:
         self.matrix = matrix
         self.addressing = addressing
-        self.capability = capability
+        self.target = architecture(arch)
         self.element = element
-        self.sms = _SMS.get(capability, 80)
         self._tiles: dict[tuple[int, int], RowTiles] = {}
 
     def check(self) -> None:
@@ -88,7 +86,7 @@ class Planner:
         v, wide = t.columns_per_thread, t.tile_columns * t.column_tiles
         across = -(-self.addressing.columns // (wide * t.loop))
         down = len(rows.tiles) // t.row_tiles
-        per_sm = -(-down * across // self.sms)
+        per_sm = -(-down * across // self.target.sms)
         turns = per_sm * t.loop
         instructions = rows.nonzeros * v + rows.loads  # of one row tile
 
@@ -131,7 +129,7 @@ class Planner:
                 continue
             sums = t.warps * rows * t.tile_columns * 4 if parts > 1 else 0
             stage = k * t.tile_columns * across * self.element if staged else 0
-            if sums + stage > min(SHARED_LIMIT.get(self.capability, 48), 128) * 1024:
+            if sums + stage > min(self.target.block_shared_bytes, 128 * 1024):
                 continue
             if parts > 1 and k < 4 * parts:
                 continue

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.architectures import block_shared_bytes
 from nnzbench.codegen.paper_dense import Dense
-from nnzbench.codegen.program import SHARED_LIMIT
 from nnzbench.codegen.schedule import Body
 from nnzbench.kernel import Launch, Unsupported
 from nnzbench.matrices.formats import CSR
@@ -92,12 +92,12 @@ class PaperSchedule:
         t = self.tiling
         return Launch(entry, (t.m_blocks, t.n_blocks, 1), (self.width, t.groups, 1), args, self.shared_bytes)
 
-    def check(self, capability: int) -> None:
+    def check(self, arch: str) -> None:
         """Raises `Unsupported` where the hardware or the encoding of an offset has no room."""
         t, rows = self.tiling, self.deal.rows
         if self.threads > 1024 or (rows + 24) * self.threads > 65536:
             raise Unsupported(f"{t.name}: {self.threads} threads with {rows} accumulators do not fit")
-        if self.shared_bytes > SHARED_LIMIT.get(capability, 48) * 1024:
+        if self.shared_bytes > block_shared_bytes(arch):
             raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory do not fit")
         if t.n_blocks > MAX_GRID_Y:
             raise Unsupported(f"{t.name}: a grid of {t.n_blocks} blocks in y, at most {MAX_GRID_Y}")

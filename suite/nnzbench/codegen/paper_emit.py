@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnzbench.architectures import architecture
 from nnzbench.codegen.paper import Deal, tables
 from nnzbench.codegen.paper_dense import Dense
 from nnzbench.codegen.ptx import immediate
-from nnzbench.codegen.target import header
 
 ENTRY = "sparsert_paper"
 
@@ -23,11 +23,14 @@ def parameters(dense: Dense) -> tuple[str, ...]:
 
 
 def ptx(dealt: Deal, dense: Dense, threads: int, arch: str) -> str:
-    """The unrolled kernel for blocks of at most `threads` threads. Raises `Unsupported` for an unknown `arch`."""
+    """The unrolled kernel for blocks of at most `threads` threads. Raises `Unsupported` for an unknown `arch`.
+
+    Up to 256 threads the bound changes nothing but for its presence: without it, ptxas stops at 32 registers or so.
+    """
     groups, rows, stride = dealt.groups, dealt.rows, dense.row_stride
     labels = ", ".join(f"L{i}" for i in range(len(dealt.bodies)))
     lines = [
-        *header(arch),
+        *architecture(arch).ptx_header(),
         *([".extern .shared .align 16 .b8 shared[];"] if groups > 1 else []),
         f".visible .entry {ENTRY}({', '.join(f'.param .u64 p_{name}' for name in parameters(dense))})",
         f".maxntid {threads}, 1, 1",

@@ -8,13 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.architectures import block_shared_bytes
 from nnzbench.codegen.addressing import Addressing
 from nnzbench.codegen.schedule import Schedule
 from nnzbench.kernel import Launch, Unsupported
 
 ENTRY = "sparsert"
-SHARED_LIMIT = {70: 96, 72: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
-"""Largest shared memory of a block, KB, by compute capability (CUDA programming guide)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Program:
         down = self.schedule.tiles // t.row_tiles
         return Launch(ENTRY, (across, down, 1), (t.threads, 1, 1), tuple(self.parameters()), self.shared_bytes)
 
-    def check(self, capability: int) -> None:
+    def check(self, arch: str) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room for this tiling."""
         t = self.schedule.tiling
         v = t.columns_per_thread
@@ -147,7 +146,7 @@ class Program:
             raise Unsupported(f"{t.name}: {v} columns per thread need a multiple of {v} columns side by side in memory")
         if self.element == 2 and v > 2:
             raise Unsupported(f"{t.name}: fp16 has at most two columns per thread")
-        limit = SHARED_LIMIT.get(capability, 48) * 1024
+        limit = block_shared_bytes(arch)
         if self.shared_bytes > limit:
             raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory, at most {limit}")
         if t.staged and (t.loop > 1 or not run or t.threads % (self.stage_width // self.chunk)):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnzbench.architectures import Architecture, architecture
 from nnzbench.codegen.divide import divmod_ptx
 from nnzbench.codegen.program import ENTRY, Program
 from nnzbench.codegen.schedule import Body
-from nnzbench.codegen.target import compute_capability, header
 
 
 def emit(program: Program, arch: str) -> str:
     """The PTX module. Raises `Unsupported` where the program does not fit `arch`."""
-    capability = compute_capability(arch)
-    head = header(arch)
-    program.check(capability)
-    return "\n".join([*head, *_Emitter(program, capability).kernel(), ""])
+    target = architecture(arch)
+    program.check(arch)
+    return "\n".join([*target.ptx_header(), *_Emitter(program, target).kernel(), ""])
 
 
 def immediate(value: float | np.floating[np.generic]) -> str:  # type: ignore[type-var]
@@ -24,12 +23,12 @@ def immediate(value: float | np.floating[np.generic]) -> str:  # type: ignore[ty
 
 
 class _Emitter:
-    def __init__(self, program: Program, capability: int) -> None:
+    def __init__(self, program: Program, target: Architecture) -> None:
         self.p = program
         self.t = program.schedule.tiling
         self.v = self.t.columns_per_thread
         self.element = program.element
-        self.capability = capability
+        self.target = target
         self.full = bool((program.schedule.slots >= 0).all())
 
     def kernel(self) -> list[str]:
@@ -134,7 +133,7 @@ class _Emitter:
         per_row = p.stage_width // chunk
         step = t.threads // per_row
         count = -(-p.schedule.k // step)
-        asynchronous = self.capability >= 80 and bytes_ == 16
+        asynchronous = self.target.has("cp_async") and bytes_ == 16
         lines = [
             *divmod_ptx("%t1", "%t0", "%thread", per_row),
             f"mul.lo.u32 %t2, %t0, {chunk};",

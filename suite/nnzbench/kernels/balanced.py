@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.architectures import block_shared_bytes, sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.kernels import balanced_rows, balanced_wide
 from nnzbench.matrices.balanced import BalancedMatrix

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported
 from nnzbench.matrices.balanced import BalancedMatrix
 
@@ -167,8 +167,8 @@ _PORTABLE = (
 
 def tilings(arch: str) -> tuple[Tiling, ...]:
     """Tilings worth trying, the likeliest first: queues filled by what the architecture has, then plain loads."""
-    generation = int(arch.removeprefix("sm_").removesuffix("a"))
-    return (_SM90 if generation >= 90 else ()) + (_SM80 if generation >= 80 else ()) + _PORTABLE
+    target = architecture(arch)
+    return (_SM90 if target.has("bulk_copy") else ()) + (_SM80 if target.has("cp_async") else ()) + _PORTABLE
 
 
 def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.architectures import block_shared_bytes, sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported
 from nnzbench.matrices.balanced import BalancedMatrix
 

@@ -15,7 +15,6 @@ from nnzbench.codegen import conv_cpp, conv_ptx
 from nnzbench.codegen.conv_model import ConvModel
 from nnzbench.codegen.conv_program import make_program
 from nnzbench.codegen.conv_tile import ConvTiling
-from nnzbench.codegen.target import compute_capability
 from nnzbench.kernel import Plan, Unsupported, register
 from nnzbench.kernels import direct_conv_paper
 from nnzbench.operands import Operands, storage_dtype
@@ -65,7 +64,7 @@ class DirectConv:
         c = problem.conv
         if c is None or not c.batch * c.filters * c.out_height * c.out_width:
             raise Unsupported("the output is empty")
-        model = ConvModel(c, operands.sparse.nnz, _element(problem), compute_capability(arch))
+        model = ConvModel(c, operands.sparse.nnz, _element(problem), arch)
         for tiling in model.candidates(CANDIDATES):
             yield make_plan(problem, operands, tiling, arch)
         yield from direct_conv_paper.plans(problem, operands)

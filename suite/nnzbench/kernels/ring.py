@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.architectures import block_shared_bytes, sm_count
 from nnzbench.dealing import deal_bundles
 from nnzbench.kernel import Launch, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR

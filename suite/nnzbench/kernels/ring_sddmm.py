@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import block_shared_bytes, sm_count
+from nnzbench.architectures import architecture
 from nnzbench.dealing import deal_bundles
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
@@ -269,8 +269,9 @@ def _with_ring(shape: Tiling, n: int, budget: int) -> Tiling | None:
 
 def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
     """Tilings worth trying, the likeliest first."""
-    sms, limit = sm_count(arch), block_shared_bytes(arch)
-    drifts = (False, True) if int(arch.removeprefix("sm_").rstrip("af")) >= 80 else (False,)
+    target = architecture(arch)
+    sms, limit = target.sms, target.block_shared_bytes
+    drifts = (False, True) if target.has("mbarrier") else (False,)
     ranked: list[tuple[float, Tiling]] = []
     for lanes, vec in _LANES:
         for warps, row_steps in _WARPS:

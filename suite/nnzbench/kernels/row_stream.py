@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.arches import sm_count
+from nnzbench.architectures import sm_count
 from nnzbench.kernel import Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands

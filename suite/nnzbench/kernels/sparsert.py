@@ -16,7 +16,6 @@ from nnzbench.codegen.addressing import Addressing, MatrixColumns
 from nnzbench.codegen.model import Planner
 from nnzbench.codegen.program import Epilogue, Program
 from nnzbench.codegen.schedule import make_schedule
-from nnzbench.codegen.target import compute_capability
 from nnzbench.codegen.tiling import Tiling
 from nnzbench.kernel import Array, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
@@ -63,7 +62,7 @@ def make_plan(
 
 def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> Planner:
     """The planner of a problem. Raises `Unsupported` for an unknown architecture or too large a matrix."""
-    planner = Planner(matrix, addressing, compute_capability(arch), 2 if dtype == "f16" else 4)
+    planner = Planner(matrix, addressing, arch, 2 if dtype == "f16" else 4)
     planner.check()
     return planner
 

@@ -18,7 +18,6 @@ import numpy as np
 from nnzbench.codegen import paper, paper_emit
 from nnzbench.codegen.paper import Deal, PaperSchedule, PaperTiling
 from nnzbench.codegen.paper_dense import Dense, MatrixB, VirtualIm2col
-from nnzbench.codegen.target import compute_capability
 from nnzbench.kernel import Array, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
@@ -91,7 +90,7 @@ def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
     """
     program = work.program(tiling, threads or work.dense.columns // tiling.n_blocks * tiling.groups)
     schedule = PaperSchedule(tiling, program.deal, work.dense)
-    schedule.check(compute_capability(work.arch))
+    schedule.check(work.arch)
     source = program.source
     return Plan(
         variant=tiling.name,
@@ -113,7 +112,7 @@ def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
     """
     program = work.program(tiling, threads)
     schedule = PaperSchedule(tiling, program.deal, work.dense)
-    schedule.check(compute_capability(work.arch))
+    schedule.check(work.arch)
     tables = paper.tables(program.deal)
     launch = schedule.launch("sparsert_rolled", ("b", "c", *tables))
     return Plan(
@@ -197,4 +196,4 @@ register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), r
 register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), rank=70))
 register(PaperKernel("sparsert_fixed", tuned=False), About("paper", look=Look("orange", "P"), rank=80))
 register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), rank=90))
-register(PaperConvolution(), About("paper", look=Look("blue", "D"), rank=55))
+register(PaperConvolution(), About("paper", look=Look("blue", "D"), rank=65))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench import cost_rule
-from nnzbench.arches import sm_count
+from nnzbench.architectures import sm_count
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands

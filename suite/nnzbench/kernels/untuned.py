@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nnzbench.arches import sm_count
+from nnzbench.architectures import sm_count
 from nnzbench.families import ranked_families
 from nnzbench.kernel import Kernel, Plan, Unsupported, register
 from nnzbench.kernels.ring import Ring

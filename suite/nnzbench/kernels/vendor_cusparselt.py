@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nnzbench.architectures import architecture
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported, register
@@ -219,7 +220,7 @@ class CusparseLt:
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per layout, default and search. Raises `Unsupported` without a GPU that has sparse tensor cores."""
         gpu = require_gpu(device, self.name)
-        if gpu.facts.compute_capability < (8, 0):
+        if not architecture(gpu.arch).has("mma_sparse"):
             raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
         require_pattern(operands.sparse, problem.dtype)
         inputs = Inputs(gpu)

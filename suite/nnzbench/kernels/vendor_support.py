@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from nnzbench.architectures import architecture
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernel import Array, Candidate, Prepared, Unsupported
@@ -52,7 +53,7 @@ def require_gpu(device: Device, library: str) -> GpuDevice:
 
 def require_math(device: GpuDevice, math: str) -> None:
     """Raises `Unsupported` where the GPU has no such arithmetic: a library would quietly run another instead."""
-    if math in ("tf32", "bf16") and device.facts.compute_capability < (8, 0):
+    if math in ("tf32", "bf16") and not architecture(device.arch).has(f"mma_{math}"):
         raise Unsupported(f"{math} needs sm_80 or later, this GPU is {device.arch}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -13,18 +12,13 @@ import pandas as pd
 
 from nnzbench import paths, tables
 from nnzbench.problem import Problem
+from nnzbench.problem_names import stem_of
 from nnzbench.record import RecordError
 from nnzbench.report.frames import GPU_DEVICES, load
 from nnzbench.roles import OURS
 
 JUDGES = frozenset({"paper", "library"})
 """Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
-_SUFFIX = re.compile(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16))?$")
-
-
-def stem(problem: str) -> str:
-    """A problem's name without dtype and without what tells real data from its stand-in."""
-    return _SUFFIX.sub("", problem)
 
 
 class Row(NamedTuple):
@@ -110,7 +104,7 @@ def _rows(folder: Path) -> dict[tuple[str, str], list[Row]]:
     found: dict[tuple[str, str], list[Row]] = {}
     if results.device in GPU_DEVICES:
         timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
-        for row in timed.assign(stem=[stem(name) for name in timed["problem"]]).to_dict("records"):
+        for row in timed.assign(stem=[stem_of(name) for name in timed["problem"]]).to_dict("records"):
             kept = Row(**{name: row[name] for name in Row._fields})
             found.setdefault((row["policy"], row["math"]), []).append(kept)
     return found
@@ -123,9 +117,9 @@ def _problems(experiment: str) -> tuple[Problem, ...]:
 
 @functools.cache
 def _stems(experiment: str, dtype: str) -> frozenset[str]:
-    return frozenset(stem(p.name) for p in _problems(experiment) if p.dtype == dtype)
+    return frozenset(stem_of(p.name) for p in _problems(experiment) if p.dtype == dtype)
 
 
 @functools.cache
 def _counts(experiment: str) -> dict[str, int]:
-    return {stem(row.problem.name): row.count for row in tables.rows(experiment)}
+    return {stem_of(row.problem.name): row.count for row in tables.rows(experiment)}

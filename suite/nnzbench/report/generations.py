@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.coverage import case_of
 from nnzbench.kernel import about, role_of
+from nnzbench.problem_names import case_of
 from nnzbench.report import generations_peaks as peaks
 from nnzbench.report import generations_published as published
 from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, load

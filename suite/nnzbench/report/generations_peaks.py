@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.architectures import number
 from nnzbench.record import RecordError
 
 
@@ -86,7 +87,7 @@ def listed() -> dict[str, dict[str, Any]]:
 def generation(gpu: str) -> float:
     """The number of its architecture, 90 for `sm_90`; infinity for a GPU that is not listed."""
     row = listed().get(gpu)
-    return math.inf if row is None else float(row["arch"].removeprefix("sm_"))
+    return math.inf if row is None else number(row["arch"])
 
 
 def data_sheet(gpu: str) -> Ceilings:

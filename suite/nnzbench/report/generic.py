@@ -9,6 +9,7 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.kernel import about
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.problem_names import case_of
 from nnzbench.report import context, tables
 from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
@@ -63,9 +64,9 @@ def _labels(experiment: str, names: Sequence[str]) -> list[str]:
 
 
 def _label_by_name(name: str, known: Mapping[str, str]) -> str:
-    """The label of the same problem on another source of data: names differ in their last word only."""
-    stem = name.rpartition("_")[0]
-    return next((label for other, label in known.items() if other.rpartition("_")[0] == stem), "")
+    """The label of the same problem on another source of data."""
+    case = case_of(name)
+    return next((label for other, label in known.items() if case_of(other) == case), "")
 
 
 def choose_baseline(frame: pd.DataFrame) -> Series:

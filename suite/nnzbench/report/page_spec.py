@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from nnzbench.report import context, layout, style
-from nnzbench.report.fastest import NO_TIMES, unknown_problems
+from nnzbench.report.fastest import NO_TIMES, Lost, missing, summary, unknown_problems
 from nnzbench.report.figures import SpeedupTable
 from nnzbench.report.frames import ResultSet
 from nnzbench.report.pages import FP32_TEXT, Page, Section
@@ -61,11 +61,18 @@ class View(Generic[Data]):
 
 
 class Shown(NamedTuple):
-    """What a section shows: its figure, what it finds, and tables in Markdown (empty ones are left out)."""
+    """What a section shows (empty tables are left out), and what it has for the page's gaps and its summary."""
 
     figure: Figure | None
     finding: str = ""
     tables: Iterable[str] = ()
+    """Markdown."""
+    gaps: Iterable[str] = ()
+    """Sentences that name what is not there."""
+    lost: Iterable[Lost] = ()
+    """Times that are not there: what is missing in the same rows becomes one sentence."""
+    lines: Iterable[Mapping[str, Any] | None] = ()
+    """Of `summary.csv`, where the page has `published` ones to set beside."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +97,12 @@ def _same(view: View[Any]) -> Drawn:
     return drawn
 
 
-def _no_gaps(view: View[Any]) -> Iterable[str]:
+def _none(view: View[Any]) -> tuple[()]:
     return ()
 
 
-def _no_names(view: View[Any]) -> Mapping[str, str]:
-    return {}
+def _no_data(results: ResultSet) -> Any:
+    return None
 
 
 @dataclass(frozen=True)
@@ -105,14 +112,16 @@ class PageSpec(Generic[Data]):
     title: str
     """Before `on <GPU>`; empty for the experiment's name."""
     intro: str | Callable[[View[Data]], str]
-    data: Callable[..., Data]
-    """From the `ResultSet`; from nothing where the experiment runs nothing."""
     sections: tuple[SectionSpec[Data], ...]
-    gaps: Callable[[View[Data]], Iterable[str]] = _no_gaps
-    """Sentences that name what is not there."""
+    data: Callable[..., Data] = _no_data
+    """What the sections share, from the `ResultSet`; from nothing where the experiment runs nothing."""
+    gaps: Callable[[View[Data]], Iterable[str]] = _none
+    """Sentences that name what is not there and that belong to no section of a policy."""
     summary: Callable[[View[Data]], Drawn] = _same
     """For `summary.csv`; the data themselves by default."""
-    problem_names: Callable[[View[Data]], Mapping[str, str]] = _no_names
+    published: Callable[[], Iterable[Mapping[str, Any]]] | None = None
+    """Lines of the paper: `summary.csv` then has those of the sections and these."""
+    problem_names: Callable[[View[Data]], Mapping[str, str] | tuple[()]] = _none
     """Short names of problems for the table of failures; recorded ones that are not among them are named as gaps."""
     math_text: str = FP32_TEXT
     by_section: bool = False
@@ -131,23 +140,27 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
         order = [(part, policy) for part in repeated for policy in view.policies]
     else:
         order = [(part, policy) for policy in view.policies for part in repeated]
-    sections = [_section(part, replace(view, policy=policy), name, folder) for part, policy in order]
-    gaps = [NO_TIMES] if results and not any(sections) else []
-    sections += [_section(part, view, name, folder) for part in spec.sections if part.once]
+    made = [_show(part, replace(view, policy=policy), name, folder) for part, policy in order]
+    gaps = [NO_TIMES] if results and not any(made) else []
+    made += [_show(part, view, name, folder) for part in spec.sections if part.once]
+    sections, shown = [one[0] for one in made if one], [one[1] for one in made if one]
     names = dict(spec.problem_names(view))
-    gaps += spec.gaps(view)
+    gaps += [*spec.gaps(view), *(gap for one in shown for gap in one.gaps)]
+    gaps += missing(lost for one in shown for lost in one.lost)
     page = Page(
         title=f"{name} on {gpu}" if gpu else name,
         intro=spec.intro if isinstance(spec.intro, str) else spec.intro(view),
-        sections=tuple(section for section in sections if section),
+        sections=tuple(sections),
         gaps=(*gaps, *(unknown_problems(view.frame, names) if names else [])),
         problem_names=names,
         math_text=spec.math_text,
     )
-    return page, spec.summary(view)
+    if spec.published is None:
+        return page, spec.summary(view)
+    return page, summary([*(line for one in shown for line in one.lines), *spec.published()])
 
 
-def _section(part: SectionSpec[Data], view: View[Data], page: str, folder: Path) -> Section | None:
+def _show(part: SectionSpec[Data], view: View[Data], page: str, folder: Path) -> tuple[Section, Shown] | None:
     """Draws and saves a section's figure; None where it has nothing to show."""
     title = _under(part.title or page, view) if isinstance(part.title, str) else part.title(view)
     with style.styled():
@@ -158,13 +171,14 @@ def _section(part: SectionSpec[Data], view: View[Data], page: str, folder: Path)
         if shown.figure is not None:
             style.save(shown.figure, folder / stem)
     heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
-    return Section(
+    section = Section(
         heading=heading if view.policy else part.heading,
         text=shown.finding,
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
         tables=tuple(shown.tables),
     )
+    return section, shown
 
 
 def _under(words: str, view: View[Data]) -> str:

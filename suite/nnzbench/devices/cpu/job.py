@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from nnzbench.architectures import ARCHITECTURES
 from nnzbench.devices.cpu import LaunchError
 from nnzbench.kernel import Array, Launch, Plan, Unsupported, poison_value
 
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_THREADS = 1024
-_MAX_SHARED = 227 * 1024  # of an H100, the most of any architecture that kernels are made for
+_MAX_SHARED = max(one.block_shared_bytes for one in ARCHITECTURES.values())
 _ALIGN = 64
 
 

@@ -9,6 +9,14 @@ KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cusparse")
 
 EXPERIMENTS = (
     Experiment(
+        "balanced_figure1",
+        "Perplexity against time by pattern",
+        PAPER,
+        "Figure 1, table 4",
+        KERNELS,
+        page="nnzbench.papers.balanced.figure1:PAGE",
+    ),
+    Experiment(
         "balanced_figure4",
         "A large matrix at eleven sparsities",
         PAPER,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pandas as pd
 
 from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report import context, published
-from nnzbench.report.fastest import SUMMARY_COLUMNS, Lost, fastest, mean_cell, missing
+from nnzbench.report.fastest import SUMMARY_COLUMNS, Lost, fastest, mean_cell
 from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
@@ -136,6 +136,7 @@ def _show(view: View[pd.DataFrame]) -> Shown:
         draw(drawn, policy, view.gpu),
         "\n\n".join(filter(None, findings)),
         [_table(drawn, policy, batch, view.gpu) for batch in BATCHES],
+        lost=_lost(drawn, policy),
     )
 
 
@@ -218,19 +219,20 @@ def _table(drawn: pd.DataFrame, policy: str, batch: int, gpu: str) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=1)}"
 
 
-def _gaps(view: View[pd.DataFrame]) -> list[str]:
+def _lost(drawn: pd.DataFrame, policy: str) -> Iterator[Lost]:
     table = levels()
-    lost = []
-    for policy in view.policies:
-        for batch in BATCHES:
-            have = set(_times(view.data, policy, batch))
-            for source in SOURCES:
-                rows = [percent(r.sparsity) for r in each(table) if (source.series, int(r.kept_per_256)) not in have]
-                lost.append(Lost(f"{LABELS[source.series]} at batch {batch}", policy, tuple(rows), len(table)))
-    known = problems_of(view.frame)
-    inside = set(known.loc[known[KEPT].isin(table[KEPT]), "problem"])
-    others = sorted(set(view.frame["problem"]) - inside)
-    return [*missing(lost), *(f"`{name}` is recorded but not a point of the figure." for name in others)]
+    for batch in BATCHES:
+        have = set(_times(drawn, policy, batch))
+        for source in SOURCES:
+            rows = [percent(r.sparsity) for r in each(table) if (source.series, int(r.kept_per_256)) not in have]
+            yield Lost(f"{LABELS[source.series]} at batch {batch}", policy, tuple(rows), len(table))
+
+
+def _outside(frame: pd.DataFrame) -> list[str]:
+    """Recorded problems that are no points of the figure."""
+    known = problems_of(frame)
+    inside = set(known.loc[known[KEPT].isin(levels()[KEPT]), "problem"])
+    return sorted(set(frame["problem"]) - inside)
 
 
 PAGE = PageSpec(
@@ -253,5 +255,5 @@ PAGE = PageSpec(
             _show,
         ),
     ),
-    gaps=_gaps,
+    gaps=lambda view: [f"`{name}` is recorded but not a point of the figure." for name in _outside(view.frame)],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from nnzbench.report.fastest import (
     fastest,
     mean_cell,
     measured,
-    missing,
     summary,
     time_of,
 )
@@ -157,6 +156,7 @@ def _show(view: View[Models]) -> Shown:
             _vgg_table(works, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"),
             _small_table(works, times, paper, "timit", f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"),
         ),
+        lost=_lost(works, times, view.policy),
     )
 
 
@@ -260,14 +260,10 @@ def _sum(times: Times, keys: list[str], series: str) -> float:
     return math.fsum(times.get((key, series), math.nan) for key in keys)
 
 
-def _gaps(view: View[Models]) -> list[str]:
-    lost = []
-    for policy, times in view.data.times.items():
-        for source in SOURCES:
-            works = view.data.works
-            rows = tuple(work.name for work in works if (work.key, source.series) not in times)
-            lost.append(Lost(LABELS[source.series], policy, rows, len(works)))
-    return missing(lost)
+def _lost(works: list[Workload], times: Times, policy: str) -> Iterator[Lost]:
+    for source in SOURCES:
+        rows = tuple(work.name for work in works if (work.key, source.series) not in times)
+        yield Lost(LABELS[source.series], policy, rows, len(works))
 
 
 PAGE = PageSpec(
@@ -280,7 +276,6 @@ PAGE = PageSpec(
     ),
     data=collect,
     sections=(SectionSpec("speedup", "Layers of Balanced Sparsity's models", _show), weights.SECTION),
-    gaps=_gaps,
     summary=lambda view: view.data.drawn,
     problem_names=_names,
 )

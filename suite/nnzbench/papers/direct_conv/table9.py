@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ import pandas as pd
 from nnzbench import tables as problem_tables
 from nnzbench.papers.direct_conv.layers import PUBLISHED_GPU
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, published, style
-from nnzbench.report.fastest import Lost, fastest, missing, summary, time_of
-from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report import dots, published, style
+from nnzbench.report.fastest import Lost, fastest, time_of
+from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -70,41 +70,31 @@ def paper_decrease() -> dict[tuple[str, str], float]:
     return {(r.layer, names[r.thread_blocks]): float(r.performance_decrease_percent) for r in each(frame)}
 
 
-def collect(results: ResultSet) -> dict[str, Times]:
-    """The published method's times by policy."""
-    return {
-        policy: Times(
-            policy, {one: fastest(results.frame, policy, ("direct_conv",), "f32", _is(one)) for one in VARIANTS}
-        )
-        for policy in context.policies(results.frame)
-    }
-
-
-def _show(view: View[dict[str, Times]]) -> Shown:
-    times = view.data[view.policy]
+def _show(view: View[Any]) -> Shown:
+    rows = {one: fastest(view.frame, view.policy, ("direct_conv",), "f32", _is(one)) for one in VARIANTS}
+    times = Times(view.policy, rows)
     caption = (
         "Time over that of the fastest sub-batch of 2, 4 or 8 images per block, fp32, batch 128.\n"
         f"{view.policy_sentence}"
     )
-    figure = dots.figure([_panel(times)], view.title, caption)
-    return Shown(figure, tables=(_by_model(times, view.gpu), _by_layer(times, view.gpu)))
+    return Shown(
+        dots.figure([_panel(times)], view.title, caption),
+        tables=(_by_model(times, view.gpu), _by_layer(times, view.gpu)),
+        lost=_lost(times),
+        lines=_lines(times, view.gpu),
+    )
 
 
-def _gaps(view: View[dict[str, Times]]) -> list[str]:
-    lost = []
-    for policy, times in view.data.items():
-        for variant in VARIANTS:
-            without = tuple(_name(problem) for _, problem in layers() if math.isnan(times.of(problem.name, variant)))
-            lost.append(Lost(f"`{variant}`", policy, without, len(layers())))
-    return missing(lost)
+def _lost(times: Times) -> Iterator[Lost]:
+    for variant in VARIANTS:
+        without = tuple(_name(problem) for _, problem in layers() if math.isnan(times.of(problem.name, variant)))
+        yield Lost(f"`{variant}`", times.policy, without, len(layers()))
 
 
-def _summary(view: View[dict[str, Times]]) -> pd.DataFrame:
-    lines = [line for times in view.data.values() for line in _lines(times, view.gpu)]
+def _published() -> Iterator[dict[str, Any]]:
     for (model, variant), percents in paper_decrease().items():
         words = {"policy": "published", "table": "table 9", "row": MODELS[model], "series": variant}
-        lines.append({**words, "gpu": PUBLISHED_GPU, "speedup": 1 - percents / 100})
-    return summary(lines)
+        yield {**words, "gpu": PUBLISHED_GPU, "speedup": 1 - percents / 100}
 
 
 def _is(variant: str) -> Callable[[str], bool]:
@@ -197,9 +187,7 @@ PAGE = PageSpec(
         "images. Batch 128, padded input given. A loss of p % means that p % of the speed of the fastest sub-batch "
         "is gone: 1 − its time over the variant's time. A loss below zero is a gain."
     ),
-    data=collect,
     sections=(SectionSpec("blocks", "Thread blocks of the published direct convolution", _show),),
-    gaps=_gaps,
-    summary=_summary,
+    published=_published,
     problem_names=lambda view: {problem.name: _name(problem) for _, problem in layers()},
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +19,9 @@ from nnzbench.papers.direct_conv.layers import (
     published_ms,
     sub_batch_of,
 )
-from nnzbench.report import context, dots, style
-from nnzbench.report.fastest import Lost, mean_cell, missing, summary
-from nnzbench.report.frames import ResultSet, geometric_mean, percent
+from nnzbench.report import dots, style
+from nnzbench.report.fastest import Lost, mean_cell
+from nnzbench.report.frames import geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import GAP, markdown, number
 
@@ -32,8 +31,6 @@ PATTERNS = {
     "uniform": "Random positions: the method fills every channel up to the longest",
 }
 """Kinds of sources of these tables, in words."""
-
-Finding = Callable[[Layer, str], float]
 
 
 @dataclass(frozen=True)
@@ -61,34 +58,10 @@ class Times:
         return self.of(layer, theirs) / self.of(layer, ours)
 
 
-@dataclass(frozen=True)
-class Layers:
-    """One of the three tables: its layers, and their times by policy."""
-
-    table: Table
-    layers: list[Layer]
-    times: dict[str, Times]
-
-    @property
-    def patterns(self) -> dict[str, list[Layer]]:
-        """Layers by kind of pattern; the paper's own first, which alone is drawn."""
-        found: dict[str, list[Layer]] = {}
-        for layer in self.layers:
-            found.setdefault(layer.pattern, []).append(layer)
-        return found
-
-
-def collect(table: Table, results: ResultSet) -> Layers:
-    """The fastest rows of every column under every policy."""
-    times = {
-        policy: Times(table, policy, {name: column.rows(results.frame, policy) for name, column in COLUMNS.items()})
-        for policy in context.policies(results.frame)
-    }
-    return Layers(table, find_layers(table), times)
-
-
-def _show(view: View[Layers]) -> Shown:
-    times, patterns = view.data.times[view.policy], view.data.patterns
+def _show(table: Table, view: View[Any]) -> Shown:
+    layers = find_layers(table)
+    times = Times(table, view.policy, {name: one.rows(view.frame, view.policy) for name, one in COLUMNS.items()})
+    patterns = {key: [one for one in layers if one.pattern == key] for key in dict.fromkeys(o.pattern for o in layers)}
     pattern, shown = next(iter(patterns.items()))
     caption = (
         f"Batch 128, {PATTERNS[pattern].partition(':')[0].lower()} of weights per channel. "
@@ -98,28 +71,20 @@ def _show(view: View[Layers]) -> Shown:
         dots.figure([_panel(times, shown, dtype) for dtype in DTYPES], view.title, caption),
         _finding(times, shown),
         [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
+        lost=_lost(times, layers),
+        lines=_lines(times, layers, view.gpu),
     )
 
 
-def _summary(view: View[Layers]) -> pd.DataFrame:
-    found = view.data
-    lines = [line for times in found.times.values() for line in _lines(times, found.layers, view.gpu)]
-    return summary([*lines, *_published_lines(found.table, found.layers)])
-
-
-def _page(number: int) -> PageSpec[Layers]:
+def _page(number: int) -> PageSpec[Any]:
     table = Table.of(f"direct_conv_table{number}")
     return PageSpec(
         title=f"Direct sparse convolution, table {number},",
         intro=table.intro,
-        data=partial(collect, table),
-        sections=(SectionSpec("speedup", table.title, _show),),
-        gaps=lambda view: missing(
-            lost for times in view.data.times.values() for lost in _lost(times, view.data.layers)
-        ),
-        summary=_summary,
+        sections=(SectionSpec("speedup", table.title, partial(_show, table)),),
+        published=lambda: _published_lines(table, find_layers(table)),
         problem_names=lambda view: {
-            problem: layer.text(dtype) for layer in view.data.layers for dtype, problem in layer.problems.items()
+            problem: layer.text(dtype) for layer in find_layers(table) for dtype, problem in layer.problems.items()
         },
         math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; cuDNN uses tensor cores for TF32 and fp16",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, published, style
-from nnzbench.report.fastest import Lost, fastest, mean_cell, missing, summary, time_of
-from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report import dots, published, style
+from nnzbench.report.fastest import Lost, fastest, mean_cell, time_of
+from nnzbench.report.frames import each, geometric_mean, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import markdown, number
 
@@ -80,68 +80,41 @@ def paper_times() -> Times:
     return {(row.matrix, int(row.batch), row.layer): float(row.time_us) for row in rows}
 
 
-@dataclass(frozen=True)
-class Layers:
-    """The layers, their published times, and what `fastest` found by policy and series."""
-
-    problems: dict[tuple[int, str], Problem]
-    paper: Times
-    rows: dict[str, dict[str, pd.DataFrame]]
-
-    def times(self, policy: str) -> Times:
-        """Measured times under a policy."""
-        return {
-            (series, batch, layer): time_of(rows, one.name) / batch
-            for series, rows in self.rows[policy].items()
-            for (batch, layer), one in self.problems.items()
-            if one.name in rows.index
-        }
-
-
-def collect(results: ResultSet) -> Layers:
-    """The fastest rows of every series under every policy."""
-    rows = {
-        policy: {one.series: fastest(results.frame, policy, (one.kernel,), one.math, one.keep) for one in SOURCES}
-        for policy in context.policies(results.frame)
+def _show(view: View[Any]) -> Shown:
+    found, paper, gpu, policy = problems(), paper_times(), view.gpu, view.policy
+    rows = {one.series: fastest(view.frame, policy, (one.kernel,), one.math, one.keep) for one in SOURCES}
+    times = {
+        (series, batch, layer): time_of(some, one.name) / batch
+        for series, some in rows.items()
+        for (batch, layer), one in found.items()
+        if one.name in some.index
     }
-    return Layers(problems(), paper_times(), rows)
-
-
-def _show(view: View[Layers]) -> Shown:
-    found, paper, times = view.data.problems, view.data.paper, view.data.times(view.policy)
     caption = (
         "Speed-up over cuBLAS fp32, which multiplies by every weight; the paper's is its sparse over its dense "
         f"row.\n{view.policy_sentence}"
     )
     return Shown(
         dots.figure([_panel(times, paper, found, batch) for batch in BATCHES], view.title, caption),
-        " ".join(filter(None, (_finding(times, paper, found, batch, view.gpu) for batch in BATCHES))),
-        [_table(times, paper, found, batch, view.gpu, view.policy) for batch in BATCHES],
+        " ".join(filter(None, (_finding(times, paper, found, batch, gpu) for batch in BATCHES))),
+        [_table(times, paper, found, batch, gpu, policy) for batch in BATCHES],
+        lost=_lost(times, found, policy),
+        lines=_lines(rows, times, found, policy, gpu),
     )
 
 
-def _gaps(view: View[Layers]) -> list[str]:
-    lost = []
-    for policy in view.data.rows:
-        times = view.data.times(policy)
-        for source in SOURCES:
-            for batch in source.batches:
-                layers = _layers(view.data.problems, batch)
-                without = tuple(layer_name(n) for n in layers if (source.series, batch, n) not in times)
-                lost.append(Lost(f"{source.label} at batch {batch}", policy, without, len(layers)))
-    return missing(lost)
+def _lost(times: Times, found: Mapping[tuple[int, str], Problem], policy: str) -> Iterator[Lost]:
+    for source in SOURCES:
+        for batch in source.batches:
+            layers = _layers(found, batch)
+            without = tuple(layer_name(n) for n in layers if (source.series, batch, n) not in times)
+            yield Lost(f"{source.label} at batch {batch}", policy, without, len(layers))
 
 
-def _summary(view: View[Layers]) -> pd.DataFrame:
-    found, paper = view.data.problems, view.data.paper
-    lines = []
-    for policy, rows in view.data.rows.items():
-        lines += _lines(rows, view.data.times(policy), found, policy, view.gpu)
+def _published() -> Iterator[dict[str, Any]]:
+    paper = paper_times()
     for (series, batch, layer), time in paper.items():
         words = {"policy": "published", "table": f"batch {batch}", "row": layer_name(layer), "series": series}
-        numbers = {"time_us": time, "baseline_us": paper["dense", batch, layer]}
-        lines.append({**words, "gpu": PUBLISHED_GPU, **numbers})
-    return summary(lines)
+        yield {**words, "gpu": PUBLISHED_GPU, "time_us": time, "baseline_us": paper["dense", batch, layer]}
 
 
 def _layers(found: Mapping[tuple[int, str], Problem], batch: int) -> list[str]:
@@ -228,11 +201,9 @@ PAGE = PageSpec(
         "times are per image: those of a batch of 64 are divided by 64, as the paper's must be, because its dense "
         "times at that batch would otherwise ask for more than ten times the arithmetic of its GPU."
     ),
-    data=collect,
     sections=(SectionSpec("speedup", "Fully connected layers of EIE's table IV", _show),),
-    gaps=_gaps,
-    summary=_summary,
+    published=_published,
     problem_names=lambda view: {
-        one.name: f"{layer_name(layer)} at batch {batch}" for (batch, layer), one in view.data.problems.items()
+        one.name: f"{layer_name(layer)} at batch {batch}" for (batch, layer), one in problems().items()
     },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ import pandas as pd
 
 from nnzbench import tables as problem_tables
 from nnzbench.problem import Problem
-from nnzbench.report import context, dots, style
-from nnzbench.report.fastest import Lost, fastest, mean_cell, missing, summary, time_of
-from nnzbench.report.frames import ResultSet, geometric_mean
+from nnzbench.report import dots, style
+from nnzbench.report.fastest import Lost, fastest, mean_cell, time_of
+from nnzbench.report.frames import geometric_mean
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.tables import markdown, number
 
@@ -54,43 +54,22 @@ def problems(dtype: str) -> list[Problem]:
     return [row.problem for row in problem_tables.rows(EXPERIMENT) if row.problem.dtype == dtype]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What `fastest` found under one policy by type and series."""
-
-    rows: dict[tuple[str, str], pd.DataFrame]
-
-    @property
-    def times(self) -> Times:
-        """Those of the table's problems."""
-        return {
-            (series, one.name): time_of(rows, one.name)
-            for (dtype, series), rows in self.rows.items()
-            for one in problems(dtype)
-            if one.name in rows.index
-        }
-
-
-def collect(results: ResultSet) -> dict[str, Rows]:
-    """By policy."""
-    return {
-        policy: Rows(
-            {
-                (dtype, one.series): fastest(results.frame, policy, one.kernels, math_class, one.keep)
-                for dtype, (math_class, _) in CLASSES.items()
-                for one in SOURCES
-            }
-        )
-        for policy in context.policies(results.frame)
-    }
-
-
 def _title(view: View[Any]) -> str:
     return f"2:4 sparsity on sparse tensor cores of {view.gpu}, {view.policy} policy"
 
 
-def _show(view: View[dict[str, Rows]]) -> Shown:
-    times = view.data[view.policy].times
+def _show(view: View[Any]) -> Shown:
+    rows = {
+        (dtype, one.series): fastest(view.frame, view.policy, one.kernels, math_class, one.keep)
+        for dtype, (math_class, _) in CLASSES.items()
+        for one in SOURCES
+    }
+    times = {
+        (series, one.name): time_of(some, one.name)
+        for (dtype, series), some in rows.items()
+        for one in problems(dtype)
+        if one.name in some.index
+    }
     caption = (
         "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "
         f"2× at most.\n{view.policy_sentence}"
@@ -99,28 +78,17 @@ def _show(view: View[dict[str, Rows]]) -> Shown:
         dots.figure([_panel(times, dtype) for dtype in CLASSES], view.title, caption),
         _finding(times, view.gpu),
         [_table(times, dtype, view.gpu, view.policy) for dtype in CLASSES],
+        lost=_lost(times, view.policy),
+        lines=_lines(rows, times, view.policy, view.gpu),
     )
 
 
-def _gaps(view: View[dict[str, Rows]]) -> list[str]:
-    lost = []
-    for policy, found in view.data.items():
-        times = found.times
-        for dtype, (_, words) in CLASSES.items():
-            some = problems(dtype)
-            for source in SOURCES:
-                without = tuple(_name(p) for p in some if (source.series, p.name) not in times)
-                lost.append(Lost(f"{source.label} ({words})", policy, without, len(some)))
-    return missing(lost)
-
-
-def _summary(view: View[dict[str, Rows]]) -> pd.DataFrame:
-    lines = [line for policy, found in view.data.items() for line in _lines(found, policy, view.gpu)]
-    lines.append(
-        {"policy": "published", "table": "figure 3", "row": "large products, INT8", "series": "search"}
-        | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
-    )
-    return summary(lines)
+def _lost(times: Times, policy: str) -> Iterator[Lost]:
+    for dtype, (_, words) in CLASSES.items():
+        some = problems(dtype)
+        for source in SOURCES:
+            without = tuple(_name(p) for p in some if (source.series, p.name) not in times)
+            yield Lost(f"{source.label} ({words})", policy, without, len(some))
 
 
 def _group(problem: Problem) -> str:
@@ -192,20 +160,19 @@ def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=2)}"
 
 
-def _lines(found: Rows, policy: str, gpu: str) -> Iterator[dict[str, Any]]:
-    times = found.times
+def _lines(
+    rows: Mapping[tuple[str, str], pd.DataFrame], times: Times, policy: str, gpu: str
+) -> Iterator[dict[str, Any]]:
     columns = ("kernel", "variant", "math", "q1_us", "q3_us", "limit_share")
-    for dtype in CLASSES:
-        for source in SOURCES:
-            for one in problems(dtype):
-                if (source.series, one.name) not in times:
-                    continue
-                row = found.rows[dtype, source.series].loc[one.name]
-                words = {"policy": policy, "table": _group(one), "row": _name(one), "series": source.series, "gpu": gpu}
-                numbers = {column: row[column] for column in columns}
-                base = times.get(("dense", one.name), math.nan)
-                time = times[source.series, one.name]
-                yield {**words, "problem": one.name, **numbers, "time_us": time, "baseline_us": base}
+    for (dtype, series), some in rows.items():
+        for one in problems(dtype):
+            if (series, one.name) not in times:
+                continue
+            row = some.loc[one.name]
+            words = {"policy": policy, "table": _group(one), "row": _name(one), "series": series, "gpu": gpu}
+            numbers = {column: row[column] for column in columns}
+            base, time = times.get(("dense", one.name), math.nan), times[series, one.name]
+            yield {**words, "problem": one.name, **numbers, "time_us": time, "baseline_us": base}
 
 
 PAGE = PageSpec(
@@ -217,10 +184,11 @@ PAGE = PageSpec(
         f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 is not run here. The "
         "sparse matrix is compressed beforehand, outside the times."
     ),
-    data=collect,
     sections=(SectionSpec("speedup", _title, _show),),
-    gaps=_gaps,
-    summary=_summary,
+    published=lambda: [
+        {"policy": "published", "table": "figure 3", "row": "large products, INT8", "series": "search"}
+        | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
+    ],
     problem_names=lambda view: {
         p.name: f"{_name(p)}, {p.dtype.replace('f', 'fp')}" for dtype in CLASSES for p in problems(dtype)
     },

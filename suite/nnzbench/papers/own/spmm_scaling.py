@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -11,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nnzbench.papers.own import SPMM_SCALING
 from nnzbench.report import context, layout, style
-from nnzbench.report.fastest import Lost, fastest, missing
+from nnzbench.report.fastest import Lost, fastest
 from nnzbench.report.frames import ResultSet, each, percent, size_of
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import kernel_label
@@ -69,19 +70,17 @@ def collect(results: ResultSet) -> Costs:
 
 def _show(view: View[Costs]) -> Shown | None:
     here, ratios = (rows[rows["policy"] == view.policy] for rows in (view.data.found, view.data.ratios))
-    return Shown(_figure(here, view), _finding(here, ratios), (_table(here),)) if len(here) else None
+    if here.empty:
+        return None
+    return Shown(_figure(here, view), _finding(here, ratios), (_table(here),), lost=_lost(view, here))
 
 
-def _gaps(view: View[Costs]) -> list[str]:
-    lost = []
+def _lost(view: View[Costs], here: pd.DataFrame) -> Iterator[Lost]:
     names = view.data.names
-    for policy in view.policies:
-        here = view.data.found[view.data.found["policy"] == policy]
-        for kernel in dict.fromkeys([*SPMM_SCALING.kernels, *kernels(view.frame)]) if len(here) else ():
-            have = set(here[here["kernel"] == kernel]["problem"])
-            without = tuple(name for problem, name in names.items() if problem not in have)
-            lost.append(Lost(kernel_label(kernel), policy, without, len(names)))
-    return missing(lost)
+    for kernel in dict.fromkeys([*SPMM_SCALING.kernels, *kernels(view.frame)]):
+        have = set(here[here["kernel"] == kernel]["problem"])
+        without = tuple(name for problem, name in names.items() if problem not in have)
+        yield Lost(kernel_label(kernel), view.policy, without, len(names))
 
 
 def _intro(view: View[Costs]) -> str:
@@ -173,7 +172,6 @@ PAGE = PageSpec(
     intro=_intro,
     data=collect,
     sections=(SectionSpec("scaling", "Cost of a sparse product by its nonzeros", _show),),
-    gaps=_gaps,
     summary=_summary,
     problem_names=lambda view: view.data.names,
 )

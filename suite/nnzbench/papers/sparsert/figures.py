@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import cycle
+import itertools
+from collections.abc import Iterator, Sequence
 
 from matplotlib.figure import Figure
 
@@ -28,7 +28,7 @@ from nnzbench.papers.sparsert.values import (
 )
 from nnzbench.report import grouped_bars, style
 from nnzbench.report.dots import PAPER_COLOUR
-from nnzbench.report.fastest import Lost, missing
+from nnzbench.report.fastest import Lost
 from nnzbench.report.frames import each, percent
 from nnzbench.report.grouped_bars import Bars, Panel, Range, light
 from nnzbench.report.page_spec import SectionSpec, Shown, View
@@ -46,7 +46,7 @@ def _show4(view: View[Compared]) -> Shown:
         "format and algorithm are the fastest per problem."
     )
     figure = _drawn(view, _figure4(here, values), caption)
-    return Shown(figure, findings.figure4(here, values), tables.figure4(here, values))
+    return Shown(figure, findings.figure4(here, values), tables.figure4(here, values), lost=lost(here, view.policy))
 
 
 def _show5(view: View[Compared]) -> Shown:
@@ -85,17 +85,15 @@ def _title5(view: View[Compared]) -> str:
     return f"SparseRT on {beside}, {view.policy} policy"
 
 
-def gaps(here: Measured, policy: str) -> list[str]:
-    """Sentences on the times that figures 4 to 6 lack."""
-    lost = []
-    for series, level in ((s, level) for s in (CUSPARSE, SPARSERT, SPUTNIK, HEURISTIC) for level in LEVELS):
+def lost(here: Measured, policy: str) -> Iterator[Lost]:
+    """The times that figures 4 to 6 lack."""
+    for series, level in itertools.product((CUSPARSE, SPARSERT, SPUTNIK, HEURISTIC), LEVELS):
         labels = labels_of(here.table, level)
         if series in (SPUTNIK, HEURISTIC):
             labels = tuple(label for label in labels if label in MOBILENET)
         there = set(rates(here, policy, level, series)["label"])
         rows = tuple(f"problem {label}" for label in labels if label not in there)
-        lost.append(Lost(f"{tables.NAMES[series]} at {percent(level)} zeros", policy, rows, len(labels)))
-    return missing(lost)
+        yield Lost(f"{tables.NAMES[series]} at {percent(level)} zeros", policy, rows, len(labels))
 
 
 def _groups(here: Measured, labels: Sequence[str]) -> tuple[str, ...]:
@@ -148,7 +146,7 @@ def _figure5(here: Measured, others: Sequence[Measured], values: Values) -> list
     labels = labels_of(here.table, LEVELS[1])
     groups, whole = _groups(here, labels), (*labels, MEAN)
     gpus = [(here.gpu, here.name, COLOURS[SPARSERT])]
-    gpus += [(one.gpu, one.name, colour) for one, colour in zip(others, cycle(OTHER_COLOURS), strict=False)]
+    gpus += [(one.gpu, one.name, colour) for one, colour in zip(others, itertools.cycle(OTHER_COLOURS), strict=False)]
     panels = []
     for figure, over in (("5a", CUBLAS), ("5b", CUSPARSE)):
         bars = []

@@ -175,8 +175,6 @@ def _gaps(view: View[Compared]) -> Iterator[str]:
         without = [name for key, name in _names(table.problems).items() if key not in set(sparse)]
         if without:
             yield f"No kernel of this project has a checked time ({policy}) for problem {', '.join(without)}."
-    for policy in view.policies:
-        yield from sparsert_figures.gaps(view.data.here, policy)
 
 
 PAGE = PageSpec(

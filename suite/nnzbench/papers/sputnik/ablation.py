@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -12,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from nnzbench import tables as problem_tables
-from nnzbench.coverage import case_of
+from nnzbench.problem_names import case_of, parse
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
@@ -93,10 +92,9 @@ def _layers() -> pd.DataFrame:
     """Every layer of the table: name without its source, op, model, batch and how many matrices it stands for."""
     rows = []
     for row in problem_tables.rows("sputnik_ablation"):
-        batch = re.search(r"_b(\d+)$", row.problem.label)
-        if batch is not None:
-            stem = case_of(row.problem.name)
-            rows.append((stem, row.problem.op, row.model, int(batch[1]), row.count))
+        parts = parse(row.problem.name)
+        if parts is not None and parts.batch:
+            rows.append((case_of(row.problem.name), row.problem.op, row.model, parts.batch, row.count))
     return pd.DataFrame(rows, columns=["stem", "op", "model", "batch", "count"])
 
 
@@ -109,12 +107,12 @@ def _times(rows: pd.DataFrame, start: str) -> pd.Series[float]:
 def _show(view: View[pd.DataFrame]) -> Shown:
     here = view.data[view.data["policy"] == view.policy]
     tables = tuple(f"{TITLES[op]}:\n\n{_table(here[here['op'] == op], view.gpu)}" for op in KERNELS)
-    return Shown(_figure(here, view.title), _finding(here), tables)
+    return Shown(_figure(here, view.title), _finding(here), tables, _gaps(here))
 
 
-def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
-    short = view.data[view.data["layers"] < view.data["of"]]
-    for _, group in short.groupby(["policy", "op", "model", "batch"], sort=False):
+def _gaps(rows: pd.DataFrame) -> Iterator[str]:
+    short = rows[rows["layers"] < rows["of"]]
+    for _, group in short.groupby(["op", "model", "batch"], sort=False):
         row = group.iloc[0]
         words = ", ".join(f"{PARTS[one.part][1]} {one.layers} of {one.of}" for one in each(group))
         where = f"{TITLES[row['op']]}, {_set(row['model'], row['batch'])} ({row['policy']})"
@@ -197,5 +195,4 @@ PAGE = PageSpec(
     ),
     data=shares,
     sections=(SectionSpec("ablation", "Sputnik without one optimisation at a time", _show),),
-    gaps=_gaps,
 )

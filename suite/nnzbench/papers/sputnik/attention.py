@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from nnzbench import networks
 from nnzbench import tables as problem_tables
+from nnzbench.matrices import generate
 from nnzbench.report import context, layout, published, style
 from nnzbench.report.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
@@ -38,6 +41,8 @@ SPARSE_F16 = Way("attention", "sparse_attention", "f16", "sparse, fp16", style.S
 WAYS = (UNFUSED, UNFUSED_TF32, FUSED, FUSED_MASKED, SPARSE, SPARSE_F16)
 """In the paper's order: dense first."""
 STEPS = {"scores": "scores at the mask's positions (SDDMM)", "softmax": "sparse softmax", "context": "context (SpMM)"}
+SCALE, BAND = 16, 256
+"""Tokens of the recorded mask per token of the drawn one, and the width of the recorded one's band."""
 COLUMNS = (
     "policy", "gpu", "what", "kernel", "variant", "math", "us", "tokens_per_second", "bytes", "measured_bytes",
 )  # fmt: skip
@@ -115,17 +120,58 @@ def _intro(view: View[pd.DataFrame]) -> str:
 def _show(view: View[pd.DataFrame]) -> Shown:
     here = view.data[view.data["policy"] == view.policy]
     steps = f"The steps of the sparse attention by themselves, one head:\n\n{_steps(here)}"
-    return Shown(_figure(here, view.title), _finding(here), (_table(view.data, view.policy, view.gpu), steps))
+    tables = (_table(view.data, view.policy, view.gpu), steps)
+    return Shown(_figure(here, view.title), _finding(here), tables, _gaps(here, view.policy))
 
 
-def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
-    for policy in view.policies:
-        here = view.data[view.data["policy"] == policy]
-        missing = [way.label for way in WAYS if math.isnan(_one(here, way, "us"))]
-        yield from (f"No time of {label} attention ({policy})." for label in missing)
-        unmeasured = [way.label for way in WAYS if math.isnan(_one(here, way, "measured_bytes"))]
-        yield from (f"Memory of {label} attention is not measured ({policy})." for label in unmeasured)
-        yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
+def _gaps(here: pd.DataFrame, policy: str) -> Iterator[str]:
+    missing = [way.label for way in WAYS if math.isnan(_one(here, way, "us"))]
+    yield from (f"No time of {label} attention ({policy})." for label in missing)
+    unmeasured = [way.label for way in WAYS if math.isnan(_one(here, way, "measured_bytes"))]
+    yield from (f"Memory of {label} attention is not measured ({policy})." for label in unmeasured)
+    yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
+
+
+def _mask(view: View[pd.DataFrame]) -> Shown:
+    """Figure 11. The recorded mask has 8 million positions; drawn is one made the same way at a smaller scale."""
+    row = _whole(view.results.experiment)
+    kept = view.frame[view.frame["problem"].str.startswith("attention")]["nnz"]
+    tokens = row.problem.m
+    text = (
+        f"Which token (row) attends to which (column). Drawn at a scale of 1 to {SCALE}: {tokens // SCALE} tokens and "
+        f"a band of {BAND // SCALE} for {tokens:,} and {BAND}, made by the same generator with as many zeros left of "
+        "the band."
+    )
+    if len(kept):
+        causal = tokens * (tokens + 1) // 2
+        text += (
+            f" The mask that was timed keeps {int(kept.iloc[0]):,} of the {causal:,} positions that dense attention "
+            f"has, {100 * kept.iloc[0] / causal:.1f} %."
+        )
+    return Shown(_mask_figure(tokens // SCALE, BAND // SCALE, row.problem.sparsity, view.title), text)
+
+
+def _mask_figure(tokens: int, band: int, sparsity: float, title: str) -> Figure:
+    mask = generate.banded(tokens, tokens, sparsity, band, seed=0)
+    kept = np.zeros((tokens, tokens), dtype=bool)
+    kept[np.repeat(np.arange(tokens), mask.row_lengths), mask.indices] = True
+    dense = np.tri(tokens, dtype=bool)
+    share = 100 * kept.sum() / dense.sum()
+    caption = (
+        "A token attends to itself and to those before it. Random positions thin out with the distance from the "
+        f"diagonal.\nDrawn with {tokens} tokens."
+    )
+    figure = layout.headed(5.4, title, caption)
+    for left, picture, name in ((0.1, dense, "dense"), (0.56, kept, f"sparse: {share:.0f} % of the positions")):
+        axis = figure.add_axes((left, 0.1, 0.38, 0.7))
+        axis.imshow(picture, cmap=ListedColormap(["white", style.BLUE]), interpolation="antialiased")
+        axis.set_title(name)
+        axis.set_xlabel("attended token")
+        axis.set_ylabel("token" if picture is dense else "")
+        axis.set_xticks(range(0, tokens + 1, tokens // 3))
+        axis.set_yticks(range(0, tokens + 1, tokens // 3))
+        axis.spines[:].set_visible(True)
+    return figure
 
 
 def _one(rows: pd.DataFrame, way: Way, column: str) -> float:
@@ -226,6 +272,8 @@ PAGE = PageSpec(
     title="Sputnik table III",
     intro=_intro,
     data=attention,
-    sections=(SectionSpec("attention", _title, _show),),
-    gaps=_gaps,
+    sections=(
+        SectionSpec("attention", _title, _show),
+        SectionSpec("mask", "Sputnik figure 11: the attention mask", _mask, heading="Figure 11", once=True),
+    ),
 )

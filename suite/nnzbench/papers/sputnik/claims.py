@@ -78,7 +78,7 @@ def _without(part: str, layers: str, sampled: bool = False) -> Rule:
     cases = rf"({'sddmm_' if sampled else ''}{model}_.*_b{batch}_.*)"
     name = "ResNet-50" if model == "rn50" else "the Transformer"
     scope = (
-        f"{name} at batch {batch}{', SDDMM' if sampled else ''}, each shape and level for all the matrices that have it"
+        f"{name} at batch {batch}{', SDDMM' if sampled else ''}, one matrix per shape and level for all that have them"
     )
     return judged(WORDS, speedup(ABLATION, scope, cases, lesser, COMPLETE, "mean percent"))
 

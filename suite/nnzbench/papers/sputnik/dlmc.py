@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from matplotlib.lines import Line2D
 from nnzbench import tables as problem_tables
 from nnzbench.papers.sputnik import table1 as sputnik_table1
 from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics, table
+from nnzbench.problem_names import parse
 from nnzbench.report import context, layout, style
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet
@@ -52,8 +52,8 @@ def points(results: ResultSet) -> pd.DataFrame:
 
 
 def _batch(problem: str) -> int:
-    found = re.search(r"_b(\d+)_\d+x\d+x\d+_", problem)
-    return int(found[1]) if found else 0
+    parts = parse(problem)
+    return parts.batch if parts else 0
 
 
 def _zeros(sparsity: float) -> str:

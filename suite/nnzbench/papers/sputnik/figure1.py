@@ -17,7 +17,7 @@ from nnzbench.report.baselines import RIVALS, Rival
 from nnzbench.report.figures import series_line
 from nnzbench.report.frames import ResultSet, each, percent
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import BEST, Series, speedup_series, speedups
+from nnzbench.report.series import BEST, Series, kernel_label, speedup_series, speedups
 from nnzbench.report.tables import GAP, markdown, number
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", "cublas", "f32")
@@ -87,15 +87,19 @@ def _show(view: View[Crossings]) -> Shown:
     found, series = view.data, view.data.series
     points, crossed = (frame[frame["policy"] == view.policy] for frame in (found.points, found.crossed))
     return Shown(
-        _figure(points, crossed, series, view),
+        _figure(points, crossed, found, view),
         "Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
         "measured; dense times are those of the same run.",
         (_crossover_table(crossed, series, found.paper), f"Microseconds:\n\n{_time_table(points, series)}"),
     )
 
 
-def _figure(points: pd.DataFrame, found: pd.DataFrame, series: tuple[Series, ...], view: View[Crossings]) -> Figure:
-    caption = f"{view.policy_sentence}\nDense products take the same time at every sparsity."
+def _figure(points: pd.DataFrame, found: pd.DataFrame, data: Crossings, view: View[Crossings]) -> Figure:
+    caption = (
+        f"{view.policy_sentence}\nDense products take the same time at every sparsity. The paper prints at which "
+        "sparsity its curves meet the dense one, and no times: diamonds on the dense line."
+    )
+    series = data.series
     figure = layout.headed(5.6, view.title, caption)
     axis = figure.add_axes((0.075, 0.235, 0.915, 0.6))
     axis.set_yscale("log")
@@ -116,6 +120,7 @@ def _figure(points: pd.DataFrame, found: pd.DataFrame, series: tuple[Series, ...
         axis.axvspan(start, high, color=style.BAND, lw=0, zorder=0)
         label = f"best faster than {BASELINE.label}: from {start:.1f} %"
         handles.append(Line2D([], [], color=style.BAND, lw=8, label=label))
+    handles += [axis.add_line(line) for line in _published(points, data.paper)]
     axis.set_xlim(low - 1, high + 1)
     axis.set_xlabel("sparsity (%)")
     axis.set_ylabel("runtime (µs, log)")
@@ -123,6 +128,16 @@ def _figure(points: pd.DataFrame, found: pd.DataFrame, series: tuple[Series, ...
     axis.yaxis.set_minor_formatter(NullFormatter())
     layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles])
     return figure
+
+
+def _published(points: pd.DataFrame, paper: pd.DataFrame) -> Iterator[Line2D]:
+    """The paper's crossings with cuBLAS fp32, at the height of that line here."""
+    dense = points[points["series"] == BASELINE.key]["median_us"]
+    for row in each(paper) if len(dense) else ():
+        colour = style.look(str(row.kernel)).colour
+        label = f"paper ({row.gpu}): {kernel_label(str(row.kernel))} meets cuBLAS at {100 * row.sparsity:.3g} %"
+        place = [100 * row.sparsity], [dense.median()]
+        yield Line2D(*place, color=colour, marker="D", ms=9, mfc="white", mew=2, ls="", zorder=5, label=label)
 
 
 def _line(series: Series) -> Line2D:

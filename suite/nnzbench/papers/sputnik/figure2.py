@@ -22,6 +22,7 @@ from nnzbench.report.tables import markdown
 
 MODELS = {"rn50": ("ResNet-50", style.ORANGE), "transformer": ("Transformer", style.BLUE)}
 BINS = 30
+_SUITESPARSE = "#8250df"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Property:
         if self.name == "sparsity":
             return 1 - (1 - mean) / ratio
         return mean / ratio if self.name == "row_length" else mean * ratio
+
+    def show(self, value: float) -> str:
+        """A mean as the figure says it."""
+        return f"{100 * value:.1f} %" if self.name == "sparsity" else f"{value:.3g}"
 
 
 PANELS = (
@@ -151,7 +156,17 @@ def _figure(bins: pd.DataFrame, means: pd.DataFrame, count: int) -> Figure:
         (mean,) = each(means[(means["group"] == "all") & (means["property"] == panel.name)])
         implied = panel.implied(mean.mean, mean.paper_ratio_to_suitesparse)
         axis.axvline(mean.mean, color=style.INK, lw=1.4)
-        axis.axvline(implied, color="#8250df", lw=1.4, ls=":")
+        axis.axvline(implied, color=_SUITESPARSE, lw=1.6, ls=":")
+        axis.text(
+            implied,
+            1.02,
+            f"{panel.show(implied)} ({mean.paper_ratio_to_suitesparse:g}×)",
+            transform=axis.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color=_SUITESPARSE,
+        )
         if panel.log:
             axis.set_xscale("log")
             axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -160,8 +175,12 @@ def _figure(bins: pd.DataFrame, means: pd.DataFrame, count: int) -> Figure:
         axis.set_xlabel(panel.label)
         axis.set_ylabel("matrices" if place == 0 else "")
     handles: list[Patch | Line2D] = [Patch(color=colour, alpha=0.55) for _, colour in MODELS.values()]
-    handles += [Line2D([], [], color=style.INK, lw=1.4), Line2D([], [], color="#8250df", lw=1.4, ls=":")]
-    labels = [*(name for name, _ in MODELS.values()), "mean of both", "SuiteSparse's mean, implied by the paper"]
+    handles += [Line2D([], [], color=style.INK, lw=1.4), Line2D([], [], color=_SUITESPARSE, lw=1.6, ls=":")]
+    labels = [
+        *(name for name, _ in MODELS.values()),
+        "mean of both",
+        "SuiteSparse's mean, by the paper's ratio",
+    ]
     layout.legend_below(figure, handles, labels)
     return figure
 

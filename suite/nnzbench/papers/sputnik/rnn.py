@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 
 from nnzbench import tables as problem_tables
-from nnzbench.coverage import case_of
 from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
+from nnzbench.problem_names import case_of
 from nnzbench.report import baselines, context, tables
 from nnzbench.report.figures import SpeedupTable, speedup_figure
 from nnzbench.report.frames import ResultSet, each, percent, size_of
@@ -97,6 +97,7 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
             f"By share of zeros:\n\n{against}" if against else "",
             *more,
         ),
+        _gaps(kind, found, policy),
     )
 
 
@@ -120,21 +121,15 @@ def _finding(kind: Kind, frame: pd.DataFrame, policy: str) -> str:
     )
 
 
-def _gaps(view: View[Operations]) -> Iterator[str]:
-    for kind in (SPMM, SDDMM):
-        if kind.op not in view.data:
-            yield f"{kind.title}: no time is recorded, so nothing of it is drawn."
-            continue
-        found, _ = view.data[kind.op]
-        for policy in context.policies(kind.rows(view.frame)):
-            points = found.points[found.points["policy"] == policy]
-            for key, label in ((kind.cusparse.key, "cuSPARSE"), ("best", "this project's kernels")):
-                have = set(points.loc[points["series"] == key, "problem"])
-                lost = [row for row in each(found.problems) if row.problem not in have]
-                if lost:
-                    words = ", ".join(f"{row.size} at {percent(row.level)}" for row in lost[:6])
-                    more = f" and {len(lost) - 6} more" if len(lost) > 6 else ""
-                    yield f"{kind.title} ({policy}): no time of {label} for {words}{more}."
+def _gaps(kind: Kind, found: SpeedupTable, policy: str) -> Iterator[str]:
+    points = found.points[found.points["policy"] == policy]
+    for key, label in ((kind.cusparse.key, "cuSPARSE"), ("best", "this project's kernels")):
+        have = set(points.loc[points["series"] == key, "problem"])
+        lost = [row for row in each(found.problems) if row.problem not in have]
+        if lost:
+            words = ", ".join(f"{row.size} at {percent(row.level)}" for row in lost[:6])
+            more = f" and {len(lost) - 6} more" if len(lost) > 6 else ""
+            yield f"{kind.title} ({policy}): no time of {label} for {words}{more}."
 
 
 PAGE = PageSpec(
@@ -149,6 +144,10 @@ PAGE = PageSpec(
     data=collect,
     sections=(_section(SPMM), _section(SDDMM)),
     by_section=True,
-    gaps=_gaps,
+    gaps=lambda view: [
+        f"{kind.title}: no time is recorded, so nothing of it is drawn."
+        for kind in (SPMM, SDDMM)
+        if kind.op not in view.data
+    ],
     summary=_summary,
 )

@@ -1,0 +1,170 @@
+"""Balanced Sparsity's figure 1 redrawn: what a pattern costs in perplexity against the time of its product.
+
+The paper's figure prints no numbers; its table 4 has the perplexities of the same model at three sparsities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from nnzbench.papers.balanced.figure4 import is_paper
+from nnzbench.report import context, dots, layout, published, style
+from nnzbench.report.fastest import fastest
+from nnzbench.report.frames import ResultSet, each, percent
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.tables import GAP, markdown, number
+
+LEVELS = (0.6, 0.7, 0.8)
+RANGE = 100
+"""The balance range of the paper's table that is nearest to the recorded 96 columns."""
+COLUMNS = ("policy", "series", "sparsity", "problem", "kernel", "variant", "time_us", "dense_us", "perplexity")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One curve: a kernel on one kind of pattern, and the line of the paper's table with its perplexities."""
+
+    series: str
+    label: str
+    kernel: str
+    start: str
+    """Of the problem's name."""
+    pattern: str
+    """Of the paper's table; empty where it prints no perplexity."""
+    size: int
+    marker: dots.Marker
+    paper: bool | None = None
+    """Whether the paper's own mapping alone or ours alone; None for any."""
+
+    def keeps(self, variant: str) -> bool:
+        return self.paper is None or is_paper(variant) == self.paper
+
+
+WAYS = (
+    Way(
+        "balanced_paper", "balanced, the paper's mapping", "balanced", "balanced_", "balanced", RANGE,
+        dots.marker_of("balanced", hollow=True), True,
+    ),
+    Way("balanced", "balanced", "balanced", "balanced_", "balanced", RANGE, dots.marker_of("balanced"), False),
+    Way("block4", "4×4 blocks, cuSPARSE", "cusparse", "block4_", "block", 4, dots.Marker(style.GREEN, "s")),
+    Way("block8", "8×8 blocks, cuSPARSE", "cusparse", "block8_", "block", 8, dots.Marker(style.SKY, "s")),
+    Way("block16", "16×16 blocks, cuSPARSE", "cusparse", "block16_", "block", 16, dots.Marker(style.BLUE, "s")),
+    Way("random", "random, cuSPARSE", "cusparse", "random_", "", 0, dots.marker_of("cusparse")),
+)  # fmt: skip
+
+
+def collect(results: ResultSet) -> pd.DataFrame:
+    """One row per policy, way and sparsity with its time, the dense product's time and the published perplexity."""
+    printed = published.read("balanced_table4_perplexity", ("pattern", "size", "sparsity", "perplexity"))
+    known = {(row.pattern, row.size, row.sparsity): row.perplexity for row in each(printed)}
+    rows = []
+    for policy in context.policies(results.frame):
+        dense = fastest(results.frame, policy, ("cublas",), "f32")["median_us"]
+        for way in WAYS:
+            found = fastest(results.frame, policy, (way.kernel,), "f32", way.keeps)
+            for row in each(found[[name.startswith(way.start) for name in found.index]].reset_index()):
+                level = min(LEVELS, key=lambda level: abs(level - row.sparsity))
+                rows.append(
+                    {
+                        "policy": policy,
+                        "series": way.series,
+                        "sparsity": level,
+                        "problem": row.problem,
+                        "kernel": row.kernel,
+                        "variant": row.variant,
+                        "time_us": row.median_us,
+                        "dense_us": float(dense.median()) if len(dense) else math.nan,
+                        "perplexity": known.get((way.pattern, way.size, level), math.nan),
+                    }
+                )
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _show(view: View[pd.DataFrame]) -> Shown | None:
+    here = view.data[view.data["policy"] == view.policy]
+    return Shown(_figure(here, view), _finding(here), (_table(here),)) if len(here) else None
+
+
+def _finding(rows: pd.DataFrame) -> str:
+    best = {way: rows[(rows["series"] == way) & (rows["sparsity"] == 0.8)] for way in ("balanced_paper", "block8")}
+    if any(found.empty for found in best.values()):
+        return ""
+    balanced, block = (found.iloc[0] for found in best.values())
+    return (
+        f"At 80 % zeros the paper's balanced kernel takes {balanced['time_us']:.1f} µs at a perplexity of "
+        f"{balanced['perplexity']}, 8×8 blocks in cuSPARSE {block['time_us']:.1f} µs at {block['perplexity']}; the "
+        f"dense product takes {balanced['dense_us']:.1f} µs."
+    )
+
+
+def _figure(rows: pd.DataFrame, view: View[pd.DataFrame]) -> Figure:
+    caption = (
+        f"{view.policy_sentence}\nPerplexity on PTB is the paper's (table 4, its own training); lower is better. "
+        "Points of a curve: 60, 70 and 80 % zeros."
+    )
+    figure = layout.headed(4.8, view.title, caption)
+    axis = figure.add_axes((0.075, 0.24, 0.905, 0.575))
+    handles = []
+    for way in WAYS:
+        mine = rows[(rows["series"] == way.series) & rows["perplexity"].notna()].sort_values("sparsity")
+        if mine.empty:
+            continue
+        line = way.marker.line()
+        line.set(data=(mine["time_us"], mine["perplexity"]), ls="-", lw=1.0, color=way.marker.colour, label=way.label)
+        handles.append(axis.add_line(line))
+    axis.autoscale_view()
+    dense = rows["dense_us"].dropna()
+    if len(dense):
+        handles.append(axis.axvline(float(dense.iloc[0]), color=style.INK, lw=1.4, label="dense, cuBLAS fp32"))
+    axis.margins(0.06)
+    axis.set_xlim(left=0)
+    axis.grid()
+    axis.set_xlabel("time of one gate matrix (µs)")
+    axis.set_ylabel("perplexity")
+    layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles], columns=3)
+    return figure
+
+
+def _table(rows: pd.DataFrame) -> str:
+    cells = {(row.series, row.sparsity): row for row in each(rows)}
+    out = []
+    for way in WAYS:
+        line = [way.label]
+        for level in LEVELS:
+            row = cells.get((way.series, level))
+            line += [number(row.time_us, 1), number(row.perplexity, 1)] if row is not None else [GAP, GAP]
+        out.append(line)
+    header = [f"{percent(level)}, {what}" for level in LEVELS for what in ("µs", "perplexity")]
+    return markdown(["", *header], out)
+
+
+def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
+    yield "The paper's figure prints neither times nor perplexities, and vector sparsity has no kernel: not drawn."
+    yield "The perplexity with random zeros is not printed; by the paper's words it is nearly that of balanced ones."
+    for policy in view.policies:
+        here = view.data[view.data["policy"] == policy]
+        have = {(row.series, row.sparsity) for row in each(here)}
+        lost = [
+            f"{way.label} at {percent(level)}" for way in WAYS for level in LEVELS if (way.series, level) not in have
+        ]
+        if lost:
+            yield f"No checked time ({policy}) of {', '.join(lost)}."
+
+
+PAGE = PageSpec(
+    title="Balanced Sparsity figure 1",
+    intro=(
+        "What a pattern of zeros costs and gains on the LSTM language model of figure 1 of *Balanced Sparsity for "
+        "Efficient DNN Inference on GPU* (AAAI 2019): perplexity as the paper's table 4 prints it, against the time of "
+        "one gate matrix (6000 × 3000, padded to 3072) at batch 1 here. The library of block-sparse products that the "
+        "paper used is not part of this suite; cuSPARSE on the same blocks stands in."
+    ),
+    data=collect,
+    sections=(SectionSpec("tradeoff", "Perplexity against time by pattern", _show),),
+    gaps=_gaps,
+)
