@@ -82,6 +82,12 @@ def test_sparse_attention(build: str, dtype: DType) -> None:
         assert passes(relative_error(execute(plan, build), truth), dtype)
 
 
+def test_attention_to_every_key_is_left_to_the_dense_kernels() -> None:
+    one, operands = attention()
+    with pytest.raises(Unsupported, match="left to the dense kernels"):
+        next(kernels()["sparse_attention"].plans(replace(one, sparsity=0.0), operands, "sm_90"))  # type: ignore[union-attr]
+
+
 def test_sparse_attention_notices_a_step_that_is_left_out() -> None:
     one, operands = attention()
     plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]

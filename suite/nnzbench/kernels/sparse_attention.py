@@ -70,7 +70,12 @@ class SparseAttention:
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The heuristics' plan (`heuristic_...`), then the other pairs of strip and tile."""
+        """The heuristics' plan (`heuristic_...`), then the other pairs of strip and tile.
+
+        Raises `Unsupported` where no score but those above the diagonal is left out.
+        """
+        if problem.sparsity == 0:
+            raise Unsupported("attention to every key is left to the dense kernels")
         q, keys, v = (operands.dense[name] for name in ("q", "k", "v"))
         features, size = q.shape[1], q.dtype.itemsize
         first_strip, first_tile = heuristic_strip(features, size), heuristic_tile(features, size)
