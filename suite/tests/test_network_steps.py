@@ -82,6 +82,13 @@ def test_sparse_attention(build: str, dtype: DType) -> None:
         assert passes(relative_error(execute(plan, build), truth), dtype)
 
 
+@pytest.mark.parametrize("features", [1, 7, 49])
+def test_sparse_attention_in_fp16_of_odd_heads(features: int) -> None:
+    one, operands = attention(features=features, dtype="f16")
+    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    assert passes(relative_error(execute(plan, "asan"), reference(one, operands)), "f16")
+
+
 def test_attention_to_every_key_is_left_to_the_dense_kernels() -> None:
     one, operands = attention()
     with pytest.raises(Unsupported, match="left to the dense kernels"):
