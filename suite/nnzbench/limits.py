@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from nnzbench.kernel import about
 from nnzbench.operands import Operands
 from nnzbench.peaks import Peaks
@@ -52,13 +54,19 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
 
 
 def dense_work(problem: Problem, operands: Operands) -> Work:
-    """The same problem with every weight multiplied: 2*m*k*n operations, three dense arrays moved once."""
+    """The same problem with every weight multiplied: 2*m*k*n operations, three dense arrays moved once.
+
+    Attention takes every key up to a query's last one, as a dense kernel that knows of causality may stop there.
+    """
     element = _ELEMENT_BYTES[problem.dtype]
     dense = sum(array.size for array in operands.dense.values())
     if problem.op == "sddmm":
         return Work(2.0 * problem.m * problem.n * problem.k, float(element * (dense + problem.m * problem.n)))
     if problem.op == "attention":
-        return Work(4.0 * problem.m * problem.k * (problem.n + 1), float(element * (dense + problem.m * problem.n)))
+        mask = operands.sparse
+        last = mask.indices[mask.offsets[1:][mask.row_lengths > 0] - 1]
+        seen = float(np.sum(last, dtype=np.int64) + last.size)
+        return Work(4.0 * seen * (problem.n + 1), float(element * (dense + problem.m * problem.n)))
     columns, m, k = _output_columns(problem), operands.sparse.m, operands.sparse.k
     return Work(2.0 * m * k * columns, float(element * (m * k + dense + m * columns)))
 

@@ -84,12 +84,14 @@ def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
 class Attention:
     """One kernel's attention over one head."""
 
+    problem: str
+    dtype: str
     kernel: str
     variant: str
     math: str
     us: float
     buffer_bytes: int
-    """Device memory of inputs, outputs, mask and everything between."""
+    """Device memory of inputs, outputs, mask and everything between, as counted."""
 
 
 def attentions(frame: pd.DataFrame, policy: str = "hot") -> list[Attention]:
@@ -97,24 +99,32 @@ def attentions(frame: pd.DataFrame, policy: str = "hot") -> list[Attention]:
     rows = standing(frame[(frame["shape"] == "attention") & (frame["policy"] == policy)])
     found = [
         Attention(
+            row.problem,
+            row.dtype,
             row.kernel,
             row.variant,
             row.math,
             row.median_us,
-            attention_bytes(about(row.kernel).work == "dense", row.m, row.k, row.n, row.nnz),
+            attention_bytes(row.kernel, row.variant, row.math, row.m, row.k, row.n, row.nnz),
         )
         for row in each(rows)
     ]
     return sorted(found, key=lambda one: one.us)
 
 
-def attention_bytes(dense: bool, queries: int, keys: int, features: int, nnz: int) -> int:
-    """Bytes of the buffers of `dense_attention` (all scores, and the mask as bits) or `sparse_attention`, in fp32.
+def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: int, features: int, nnz: int) -> int:
+    """Bytes of the buffers of an attention kernel's row in arithmetic class `math`.
 
-    The sparse kernel holds an index, a score and a weight per position of the mask, a record per row and one per 32
-    positions of a row; the last is taken as half full in its row's last one.
+    `dense_attention` holds all scores, and the mask as bits; `cudnn_attention` no scores, and in its variants `bias`
+    the mask as a number of 2 bytes per score. The sparse kernel holds an index (2 bytes in fp16, where the keys are few
+    enough), a score and a weight per position of the mask, a record per row and one per 32 positions of a row; the last
+    is taken as half full in its row's last one.
     """
-    outside = 4 * features * 2 * (queries + keys)
-    if dense:
-        return outside + 4 * queries * keys + 4 * queries * -(-keys // 32)
-    return outside + 12 * nnz + 16 * queries + 16 * (nnz // 32 + queries // 2)
+    element = 2 if math in ("f16", "bf16") else 4
+    outside = element * features * 2 * (queries + keys)
+    if kernel == "cudnn_attention":
+        return outside + (2 * queries * 8 * -(-keys // 8) if "_bias_" in variant else 0)
+    if about(kernel).work == "dense":
+        return outside + element * queries * keys + 4 * queries * -(-keys // 32)
+    index = 2 if element == 2 and keys <= 65535 else 4
+    return outside + (index + 2 * element) * nnz + 16 * queries + 16 * (nnz // 32 + queries // 2)

@@ -1,4 +1,4 @@
-"""The results folder of one experiment while a run writes into it: records.csv, tuning.csv, environment.json."""
+"""The results folder of one experiment while a run writes into it: records.csv and the files beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from nnzbench import paths
+from nnzbench import memory, paths
 from nnzbench.record import Key, Record, RecordError, append, read_records, replace_all
 from nnzbench.selection import select
 
@@ -56,6 +56,7 @@ class Results:
         self.folder = folder
         self.records_path = folder / "records.csv"
         self.tuning_path = folder / "tuning.csv"
+        self.memory_path = folder / memory.FILE
         self._resume, self._overwrite, self._note = resume, overwrite, note
         self._lock = FileLock(_lock_path(folder))
         self._snapshot, self._environment = environment, ""
@@ -87,14 +88,15 @@ class Results:
 
     def _open(self) -> None:
         if self._overwrite:
-            for path in (self.records_path, self.tuning_path, *self.folder.glob("environment*.json")):
+            for path in (self.records_path, self.tuning_path, self.memory_path, *self.folder.glob("environment*.json")):
                 path.unlink(missing_ok=True)
         if not self.records_path.exists():
-            self.tuning_path.unlink(missing_ok=True)  # says nothing without its records
+            for path in (self.tuning_path, self.memory_path):  # say nothing without their records
+                path.unlink(missing_ok=True)
             return
         if not self._resume:
             raise RecordError(f"{self.records_path} exists already: add --resume to go on or --overwrite to start anew")
-        for path in (self.records_path, self.tuning_path):
+        for path in (self.records_path, self.tuning_path, self.memory_path):
             if drop_cut_off_line(path):
                 self._note(f"{path.name}: dropped a last line that was cut off")
         if self.records_path.stat().st_size:
@@ -125,6 +127,10 @@ class Results:
                 writer.writerow(field.name for field in fields(Tuning))
             writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(tuning))
         self.tuned.add(tuning.key)
+
+    def add_memory(self, row: memory.Memory) -> None:
+        """Appends one row to memory.csv."""
+        memory.add(self.memory_path, row)
 
 
 def _lock_path(folder: Path) -> Path:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nnzbench import memory
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.experiments import AS_TABLE, Experiment
 from nnzbench.kernel import AnyKernel, Candidate
@@ -217,6 +218,8 @@ class _Run:
             conditions = Conditions(policies, rule, clock=self.session.clock, to_beat_us=to_beat)
             with watch(functools.partial(self._hung, problem, operands, kernel.name, candidate, progress)):
                 outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
+                if outcome.status == "ok":
+                    self._memory(problem, kernel.name, candidate, progress)
             correct += outcome.status == "ok"
             for policy, measured in outcome.measurements.items():
                 key = (candidate.math, policy)
@@ -232,6 +235,21 @@ class _Run:
         self.results.add_tuning(
             Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
         )
+
+    def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
+        """Measures the memory of a candidate that computed the right thing; where that fails, its times stay."""
+        device = self.session.device
+        try:
+            use = memory.measure(problem, candidate, device)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            progress.note(f"{kernel} {candidate.variant} on {problem.name}: memory not measured ({error})")
+            return
+        if use is not None:
+            sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
+            name = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
+            self.results.add_memory(memory.Memory(*name, *sizes))
 
     def _hung(
         self, problem: Problem, operands: Operands, kernel: str, candidate: Candidate, progress: RunProgress

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench import coverage, snapshots, tables
+from nnzbench import coverage, memory, snapshots, tables
 from nnzbench.kernel import kernels, known
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problem_names import case_of
@@ -51,7 +51,13 @@ def validate(folder: Path) -> list[Finding]:
         return [Finding(folder, True, str(error).replace(f"{folder}/", ""))]
     if not rows:
         return [Finding(folder, True, "it has no rows")]
-    faults = [*_place(folder, rows), *_rows(rows), *snapshots.faults(folder, rows), *_quick(rows)]
+    faults = [
+        *_place(folder, rows),
+        *_rows(rows),
+        *_memory(folder, rows),
+        *snapshots.faults(folder, rows),
+        *_quick(rows),
+    ]
     notes = [*_incomplete(rows), *snapshots.notes(folder, rows)]
     return [*(Finding(folder, True, text) for text in faults), *(Finding(folder, False, text) for text in notes)]
 
@@ -70,6 +76,19 @@ def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
     real = sorted({row.source for row in rows if row.source.startswith(("dlmc:", "weights:"))})
     if below and real:
         yield f"it lies in {below}/ and has rows on real patterns: {coverage.listed(real)}"
+
+
+def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
+    """Memory is of candidates that computed the right thing, so each has its row."""
+    try:
+        measured = memory.read(folder / memory.FILE)
+    except RecordError as error:
+        yield str(error).replace(f"{folder}/", "")
+        return
+    right = {(row.problem, row.dtype, row.kernel, row.variant, row.device) for row in rows if row.status == "ok"}
+    strange = [" ".join(key) for key in measured if key not in right]
+    if strange:
+        yield f"{memory.FILE} has memory of what has no row that is ok: {coverage.listed(strange, 2)}"
 
 
 def _rows(rows: Sequence[Record]) -> Iterator[str]:

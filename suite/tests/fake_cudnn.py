@@ -112,8 +112,21 @@ class Graph:
         self.y = Tensor(None, None, None, None)
         return self.y
 
+    def sdpa(self, q, k, v, attn_scale, generate_stats, name, use_causal_mask=False, bias=None):
+        assert generate_stats is False
+        assert use_causal_mask != (bias is not None)
+        self.q, self.k, self.v, self.scale, self.bias = q, k, v, attn_scale, bias
+        self.causal, self.y = use_causal_mask, Tensor(None, None, None, None)
+        return self.y, None
+
     def validate(self):
+        if self._attention and self.q.dim[3] % 8:
+            raise GraphNotSupportedError("hidden_dim should be multiple of 8")
         self.steps.append("validate")
+
+    @property
+    def _attention(self):
+        return hasattr(self, "q")
 
     def build_operation_graph(self):
         assert self.steps == ["validate"]
@@ -121,7 +134,7 @@ class Graph:
 
     def create_execution_plans(self, modes):
         assert self.steps == ["validate", "build"]
-        assert modes == [HeurMode.A, HeurMode.B, HeurMode.FALLBACK]
+        assert modes == [HeurMode.A, *([] if self._attention else [HeurMode.B]), HeurMode.FALLBACK]
         for number, engine in enumerate(self.library.engines):
             self.plans += [Plan(number, knobs) for knobs in engine.proposed]
         if not self.plans:
@@ -185,19 +198,36 @@ class Graph:
         if backend.capturing:
             return
         self.library.calls.append(self.get_plan_name_at_index(index))
-        x, w = (self._load(tensor, pointers[tensor.uid]) for tensor in (self.x, self.w))
-        y = convolve(x, w, self.padding, self.stride[0])
+        y = self._attend(pointers) if self._attention else self._convolve(pointers)
         assert list(y.shape) == self.y.dim
         flat = np.zeros(y.size, np.float32)
         flat[self._places(self.y)] = y
         store_values(backend, pointers[self.y.uid], int(self.y.data_type), flat)
 
+    def _convolve(self, pointers):
+        x, w = (self._load(tensor, pointers[tensor.uid]) for tensor in (self.x, self.w))
+        return convolve(x, w, self.padding, self.stride[0])
+
+    def _attend(self, pointers):
+        """Finite masks and weights rounded to the operands' type, as fused kernels have them."""
+        q, k, v = (self._load(tensor, pointers[tensor.uid]).astype(np.float32) for tensor in (self.q, self.k, self.v))
+        scores = self.scale * (q @ k.swapaxes(2, 3))
+        if self.bias:
+            assert not any(step * 2 % 16 for step in self.bias.stride[:-1])
+            scores = scores + self._load(self.bias, pointers[self.bias.uid])
+        if self.causal:
+            scores = np.where(np.tri(*scores.shape[2:], dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=3, keepdims=True))
+        total = weights.sum(axis=3, keepdims=True)
+        rounded = weights.astype(np.float16) if self.q.data_type == DataType.HALF else weights
+        return (rounded.astype(np.float32) @ v) / total
+
     def _places(self, tensor):
         return sum(np.ix_(*(np.arange(size) * step for size, step in zip(tensor.dim, tensor.stride, strict=True))))
 
     def _load(self, tensor, pointer):
-        values = load_values(self.library.backend, pointer, int(tensor.data_type), int(np.prod(tensor.dim)))
-        return values[self._places(tensor)]
+        places = self._places(tensor)
+        return load_values(self.library.backend, pointer, int(tensor.data_type), int(places.max()) + 1)[places]
 
 
 def convolve(x, w, padding, stride):

@@ -35,9 +35,13 @@ class FakeMemory:
         self.backend, self.pointer = backend, backend.next_pointer
         backend.next_pointer += (size // 256 + 2) * 256
         backend.memory[self.pointer] = bytearray(b"\xcd" * size)
+        self.size = size
+        backend.held_bytes += size
+        backend.most_bytes = max(backend.most_bytes, backend.held_bytes)
 
     def __del__(self):
         self.backend.memory.pop(self.pointer, None)
+        self.backend.held_bytes -= self.size
 
 
 class FakeBackend:
@@ -52,6 +56,8 @@ class FakeBackend:
         self.facts = facts
         self.memory = {}
         self.next_pointer = 1 << 20
+        self.held_bytes = self.most_bytes = 0  # live, and the most since the last release: what a pool holds
+        self.other_bytes = 500 << 20  # of other programs and of libraries
         self.log = []
         self.now_ms = 0.0
         self.fail_at = None  # name of the call that fails
@@ -72,6 +78,12 @@ class FakeBackend:
 
     def pointer(self, memory):
         return memory.pointer
+
+    def used_bytes(self):
+        return self.other_bytes + self.most_bytes
+
+    def release(self):
+        self.most_bytes = self.held_bytes
 
     def upload(self, pointer, array):
         self._step("upload", array.nbytes)

@@ -10,6 +10,7 @@ import pytest
 from fake_claim_records import GPU, names, row, table1
 from fake_records import failed, record, write
 
+from nnzbench import memory
 from nnzbench.papers.sputnik import ablation
 from nnzbench.problem_names import stem_of
 from nnzbench.record import Record
@@ -323,16 +324,50 @@ def test_the_gain_of_a_unified_count_is_judged_where_counts_differ(tmp_path):
     assert "9.9 %" in found.note  # equal counts: 73 of 81 us
 
 
+def attention_rows() -> list[Record]:
+    name, causal = (
+        next(n for n in names("sputnik_attention") if n.startswith(what)) for what in ("attention", "causal")
+    )
+    at = {
+        "experiment": "sputnik_attention",
+        "m": 12288,
+        "k": 12288,
+        "n": 128,
+        "shape": "attention",
+        "nnz": 12288 * 1228,
+    }
+    return [
+        row(name, "sparse_attention", 10.0, "heuristic_x", **at),
+        row(name, "dense_attention", 80.0, "f32", **at),
+        row(name, "cudnn_attention", 30.0, "f16_bias_plan00_default", dtype="f16", **at),
+        row(causal, "cudnn_attention", 5.0, "f16_causal_plan00_default", dtype="f16", **at),
+    ]
+
+
 def test_a_part_of_a_model_is_shown_and_not_judged(tmp_path):
-    name = next(n for n in names("sputnik_attention") if n.startswith("attention"))
-    at = {"experiment": "sputnik_attention", "m": 12288, "k": 12288, "nnz": 12288 * 1228}
-    rows = [row(name, "sparse_attention", 10.0, "heuristic_x", **at), row(name, "dense_attention", 80.0, "f32", **at)]
-    found = judged(tmp_path, rows)
-    assert found["sputnik-attention-time"].measured == pytest.approx(8.0)
-    assert found["sputnik-attention-time"].verdict == NOT_COMPARABLE
-    assert "one head" in found["sputnik-attention-time"].reason
-    assert found["sputnik-attention-memory"].measured == pytest.approx(12288 / 1228 * 16 / 17, rel=1e-3)
-    assert "Counted, not measured" in found["sputnik-attention-memory"].reason
+    found = judged(tmp_path, attention_rows())
+    time = found["sputnik-attention-time"]
+    assert (time.measured, time.measured_fp16) == (pytest.approx(8.0), pytest.approx(0.5))  # the fused one as fp16
+    assert time.verdict == NOT_COMPARABLE
+    assert "one head" in time.reason
+
+
+def test_memory_is_counted_until_it_is_measured(tmp_path):
+    counted = judged(tmp_path, attention_rows())["sputnik-attention-memory"]
+    outside, scores = 2**4 * 128 * 12288, 4 * 12288 * (12288 + 384)
+    sparse = outside + 12 * 12288 * 1228 + 16 * 12288 + 16 * (12288 * 1228 // 32 + 6144)
+    assert counted.measured == pytest.approx((outside + scores) / sparse)
+    assert counted.measured_fp16 == pytest.approx(outside / 2 / sparse)
+    assert counted.verdict == NOT_COMPARABLE
+    assert counted.reason.startswith("Counted, not measured. Memory of one head")
+    path = tmp_path / GPU / "sputnik_attention" / memory.FILE
+    for one, taken in zip(attention_rows(), (100, 600, 300, 15), strict=True):
+        key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
+        memory.add(path, memory.Memory(*key, 7, 7 + taken, 7))
+    measured = next(one for one in judge(tmp_path, GPU) if one.id == "sputnik-attention-memory")
+    assert (measured.measured, measured.measured_fp16) == (pytest.approx(6.0), pytest.approx(0.15))
+    assert measured.verdict == NOT_COMPARABLE
+    assert measured.reason.startswith("Memory of one head")
 
 
 def test_names_lose_source_and_dtype_and_nothing_else():

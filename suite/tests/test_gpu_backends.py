@@ -60,6 +60,7 @@ class FakeCupy:
             assert (function, stream, extra) == (900, 77, 0)
             calls.append(("launch", tuple(sizes), params))
 
+        self.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: calls.append("release"))
         self.cuda = SimpleNamespace(
             Stream=Stream,
             Device=lambda index: SimpleNamespace(compute_capability="90"),
@@ -77,7 +78,7 @@ class FakeCupy:
                 cudaDevAttrL2CacheSize=60 << 20,
                 cudaDevAttrMaxSharedMemoryPerBlockOptin=232448,
                 getDeviceProperties=lambda device: {"name": b"NVIDIA H200"},
-                memGetInfo=lambda: (1, 140 << 30),
+                memGetInfo=lambda: (1 << 30, 140 << 30),
                 deviceGetPCIBusId=lambda device: "0000:1B:00.0",
             ),
             driver=SimpleNamespace(
@@ -93,6 +94,16 @@ def test_cupy_tells_the_gpu():
     facts = CupyBackend(FakeCupy()).facts
     assert (facts.name, facts.compute_capability, facts.sms) == ("NVIDIA H200", (9, 0), 132)
     assert (facts.library, facts.runtime) == ("cupy 14.2.0", "13.0")
+
+
+def test_both_tell_the_memory_in_use(pycuda):
+    cupy = FakeCupy()
+    backend = CupyBackend(cupy)
+    assert backend.used_bytes() == 139 << 30
+    backend.release()
+    assert cupy.calls == ["release"]
+    assert pycuda.backend.used_bytes() == 3 << 30
+    pycuda.backend.release()
 
 
 def test_cupy_compute_capabilities_of_two_digits():
@@ -195,6 +206,9 @@ class FakePycuda:
 
     def get_version(self):
         return (13, 0, 0)
+
+    def mem_get_info(self):
+        return (13 << 30, 16 << 30)
 
     def module_from_buffer(self, cubin):
         return SimpleNamespace(get_function=lambda name: FakeFunction(self.calls))
@@ -369,6 +383,7 @@ def test_the_installed_cupy_has_what_the_backend_calls():
         cupy.cuda.Module: "load get_function",
         cupy.cuda.Stream: "begin_capture end_capture synchronize",
         cupy.cuda.graph.Graph: "launch upload",
+        cupy.get_default_memory_pool(): "free_all_blocks",
     }.items():
         assert not [name for name in names.split() if not hasattr(module, name)]
     assert issubclass(cupy.cuda.memory.OutOfMemoryError, Exception)

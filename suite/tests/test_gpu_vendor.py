@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nnzbench import memory
 from nnzbench.check import passes, relative_error
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
@@ -16,8 +17,10 @@ from nnzbench.kernel import Unsupported, candidates, kernels
 from nnzbench.kernels.vendor_cudnn import load_frontend
 from nnzbench.kernels.vendor_cusparselt import library_version
 from nnzbench.matrices.formats import CSR
+from nnzbench.matrices.generate import banded
 from nnzbench.matrices.prune import n_of_m
-from nnzbench.operands import Operands, reference
+from nnzbench.networks import attention_bytes
+from nnzbench.operands import Operands, make_operands, reference
 from nnzbench.problem import ConvShape, DType, Op, Problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
@@ -140,3 +143,37 @@ def test_two_of_four(gpu: Device, dtype: DType, keep: tuple[int, int]) -> None:
     operands = Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
     problem = Problem("test", "nm", "spmm", 128, 256, 64, 0.5, "nm:2:4:0", dtype)
     assert check_every_candidate(gpu, "cusparselt", problem, operands)["ok"] > 0
+
+
+def attention(mask: CSR, features: int, dtype: DType) -> tuple[Problem, Operands]:
+    problem = Problem("test", "a", "attention", mask.m, mask.k, features, 0.9, "uniform:0", dtype)
+    operands = make_operands(problem)
+    return problem, replace(operands, sparse=mask, pattern=mask.pattern_hash()).cast(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("tokens", [1, 7, 49, 128, 513])
+@pytest.mark.parametrize("band", ["all", "some"])
+def test_fused_attention_over_a_triangle_and_over_an_added_mask(
+    gpu: Device, band: str, tokens: int, dtype: DType
+) -> None:
+    needs("cuDNN", load_frontend)
+    mask = banded(tokens, tokens, 0.9, tokens if band == "all" else max(1, tokens // 4), 0)
+    outcomes = check_every_candidate(gpu, "cudnn_attention", *attention(mask, 64, dtype))
+    assert outcomes["ok"] > 0 or tokens % 8, outcomes
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("sparse_attention", "f32"), ("dense_attention", "f32"), ("cudnn_attention", "f16")]
+)
+def test_attention_takes_about_the_memory_that_is_counted(gpu: GpuDevice, name: str, dtype: DType) -> None:
+    if name == "cudnn_attention":
+        needs("cuDNN", load_frontend)
+    problem, operands = attention(banded(4096, 4096, 0.95, 64, 0), 128, dtype)
+    candidate = next(candidates(kernels()[name], problem, operands, gpu))
+    candidate.prepare().close()  # loads what the library keeps
+    use = memory.measure(problem, candidate, gpu)
+    assert use is not None
+    nnz = operands.sparse.nnz
+    counted = attention_bytes(name, candidate.variant, candidate.math, problem.m, problem.k, problem.n, nnz)
+    assert counted - memory.STEP <= use.taken_bytes <= 1.1 * counted + 4 * memory.STEP, (use, counted)

@@ -10,6 +10,7 @@ import pytest
 from fake_gpu import FakeCublas, open_fake
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
+from nnzbench import memory
 from nnzbench.chain import Step, chain
 from nnzbench.check import passes, relative_error
 from nnzbench.kernel import Launch, Plan, Unsupported, candidates, kernels
@@ -17,18 +18,19 @@ from nnzbench.kernels import vendor_cublas
 from nnzbench.kernels.masked_softmax import mask_bits, masked_softmax_plan
 from nnzbench.limits import row_work
 from nnzbench.matrices.formats import CSR
-from nnzbench.operands import Operands, make_operands, reference
-from nnzbench.problem import ConvShape, Op, Problem
+from nnzbench.networks import attention_bytes
+from nnzbench.operands import Operands, make_operands, reference, storage_dtype
+from nnzbench.problem import ConvShape, DType, Op, Problem
 
 
 def problem(op: Op, m: int, k: int, n: int, sparsity: float = 0.8, conv: ConvShape | None = None) -> Problem:
     return Problem("test", "p", op, m, k, n, sparsity, "uniform:0", conv=conv)
 
 
-def attention(m: int = 45, k: int = 70, features: int = 12) -> tuple[Problem, Operands]:
-    one = problem("attention", m, k, features)
+def attention(m: int = 45, k: int = 70, features: int = 12, dtype: DType = "f32") -> tuple[Problem, Operands]:
+    one = replace(problem("attention", m, k, features), dtype=dtype)
     operands = make_operands(one)
-    return one, replace(operands, sparse=matrix(m, k, 0.2, empty=(0, 17), full=3))
+    return one, replace(operands, sparse=matrix(m, k, 0.2, empty=(0, 17), full=3)).cast(dtype)
 
 
 def depthwise(channels: int, height: int, width: int, stride: int, batch: int = 1) -> Problem:
@@ -64,16 +66,33 @@ def test_depthwise_reference_agrees_with_the_convolution_of_each_channel_alone()
         np.testing.assert_allclose(result.value[:, channel], expected)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("build", ["plain", "asan"])
-def test_sparse_attention(build: str) -> None:
-    one, operands = attention(48 if build == "plain" else 45)  # 48 rows fill their blocks, 45 do not
+def test_sparse_attention(build: str, dtype: DType) -> None:
+    rows = 48 if build == "plain" else 45  # 48 rows fill their blocks, 45 do not
+    one, operands = attention(rows, dtype=dtype)
     plans = list(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
     assert plans[0].variant.startswith("heuristic_")
     assert len({plan.variant for plan in plans}) == len(plans) > 4
     truth = reference(one, operands)
     for plan in (plans[0], plans[-1]):
         assert len(plan.stages()) == 3
-        assert passes(relative_error(execute(plan, build), truth), "f32")
+        assert plan.math == dtype
+        assert {plan.buffers[name].dtype for name in ("scores", "weights", "context")} == {storage_dtype(dtype)}
+        assert passes(relative_error(execute(plan, build), truth), dtype)
+
+
+@pytest.mark.parametrize("features", [1, 7, 49])
+def test_sparse_attention_in_fp16_of_odd_heads(features: int) -> None:
+    one, operands = attention(features=features, dtype="f16")
+    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    assert passes(relative_error(execute(plan, "asan"), reference(one, operands)), "f16")
+
+
+def test_attention_to_every_key_is_left_to_the_dense_kernels() -> None:
+    one, operands = attention()
+    with pytest.raises(Unsupported, match="left to the dense kernels"):
+        next(kernels()["sparse_attention"].plans(replace(one, sparsity=0.0), operands, "sm_90"))  # type: ignore[union-attr]
 
 
 def test_sparse_attention_notices_a_step_that_is_left_out() -> None:
@@ -212,6 +231,17 @@ def test_dense_attention(gpu) -> None:
     one, operands = attention()
     assert check_all(gpu, "dense_attention", one, operands) == ["f32", "tf32"]
     assert row_work("dense_attention", one, operands).flops > row_work("sparse_attention", one, operands).flops
+
+
+def test_dense_attention_takes_what_is_counted(gpu) -> None:
+    one, operands = attention()
+    for candidate in candidates(kernels()["dense_attention"], one, operands, gpu.device):
+        candidate.prepare().close()  # the handle's workspace stays
+        use = memory.measure(one, candidate, gpu.device)
+        assert use is not None
+        assert use.after_bytes == use.before_bytes
+        counted = attention_bytes("dense_attention", candidate.variant, candidate.math, 45, 70, 12, operands.sparse.nnz)
+        assert use.taken_bytes == counted
 
 
 def test_dense_pointwise(gpu) -> None:

@@ -10,9 +10,10 @@ import pytest
 from nnzbench import collection, networks, tables
 from nnzbench.kernel import kernels
 from nnzbench.kernels.masked_softmax import mask_bits
+from nnzbench.kernels.vendor_cudnn_attention import added_mask
 from nnzbench.matrices.index import dlmc
 from nnzbench.operands import make_operands
-from nnzbench.problem import Problem
+from nnzbench.problem import DType, Problem
 from nnzbench.record import SCHEMA, Record
 from nnzbench.report.frames import to_frame
 from nnzbench.report.series import Series
@@ -73,16 +74,24 @@ def test_a_network_with_a_layer_that_was_not_timed_has_no_speed() -> None:
         assert "sparse_w1.8_pw06" in network.missing
 
 
-def test_attention_memory_is_that_of_the_plan() -> None:
-    problem = Problem("test", "p", "attention", 1024, 1024, 32, 0.9, "banded:64:0")
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_attention_memory_is_that_of_the_plan(dtype: DType) -> None:
+    problem = Problem("test", "p", "attention", 1024, 1024, 32, 0.9, "banded:64:0", dtype)
     operands = make_operands(problem)
     plan = next(kernels()["sparse_attention"].plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
     held = sum(array.nbytes for array in plan.buffers.values())
-    nnz = operands.sparse.nnz
-    assert networks.attention_bytes(False, 1024, 1024, 32, nnz) == pytest.approx(held, rel=0.02)
-    dense = sum(4 * 1024 * 32 for _ in "qkvo") + 4 * 1024 * 1024 + mask_bits(operands.sparse).nbytes
-    assert networks.attention_bytes(True, 1024, 1024, 32, nnz) == dense
-    assert dense / held > 2
+    sizes = (1024, 1024, 32, operands.sparse.nnz)
+    assert networks.attention_bytes("sparse_attention", "any", dtype, *sizes) == pytest.approx(held, rel=0.02)
+    if dtype == "f32":
+        dense = sum(4 * 1024 * 32 for _ in "qkvo") + 4 * 1024 * 1024 + mask_bits(operands.sparse).nbytes
+        assert networks.attention_bytes("dense_attention", "tf32", "tf32", *sizes) == dense
+        assert dense / held > 2
+    else:
+        fused = sum(2 * 1024 * 32 for _ in "qkvo")
+        assert networks.attention_bytes("cudnn_attention", "f16_causal_plan00_default", "f16", *sizes) == fused
+        added = fused + added_mask(operands.sparse, "f16").nbytes
+        assert networks.attention_bytes("cudnn_attention", "f16_bias_plan00_default", "f16", *sizes) == added
+        assert fused < held < added
 
 
 def test_attentions_are_compared_fastest_first() -> None:
@@ -92,15 +101,18 @@ def test_attentions_are_compared_fastest_first() -> None:
         record(problem, "dense_attention", 400.0, "tf32"),
         record(problem, "sparse_attention", 300.0, "heuristic_x", selected=False),
         record(problem, "sparse_attention", 250.0),
+        record(problem, "cudnn_attention", 350.0, "f16_bias_plan00_default", dtype="f16"),
         record(replace(problem, op="spmm"), "sputnik", 5.0),
     ]
     found = networks.attentions(to_frame(rows))
     assert [(a.kernel, a.math, a.us) for a in found] == [
         ("sparse_attention", "f32", 250.0),
+        ("cudnn_attention", "f16", 350.0),
         ("dense_attention", "tf32", 400.0),
         ("dense_attention", "f32", 900.0),
     ]
-    assert found[0].buffer_bytes < found[1].buffer_bytes
+    assert found[0].buffer_bytes < found[1].buffer_bytes < found[2].buffer_bytes
+    assert {a.problem for a in found} == {problem.name}
 
 
 def test_figure_2_covers_the_papers_matrices() -> None:

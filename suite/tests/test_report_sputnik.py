@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, draw, records, report, sddmm, spmm
 
-from nnzbench import tables
+from nnzbench import memory, tables
 from nnzbench.papers import sputnik
 from nnzbench.problem import Problem
 from nnzbench.report import crossover, style
@@ -171,8 +171,8 @@ def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> Non
 ATTENTION: tuple[Timed, ...] = (
     ("dense_attention", "f32", lambda p: 900.0 if p.op == "attention" else None),
     ("dense_attention", "tf32", lambda p: 300.0 if p.op == "attention" else None),
-    ("sparse_attention", "heuristic_s32", lambda p: 200.0 if p.op == "attention" else None),
-    ("sparse_attention", "s32_w32", lambda p: 150.0 if p.op == "attention" else None),
+    ("sparse_attention", "heuristic_s32", lambda p: 200.0 if p.label == "attention" else None),
+    ("sparse_attention", "s32_w32", lambda p: 150.0 if p.label == "attention" else None),
     ("sputnik_sddmm", "heuristic_s32", lambda p: 60.0 if p.op == "sddmm" else None),
     ("sparse_softmax", "w1", lambda p: 10.0 if p.op == "sparse_softmax" else None),
 )
@@ -186,8 +186,41 @@ def test_attention_compares_time_and_memory(tmp_path: Path) -> None:
     assert tokens == pytest.approx(12288 / (24 * 150e-6), rel=1e-5)  # 3 layers of 8 heads
     assert "6.00 times as fast" in page
     assert "Against TF32 tensor cores it is 2.00 times as fast" in page
-    assert "| the paper's sparse transformer, whole model, V100 | – | 67857 | 734 | 2.09 | 12.8 |" in page
+    assert "times less memory (counted)" in page
+    assert "| the paper's sparse transformer, whole model, V100 | – | 67857 | – | 734 | 2.09 | 12.8 |" in page
     assert "No time of the step context (hot)." in page
+    assert "No time of dense, fused, cuDNN fp16 attention (hot)." in page
+    assert "Memory of sparse, fp32 attention is not measured (hot)." in page
+
+
+FUSED: tuple[Timed, ...] = (
+    ("cudnn_attention", "f16_bias_plan00", lambda p: 240.0 if p.label == "attention" else None),
+    ("cudnn_attention", "f16_causal_plan00", lambda p: 60.0 if p.label == "causal" else None),
+    ("sparse_attention", "s32_w32", lambda p: 90.0 if p.label == "attention" else None),
+)
+
+
+def test_attention_is_held_against_fused_attention_in_time_and_measured_memory(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    rows = records("sputnik_attention", ATTENTION) + records("sputnik_attention", FUSED, "f16")
+    folder = fake_records.write(tmp_path / "r", rows)
+    sizes = {"dense_attention": 618, "sparse_attention": 103, "f16_bias_plan00": 320, "f16_causal_plan00": 12}
+    for one in rows:
+        if size := sizes.get(one.kernel, sizes.get(one.variant)):
+            key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
+            memory.add(folder / memory.FILE, memory.Memory(*key, 5 << 20, (5 + size) << 20, 5 << 20))
+    page, _ = fake_records.drawn(load(folder))
+    text = page.sections[0].text
+    assert "6.00 times as fast in 6.0 times less memory (measured)" in text
+    assert (
+        "(cuDNN, fp16, every key up to the query) takes 60 µs: 2.50 times as fast as sparse attention in fp32" in text
+    )
+    assert "and 1.50 times as fast as in fp16, in 8.6 times less memory than in fp32 (measured)." in text
+    (fused,) = (line for line in page.sections[0].tables[0].splitlines() if line.startswith("| dense, fused, cuDNN"))
+    assert fused.endswith("| 60.0 | 8533333 | 12.0 | 12.0 | 15.00 | 51.5 |")
+    assert not [gap for gap in page.gaps if "attention" in gap]
+    apart(figures["attention"])
 
 
 def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures: dict[str, Figure]) -> None:

@@ -33,7 +33,7 @@ EXPECTED = {
     "sparsert_table3": 8,
     "spmm_scaling": 12,
     "sputnik_ablation": 4 * 180,
-    "sputnik_attention": 4,
+    "sputnik_attention": 5,
     "sputnik_dlmc": 60 * 2 * 3,
     "sputnik_figure1": 15,
     "sputnik_figure7": 11,

@@ -9,7 +9,7 @@ import fake_records
 import pytest
 from click.testing import CliRunner
 
-from nnzbench import tables
+from nnzbench import memory, tables
 from nnzbench.cli import main
 from nnzbench.record import replace_all
 from nnzbench.selection import select
@@ -189,6 +189,19 @@ def test_the_command_takes_whole_trees_and_tells_json(folder, rows, tmp_path):
     text = command(folder, folder / "records.csv")
     assert text.exit_code == 0
     assert text.output.count(": fit") == 1
+
+
+def test_memory_is_of_rows_that_are_ok(folder, rows):
+    ok, wrong = rows[0], rows[-1]
+    path = folder / memory.FILE
+    memory.add(path, memory.Memory(ok.problem, ok.dtype, ok.kernel, ok.variant, ok.device, 1, 2, 1))
+    assert faults(folder) == []
+    memory.add(path, memory.Memory(wrong.problem, wrong.dtype, wrong.kernel, wrong.variant, wrong.device, 1, 2, 1))
+    (fault,) = faults(folder)
+    assert fault.startswith(f"memory.csv has memory of what has no row that is ok: `{wrong.problem} f32")
+    path.write_text("problem,dtype\n1,2\n", encoding="utf-8")
+    (fault,) = faults(folder)
+    assert fault.startswith("memory.csv: not a table of memory")
 
 
 def test_an_empty_file_is_unfit(folder):

@@ -37,6 +37,7 @@ class CupyBackend:
 
     def __init__(self, cupy: Any) -> None:
         self._cuda = cupy.cuda
+        self._pool = cupy.get_default_memory_pool()
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
         self.errors: tuple[type[Exception], ...] = (
             self._runtime.CUDARuntimeError,
@@ -72,6 +73,13 @@ class CupyBackend:
 
     def pointer(self, memory: Any) -> int:
         return int(memory.ptr)
+
+    def used_bytes(self) -> int:
+        free, total = self._runtime.memGetInfo()
+        return int(total - free)
+
+    def release(self) -> None:
+        self._pool.free_all_blocks()
 
     def upload(self, pointer: int, array: Array) -> None:
         kind = self._runtime.memcpyHostToDevice

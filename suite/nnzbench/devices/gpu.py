@@ -195,6 +195,15 @@ class GpuDevice:
         """Uninitialised device memory. Raises `LaunchError` where there is not enough."""
         return self.guarded(lambda: DeviceArray(self, shape, np.dtype(dtype)))
 
+    def used_bytes(self) -> int:
+        """Bytes of the GPU's memory in use by all programs, what the library pools for later included."""
+        return self.guarded(self.backend.used_bytes)
+
+    def release(self) -> None:
+        """Waits, then gives freed memory that is kept for later back to the driver."""
+        self.synchronise()
+        self.guarded(self.backend.release)
+
     def upload(self, array: Array) -> DeviceArray:
         """A copy of `array` in device memory."""
         result = self.empty(array.shape, array.dtype)

@@ -60,6 +60,14 @@ class Backend(Protocol):
 
     def pointer(self, memory: Any) -> int: ...
 
+    def used_bytes(self) -> int:
+        """Bytes of the GPU's memory that are not free, as the driver says: by all programs, and what is pooled."""
+        ...
+
+    def release(self) -> None:
+        """Gives memory that is pooled for later back to the driver."""
+        ...
+
     def upload(self, pointer: int, array: Array) -> None:
         """Copies a contiguous array to the device and waits."""
         ...

@@ -111,6 +111,13 @@ class PycudaBackend:
     def pointer(self, memory: Any) -> int:
         return int(memory)
 
+    def used_bytes(self) -> int:
+        free, total = self._driver.mem_get_info()
+        return int(total - free)
+
+    def release(self) -> None:
+        return  # nothing is pooled
+
     def upload(self, pointer: int, array: Array) -> None:
         self._driver.memcpy_htod_async(pointer, array, self._stream)
         self._stream.synchronize()

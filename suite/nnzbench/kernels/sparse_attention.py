@@ -36,13 +36,14 @@ def attention_plan(
     label: str = "",
     shared: SharedWork | None = None,
 ) -> Plan:
-    """The plan of one choice of strip and tile; `q` (m, d), `keys` and `v` (k, d) float32, the factor of scores in `q`.
+    """The plan of one choice of strip and tile; `q` (m, d), `keys` and `v` (k, d), the factor of scores in `q`.
 
-    `shared` is what plans of one mask share. Raises `Unsupported` where the mask is empty.
+    All float32 or all float16; scores and weights are stored in that type, and all sums are fp32. `shared` is what
+    plans of one mask share. Raises `Unsupported` where the mask is empty.
     """
     if mask.nnz == 0:
         raise Unsupported("the mask has no positions")
-    unset = mask.with_values(np.zeros(mask.nnz, dtype=np.float32))
+    unset = mask.with_values(np.zeros(mask.nnz, dtype=q.dtype))
     shared = shared or SharedWork()
     scores = sddmm_plan(unset, q, keys, strip, shared=shared)
     softmax = softmax_plan(unset, items=32)
@@ -66,15 +67,20 @@ class SparseAttention:
     name: str = "sparse_attention"
     paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section VII-C"
     ops: frozenset[str] = frozenset({"attention"})
-    dtypes: frozenset[str] = frozenset({"f32"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The heuristics' plan (`heuristic_...`), then the other pairs of strip and tile."""
+        """The heuristics' plan (`heuristic_...`), then the other pairs of strip and tile.
+
+        Raises `Unsupported` where no score but those above the diagonal is left out.
+        """
+        if problem.sparsity == 0:
+            raise Unsupported("attention to every key is left to the dense kernels")
         q, keys, v = (operands.dense[name] for name in ("q", "k", "v"))
-        features = q.shape[1]
-        first_strip, first_tile = heuristic_strip(features, 4), heuristic_tile(features, 4)
-        strips = [first_strip, *candidates(features, 4)][:_STEPS_TRIED]
-        tiles = [first_tile, *(tile for tile in oracle_tiles(features, 4) if tile != first_tile)][:_STEPS_TRIED]
+        features, size = q.shape[1], q.dtype.itemsize
+        first_strip, first_tile = heuristic_strip(features, size), heuristic_tile(features, size)
+        strips = [first_strip, *candidates(features, size)][:_STEPS_TRIED]
+        tiles = [first_tile, *(tile for tile in oracle_tiles(features, size) if tile != first_tile)][:_STEPS_TRIED]
         shared = SharedWork()
         for strip in strips:
             for tile in tiles:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnzbench.devices import Device
+from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernel import Candidate, Prepared, register
 from nnzbench.kernels.masked_softmax import masked_softmax_plan
 from nnzbench.kernels.vendor_cublas import MODES, Handle, product
@@ -21,14 +22,14 @@ from nnzbench.problem import Problem
 from nnzbench.roles import About, Look
 
 
-def prepare_attention(inputs: Inputs, math: str, operands: Operands) -> Prepared:
+def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepared:
     """softmax(Q K^T over the mask) V, products in math mode `f32` or `tf32`, softmax in fp32.
 
     Raises `Unsupported` without cuBLAS or for rows too long for the softmax, `LaunchError` where there is no memory.
     """
-    device, dense = inputs.device, operands.dense
+    dense = operands.dense
     require_math(device, math)
-    preparing = Preparing(inputs)
+    preparing = Preparing(Inputs(device))  # not shared: its device memory is measured
     handle = open_library(device, "cublas", lambda: Handle(device))
     mask = operands.sparse
     q, keys, v = preparing.arrays(("q", "k", "v"), lambda: (dense["q"], dense["k"], dense["v"]))
@@ -60,11 +61,11 @@ class DenseAttention:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per math mode. Raises `Unsupported` without a GPU."""
-        inputs = Inputs(require_gpu(device, self.name))
+        gpu = require_gpu(device, self.name)
         for math in MODES["f32"]:
 
             def prepare(math: str = math) -> Prepared:
-                return prepare_attention(inputs, math, operands)
+                return prepare_attention(gpu, math, operands)
 
             yield Candidate(math, math, prepare)
 

@@ -50,7 +50,8 @@ TILE_SIZES = 8
 
 X, W, Y = 1, 2, 3
 """Identifiers of image, filters and result in the graph."""
-_TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
+TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
+"""Names in `cudnn.data_type`, by problem dtype."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,12 @@ def load_frontend() -> Any:
     try:
         frontend.backend_version()
     except Exception as error:
-        raise Unsupported(f"cudnn: libcudnn can't be loaded ({_line(error)}): {INSTALL_VENDOR}") from None
+        raise Unsupported(f"cudnn: libcudnn can't be loaded ({one_line(error)}): {INSTALL_VENDOR}") from None
     try:  # cuDNN ends the process where it misses this one
         importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublasLt")
     except Exception as error:
         raise Unsupported(
-            f"cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({_line(error)})"
+            f"cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({one_line(error)})"
         ) from None
     return frontend
 
@@ -116,7 +117,7 @@ class Handle:
 def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
     """The convolution as a graph of one operation, with every plan that may serve it. Raises `Unsupported`."""
     cudnn = handle.cudnn
-    kind = getattr(cudnn.data_type, _TYPES[dtype])
+    kind = getattr(cudnn.data_type, TYPES[dtype])
     single = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(
         handle=handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
@@ -141,8 +142,8 @@ def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans(modes)
-    except _errors(cudnn) as error:
-        raise Unsupported(f"cudnn has no plan for this convolution ({_line(error)})") from None
+    except graph_errors(cudnn) as error:
+        raise Unsupported(f"cudnn has no plan for this convolution ({one_line(error)})") from None
     _add_other_engines(cudnn, graph)
     return graph
 
@@ -165,7 +166,7 @@ def _add_other_engines(cudnn: Any, graph: Any) -> None:
         for knobs in choices if engine in plain else [{}, *choices]:
             try:
                 graph.create_execution_plan(engine, knobs)
-            except _errors(cudnn):
+            except graph_errors(cudnn):
                 continue  # not for this operation, shape or GPU
 
 
@@ -173,17 +174,19 @@ def _tile_sizes(cudnn: Any, graph: Any, engine: int) -> list[dict[Any, int]]:
     tile = cudnn.knob_type.TILE_SIZE
     try:
         knobs = [knob for knob in graph.get_knobs_for_engine(engine) if knob.type == tile]
-    except _errors(cudnn):
+    except graph_errors(cudnn):
         return []
     sizes = [range(knob.min_value, knob.max_value + 1, max(1, knob.stride)) for knob in knobs]
     return [{tile: size} for size in sizes[0][:TILE_SIZES]] if sizes else []
 
 
-def _errors(cudnn: Any) -> tuple[type[Exception], ...]:
-    return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError)
+def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
+    """What the frontend raises where a graph or plan is not to be had; an engine may miss a package of its own."""
+    return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, ImportError)
 
 
-def _line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """The error's text on one line, cut to 200 characters."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
@@ -202,7 +205,7 @@ def buildable(cudnn: Any, graph: Any) -> Iterator[int]:
     for index in range(graph.get_execution_plan_count()):
         try:
             graph.build_plan_at_index(index)
-        except _errors(cudnn):
+        except graph_errors(cudnn):
             continue
         yield index
 
@@ -305,7 +308,7 @@ class Search:
                     trials += [device.timer.elapsed_us(execute) for _ in range(TRIALS - 1)]
             except DeviceLost:
                 raise
-            except _errors(self.handle.cudnn):
+            except graph_errors(self.handle.cudnn):
                 continue
             times[index] = min(trials)
         output.array.free()
@@ -321,7 +324,7 @@ class Search:
 
     def prepare(self, index: int) -> Prepared:
         """One plan, built by the search, with a workspace of its own. Raises `LaunchError` where it fails."""
-        device, errors = self.inputs.device, _errors(self.handle.cudnn)
+        device, errors = self.inputs.device, graph_errors(self.handle.cudnn)
         preparing = Preparing(self.inputs)
         tensors = self.tensors.take(preparing)
         size = self.graph.get_workspace_size_plan_at_index(index)
@@ -332,7 +335,7 @@ class Search:
             try:
                 self._execute(index, tensors, output, workspace)
             except errors as error:
-                raise LaunchError(f"cudnn {self.case.variant} plan {index}: {_line(error)}") from None
+                raise LaunchError(f"cudnn {self.case.variant} plan {index}: {one_line(error)}") from None
 
         return finish(device, run, output, [Freed(workspace)], preparing)
 

@@ -226,8 +226,8 @@ def _counted(outcome: Outcome) -> str:
 
 def obstacle(claim: Claim, outcome: Outcome) -> str:
     """Why a number can't be held against the claim, empty where it can."""
-    if claim.obstacle:
-        return claim.obstacle
+    if claim.obstacle or outcome.obstacle:
+        return f"{outcome.obstacle} {claim.obstacle}".strip()
     if outcome.have < outcome.of:
         return f"{outcome.have} of {outcome.of} problems are recorded."
     if outcome.of < claim.problems:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from nnzbench import networks
 from nnzbench.report import crossover
 from nnzbench.report.claims_records import Records, Row, case_by
 from nnzbench.report.frames import geometric_mean
@@ -32,6 +33,8 @@ class Outcome:
     """A verdict that no number expresses, such as a crossover that is never reached."""
     stand_ins: int = 0
     """Of the cases, those on generated stand-ins for real patterns."""
+    obstacle: str = ""
+    """Why the number is not of what is claimed, such as one that was counted."""
 
 
 class Quantity(Protocol):
@@ -332,33 +335,43 @@ class OverIdeal:
 
 
 @dataclass(frozen=True)
-class ScoreBytes:
-    """Memory of attention's scores and weights of all heads, dense over sparse with one mask for all heads."""
+class AttentionMemory:
+    """Device memory of the rival's attention over the subject's, each at its fastest variant."""
 
     experiment: str
+    scope: str
     subject: Side
-    heads: int
-    dense: bool = False
+    rival: Side
+    dense: bool = True
 
     @property
     def words(self) -> str:
         return (
-            f"bytes of the scores and of the weights of {self.heads} heads in fp32, all of them over those at the "
-            "mask's positions with one 4-byte index each for all heads; counted, not measured"
+            f"device memory that {self.rival.label()} takes over what {self.subject.label()} takes, each at its "
+            f"fastest variant: measured, or where it was not, counted from their buffers; {self.scope}"
         )
 
     @property
     def against(self) -> str:
-        return "dense scores and weights"
+        return self.rival.label()
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
-        found = times(records, self.experiment, (self.subject,), policy, arithmetic)
-        of = len(found.expected)
-        if not found.rows:
-            return found.nothing()
-        row = next(iter(found.rows.values()))
-        kept = 2 * self.heads * 4 * row.nnz + 4 * row.nnz + 4 * (row.m + 1)
-        return Outcome(2 * self.heads * 4 * row.m * row.k / kept, len(found.rows), of)
+        both = pairs(records, self.experiment, (self.subject,), (self.rival,), policy, arithmetic)
+        if not both.rows:
+            return both.nothing()
+        ((mine, other),) = both.rows
+        measured = other.memory_bytes / mine.memory_bytes
+        if not math.isnan(measured):
+            return both.outcome(measured)
+        sizes = [
+            _attention_bytes(row, side.arithmetic(arithmetic))
+            for row, side in ((mine, self.subject), (other, self.rival))
+        ]
+        return replace(both.outcome(sizes[1] / sizes[0]), obstacle="Counted, not measured.")
+
+
+def _attention_bytes(row: Row, arithmetic: str) -> int:
+    return networks.attention_bytes(row.kernel, row.variant, arithmetic, row.m, row.k, row.n, row.nnz)
 
 
 @dataclass(frozen=True)

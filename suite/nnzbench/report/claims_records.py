@@ -31,10 +31,13 @@ class Row(NamedTuple):
     sparsity: float
     m: int
     k: int
+    n: int
     nnz: int
     median_us: float
     floor_us: float
     gflops: float
+    memory_bytes: float
+    """Device memory that the candidate took at most; NaN where it was not measured."""
 
 
 _NEEDED = (*Row._fields, "status", "math", "role", "selected")

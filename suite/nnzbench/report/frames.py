@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench import memory
 from nnzbench.kernel import role_of
 from nnzbench.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.report import tuned
@@ -33,7 +34,8 @@ class ResultSet:
     records: tuple[Record, ...]
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
     frame: pd.DataFrame
-    """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added."""
+    """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the
+    device memory that the row's candidate took at most where it was measured."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn."""
@@ -79,7 +81,12 @@ def load(folder: Path) -> ResultSet:
 
     Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
-    files = [folder / "records.csv", folder / "tuning.csv", *sorted(folder.glob("environment*.json"))]
+    files = [
+        folder / "records.csv",
+        folder / "tuning.csv",
+        folder / memory.FILE,
+        *sorted(folder.glob("environment*.json")),
+    ]
     states = [(path.name, path.stat()) for path in files if path.is_file()]
     return _load(folder, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
 
@@ -100,7 +107,7 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         experiment=records[0].experiment,
         gpu=records[0].gpu,
         records=tuple(kept),
-        frame=to_frame(kept),
+        frame=to_frame(kept).assign(memory_bytes=_memory(kept, folder / memory.FILE)),
         device=devices[0],
         left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished)),
         environment=_environment(folder, kept[-1].environment),
@@ -110,6 +117,13 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         ),
         tuning_seconds=tuned.seconds(folder / "tuning.csv", devices[0]),
     )
+
+
+def _memory(records: Sequence[Record], path: Path) -> list[float]:
+    """Bytes that each row's candidate took at most; NaN where not measured, or where other memory moved meanwhile."""
+    found = memory.read(path)
+    uses = [found.get((r.problem, r.dtype, r.kernel, r.variant, r.device)) for r in records]
+    return [use.taken_bytes if use is not None and use.steady else math.nan for use in uses]
 
 
 def to_frame(records: Sequence[Record]) -> pd.DataFrame:

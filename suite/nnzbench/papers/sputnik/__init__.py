@@ -64,7 +64,11 @@ EXPERIMENTS = (
         PAPER,
         "Table III, figure 11",
         # kernels that take the weights as data: those that pack them or write them into code can't follow the softmax
-        dtypes_of("sparse_attention", "dense_attention", "sputnik_sddmm", "sparse_softmax", "sputnik", "cusparse"),
+        dtypes_of(
+            *("dense_attention", "sputnik_sddmm", "sparse_softmax", "sputnik", "cusparse"),
+            sparse_attention=AND_F16,
+            cudnn_attention=("f16",),
+        ),
         page="nnzbench.papers.sputnik.attention:PAGE",
     ),
     Experiment(

@@ -1,9 +1,10 @@
-"""Sputnik's table III redrawn: time and memory of sparse and dense attention over 12,288 tokens."""
+"""Sputnik's table III redrawn: time and memory of sparse, dense and fused attention over 12,288 tokens."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,37 +20,56 @@ from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.series import kernel_label, standing
 from nnzbench.report.tables import GAP, markdown, number
 
-WAYS = (
-    ("dense_attention", "f32", "dense, cuBLAS fp32", style.INK),
-    ("dense_attention", "tf32", "dense, cuBLAS TF32", style.MUTED),
-    ("sparse_attention", "f32", "sparse", style.BLUE),
-)
-"""Kernel, arithmetic, label and colour, in the paper's order: dense first."""
+
+class Way(NamedTuple):
+    """One way to compute a head's attention."""
+
+    what: str
+    """Label of the problem: `attention` under the sparse mask, `causal` with every key up to the query."""
+    kernel: str
+    math: str
+    label: str
+    colour: str
+
+
+UNFUSED = Way("attention", "dense_attention", "f32", "dense, cuBLAS fp32", style.INK)
+UNFUSED_TF32 = Way("attention", "dense_attention", "tf32", "dense, cuBLAS TF32", style.MUTED)
+FUSED = Way("causal", "cudnn_attention", "f16", "dense, fused, cuDNN fp16", style.ORANGE)
+FUSED_MASKED = Way("attention", "cudnn_attention", "f16", "dense, fused, mask added", style.YELLOW)
+SPARSE = Way("attention", "sparse_attention", "f32", "sparse, fp32", style.BLUE)
+SPARSE_F16 = Way("attention", "sparse_attention", "f16", "sparse, fp16", style.SKY)
+WAYS = (UNFUSED, UNFUSED_TF32, FUSED, FUSED_MASKED, SPARSE, SPARSE_F16)
+"""In the paper's order: dense first."""
 STEPS = {"scores": "scores at the mask's positions (SDDMM)", "softmax": "sparse softmax", "context": "context (SpMM)"}
 SCALE, BAND = 16, 256
 """Tokens of the recorded mask per token of the drawn one, and the width of the recorded one's band."""
-COLUMNS = ("policy", "gpu", "what", "kernel", "variant", "math", "us", "tokens_per_second", "bytes")
+COLUMNS = (
+    "policy", "gpu", "what", "kernel", "variant", "math", "us", "tokens_per_second", "bytes", "measured_bytes",
+)  # fmt: skip
 
 
 def attention(results: ResultSet) -> pd.DataFrame:
     """One row per policy and way of computing all heads' attention, and per step and kernel; then the paper's rows.
 
     `us` is that of one head, `tokens_per_second` what the table's heads, one after another, leave time for; `bytes`
-    the buffers of one head. The paper's rows are of its whole model.
+    the buffers of one head as counted, `measured_bytes` the device memory that it took. The paper's rows are of its
+    whole model. `what` is a step, or the problem that is all of one head's attention.
     """
     whole = _whole(results.experiment)
+    measured = {(row.problem, row.dtype, row.kernel, row.variant): row.memory_bytes for row in each(results.frame)}
     rows = []
     for policy in context.policies(results.frame):
         rows += [
             {
                 "policy": policy,
-                "what": "attention",
+                "what": one.problem.partition("_")[0],
                 "kernel": one.kernel,
                 "variant": one.variant,
                 "math": one.math,
                 "us": one.us,
                 "tokens_per_second": 1e6 * whole.problem.m / (one.us * whole.count),
                 "bytes": one.buffer_bytes,
+                "measured_bytes": measured[one.problem, one.dtype, one.kernel, one.variant],
             }
             for one in networks.attentions(results.frame, policy)
         ]
@@ -65,7 +85,7 @@ def attention(results: ResultSet) -> pd.DataFrame:
         what="whole model",
         kernel=paper["model"],
         tokens_per_second=paper["throughput_tokens_per_s"],
-        bytes=1e9 * paper["memory_gb"],
+        measured_bytes=1e9 * paper["memory_gb"],
     )
     both = [part.reindex(columns=list(COLUMNS)) for part in (found.assign(gpu=results.gpu), printed) if len(part)]
     return pd.concat(both, ignore_index=True)
@@ -89,8 +109,11 @@ def _intro(view: View[pd.DataFrame]) -> str:
         "band of 256 and 5 % of the tokens left of it (table III and figure 11 of *Sparse GPU Kernels for Deep "
         "Learning*, SC 2020). The paper times its whole 3-layer Transformer with 8 heads per layer on 8 sequences; "
         f"here it is the attention alone, {whole.count} heads of one sequence one after another, and memory is "
-        "that of one head's buffers. Only the ratios compare, and the paper's include layers that stay dense. Bits "
-        "per dimension (3.76 dense, 3.77 sparse) are the paper's."
+        "that of one head: counted from its buffers, and measured as what the driver says is in use. Only the ratios "
+        "compare, and the paper's include layers that stay dense. Bits per dimension (3.76 dense, 3.77 sparse) are the "
+        "paper's. Today a dense Transformer runs fused attention, which writes no scores: cuDNN's takes fp16 alone and "
+        "is given the dense Transformer's own mask, causality, or the sparse mask as a tensor added to the scores. It "
+        "is set against sparse attention in fp32, as the paper ran it, and in fp16."
     )
 
 
@@ -102,8 +125,10 @@ def _show(view: View[pd.DataFrame]) -> Shown:
 
 
 def _gaps(here: pd.DataFrame, policy: str) -> Iterator[str]:
-    have = {(row.kernel, row.math) for row in each(here[here["what"] == "attention"])}
-    yield from (f"No time of {label} attention ({policy})." for *way, label, _ in WAYS if tuple(way) not in have)
+    missing = [way.label for way in WAYS if math.isnan(_one(here, way, "us"))]
+    yield from (f"No time of {label} attention ({policy})." for label in missing)
+    unmeasured = [way.label for way in WAYS if math.isnan(_one(here, way, "measured_bytes"))]
+    yield from (f"Memory of {label} attention is not measured ({policy})." for label in unmeasured)
     yield from (f"No time of the step {step} ({policy})." for step in STEPS if not (here["what"] == step).any())
 
 
@@ -149,51 +174,70 @@ def _mask_figure(tokens: int, band: int, sparsity: float, title: str) -> Figure:
     return figure
 
 
-def _one(rows: pd.DataFrame, kernel: str, math_class: str, column: str) -> float:
-    found = rows[(rows["what"] == "attention") & (rows["kernel"] == kernel) & (rows["math"] == math_class)][column]
+def _one(rows: pd.DataFrame, way: Way, column: str) -> float:
+    found = rows[(rows["what"] == way.what) & (rows["kernel"] == way.kernel) & (rows["math"] == way.math)][column]
     return float(found.iloc[0]) if len(found) else math.nan
 
 
+def _less(rows: pd.DataFrame, more: Way, way: Way) -> tuple[float, str]:
+    """How many times less memory `way` takes than `more`, and whether `measured`; else `counted` of both."""
+    sizes = [_one(rows, one, "measured_bytes") for one in (more, way)]
+    if not math.isnan(sum(sizes)):
+        return sizes[0] / sizes[1], "measured"
+    return _one(rows, more, "bytes") / _one(rows, way, "bytes"), "counted"
+
+
 def _finding(rows: pd.DataFrame) -> str:
-    dense, sparse = (_one(rows, kernel, "f32", "us") for kernel in ("dense_attention", "sparse_attention"))
+    dense, sparse = (_one(rows, way, "us") for way in (UNFUSED, SPARSE))
     if math.isnan(dense + sparse):
         return "One of the two has no checked time, so no speed-up is stated."
-    memory = [_one(rows, kernel, "f32", "bytes") for kernel in ("dense_attention", "sparse_attention")]
+    less, how = _less(rows, UNFUSED, SPARSE)
     text = (
-        f"Sparse attention takes {sparse:.0f} µs where dense attention takes {dense:.0f} µs in fp32, "
-        f"{dense / sparse:.2f} times as fast in {memory[0] / memory[1]:.1f} times less memory; the paper's whole model "
+        f"Sparse attention takes {sparse:.0f} µs where unfused dense attention takes {dense:.0f} µs in fp32, "
+        f"{dense / sparse:.2f} times as fast in {less:.1f} times less memory ({how}); the paper's whole model "
         "on a V100 is 2.09 times as fast in 12.8 times less."
     )
-    tf32 = _one(rows, "dense_attention", "tf32", "us")
-    return text if math.isnan(tf32) else f"{text} Against TF32 tensor cores it is {tf32 / sparse:.2f} times as fast."
+    tf32, fused, half = (_one(rows, way, "us") for way in (UNFUSED_TF32, FUSED, SPARSE_F16))
+    if not math.isnan(tf32):
+        text += f" Against TF32 tensor cores it is {tf32 / sparse:.2f} times as fast."
+    if not math.isnan(fused):
+        in_half = "" if math.isnan(half) else f" and {half / fused:.2f} times as fast as in fp16"
+        less, how = _less(rows, SPARSE, FUSED)
+        text += (
+            f" Fused dense attention (cuDNN, fp16, every key up to the query) takes {fused:.0f} µs: "
+            f"{sparse / fused:.2f} times as fast as sparse attention in fp32{in_half}, "
+            f"in {less:.1f} times less memory than in fp32 ({how})."
+        )
+    return text
 
 
 def _table(found: pd.DataFrame, policy: str, gpu: str) -> str:
     here = found[found["policy"] == policy]
-    dense, memory = (_one(here, "dense_attention", "f32", column) for column in ("us", "bytes"))
+    dense = _one(here, UNFUSED, "us")
     out = []
-    for kernel, arithmetic, label, _ in WAYS:
-        us, held = (_one(here, kernel, arithmetic, column) for column in ("us", "bytes"))
-        tokens = _one(here, kernel, arithmetic, "tokens_per_second")
+    for way in WAYS:
+        us = _one(here, way, "us")
         cells = [
             number(us, 1),
-            number(tokens, 0),
-            number(held / 2**20, 1),
+            number(_one(here, way, "tokens_per_second"), 0),
+            number(_one(here, way, "bytes") / 2**20, 1),
+            number(_one(here, way, "measured_bytes") / 2**20, 1),
             number(dense / us),
-            number(memory / held, 1),
+            number(_less(here, UNFUSED, way)[0], 1),
         ]
-        out.append([f"{label}, one head, {gpu}", *cells])
+        out.append([f"{way.label}, one head, {gpu}", *cells])
     paper = found[found["what"] == "whole model"]
     for gpu_name, group in paper.groupby("gpu", sort=False):
         first = group.iloc[0]
         for row in each(group):
             speed = row.tokens_per_second / first["tokens_per_second"]
-            less = first["bytes"] / row.bytes
+            less = first["measured_bytes"] / row.measured_bytes
             label = f"the paper's {row.kernel.replace('_', ' ')}, whole model, {gpu_name}"
             missing = " (out of memory)" if math.isnan(row.tokens_per_second) else ""
-            times = [GAP, number(row.tokens_per_second, 0)]
-            out.append([label + missing, *times, number(row.bytes / 2**20, 0), number(speed), number(less, 1)])
-    return markdown(["", "µs per head", "tokens/s", "memory (MiB)", "speed-up", "times less memory"], out)
+            cells = [GAP, number(row.tokens_per_second, 0), GAP, number(row.measured_bytes / 2**20, 0)]
+            out.append([label + missing, *cells, number(speed), number(less, 1)])
+    header = ["", "µs per head", "tokens/s", "memory counted (MiB)", "measured (MiB)", "speed-up", "times less memory"]
+    return markdown(header, out)
 
 
 def _steps(rows: pd.DataFrame) -> str:
@@ -205,14 +249,18 @@ def _steps(rows: pd.DataFrame) -> str:
 
 
 def _figure(rows: pd.DataFrame, title: str) -> Figure:
-    figure = layout.headed(3.0, title, "One head, causal; buffers are inputs, outputs, mask and everything between.")
-    ways = [way for way in WAYS if not math.isnan(_one(rows, way[0], way[1], "us"))]
-    for left, column, scale, label in ((0.16, "us", 1.0, "time (µs)"), (0.6, "bytes", 2.0**20, "memory (MiB)")):
-        axis = figure.add_axes((left, 0.19, 0.36, 0.55))
-        values = [_one(rows, kernel, arithmetic, column) / scale for kernel, arithmetic, *_ in ways]
-        bars = axis.barh(range(len(ways)), values, 0.62, color=[colour for *_, colour in ways])
+    ways = [way for way in WAYS if not math.isnan(_one(rows, way, "us"))]
+    measured = bool(ways) and not any(math.isnan(_one(rows, way, "measured_bytes")) for way in ways)
+    memory = "device memory, measured (MiB)" if measured else "buffers, counted (MiB)"
+    height, bottom, part = (3.0, 0.19, 0.55) if len(ways) <= 3 else (4.0, 0.14, 0.65)
+    figure = layout.headed(height, title, "One head, causal; memory is of all that it holds.")
+    parts = ((0.24, "us", 1.0, "time (µs)"), (0.63, "measured_bytes" if measured else "bytes", 2.0**20, memory))
+    for left, column, scale, label in parts:
+        axis = figure.add_axes((left, bottom, 0.33, part))
+        values = [_one(rows, way, column) / scale for way in ways]
+        bars = axis.barh(range(len(ways)), values, 0.62, color=[way.colour for way in ways])
         axis.bar_label(bars, [number(value, 0) for value in values], padding=4, fontsize=8.5)
-        axis.set_yticks(range(len(ways)), [name for _, _, name, _ in ways] if column == "us" else [""] * len(ways))
+        axis.set_yticks(range(len(ways)), [way.label if column == "us" else "" for way in ways])
         axis.invert_yaxis()
         axis.margins(x=0.18)
         axis.grid(axis="x")

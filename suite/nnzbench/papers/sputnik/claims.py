@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nnzbench.report.claims_quantities import (
+    AttentionMemory,
     Crossover,
     CrossoverNonzeros,
     How,
     PeakShare,
     Ratio,
-    ScoreBytes,
     Settled,
     Side,
 )
@@ -114,7 +114,13 @@ def _mobilenet(sparse: str, dense: str) -> Rule:
 
 
 _ATTENTION = Side("`sparse_attention`", ("sparse_attention",), "attention_")
-_DENSE_ATTENTION = Side("dense attention by cuBLAS", ("dense_attention",), "attention_", math="dense")
+_DENSE_ATTENTION = Side(
+    "dense attention by cuBLAS, or cuDNN's fused one in fp16,",
+    ("dense_attention", "cudnn_attention"),
+    "(?:attention|causal)_",
+    math="dense",
+)
+"""Whose attention takes every key up to the query's own, whether or not the problem has the sparse mask."""
 
 SAMPLE = "the sample of the collection"
 _NO_SUITESPARSE = "The matrices of SuiteSparse, which the paper compares with, are not part of this suite."
@@ -168,7 +174,10 @@ RULES = {
         "`sparse_attention`, the paper's three kernels written anew",
         Ratio(ATTENTION, "attention of one head alone", (_ATTENTION,), (_DENSE_ATTENTION,)),
     ),
-    "sputnik-attention-memory": judged("no kernel", ScoreBytes(ATTENTION, _ATTENTION, 8)),
+    "sputnik-attention-memory": judged(
+        "`sparse_attention`, the paper's three kernels written anew",
+        AttentionMemory(ATTENTION, "attention of one head alone", _ATTENTION, _DENSE_ATTENTION),
+    ),
     "sputnik-attention-1080": unmeasured(ATTENTION, "Whole models are not part of this suite, nor is that GPU."),
     "sputnik-mobilenet-1.0": _mobilenet("1.3", "1"),
     "sputnik-mobilenet-1.2": _mobilenet("1.5", "1.2"),
