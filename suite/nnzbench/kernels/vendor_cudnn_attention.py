@@ -78,13 +78,12 @@ class Fused:
         graph = self._graph()
         default = True
         for index in buildable(self.handle.cudnn, graph):
-            name = str(graph.get_plan_name_at_index(index))
             variant = f"{self.variant}_plan{index:02}{'_default' if default else ''}"
 
             def prepare(index: int = index) -> Prepared:
                 return self._prepare(graph, index)
 
-            yield Candidate(variant, self.problem.dtype, prepare, {"engine": name})
+            yield Candidate(variant, self.problem.dtype, prepare)
             default = False
         if default:
             raise Unsupported(f"cudnn has no engine for this attention ({self.way})")

@@ -364,7 +364,7 @@ class AttentionMemory:
         if not math.isnan(measured):
             return both.outcome(measured)
         sizes = [
-            _attention_bytes(row, side.arithmetic(arithmetic))
+            _attention_bytes(row, side.series(arithmetic).math)
             for row, side in ((mine, self.subject), (other, self.rival))
         ]
         return replace(both.outcome(sizes[1] / sizes[0]), obstacle="Counted, not measured.")
