@@ -30,6 +30,12 @@ __device__ __forceinline__ void bulk_copy(void* dst, const void* src, int bytes,
                  : "memory");
 }
 
+__device__ __forceinline__ void bulk_copy_at(unsigned dst, const void* src, int bytes, Barrier* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+                 "l"(src), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
 }  // namespace nnz
 
 #endif
