@@ -33,29 +33,31 @@ class Tiling:
     """Per multiprocessor."""
     slices: int
     """Of K, each with blocks of its own."""
+    bulk: bool = True
 
     def shared_bytes(self, slot_bytes: int) -> int:
-        """Dynamic shared memory per block: B's panels and every warp's ring of chunks."""
-        return self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
+        """Dynamic shared memory per block: B's panels and every warp's ring of chunks, and what aligning them takes."""
+        return 128 + self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
 
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{chunk_columns(self.map_words)}.{self.stages}"
-        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
+        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}" + "_bulk" * self.bulk
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), in fp16, or in fp32 rounded to bf16.
 
-    `shared` is what the problem's plans share. Raises `Unsupported` where a block's shared memory is more than any GPU has.
+    `shared` is what the problem's plans share.
     """
     shared = shared or SharedWork()
     elapsed = shared.timer()
     bf16 = problem.dtype == "bf16"
-    packed = shared.once(("packed", tiling.map_words), lambda: _packed(operands.sparse, tiling.map_words))
+    packed = shared.once(("packed", tiling.map_words, tiling.panel_k), lambda: _packed(operands.sparse, tiling))
     b = shared.once("b", lambda: _stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, NDArray[Any]] = {
+        "panel_chunks": packed.panel_chunks,
         "offsets": packed.offsets,
         "stream": packed.stream,
         "b": b,
@@ -64,8 +66,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
     grid = (-(-packed.strips // tiling.warps), tiling.slices, tiles)
-    args = (problem.m, problem.n, problem.k, packed.strips, packed.chunks, packed.slot_bytes)
-    names = ("offsets", "stream", "b", "partial", "arrived", "c")
+    args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes)
+    names = ("panel_chunks", "offsets", "stream", "b", "partial", "arrived", "c")
     block = (32 * tiling.warps, 1, 1)
     return Plan(
         variant=str(tiling),
@@ -81,6 +83,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "PANELS": tiling.panels,
             "BLOCKS": tiling.blocks,
             "FILL": math.gcd(problem.n, 8),
+            "BULK": int(tiling.bulk),
             "BF16": int(bf16),
         },
         buffers=buffers,
@@ -102,5 +105,5 @@ def _from_bf16(stored: Array) -> Array:
     return (stored.astype(np.uint32) << 16).view(np.float32)
 
 
-def _packed(matrix: CSR, map_words: int) -> Strips:
-    return pack(matrix.with_values(_stored(matrix.values)), map_words)
+def _packed(matrix: CSR, tiling: Tiling) -> Strips:
+    return pack(matrix.with_values(_stored(matrix.values)), tiling.map_words, tiling.panel_k)
