@@ -34,6 +34,8 @@
 //   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring, 2 or more
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
+//   AHEAD      fragments of B that a warp loads before it uses them
+//   SEPARATE   1: slices are added by `tensor_spmm_add`, not by the last warp
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 #include "async_barrier.cuh"
 #include "bulk_copy.cuh"
@@ -61,6 +63,7 @@ constexpr int kRowBytes = 2 * kBlockN;
 constexpr int kPanelBytes = kPanelK * kRowBytes;
 constexpr int kStartsAt = 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
+constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
 constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of sums to be added that travel together,
 constexpr int kBatchSlices = 4;                                         // of so many slices
@@ -131,13 +134,8 @@ struct Chunks {
     int free_slot, slot;  // to be filled and to be used next
     unsigned parity;
 
-    __device__ __forceinline__ void look_up() {
-        from = nnz::ldg(offsets + min(next, last));
-        to = nnz::ldg(offsets + min(next + 1, last));
-    }
-
-    // Has the next chunk copied, if there is one. Where the one after it lies is known when it is needed.
-    __device__ __forceinline__ void request() {
+    // Has chunk `next` copied, if there is one.
+    __device__ __forceinline__ void copy() {
         const nnz::SharedAt at = ring + free_slot * slot_bytes;
 #if BULK
         if (lane == 0 && to > from) {
@@ -157,8 +155,30 @@ struct Chunks {
         nnz::cp_async_commit();
 #endif
         free_slot = free_slot + 1 == kStages ? 0 : free_slot + 1;
+    }
+
+    // Has the next chunk copied. Where the one after it lies is known when it is needed.
+    __device__ __forceinline__ void request() {
+        copy();
         ++next;
-        look_up();
+        from = to;
+        to = nnz::ldg(offsets + min(next + 1, last));
+    }
+
+    // Has the first chunks copied: all places are looked up at once.
+    __device__ __forceinline__ void start() {
+        int places[kStages + 1];
+#pragma unroll
+        for (int i = 0; i <= kStages; ++i) places[i] = nnz::ldg(offsets + min(next + i, last));
+        next += kStages - 1;
+#pragma unroll
+        for (int i = 0; i < kStages - 1; ++i) {
+            from = places[i];
+            to = places[i + 1];
+            copy();
+        }
+        from = places[kStages - 1];
+        to = places[kStages];
     }
 
     // Waits for the chunk to be used next, and has another one copied to the slot of the one before it.
@@ -181,11 +201,13 @@ struct Chunks {
 
 using Sums = float[kTiles][kColumns][4];
 
-// One step of a strip: its registers by bits Bit to Bit + 7, its rows of B at bases[j % 8] + offset for column tile j.
+using Registers = unsigned[kTiles][4];
+
+// The registers of a step, by bits Bit to Bit + 7.
 template <int Bit>
-__device__ __forceinline__ void multiply_step(Sums& acc, unsigned bits, nnz::SharedAt& at, unsigned selected,
-                                              const nnz::SharedAt (&bases)[kBases], int offset) {
-    unsigned a[kTiles][4] = {};
+__device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registers& a) {
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) a[i / 4][i % 4] = 0;
     nnz::take_if<Bit>(bits, at, a[0][0]);
     nnz::take_if<Bit + 1>(bits, at, a[0][1]);
     nnz::take_if<Bit + 2>(bits, at, a[0][2]);
@@ -194,23 +216,29 @@ __device__ __forceinline__ void multiply_step(Sums& acc, unsigned bits, nnz::Sha
     nnz::take_if<Bit + 5>(bits, at, a[1][1]);
     nnz::take_if<Bit + 6>(bits, at, a[1][2]);
     nnz::take_if<Bit + 7>(bits, at, a[1][3]);
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-        unsigned b[4];
-        nnz::load_matrices(bases[j % 8] + (offset + j / 8 * 128), b);
-        nnz::multiply_tile<0>(acc[0][j], a[0], b, selected);
-        nnz::multiply_tile<1>(acc[1][j], a[1], b, selected);
-    }
 }
 
-// The steps from Step on of a chunk of columns as they come.
+// The steps from Step on of a chunk of columns as they come, `a` being the registers of the first: its rows of B are at
+// bases[j % 8] + offset for column tile j. The next step's registers are on their way while this one's are multiplied.
 template <int Step = 0>
-__device__ __forceinline__ void multiply_plain(Sums& acc, const unsigned (&bits)[kMapWords], nnz::SharedAt& at,
-                                               nnz::SharedAt selections, const nnz::SharedAt (&bases)[kBases],
-                                               int offset) {
+__device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
+                                               nnz::SharedAt& at, nnz::SharedAt selections,
+                                               const nnz::SharedAt (&bases)[kBases], int offset) {
+    constexpr int kAt = Step * (kStepK * kRowBytes);
     const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
-    multiply_step<Step % 4 * 8>(acc, bits[Step / 4], at, selected, bases, offset + Step * (kStepK * kRowBytes));
-    if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, bits, at, selections, bases, offset);
+    unsigned b[kAhead][4];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * 128), b[j]);
+    Registers next;
+    if constexpr (Step + 1 < kSteps) expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+        nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
+        nnz::multiply_tile<1>(acc[1][j], a[1], b[j % kAhead], selected);
+        const int ahead = j + kAhead;
+        if (ahead < kColumns) nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * 128), b[j % kAhead]);
+    }
+    if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, next, bits, at, selections, bases, offset);
 }
 
 // A chunk of gathered columns.
@@ -223,10 +251,16 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
     for (int step = 0; step < steps; ++step) {
         const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / 4) * 4) >> (step % 4 * 8);
         const nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step), 0);
-        nnz::SharedAt bases[kBases];
+        const unsigned selected = nnz::load_at<unsigned>(selections + 128 * step);
+        Registers a;
+        expand<0>(bits, at, a);
 #pragma unroll
-        for (int j = 0; j < kBases; ++j) bases[j] = nnz::flip(row, j << 4);
-        multiply_step<0>(acc, bits, at, nnz::load_at<unsigned>(selections + 128 * step), bases, 0);
+        for (int j = 0; j < kColumns; ++j) {
+            unsigned b[4];
+            nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * 128, b);
+            nnz::multiply_tile<0>(acc[0][j], a[0], b, selected);
+            nnz::multiply_tile<1>(acc[1][j], a[1], b, selected);
+        }
     }
 }
 
@@ -294,6 +328,12 @@ __device__ __forceinline__ void store_pair(nnz::Half* c, int m, int n, int row, 
     }
 }
 
+// What a lane holds of a 16x8 tile of sums.
+__device__ __forceinline__ void store_tile(nnz::Half* c, int m, int n, int row, int column, float4 sum) {
+    store_pair(c, m, n, row, column, sum.x, sum.y);
+    store_pair(c, m, n, row + 8, column, sum.z, sum.w);
+}
+
 // partial: the sums of every column tile, strip and slice, as its lanes hold them. arrived: of every column tile and strip the
 // warps that have left theirs; 0 before and after a launch.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
@@ -330,7 +370,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const nnz::SharedAt panels_at = nnz::kept(nnz::shared_at(shared));
     Chunks packed{stream, offsets, filled + warp * kStages, panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
                   slot_bytes, lane, first_chunk, end_chunk, 0, 0, 0, 0, 0};
-    packed.look_up();
     __syncthreads();
 
     PanelSource source(b, first_panel * kPanelK, first_column, k, n);
@@ -351,12 +390,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             request_parity ^= 1;
         }
     };
-    packed.request();
-    request_panel();
+    packed.start();
 #pragma unroll 1
-    for (int i = 1; i < kStages - 1; ++i) packed.request();
-#pragma unroll 1
-    for (int i = 1; i < kPanels - 1; ++i) request_panel();
+    for (int i = 0; i < kPanels - 1; ++i) request_panel();
 
     nnz::SharedAt bases[kBases];
 #pragma unroll
@@ -386,7 +422,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                     bits[0] = both.x;
                     bits[1] = both.y;
                 }
-                multiply_plain(acc, bits, at, head + kHeadBytes + 4 * lane, bases, offset);
+                Registers a;
+                expand<0>(bits[0], at, a);
+                multiply_plain(acc, a, bits, at, head + kHeadBytes + 4 * lane, bases, offset);
                 offset += kChunkK * kRowBytes;
             } else {
                 multiply_gathered(acc, head, at, panel_at, lane);
@@ -406,8 +444,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const auto row_of = [&](int tile, int e) { return first_row + tile / kColumns * 16 + e / 2 * 8; };
     const auto column_of = [&](int tile, int e) { return first_column + tile % kColumns * 8 + lane % 4 * 2 + e % 2; };
     const auto store = [&](int tile, float4 sum) {
-        store_pair(c, m, n, row_of(tile, 0), column_of(tile, 0), sum.x, sum.y);
-        store_pair(c, m, n, row_of(tile, 2), column_of(tile, 2), sum.z, sum.w);
+        store_tile(c, m, n, first_row + tile / kColumns * 16, first_column + tile % kColumns * 8 + lane % 4 * 2, sum);
     };
     bool all_finite = true;
 #pragma unroll
@@ -436,7 +473,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             __stcg(sums + (blockIdx.y * kSums + tile) * 32, sum);
         }
     }
-    if (slices == 1) return;
+    if (slices == 1 || SEPARATE) return;
     __threadfence();
     __syncwarp();
     int before = 0;
@@ -473,4 +510,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #pragma unroll
         for (int i = 0; i < kBatchTiles; ++i) store(first + i, total[i]);
     }
+}
+
+// Adds the slices of `partial` in their order. A warp adds one 16x8 tile of sums; tiles, strips and column tiles make the grid.
+extern "C" __global__ void __launch_bounds__(256)
+    tensor_spmm_add(int m, int n, int strips, int slices, int tiles, const float4* __restrict__ partial,
+                    nnz::Half* __restrict__ c) {
+    const int tile_of_all = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (tile_of_all >= tiles) return;
+    const int tile = tile_of_all % kSums, place = tile_of_all / kSums;
+    const float4* const sums = partial + (static_cast<long long>(place) * slices * kSums + tile) * 32 + lane;
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+    for (int slice = 0; slice < slices; ++slice) add(total, __ldcg(sums + slice * (kSums * 32)));
+    const int row = place % strips * kStripM + tile / kColumns * 16 + lane / 4;
+    const int column = place / strips * kBlockN + tile % kColumns * 8 + lane % 4 * 2;
+    store_tile(c, m, n, row, column, total);
 }

@@ -33,6 +33,8 @@ class Tiling:
     """Per multiprocessor."""
     slices: int
     """Of K, each with blocks of its own."""
+    ahead: int = 4
+    separate: bool = False
     bulk: bool = True
 
     def shared_bytes(self, slot_bytes: int) -> int:
@@ -41,7 +43,7 @@ class Tiling:
 
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{chunk_columns(self.map_words)}.{self.stages}"
-        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}" + "_bulk" * self.bulk
+        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}" + f"a{self.ahead}" + "_add" * self.separate + "_bulk" * self.bulk
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -69,6 +71,11 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes)
     names = ("panel_chunks", "offsets", "stream", "b", "partial", "arrived", "c")
     block = (32 * tiling.warps, 1, 1)
+    launches = [Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes))]
+    if tiling.separate and tiling.slices > 1:
+        sums_tiles = tiles * packed.strips * 2 * (tiling.block_n // 8)
+        add_args = (problem.m, problem.n, packed.strips, tiling.slices, sums_tiles, "partial", "c")
+        launches.append(Launch("tensor_spmm_add", (-(-sums_tiles // 8), 1, 1), (256, 1, 1), add_args))
     return Plan(
         variant=str(tiling),
         math="bf16" if bf16 else "f16",
@@ -83,12 +90,14 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "PANELS": tiling.panels,
             "BLOCKS": tiling.blocks,
             "FILL": math.gcd(problem.n, 8),
+            "AHEAD": tiling.ahead,
+            "SEPARATE": int(tiling.separate),
             "BULK": int(tiling.bulk),
             "BF16": int(bf16),
         },
         buffers=buffers,
         output="c",
-        launches=(Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes)),),
+        launches=tuple(launches),
         generate_ms=elapsed(),
         unpermute=_from_bf16 if bf16 else None,
     )
