@@ -36,11 +36,15 @@
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
 //   AHEAD      fragments of B that a warp loads before it uses them
 //   SEPARATE   1: slices are added by `tensor_spmm_add`, not by the last warp
+//   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 #include "async_barrier.cuh"
 #include "bulk_copy.cuh"
 #include "nnz.cuh"
 #include "tensor_core.cuh"
+#if WIDE
+#include "wide_tile.cuh"
+#endif
 
 constexpr int kBlockN = BLOCK_N;
 constexpr int kWarps = WARPS;
@@ -59,8 +63,10 @@ constexpr int kChunkK = kStepK * kSteps;
 constexpr int kPanelChunks = kPanelK / kChunkK;
 constexpr int kColumns = kBlockN / 8;  // tiles of 8 columns, and 16-byte pieces of a row of B
 constexpr int kBases = kColumns < 8 ? kColumns : 8;
-constexpr int kRowBytes = 2 * kBlockN;
-constexpr int kPanelBytes = kPanelK * kRowBytes;
+constexpr int kRowBytes = kBlockN < 64 ? 2 * kBlockN : 128;  // of a row's 64 columns
+constexpr int kBlockBytes = kPanelK * kRowBytes;             // of 64 columns of a panel
+constexpr int kPanelBytes = kPanelK * 2 * kBlockN;
+constexpr int kAlign = WIDE ? 1024 : 128;
 constexpr int kStartsAt = 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
 constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
@@ -79,7 +85,7 @@ static_assert(kFill == 1 || kFill == 2 || kFill == 4 || kFill == 8, "copies of 2
 // Where the 16-byte piece `piece` of row `row` of a panel lies: eight rows of one piece fall into different banks.
 __device__ __forceinline__ int piece_at(int row, int piece) {
     const int twist = kColumns >= 8 ? row & 7 : row / (8 / kColumns) & (kColumns - 1);
-    return row * kRowBytes + ((piece ^ twist) << 4);
+    return piece / 8 * kBlockBytes + row * kRowBytes + ((piece % 8 ^ twist) << 4);
 }
 
 // What a thread copies of a panel: one piece of every kThreads / kColumns rows.
@@ -228,7 +234,7 @@ __device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, co
     const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
     unsigned b[kAhead][4];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * 128), b[j]);
+    for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * kBlockBytes), b[j]);
     Registers next;
     if constexpr (Step + 1 < kSteps) expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
 #pragma unroll
@@ -236,10 +242,30 @@ __device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, co
         nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
         nnz::multiply_tile<1>(acc[1][j], a[1], b[j % kAhead], selected);
         const int ahead = j + kAhead;
-        if (ahead < kColumns) nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * 128), b[j % kAhead]);
+        if (ahead < kColumns) nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * kBlockBytes), b[j % kAhead]);
     }
     if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, next, bits, at, selections, bases, offset);
 }
+
+#if WIDE
+// The same by four warps together. `panel_at` is where the chunk's first row lies.
+template <int Step = 0>
+__device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
+                                                    nnz::SharedAt& at, nnz::SharedAt selections, nnz::SharedAt rows) {
+    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
+    const nnz::SharedAt b = rows + Step * (kStepK * kRowBytes);
+    nnz::wide_begin();
+    nnz::multiply_wide<kBlockN, 0>(acc[0], a[0], b, kBlockBytes, selected);
+    nnz::multiply_wide<kBlockN, 1>(acc[1], a[1], b, kBlockBytes, selected);
+    nnz::wide_commit();
+    if constexpr (Step + 1 < kSteps) {
+        Registers next;
+        nnz::wide_wait<1>();
+        expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
+        multiply_wide_plain<Step + 1>(acc, next, bits, at, selections, rows);
+    }
+}
+#endif
 
 // A chunk of gathered columns.
 __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head, nnz::SharedAt& at, nnz::SharedAt panel,
@@ -257,7 +283,7 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
             unsigned b[4];
-            nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * 128, b);
+            nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * kBlockBytes, b);
             nnz::multiply_tile<0>(acc[0][j], a[0], b, selected);
             nnz::multiply_tile<1>(acc[1][j], a[1], b, selected);
         }
@@ -350,10 +376,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const int end_panel = static_cast<int>(static_cast<long long>(panels) * (blockIdx.y + 1) / slices);
     const int plain = (k + kChunkK - 1) / kChunkK;
 
-    // Warps behind the last strip take part in copying B alone.
+    // Warps behind the last strip take part in copying B alone. Four that multiply together must all have one.
+    const bool active = WIDE || strip < strips;
     const int* const own_panels = panel_chunks + static_cast<long long>(min(strip, strips - 1)) * panels;
     const int first_chunk = nnz::ldg(own_panels + first_panel);
-    const int end_chunk = strip < strips ? nnz::ldg(own_panels + end_panel) : first_chunk;
+    const int end_chunk = active ? nnz::ldg(own_panels + end_panel) : first_chunk;
     if (threadIdx.x == 0) {
         for (int i = 0; i < kPanels; ++i) {
             nnz::barrier_init(&full[i], kThreads);
@@ -365,7 +392,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         }
     }
     // Shared memory, its pieces aligned to whole rows of eight pieces
-    const int skipped = (128 - static_cast<int>(__cvta_generic_to_shared(unaligned) % 128)) % 128;
+    const int skipped = (kAlign - static_cast<int>(__cvta_generic_to_shared(unaligned) % kAlign)) % kAlign;
     char* const shared = unaligned + skipped;
     const nnz::SharedAt panels_at = nnz::kept(nnz::shared_at(shared));
     Chunks packed{stream, offsets, filled + warp * kStages, panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
@@ -394,41 +421,51 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #pragma unroll 1
     for (int i = 0; i < kPanels - 1; ++i) request_panel();
 
+#if !WIDE
     nnz::SharedAt bases[kBases];
 #pragma unroll
     for (int j = 0; j < kBases; ++j) bases[j] = nnz::kept(panels_at + piece_at(lane, j));
+#endif
     Sums acc = {};
     int chunk = first_chunk, stage = 0;
-    int next_end = strip < strips ? nnz::ldg(own_panels + min(first_panel + 1, end_panel)) : first_chunk;
+    int next_end = active ? nnz::ldg(own_panels + min(first_panel + 1, end_panel)) : first_chunk;
     unsigned parity = 0;
 #pragma unroll 1
     for (int panel = first_panel; panel < end_panel; ++panel) {
-        const int end = next_end, end_plain = chunk + min(kPanelChunks, plain - panel * kPanelChunks);
-        if (strip < strips) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
+        const int end = next_end;
+        if (active) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
         request_panel();
         nnz::barrier_wait(&full[stage], parity);
         const nnz::SharedAt panel_at = panels_at + stage * kPanelBytes;
-        int offset = stage * kPanelBytes;
+        const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
 #pragma unroll 1
-        for (; chunk < end; ++chunk) {
+        for (int i = 0; i < plain_here; ++i) {
             const nnz::SharedAt head = packed.take();
             nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
-            if (chunk < end_plain) {
-                unsigned bits[kMapWords];
-                if constexpr (kMapWords == 1) {
-                    bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
-                } else {
-                    const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
-                    bits[0] = both.x;
-                    bits[1] = both.y;
-                }
-                Registers a;
-                expand<0>(bits[0], at, a);
-                multiply_plain(acc, a, bits, at, head + kHeadBytes + 4 * lane, bases, offset);
-                offset += kChunkK * kRowBytes;
+            unsigned bits[kMapWords];
+            if constexpr (kMapWords == 1) {
+                bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
             } else {
-                multiply_gathered(acc, head, at, panel_at, lane);
+                const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
+                bits[0] = both.x;
+                bits[1] = both.y;
             }
+            Registers a;
+            expand<0>(bits[0], at, a);
+            const nnz::SharedAt selections = head + kHeadBytes + 4 * lane;
+            const int offset = stage * kPanelBytes + i * (kChunkK * kRowBytes);
+#if WIDE
+            multiply_wide_plain(acc, a, bits, at, selections, panels_at + offset);
+            nnz::wide_wait<0>();
+#else
+            multiply_plain(acc, a, bits, at, selections, bases, offset);
+#endif
+        }
+#pragma unroll 1
+        for (chunk += plain_here; chunk < end; ++chunk) {
+            const nnz::SharedAt head = packed.take();
+            nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
+            multiply_gathered(acc, head, at, panel_at, lane);
         }
         __syncwarp();
         if (lane == 0) nnz::barrier_arrive(&empty[stage]);
@@ -438,7 +475,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         }
     }
     nnz::cp_async_wait<0>();
-    if (strip >= strips) return;
+    if (!active) return;
 
     const int first_row = strip * kStripM + lane / 4;
     const auto row_of = [&](int tile, int e) { return first_row + tile / kColumns * 16 + e / 2 * 8; };

@@ -70,12 +70,12 @@ def chunk_columns(map_words: int) -> int:
     return 4 * STEP_COLUMNS * map_words
 
 
-def pack(matrix: CSR, map_words: int, panel_columns: int) -> Strips:
+def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    A panel is a whole number of chunks. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
-    strips, panels = -(-matrix.m // STRIP_ROWS), max(1, -(-matrix.k // panel_columns))
+    strips, panels = -(-matrix.m // (STRIP_ROWS * multiple)) * multiple, max(1, -(-matrix.k // panel_columns))
     chunk_steps = chunk_columns(map_words) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
     per_block = max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps))
@@ -108,7 +108,7 @@ def pack(matrix: CSR, map_words: int, panel_columns: int) -> Strips:
 
 def _dense(matrix: CSR, first: int, count: int, steps: int) -> _HALVES:
     """Strips `first` to `first + count` with all their zeros: (count, 32, columns)."""
-    begin, end = first * STRIP_ROWS, min((first + count) * STRIP_ROWS, matrix.m)
+    begin, end = min(first * STRIP_ROWS, matrix.m), min((first + count) * STRIP_ROWS, matrix.m)
     held = slice(matrix.offsets[begin], matrix.offsets[end])
     rows = np.repeat(np.arange(end - begin), matrix.row_lengths[begin:end])
     dense = np.zeros((count * STRIP_ROWS, steps * STEP_COLUMNS), dtype=np.uint16)

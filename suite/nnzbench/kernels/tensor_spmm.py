@@ -35,15 +35,21 @@ class Tiling:
     """Of K, each with blocks of its own."""
     ahead: int = 4
     separate: bool = False
+    wide: bool = False
     bulk: bool = True
+
+    @property
+    def packing(self) -> tuple[int, int, int]:
+        """What the packed matrix follows from: words of bits, columns of a panel, what the strips are a multiple of."""
+        return self.map_words, self.panel_k, self.warps if self.wide else 1
 
     def shared_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels and every warp's ring of chunks, and what aligning them takes."""
-        return 128 + self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
+        return (1024 if self.wide else 128) + self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
 
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{chunk_columns(self.map_words)}.{self.stages}"
-        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}" + f"a{self.ahead}" + "_add" * self.separate + "_bulk" * self.bulk
+        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}" + f"a{self.ahead}" + "_add" * self.separate + "_wide" * self.wide + "_bulk" * self.bulk
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -54,7 +60,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     shared = shared or SharedWork()
     elapsed = shared.timer()
     bf16 = problem.dtype == "bf16"
-    packed = shared.once(("packed", tiling.map_words, tiling.panel_k), lambda: _packed(operands.sparse, tiling))
+    packed = shared.once(tiling.packing, lambda: _packed(operands.sparse, tiling))
     b = shared.once("b", lambda: _stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
@@ -91,6 +97,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "BLOCKS": tiling.blocks,
             "FILL": math.gcd(problem.n, 8),
             "AHEAD": tiling.ahead,
+            "WIDE": int(tiling.wide),
             "SEPARATE": int(tiling.separate),
             "BULK": int(tiling.bulk),
             "BF16": int(bf16),
@@ -115,4 +122,4 @@ def _from_bf16(stored: Array) -> Array:
 
 
 def _packed(matrix: CSR, tiling: Tiling) -> Strips:
-    return pack(matrix.with_values(_stored(matrix.values)), tiling.map_words, tiling.panel_k)
+    return pack(matrix.with_values(_stored(matrix.values)), *tiling.packing)
