@@ -42,9 +42,7 @@
 #include "bulk_copy.cuh"
 #include "nnz.cuh"
 #include "tensor_core.cuh"
-#if WIDE
 #include "wide_tile.cuh"
-#endif
 
 constexpr int kBlockN = BLOCK_N;
 constexpr int kWarps = WARPS;
@@ -69,7 +67,7 @@ constexpr int kPanelBytes = kPanelK * 2 * kBlockN;
 constexpr int kAlign = WIDE ? 1024 : 128;
 constexpr int kStartsAt = 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
-constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
+[[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
 constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of sums to be added that travel together,
 constexpr int kBatchSlices = 4;                                         // of so many slices
@@ -84,8 +82,7 @@ static_assert(kFill == 1 || kFill == 2 || kFill == 4 || kFill == 8, "copies of 2
 
 // Where the 16-byte piece `piece` of row `row` of a panel lies: eight rows of one piece fall into different banks.
 __device__ __forceinline__ int piece_at(int row, int piece) {
-    const int twist = kColumns >= 8 ? row & 7 : row / (8 / kColumns) & (kColumns - 1);
-    return piece / 8 * kBlockBytes + row * kRowBytes + ((piece % 8 ^ twist) << 4);
+    return piece / 8 * kBlockBytes + row * kRowBytes + (nnz::wide_piece<kBlockN>(row, piece % 8) << 4);
 }
 
 // What a thread copies of a panel: one piece of every kThreads / kColumns rows.
@@ -436,6 +433,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         if (active) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
         request_panel();
         nnz::barrier_wait(&full[stage], parity);
+#if WIDE
+        nnz::wide_ready();
+#endif
         const nnz::SharedAt panel_at = panels_at + stage * kPanelBytes;
         const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
 #pragma unroll 1
