@@ -516,7 +516,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     int before = 0;
     if (lane == 0) before = atomicAdd(arrived + place, 1);
     if (__shfl_sync(0xffffffffu, before, 0) != slices - 1) return;
-    if (lane == 0) arrived[place] = 0;
+    if (lane == 0) atomicExch(arrived + place, 0);
     __threadfence();
 #pragma unroll 1
     for (int first = 0; first < kSums; first += kBatchTiles) {

@@ -1,10 +1,9 @@
-"""A sparse matrix as `tensor_spmm.cu` reads it: strips of 32 rows in 2:4 form, what does not fit it gathered behind it."""
+"""A sparse matrix as `tensor_spmm.cu` reads it: strips of 32 rows in 2:4 form, and gathered what that leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,7 @@ class _Steps:
 
 
 def _two_of_four() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """By the pattern of a group of four: the places of the two that are multiplied, ascending, and what is left over."""
+    """By the pattern of a group of four: the places of the two that are multiplied, ascending, and what is left."""
     first, second, left = np.zeros((3, 16), dtype=np.uint8)
     for pattern in range(16):
         places = [place for place in range(4) if pattern >> place & 1]
@@ -73,7 +72,8 @@ def chunk_columns(map_words: int) -> int:
 def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Raises
+    `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = -(-matrix.m // (STRIP_ROWS * multiple)) * multiple, max(1, -(-matrix.k // panel_columns))
     chunk_steps = chunk_columns(map_words) // STEP_COLUMNS
@@ -96,7 +96,9 @@ def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> 
     if offsets[-1] >= 1 << 31:
         raise ValueError(f"a packed matrix of {offsets[-1]} units of 16 bytes is too large for 32-bit offsets")
     return Strips(
-        panel_chunks=np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]).astype(np.int32),
+        panel_chunks=np.concatenate([[0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]).astype(
+            np.int32
+        ),
         offsets=offsets.astype(np.int32),
         stream=np.concatenate([np.zeros((0, 4), dtype=np.uint32), *parts]),
         strips=strips,

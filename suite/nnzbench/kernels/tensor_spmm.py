@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.arches import block_shared_bytes, sm_count
-from nnzbench.kernel import Array, Launch, Plan, Unsupported, register
+from nnzbench.kernel import Array, Launch, Plan, Unsupported, plans_that_fit, register
 from nnzbench.matrices.formats import CSR
 from nnzbench.operands import Operands
 from nnzbench.problem import Problem
 from nnzbench.shared_work import SharedWork
+from nnzbench.sparse_rows import power_of_two_at_least
 from nnzbench.tensor_strips import STRIP_ROWS, Strips, chunk_columns, pack
+
+_KIB = 1024
+_OTHER_SHARED = 2 * _KIB
+"""Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
+_MOST_WAVES = 4
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,10 @@ class Tiling:
     """Per multiprocessor."""
     slices: int
     """Of K, each with blocks of its own."""
-    ahead: int = 4
     separate: bool = False
     wide: bool = False
     bulk: bool = True
+    ahead: int = 4
 
     @property
     def packing(self) -> tuple[int, int, int]:
@@ -44,12 +50,14 @@ class Tiling:
         return self.map_words, self.panel_k, self.warps if self.wide else 1
 
     def shared_bytes(self, slot_bytes: int) -> int:
-        """Dynamic shared memory per block: B's panels and every warp's ring of chunks, and what aligning them takes."""
-        return (1024 if self.wide else 128) + self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
+        """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
+        rings = self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
+        return rings + (_KIB if self.wide else 128)
 
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{chunk_columns(self.map_words)}.{self.stages}"
-        return text + f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}" + f"a{self.ahead}" + "_add" * self.separate + "_wide" * self.wide + "_bulk" * self.bulk
+        text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
+        return text + "_add" * self.separate + "_wide" * self.wide
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -106,6 +114,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         output="c",
         launches=tuple(launches),
         generate_ms=elapsed(),
+        features="a" if tiling.wide else "",
         unpermute=_from_bf16 if bf16 else None,
     )
 
@@ -123,3 +132,88 @@ def _from_bf16(stored: Array) -> Array:
 
 def _packed(matrix: CSR, tiling: Tiling) -> Strips:
     return pack(matrix.with_values(_stored(matrix.values)), *tiling.packing)
+
+
+# by columns per block: warps, words of bits, rows of B per panel, panels, blocks per multiprocessor; likeliest first
+_SHAPES = {
+    8: ((8, 2, 1024, 2, 2), (8, 2, 512, 2, 2), (8, 1, 1024, 2, 2), (4, 1, 512, 2, 1)),
+    16: ((8, 2, 512, 2, 2), (8, 1, 1024, 2, 2), (8, 1, 512, 2, 2), (4, 1, 256, 2, 1)),
+    32: ((8, 1, 512, 2, 2), (16, 2, 512, 2, 1), (16, 1, 512, 2, 1), (4, 1, 256, 2, 1)),
+    64: ((8, 2, 512, 2, 1), (8, 1, 512, 2, 1), (8, 1, 256, 2, 2), (4, 1, 128, 2, 1)),
+    128: ((8, 2, 256, 2, 1), (8, 1, 256, 2, 1), (4, 1, 128, 2, 1)),
+}
+_MOST_STAGES = 4
+
+
+def _slices(row_blocks: int, panels: int, per_wave: int) -> list[int]:
+    """Numbers of slices worth trying: what fills one wave of blocks, and what fills several better."""
+
+    def idle(slices: int) -> float:
+        blocks = row_blocks * slices
+        return 1 - blocks / (-(-blocks // per_wave) * per_wave)
+
+    options = [min(max(1, waves * per_wave // row_blocks), panels) for waves in range(1, _MOST_WAVES + 1)]
+    fullest = min(options, key=idle)
+    return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
+
+
+def _fitting(shape: tuple[int, int, int, int, int], block_n: int, n: int, matrix: CSR, arch: str) -> Iterator[Tiling]:
+    """The tilings of one shape, with slices but without stages; panels as short as so many slices need."""
+    warps, words, panel_k, panels, blocks = shape
+    row_blocks = -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n)
+    shortest = max(chunk_columns(words), 32 * warps // (block_n // 8))  # each thread copies a piece of a panel at least
+    per_wave = sm_count(arch) * blocks
+    while panel_k > shortest and -(-matrix.k // panel_k) < per_wave // row_blocks:
+        panel_k //= 2
+    if panel_k < shortest:
+        return
+    for slices in _slices(row_blocks, max(1, -(-matrix.k // panel_k)), per_wave):
+        yield Tiling(block_n, warps, words, 0, panel_k, panels, blocks, slices)
+
+
+def tilings(problem: Problem, matrix: CSR, arch: str) -> list[Tiling]:
+    """Tilings worth trying, without stages, the likeliest first."""
+    hopper = arch.startswith("sm_90")
+    block_n = min(128, max(8, power_of_two_at_least(problem.n)))
+    found: dict[Tiling, None] = {}
+    for shape in _SHAPES[block_n]:
+        for tiling in _fitting(shape, block_n, problem.n, matrix, arch):
+            for wide in (True, False) if hopper else (False,):
+                for separate in (False, True) if tiling.slices > 1 else (False,):
+                    found[replace(tiling, wide=wide, separate=separate, bulk=_has_bulk_copies(arch))] = None
+    return list(found)
+
+
+def _has_bulk_copies(arch: str) -> bool:
+    return int(arch.removeprefix("sm_").rstrip("af")) >= 90
+
+
+class TensorSpmm:
+    """Own SpMM on tensor cores for matrices without structure."""
+
+    name = "tensor_spmm"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f16", "bf16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling whose rings fit in shared memory.
+
+        Raises `Unsupported` before sm_80, whose tensor cores have no 2:4 instruction, and where none fits.
+        """
+        if int(arch.removeprefix("sm_").rstrip("af")) < 80:
+            raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
+        shared = SharedWork()
+
+        def make(tiling: Tiling) -> Plan:
+            packed = shared.once(tiling.packing, lambda: _packed(operands.sparse, tiling))
+            room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
+            stages = (room - tiling.shared_bytes(0)) // (tiling.warps * packed.slot_bytes)
+            if stages < 2:
+                raise Unsupported(f"{tiling} needs more than {room} bytes of shared memory for chunks of this matrix")
+            return make_plan(problem, operands, replace(tiling, stages=min(stages, _MOST_STAGES)), shared)
+
+        yield from plans_that_fit(tilings(problem, operands.sparse, arch), make, "no tiling")
+
+
+register(TensorSpmm())
