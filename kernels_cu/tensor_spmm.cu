@@ -39,168 +39,11 @@
 //   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 #include "async_barrier.cuh"
-#include "bulk_copy.cuh"
 #include "nnz.cuh"
 #include "tensor_core.cuh"
-#include "wide_tile.cuh"
-
-constexpr int kBlockN = BLOCK_N;
-constexpr int kWarps = WARPS;
-constexpr int kMapWords = MAP_WORDS;
-constexpr int kStages = STAGES;
-constexpr int kPanelK = PANEL_K;
-constexpr int kPanels = PANELS;
-constexpr int kFill = FILL;
-
-constexpr int kThreads = 32 * kWarps;
-constexpr int kStripM = 32;
-constexpr int kTiles = kStripM / 16;
-constexpr int kStepK = 32;
-constexpr int kSteps = 4 * kMapWords;  // in a chunk
-constexpr int kChunkK = kStepK * kSteps;
-constexpr int kPanelChunks = kPanelK / kChunkK;
-constexpr int kColumns = kBlockN / 8;  // tiles of 8 columns, and 16-byte pieces of a row of B
-constexpr int kBases = kColumns < 8 ? kColumns : 8;
-constexpr int kRowBytes = kBlockN < 64 ? 2 * kBlockN : 128;  // of a row's 64 columns
-constexpr int kBlockBytes = kPanelK * kRowBytes;             // of 64 columns of a panel
-constexpr int kPanelBytes = kPanelK * 2 * kBlockN;
-constexpr int kAlign = WIDE ? 1024 : 128;
-constexpr int kStartsAt = 128 * kMapWords;  // in a chunk
-constexpr int kHeadBytes = kStartsAt + 64;
-[[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
-constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
-constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of sums to be added that travel together,
-constexpr int kBatchSlices = 4;                                         // of so many slices
-
-static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
-static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");
-static_assert(kMapWords == 1 || kMapWords == 2, "a lane reads its bits at once");
-static_assert(kPanelK % kChunkK == 0, "a panel is whole chunks");
-static_assert(kPanelK * kColumns % kThreads == 0, "each thread copies as much of a panel");
-static_assert(kStages >= 2 && kPanels >= 2, "one is filled while another is used");
-static_assert(kFill == 1 || kFill == 2 || kFill == 4 || kFill == 8, "copies of 2, 4, 8 or 16 bytes");
-
-// Where the 16-byte piece `piece` of row `row` of a panel lies: eight rows of one piece fall into different banks.
-__device__ __forceinline__ int piece_at(int row, int piece) {
-    return piece / 8 * kBlockBytes + row * kRowBytes + (nnz::wide_piece<kBlockN>(row, piece % 8) << 4);
-}
-
-// What a thread copies of a panel: one piece of every kThreads / kColumns rows.
-struct PanelSource {
-    const nnz::Half* from;
-    int left;     // rows from its next one to B's last
-    int columns;  // from its piece's first to B's last
-    int at;       // in a panel
-
-    static constexpr int kAtOnce = kThreads / kColumns;  // rows
-
-    __device__ __forceinline__ PanelSource(const nnz::Half* b, int first_row, int first_column, int k, int n) {
-        const int row = threadIdx.x / kColumns, piece = threadIdx.x % kColumns;
-        const int column = first_column + 8 * piece;
-        from = b + static_cast<long long>(first_row + row) * n + column;
-        left = k - first_row - row;
-        columns = n - column;
-        at = piece_at(row, piece);
-    }
-
-    // Copies to `panel`, zeros behind B's edges.
-    __device__ __forceinline__ void request(char* panel, const nnz::Half* b, int n) {
-        char* to = panel + at;
-        const long long stride = static_cast<long long>(kAtOnce) * n;
-#pragma unroll 4
-        for (int row = 0; row < kPanelK; row += kAtOnce) {
-#pragma unroll
-            for (int part = 0; part < 8; part += kFill) {
-                const bool inside = left > 0 && part < columns;
-                if constexpr (kFill == 1) {
-                    reinterpret_cast<nnz::Half*>(to)[part] = inside ? nnz::ldg(from + part) : nnz::Half{0};
-                } else {
-                    nnz::cp_async_bytes<2 * kFill>(to + 2 * part, inside ? from + part : b, inside);
-                }
-            }
-            left -= kAtOnce;
-            from += stride;
-            to += kAtOnce * kRowBytes;
-        }
-    }
-};
-
-// The packed chunks of one strip, from `next` to `last`, through a ring of slots.
-struct Chunks {
-    const uint4* stream;
-    const int* offsets;
-    nnz::Barrier* filled;  // of each slot
-    nnz::SharedAt ring;
-    int slot_bytes, lane;
-    int next, last;
-    int from, to;         // of chunk `next`; the same behind the last one
-    int free_slot, slot;  // to be filled and to be used next
-    unsigned parity;
-
-    // Has chunk `next` copied, if there is one.
-    __device__ __forceinline__ void copy() {
-        const nnz::SharedAt at = ring + free_slot * slot_bytes;
-#if BULK
-        if (lane == 0 && to > from) {
-            const int bytes = 16 * (to - from);
-            nnz::barrier_arrive_expect(filled + free_slot, bytes);
-            nnz::bulk_copy(at, stream + from, bytes, filled + free_slot);
-        }
-#else
-        const uint4* src = stream + from + lane;
-        nnz::SharedAt piece = at + 16 * lane;
-#pragma unroll 1
-        for (int i = to - from - lane; i > 0; i -= 32) {
-            nnz::copy_to(piece, src);
-            piece = piece + 512;
-            src += 32;
-        }
-        nnz::cp_async_commit();
-#endif
-        free_slot = free_slot + 1 == kStages ? 0 : free_slot + 1;
-    }
-
-    // Has the next chunk copied. Where the one after it lies is known when it is needed.
-    __device__ __forceinline__ void request() {
-        copy();
-        ++next;
-        from = to;
-        to = nnz::ldg(offsets + min(next + 1, last));
-    }
-
-    // Has the first chunks copied: all places are looked up at once.
-    __device__ __forceinline__ void start() {
-        int places[kStages + 1];
-#pragma unroll
-        for (int i = 0; i <= kStages; ++i) places[i] = nnz::ldg(offsets + min(next + i, last));
-        next += kStages - 1;
-#pragma unroll
-        for (int i = 0; i < kStages - 1; ++i) {
-            from = places[i];
-            to = places[i + 1];
-            copy();
-        }
-        from = places[kStages - 1];
-        to = places[kStages];
-    }
-
-    // Waits for the chunk to be used next, and has another one copied to the slot of the one before it.
-    __device__ __forceinline__ nnz::SharedAt take() {
-#if BULK
-        nnz::barrier_wait(filled + slot, parity);
-#else
-        nnz::cp_async_wait<kStages - 2>();
-#endif
-        __syncwarp();
-        request();
-        const nnz::SharedAt at = ring + slot * slot_bytes;
-        if (++slot == kStages) {
-            slot = 0;
-            parity ^= 1;
-        }
-        return at;
-    }
-};
+#include "tensor_spmm_copies.cuh"
+#include "tensor_spmm_shape.cuh"
+#include "tensor_spmm_sums.cuh"
 
 using Sums = float[kTiles][kColumns][4];
 
@@ -239,7 +82,8 @@ __device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, co
         nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
         nnz::multiply_tile<1>(acc[1][j], a[1], b[j % kAhead], selected);
         const int ahead = j + kAhead;
-        if (ahead < kColumns) nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * kBlockBytes), b[j % kAhead]);
+        if (ahead < kColumns)
+            nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * kBlockBytes), b[j % kAhead]);
     }
     if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, next, bits, at, selections, bases, offset);
 }
@@ -287,76 +131,6 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
     }
 }
 
-__device__ __forceinline__ float product(unsigned value, const nnz::Half* b, long long at) {
-    const nnz::Half half = static_cast<nnz::Half>(value);
-    return (half & 0x7fff) == 0 ? 0.0f : nnz::widen_half(half) * nnz::widen_half(b[at]);
-}
-
-// The sum of row `row` of a strip and column `column` over panels first .. last, of its nonzeros alone. `plain`: chunks of
-// columns as they come in all of the strip.
-__device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
-                                        int last, int plain, int row, const nnz::Half* b, int n, int column) {
-    float sum = 0.0f;
-    const int own_tile = row / 16, own_half = row / 8 % 2;
-    for (int panel = first; panel < last; ++panel) {
-        for (int chunk = panel_chunks[panel]; chunk < panel_chunks[panel + 1]; ++chunk) {
-            const char* const packed = reinterpret_cast<const char*>(stream + offsets[chunk]);
-            const auto words = reinterpret_cast<const unsigned*>(packed);
-            const int in_panel = chunk - panel_chunks[panel];
-            const bool gathered = in_panel >= min(kPanelChunks, plain - panel * kPanelChunks);
-            const int steps = gathered ? static_cast<int>(words[kHeadBytes / 4]) : kSteps;
-            const auto columns = reinterpret_cast<const nnz::Half*>(packed + kHeadBytes + 16);
-            const unsigned* const selections = words + kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0);
-            for (int t = 0; t < 4; ++t) {
-                const int lane = row % 8 * 4 + t;
-                const unsigned* next = words + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane] / 4;
-                for (int i = 0; i < 8 * steps; ++i) {
-                    if ((words[lane * kMapWords + i / 32] >> i % 32 & 1u) == 0) continue;
-                    const unsigned pair = *next++;
-                    const int step = i / 8, tile = i / 4 % 2, group = i / 2 % 2 * 4 + t;
-                    if (tile != own_tile || i % 2 != own_half) continue;
-                    const unsigned selected = selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4];
-                    for (int h = 0; h < 2; ++h) {
-                        const int place = 4 * group + (selected >> (16 * own_half + 4 * t + 2 * h) & 3);
-                        const int k = gathered ? columns[step * 32 + place]
-                                               : in_panel * kChunkK + step * kStepK + place;
-                        sum += product(pair >> 16 * h, b, static_cast<long long>(panel * kPanelK + k) * n + column);
-                    }
-                }
-            }
-        }
-    }
-    return sum;
-}
-
-__device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
-
-__device__ __forceinline__ void add(float4& sum, const float4& more) {
-    sum.x += more.x;
-    sum.y += more.y;
-    sum.z += more.z;
-    sum.w += more.w;
-}
-
-// Neighbouring elements of a row of C, where they are inside.
-__device__ __forceinline__ void store_pair(nnz::Half* c, int m, int n, int row, int column, float low, float high) {
-    if (row >= m || column >= n) return;
-    nnz::Half* const out = c + static_cast<long long>(row) * n + column;
-    const nnz::Half first = nnz::narrow_half(low), second = nnz::narrow_half(high);
-    if constexpr (kFill >= 2) {
-        *reinterpret_cast<unsigned*>(out) = first | static_cast<unsigned>(second) << 16;
-    } else {
-        out[0] = first;
-        if (column + 1 < n) out[1] = second;
-    }
-}
-
-// What a lane holds of a 16x8 tile of sums.
-__device__ __forceinline__ void store_tile(nnz::Half* c, int m, int n, int row, int column, float4 sum) {
-    store_pair(c, m, n, row, column, sum.x, sum.y);
-    store_pair(c, m, n, row + 8, column, sum.z, sum.w);
-}
-
 // partial: the sums of every column tile, strip and slice, as its lanes hold them. arrived: of every column tile and strip the
 // warps that have left theirs; 0 before and after a launch.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
@@ -383,17 +157,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             nnz::barrier_init(&full[i], kThreads);
             nnz::barrier_init(&empty[i], kWarps);
         }
-        if constexpr (BULK) {
-            for (int i = 0; i < kWarps * kStages; ++i) nnz::barrier_init(&filled[i], 1);
-            nnz::barrier_init_fence();
-        }
+#if BULK
+        for (int i = 0; i < kWarps * kStages; ++i) nnz::barrier_init(&filled[i], 1);
+        nnz::barrier_init_fence();
+#endif
     }
     // Shared memory, its pieces aligned to whole rows of eight pieces
     const int skipped = (kAlign - static_cast<int>(__cvta_generic_to_shared(unaligned) % kAlign)) % kAlign;
     char* const shared = unaligned + skipped;
     const nnz::SharedAt panels_at = nnz::kept(nnz::shared_at(shared));
-    Chunks packed{stream, offsets, filled + warp * kStages, panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
-                  slot_bytes, lane, first_chunk, end_chunk, 0, 0, 0, 0, 0};
+    Chunks packed{stream,
+                  offsets,
+                  filled + warp * kStages,
+                  panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
+                  slot_bytes,
+                  lane,
+                  first_chunk,
+                  end_chunk,
+                  0,
+                  0,
+                  0,
+                  0,
+                  0};
     __syncthreads();
 
     PanelSource source(b, first_panel * kPanelK, first_column, k, n);
@@ -493,8 +278,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         for (int i = 0; i < 4 * kSums; ++i) {
             float& sum = acc[i / 4 / kColumns][i / 4 % kColumns][i % 4];
             if (finite(sum) || column_of(i / 4, i % 4) >= n) continue;
-            sum = exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain,
-                            row_of(i / 4, i % 4) % kStripM, b, n, column_of(i / 4, i % 4));
+            sum = exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row_of(i / 4, i % 4) % kStripM,
+                            b, n, column_of(i / 4, i % 4));
         }
     }
 
@@ -502,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     float4* const sums = partial + place * slices * (kSums * 32) + lane;
 #pragma unroll
     for (int tile = 0; tile < kSums; ++tile) {
-        const float(&own)[4] = acc[tile / kColumns][tile % kColumns];
+        const float (&own)[4] = acc[tile / kColumns][tile % kColumns];
         const float4 sum = make_float4(own[0], own[1], own[2], own[3]);
         if (slices == 1) {
             store(tile, sum);

@@ -12,12 +12,14 @@ struct Barrier {
     int arrivals;
     int missing;
     unsigned completed;  // phases
-    int expected;        // bytes that a bulk copy has to bring before the phase completes
-    char* to;            // of that copy, null when none is on its way
+    int expected;  // bytes that a bulk copy has to bring before the phase completes
+    char* to;  // of that copy, null when none is on its way
     const char* from;
 };
 
-inline void barrier_init(Barrier* barrier, int arrivals) { *barrier = Barrier{arrivals, arrivals, 0, 0, nullptr, nullptr}; }
+inline void barrier_init(Barrier* barrier, int arrivals) {
+    *barrier = Barrier{arrivals, arrivals, 0, 0, nullptr, nullptr};
+}
 
 inline void barrier_complete(Barrier* barrier) {
     __atomic_store_n(&barrier->missing, barrier->arrivals, __ATOMIC_RELEASE);

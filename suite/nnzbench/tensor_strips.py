@@ -153,10 +153,9 @@ def _gathered_steps(
         place = np.arange(keys.size) + np.repeat(start - first, held)  # of each key among the slots of all steps
         tiles = np.zeros((int(needed.sum()), STRIP_ROWS, STEP_COLUMNS), dtype=np.uint16)
         tiles[place[slot] // STEP_COLUMNS, row, place[slot] % STEP_COLUMNS] = value
-        columns = np.zeros(tiles.shape[0] * STEP_COLUMNS, dtype=np.uint16)
-        columns[place] = keys % panel_columns
+        columns = np.zeros((len(tiles), STEP_COLUMNS), dtype=np.uint16)
+        columns.ravel()[place] = keys % panel_columns
         words, selected, left = _expand(tiles)
-        columns = columns.reshape(-1, STEP_COLUMNS)
         of_step = np.repeat(used, needed)
         step, row, at = np.nonzero(left)
         panel, column, value = of_step[step], columns[step, at].astype(np.int64), tiles[step, row, at]

@@ -134,13 +134,14 @@ def _packed(matrix: CSR, tiling: Tiling) -> Strips:
     return pack(matrix.with_values(_stored(matrix.values)), *tiling.packing)
 
 
-# by columns per block: warps, words of bits, rows of B per panel, panels, blocks per multiprocessor; likeliest first
+# by columns at most: columns per block, warps, words of bits, rows of B per panel, panels, blocks per multiprocessor;
+# the likeliest first, the last one for architectures with little shared memory
 _SHAPES = {
-    8: ((8, 2, 1024, 2, 2), (8, 2, 512, 2, 2), (8, 1, 1024, 2, 2), (4, 1, 512, 2, 1)),
-    16: ((8, 2, 512, 2, 2), (8, 1, 1024, 2, 2), (8, 1, 512, 2, 2), (4, 1, 256, 2, 1)),
-    32: ((8, 1, 512, 2, 2), (16, 2, 512, 2, 1), (16, 1, 512, 2, 1), (4, 1, 256, 2, 1)),
-    64: ((8, 2, 512, 2, 1), (8, 1, 512, 2, 1), (8, 1, 256, 2, 2), (4, 1, 128, 2, 1)),
-    128: ((8, 2, 256, 2, 1), (8, 1, 256, 2, 1), (4, 1, 128, 2, 1)),
+    8: ((8, 8, 2, 1024, 2, 2), (8, 8, 1, 1024, 2, 2), (8, 8, 2, 512, 2, 2), (8, 4, 1, 512, 2, 1)),
+    16: ((16, 8, 2, 512, 2, 2), (16, 8, 1, 1024, 2, 2), (16, 8, 1, 512, 2, 2), (16, 4, 1, 256, 2, 1)),
+    32: ((32, 8, 1, 512, 2, 2), (32, 16, 2, 512, 2, 1), (32, 16, 1, 512, 2, 1), (32, 4, 1, 256, 2, 1)),
+    64: ((64, 8, 2, 512, 2, 1), (64, 8, 1, 512, 2, 1), (64, 4, 1, 128, 2, 1)),
+    128: ((128, 8, 2, 256, 2, 1), (64, 16, 1, 512, 2, 1), (128, 8, 1, 256, 2, 1), (128, 4, 1, 128, 2, 1)),
 }
 _MOST_STAGES = 4
 
@@ -157,9 +158,9 @@ def _slices(row_blocks: int, panels: int, per_wave: int) -> list[int]:
     return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
 
 
-def _fitting(shape: tuple[int, int, int, int, int], block_n: int, n: int, matrix: CSR, arch: str) -> Iterator[Tiling]:
+def _fitting(shape: tuple[int, ...], n: int, matrix: CSR, arch: str) -> Iterator[Tiling]:
     """The tilings of one shape, with slices but without stages; panels as short as so many slices need."""
-    warps, words, panel_k, panels, blocks = shape
+    block_n, warps, words, panel_k, panels, blocks = shape
     row_blocks = -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n)
     shortest = max(chunk_columns(words), 32 * warps // (block_n // 8))  # each thread copies a piece of a panel at least
     per_wave = sm_count(arch) * blocks
@@ -174,10 +175,9 @@ def _fitting(shape: tuple[int, int, int, int, int], block_n: int, n: int, matrix
 def tilings(problem: Problem, matrix: CSR, arch: str) -> list[Tiling]:
     """Tilings worth trying, without stages, the likeliest first."""
     hopper = arch.startswith("sm_90")
-    block_n = min(128, max(8, power_of_two_at_least(problem.n)))
     found: dict[Tiling, None] = {}
-    for shape in _SHAPES[block_n]:
-        for tiling in _fitting(shape, block_n, problem.n, matrix, arch):
+    for shape in _SHAPES[min(128, max(8, power_of_two_at_least(problem.n)))]:
+        for tiling in _fitting(shape, problem.n, matrix, arch):
             for wide in (True, False) if hopper else (False,):
                 for separate in (False, True) if tiling.slices > 1 else (False,):
                     found[replace(tiling, wide=wide, separate=separate, bulk=_has_bulk_copies(arch))] = None
