@@ -12,14 +12,23 @@ struct Barrier {
     int arrivals;
     int missing;
     unsigned completed;  // phases
+    int expected;  // bytes that a bulk copy has to bring before the phase completes
+    char* to;  // of that copy, null when none is on its way
+    const char* from;
 };
 
-inline void barrier_init(Barrier* barrier, int arrivals) { *barrier = Barrier{arrivals, arrivals, 0}; }
+inline void barrier_init(Barrier* barrier, int arrivals) {
+    *barrier = Barrier{arrivals, arrivals, 0, 0, nullptr, nullptr};
+}
+
+inline void barrier_complete(Barrier* barrier) {
+    __atomic_store_n(&barrier->missing, barrier->arrivals, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&barrier->completed, 1, __ATOMIC_ACQ_REL);
+}
 
 inline void barrier_arrive(Barrier* barrier) {
     if (__atomic_sub_fetch(&barrier->missing, 1, __ATOMIC_ACQ_REL) > 0) return;
-    __atomic_store_n(&barrier->missing, barrier->arrivals, __ATOMIC_RELEASE);
-    __atomic_add_fetch(&barrier->completed, 1, __ATOMIC_ACQ_REL);
+    if (barrier->expected == 0) barrier_complete(barrier);
 }
 
 inline void barrier_arrive_after_copies(Barrier* barrier) {
@@ -28,8 +37,18 @@ inline void barrier_arrive_after_copies(Barrier* barrier) {
     barrier_arrive(barrier);
 }
 
+// A bulk copy lands when a thread first waits for it, the latest moment hardware may take.
 inline void barrier_wait(Barrier* barrier, unsigned parity) {
-    while ((__atomic_load_n(&barrier->completed, __ATOMIC_ACQUIRE) & 1) == parity) nnz_cpu::yield();
+    while ((__atomic_load_n(&barrier->completed, __ATOMIC_ACQUIRE) & 1) == parity) {
+        char* const to = __atomic_exchange_n(&barrier->to, nullptr, __ATOMIC_ACQ_REL);
+        if (to == nullptr) {
+            nnz_cpu::yield();
+        } else {
+            memcpy(to, barrier->from, barrier->expected);
+            barrier->expected = 0;
+            barrier_complete(barrier);
+        }
+    }
 }
 
 }  // namespace nnz

@@ -5,7 +5,30 @@
 
 #include "async_barrier.cuh"
 
-#if !defined(NNZ_CPU) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef NNZ_CPU
+
+namespace nnz {
+
+inline void barrier_init_fence() {}
+
+inline void barrier_arrive_expect(Barrier* barrier, int bytes) {
+    barrier->expected = bytes;
+    barrier_arrive(barrier);
+}
+
+// One copy per phase, by the thread that expects it and arrives last.
+inline void bulk_copy(const void* dst, const void* src, int bytes, Barrier* barrier) {
+    if (bytes % 16 || reinterpret_cast<uintptr_t>(dst) % 16 || reinterpret_cast<uintptr_t>(src) % 16)
+        nnz_cpu::fail("bulk copy of %d bytes with a misaligned size or address", bytes);
+    if (barrier->missing != 0 || barrier->expected != bytes || barrier->to != nullptr)
+        nnz_cpu::fail("bulk copy of %d bytes where its barrier expects another", bytes);
+    barrier->from = static_cast<const char*>(src);
+    __atomic_store_n(&barrier->to, static_cast<char*>(const_cast<void*>(dst)), __ATOMIC_RELEASE);
+}
+
+}  // namespace nnz
+
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 namespace nnz {
 
@@ -22,12 +45,15 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, int byte
                  : "memory");
 }
 
-// Copies `bytes` (a multiple of 16, both sides aligned to 16) and reports them to `barrier`.
-__device__ __forceinline__ void bulk_copy(void* dst, const void* src, int bytes, Barrier* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(dst)),
+// Copies `bytes` (a multiple of 16, both sides aligned to 16) to an address in shared memory and reports them to `barrier`.
+__device__ __forceinline__ void bulk_copy(unsigned dst, const void* src, int bytes, Barrier* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
                  "l"(src), "r"(bytes), "r"(shared_address(barrier))
                  : "memory");
+}
+
+__device__ __forceinline__ void bulk_copy(void* dst, const void* src, int bytes, Barrier* barrier) {
+    bulk_copy(shared_address(dst), src, bytes, barrier);
 }
 
 }  // namespace nnz

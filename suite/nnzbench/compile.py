@@ -70,7 +70,7 @@ class Job:
     @staticmethod
     def of(plan: Plan, arch: str) -> Job:
         """What `plan` needs compiled for `arch`."""
-        return Job(plan.language, plan.source, arch, plan.defines)
+        return Job(plan.language, plan.source, arch + plan.features, plan.defines)
 
     def identity(self) -> str:
         """Equal for jobs that compile the same thing."""

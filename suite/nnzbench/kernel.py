@@ -66,6 +66,8 @@ class Plan:
     """Host time spent inspecting the matrix and generating code, milliseconds."""
     cpu_source: str = ""
     """For a `ptx` plan: equivalent CUDA C++ text that the cpu device runs instead, same launches and buffers."""
+    features: str = ""
+    """`a` for a program that uses instructions of its architecture alone (wgmma): it is compiled for `sm_90a`, say."""
     unpermute: Callable[[Array], Array] | None = None
     """Maps the raw output buffer to the problem's layout before the check, where a kernel uses its own."""
 

@@ -61,7 +61,7 @@ class Built:
 def build_plan(plan: Plan, arch: str) -> Built:
     """Compiles with NVRTC or assembles with nvJitLink, through the shared cache. Raises `CompileError`."""
     if plan.language == "cuda":
-        compiled = compile_cuda(plan.source, plan.defines, arch)
+        compiled = compile_cuda(plan.source, plan.defines, arch + plan.features)
     else:
         compiled = assemble_ptx(plan.source, arch, timeout_s=ASSEMBLE_SECONDS)
     return Built(compiled.path.read_bytes(), dict(compiled.resources), compiled.compile_ms)

@@ -65,7 +65,7 @@ def build_with_nvcc(plan: Plan, arch: str) -> Built:
                 program.text,
                 options=[*CUDA_OPTIONS, *program.options],
                 no_extern_c=True,
-                arch=arch,
+                arch=program.arch,
                 cache_dir=False,
                 include_dirs=[str(paths.kernels_cu() / "include")],  # the headers that `program` was read with
             )

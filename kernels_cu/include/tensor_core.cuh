@@ -1,0 +1,188 @@
+// What a warp does with tensor cores: fragments in and out of shared memory, and the product of a 2:4 tile. sm_80 and later;
+// the CPU build has the same calls and computes what the instructions are specified to (PTX ISA, "Matrix fragments for sparse
+// mma.m16n8k32"), so that a wrong fragment gives a wrong result there too. Below g = lane / 4 and t = lane % 4.
+//
+//   SharedAt                     an address in shared memory as one register: `shared_at(p)`, `at + bytes`, and flip(at, bits)
+//   kept(at)                     `at`, kept in its register: on sm_90 the compiler would rather ask for the block's rank in
+//                                its cluster, which is part of it, in every loop again
+//   load_at<T>(at)               a T of 2, 4, 8 or 16 bytes from there
+//   copy_to(at, src)             cp.async of 16 bytes, aligned on both sides
+//   take_if<Bit>(bits, at, word) where bit `Bit` of `bits` is set: the 32-bit word at `at`, and `at` to the next one; else
+//                                nothing. Two predicated instructions, never a branch
+//   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
+//                                (16 bytes, aligned), and holds of each matrix elements (2t, g) and (2t + 1, g)
+//   multiply_tile<Pair>(c, a, b, selected)  c += a b for a 16x32 tile a, of which two of any four neighbours in a row count,
+//                                and a 32x8 tile b. a: of the eight groups of four of a row the two halves that count, of
+//                                group t of row g, of row g + 8, of group t + 4 of row g, of row g + 8; b as load_matrices
+//                                holds rows 8 i to 8 i + 7 in b[i]; c[0], c[1] are (g, 2t) and (g, 2t + 1), c[2] and c[3] the
+//                                same of row g + 8. `selected` of lanes with t = 2 Pair and 2 Pair + 1 tells which count: of
+//                                group j of row g bits 4 (j % 4) to 4 (j % 4) + 3 in lane t = 2 Pair + j / 4, the place of the
+//                                first in the lower two; of row g + 8 the same bits sixteen higher. Places ascend
+//   Half                         storage of an element: fp16, or bf16 under BF16; widen_half, narrow_half
+#pragma once
+
+#include "async_barrier.cuh"
+
+#include <cuda_fp16.h>
+
+namespace nnz {
+
+using Half = unsigned short;
+
+#if BF16
+
+__device__ __forceinline__ float widen_half(Half x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
+
+// To the nearest, ties to even; a NaN stays one.
+__device__ __forceinline__ Half narrow_half(float x) {
+    const unsigned bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<Half>(bits >> 16 | 0x40u);
+    return static_cast<Half>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+#else
+
+__device__ __forceinline__ float widen_half(Half x) { return __half2float(__ushort_as_half(x)); }
+
+__device__ __forceinline__ Half narrow_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+
+#endif
+
+#ifdef NNZ_CPU
+
+using SharedAt = const char*;
+
+inline SharedAt shared_at(const void* p) { return static_cast<const char*>(p); }
+
+inline SharedAt kept(SharedAt at) { return at; }
+
+inline SharedAt flip(SharedAt at, int bits) {
+    return reinterpret_cast<SharedAt>(reinterpret_cast<uintptr_t>(at) ^ static_cast<uintptr_t>(bits));
+}
+
+inline void copy_to(SharedAt at, const void* src) { cp_async16(const_cast<char*>(at), src); }
+
+template <typename T>
+T load_at(SharedAt at) {
+    return *reinterpret_cast<const T*>(at);
+}
+
+template <int Bit>
+void take_if(unsigned bits, SharedAt& at, unsigned& word) {
+    if ((bits >> Bit & 1u) == 0) return;
+    word = load_at<unsigned>(at);
+    at += 4;
+}
+
+// Lanes meet twice: when all have written their side, and when all have read the others'.
+inline void load_matrices(SharedAt at, unsigned (&r)[4]) {
+    __shared__ SharedAt rows[32][32];
+    SharedAt* const warp = rows[nnz_cpu::self().index / 32];
+    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
+    if (reinterpret_cast<uintptr_t>(at) % 16) nnz_cpu::fail("a row of a matrix is not aligned to 16 bytes");
+    warp[lane] = at;
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        const auto element = [&](int row) { return load_at<Half>(warp[8 * i + row] + 2 * group); };
+        r[i] = element(pair) | static_cast<unsigned>(element(pair + 1)) << 16;
+    }
+    __syncwarp();
+}
+
+struct TileSide {
+    unsigned a[4], b[4], selected;
+};
+
+template <int Pair>
+void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned selected) {
+    __shared__ TileSide sides[32][32];
+    TileSide* const warp = sides[nnz_cpu::self().index / 32];
+    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
+    warp[lane] = {{a[0], a[1], a[2], a[3]}, {b[0], b[1], b[2], b[3]}, selected};
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        double sum = c[i];
+        for (int j = 0; j < 8; ++j) {
+            const unsigned places = warp[group * 4 + 2 * Pair + j / 4].selected >> (4 * (j % 4) + 16 * (i / 2));
+            const unsigned first = places & 3, second = places >> 2 & 3;
+            if (first >= second) nnz_cpu::fail("places %u and %u of a 2:4 group do not ascend", first, second);
+            const unsigned left = warp[group * 4 + j % 4].a[j / 4 * 2 + i / 2];
+            for (int h = 0; h < 2; ++h) {
+                const int k = 4 * j + (h ? second : first);
+                const unsigned right = warp[(pair + i % 2) * 4 + k % 8 / 2].b[k / 8] >> (k % 2 * 16);
+                sum += static_cast<double>(widen_half(static_cast<Half>(left >> 16 * h))) *
+                       widen_half(static_cast<Half>(right));
+            }
+        }
+        c[i] = static_cast<float>(sum);
+    }
+    __syncwarp();
+}
+
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+
+using SharedAt = unsigned;
+
+__device__ __forceinline__ SharedAt shared_at(const void* p) { return shared_address(p); }
+
+__device__ __forceinline__ SharedAt kept(SharedAt at) {
+    asm("" : "+r"(at));
+    return at;
+}
+
+__device__ __forceinline__ SharedAt flip(SharedAt at, int bits) { return at ^ static_cast<unsigned>(bits); }
+
+__device__ __forceinline__ void copy_to(SharedAt at, const void* src) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(src) : "memory");
+}
+
+template <typename T>
+__device__ __forceinline__ T load_at(SharedAt at) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one load");
+    T value;
+    if constexpr (sizeof(T) == 2) {
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(at));
+    } else if constexpr (sizeof(T) == 4) {
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(at));
+    } else if constexpr (sizeof(T) == 8) {
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(at));
+    } else {
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                     : "r"(at));
+    }
+    return value;
+}
+
+template <int Bit>
+__device__ __forceinline__ void take_if(unsigned bits, SharedAt& at, unsigned& word) {
+    asm volatile(
+        "{\n.reg .pred set;\n.reg .b32 bit;\nand.b32 bit, %2, %3;\nsetp.ne.b32 set, bit, 0;\n"
+        "@set ld.shared.b32 %0, [%1];\n@set add.u32 %1, %1, 4;\n}"
+        : "+r"(word), "+r"(at)
+        : "r"(bits), "n"(1u << Bit));
+}
+
+__device__ __forceinline__ void load_matrices(SharedAt at, unsigned (&r)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at));
+}
+
+template <int Pair>
+__device__ __forceinline__ void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4],
+                                              unsigned selected) {
+#if BF16
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 "
+#else
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 "
+#endif
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(selected),
+          "n"(Pair));
+}
+
+#endif
+
+}  // namespace nnz

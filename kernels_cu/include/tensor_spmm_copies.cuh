@@ -1,0 +1,124 @@
+// What `tensor_spmm.cu` has on its way to shared memory: panels of B, which a block's threads copy together, and the packed
+// chunks of A, which each warp has copied for itself.
+#pragma once
+
+#include "bulk_copy.cuh"
+#include "nnz.cuh"
+#include "tensor_spmm_shape.cuh"
+
+// What a thread copies of a panel: one piece of every kThreads / kColumns rows.
+struct PanelSource {
+    const nnz::Half* from;
+    int left;  // rows from its next one to B's last
+    int columns;  // from its piece's first to B's last
+    int at;  // in a panel
+
+    static constexpr int kAtOnce = kThreads / kColumns;  // rows
+
+    __device__ __forceinline__ PanelSource(const nnz::Half* b, int first_row, int first_column, int k, int n) {
+        const int row = threadIdx.x / kColumns, piece = threadIdx.x % kColumns;
+        const int column = first_column + 8 * piece;
+        from = b + static_cast<long long>(first_row + row) * n + column;
+        left = k - first_row - row;
+        columns = n - column;
+        at = piece_at(row, piece);
+    }
+
+    // Copies to `panel`, zeros behind B's edges.
+    __device__ __forceinline__ void request(char* panel, const nnz::Half* b, int n) {
+        char* to = panel + at;
+        const long long stride = static_cast<long long>(kAtOnce) * n;
+#pragma unroll 4
+        for (int row = 0; row < kPanelK; row += kAtOnce) {
+#pragma unroll
+            for (int part = 0; part < 8; part += kFill) {
+                const bool inside = left > 0 && part < columns;
+                if constexpr (kFill == 1) {
+                    reinterpret_cast<nnz::Half*>(to)[part] = inside ? nnz::ldg(from + part) : nnz::Half{0};
+                } else {
+                    nnz::cp_async_bytes<2 * kFill>(to + 2 * part, inside ? from + part : b, inside);
+                }
+            }
+            left -= kAtOnce;
+            from += stride;
+            to += kAtOnce * kRowBytes;
+        }
+    }
+};
+
+// The packed chunks of one strip, from `next` to `last`, through a ring of slots.
+struct Chunks {
+    const uint4* stream;
+    const int* offsets;
+    nnz::Barrier* filled;  // of each slot
+    nnz::SharedAt ring;
+    int slot_bytes, lane;
+    int next, last;
+    int from, to;  // of chunk `next`; the same behind the last one
+    int free_slot, slot;  // to be filled and to be used next
+    unsigned parity;
+
+    // Has chunk `next` copied, if there is one.
+    __device__ __forceinline__ void copy() {
+        const nnz::SharedAt at = ring + free_slot * slot_bytes;
+#if BULK
+        if (lane == 0 && to > from) {
+            const int bytes = 16 * (to - from);
+            nnz::barrier_arrive_expect(filled + free_slot, bytes);
+            nnz::bulk_copy(at, stream + from, bytes, filled + free_slot);
+        }
+#else
+        const uint4* src = stream + from + lane;
+        nnz::SharedAt piece = at + 16 * lane;
+#pragma unroll 1
+        for (int i = to - from - lane; i > 0; i -= 32) {
+            nnz::copy_to(piece, src);
+            piece = piece + 512;
+            src += 32;
+        }
+        nnz::cp_async_commit();
+#endif
+        free_slot = free_slot + 1 == kStages ? 0 : free_slot + 1;
+    }
+
+    // Has the next chunk copied. Where the one after it lies is known when it is needed.
+    __device__ __forceinline__ void request() {
+        copy();
+        ++next;
+        from = to;
+        to = nnz::ldg(offsets + min(next + 1, last));
+    }
+
+    // Has the first chunks copied: all places are looked up at once.
+    __device__ __forceinline__ void start() {
+        int places[kStages + 1];
+#pragma unroll
+        for (int i = 0; i <= kStages; ++i) places[i] = nnz::ldg(offsets + min(next + i, last));
+        next += kStages - 1;
+#pragma unroll
+        for (int i = 0; i < kStages - 1; ++i) {
+            from = places[i];
+            to = places[i + 1];
+            copy();
+        }
+        from = places[kStages - 1];
+        to = places[kStages];
+    }
+
+    // Waits for the chunk to be used next, and has another one copied to the slot of the one before it.
+    __device__ __forceinline__ nnz::SharedAt take() {
+#if BULK
+        nnz::barrier_wait(filled + slot, parity);
+#else
+        nnz::cp_async_wait<kStages - 2>();
+#endif
+        __syncwarp();
+        request();
+        const nnz::SharedAt at = ring + slot * slot_bytes;
+        if (++slot == kStages) {
+            slot = 0;
+            parity ^= 1;
+        }
+        return at;
+    }
+};

@@ -1,0 +1,74 @@
+// What `tensor_spmm.cu` does with sums: sums that are not finite once more, nonzero by nonzero, and storing.
+#pragma once
+
+#include "tensor_spmm_shape.cuh"
+
+__device__ __forceinline__ float product(unsigned value, const nnz::Half* b, long long at) {
+    const nnz::Half half = static_cast<nnz::Half>(value);
+    return (half & 0x7fff) == 0 ? 0.0f : nnz::widen_half(half) * nnz::widen_half(b[at]);
+}
+
+// The sum of row `row` of a strip and column `column` over panels first .. last, of its nonzeros alone. `plain`: chunks of
+// columns as they come in all of the strip.
+__device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
+                                        int last, int plain, int row, const nnz::Half* b, int n, int column) {
+    float sum = 0.0f;
+    const int own_tile = row / 16, own_half = row / 8 % 2;
+    for (int panel = first; panel < last; ++panel) {
+        for (int chunk = panel_chunks[panel]; chunk < panel_chunks[panel + 1]; ++chunk) {
+            const char* const packed = reinterpret_cast<const char*>(stream + offsets[chunk]);
+            const auto words = reinterpret_cast<const unsigned*>(packed);
+            const int in_panel = chunk - panel_chunks[panel];
+            const bool gathered = in_panel >= min(kPanelChunks, plain - panel * kPanelChunks);
+            const int steps = gathered ? static_cast<int>(words[kHeadBytes / 4]) : kSteps;
+            const auto columns = reinterpret_cast<const nnz::Half*>(packed + kHeadBytes + 16);
+            const unsigned* const selections = words + kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0);
+            for (int t = 0; t < 4; ++t) {
+                const int lane = row % 8 * 4 + t;
+                const unsigned* next = words + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane] / 4;
+                for (int i = 0; i < 8 * steps; ++i) {
+                    if ((words[lane * kMapWords + i / 32] >> i % 32 & 1u) == 0) continue;
+                    const unsigned pair = *next++;
+                    const int step = i / 8, tile = i / 4 % 2, group = i / 2 % 2 * 4 + t;
+                    if (tile != own_tile || i % 2 != own_half) continue;
+                    const unsigned selected = selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4];
+                    for (int h = 0; h < 2; ++h) {
+                        const int place = 4 * group + (selected >> (16 * own_half + 4 * t + 2 * h) & 3);
+                        const int k =
+                            gathered ? columns[step * 32 + place] : in_panel * kChunkK + step * kStepK + place;
+                        sum += product(pair >> 16 * h, b, static_cast<long long>(panel * kPanelK + k) * n + column);
+                    }
+                }
+            }
+        }
+    }
+    return sum;
+}
+
+__device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+
+__device__ __forceinline__ void add(float4& sum, const float4& more) {
+    sum.x += more.x;
+    sum.y += more.y;
+    sum.z += more.z;
+    sum.w += more.w;
+}
+
+// Neighbouring elements of a row of C, where they are inside.
+__device__ __forceinline__ void store_pair(nnz::Half* c, int m, int n, int row, int column, float low, float high) {
+    if (row >= m || column >= n) return;
+    nnz::Half* const out = c + static_cast<long long>(row) * n + column;
+    const nnz::Half first = nnz::narrow_half(low), second = nnz::narrow_half(high);
+    if constexpr (kFill >= 2) {
+        *reinterpret_cast<unsigned*>(out) = first | static_cast<unsigned>(second) << 16;
+    } else {
+        out[0] = first;
+        if (column + 1 < n) out[1] = second;
+    }
+}
+
+// What a lane holds of a 16x8 tile of sums.
+__device__ __forceinline__ void store_tile(nnz::Half* c, int m, int n, int row, int column, float4 sum) {
+    store_pair(c, m, n, row, column, sum.x, sum.y);
+    store_pair(c, m, n, row + 8, column, sum.z, sum.w);
+}

@@ -1,0 +1,351 @@
+// C = A B, fp16 (bf16 under BF16) in and out, fp32 sums on tensor cores. A: m x k, sparse without structure, packed by the
+// host; B: k x n and C: m x n, dense, row-major.
+//
+// Loads A sparse and multiplies it with the instruction for 2:4 matrices (two of any four neighbours in a row count). Of a
+// row's group of four the two that count are one 32-bit register; at 90 % zeros two of three of them are empty. The host
+// keeps the others, each lane's in the order in which the lane needs them, and one bit per register: a lane tests a bit and,
+// where it is set, takes the next word of its own queue. No work per element, none of it shared with other lanes, and no tile
+// of A in shared memory. What a group holds beyond two (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to further
+// steps behind each panel, whose 32 columns are any that need them: rows of B are gathered at no cost, because a tensor
+// core's fragments of B are loaded by the address of each row.
+//
+// Who computes what
+//   grid    x: groups of WARPS strips, y: slices of k, z: tiles of kBlockN columns
+//   block   WARPS warps, each a strip of 32 rows. B comes through a ring of PANELS panels of PANEL_K rows in shared memory
+//   warp    32 rows x kBlockN columns as 16x8 tiles of sums; its packed A comes through a ring of STAGES chunks of its own
+//   lane    of each step (32 columns) and 16 rows the groups t and t + 4 of rows g and g + 8, g = lane / 4 and t = lane % 4
+// With several slices each warp leaves its sums in memory; the last of a strip's warps to arrive adds them all in the order
+// of slices, so results don't depend on who is last.
+//
+// A tensor core multiplies zeros too, so an Inf or NaN in B would make a whole column of a strip NaN. Every such product
+// makes the sum not finite: those sums alone are computed again, nonzero by nonzero (`exact_sum`).
+//
+// What the host packs (`nnzbench.tensor_strips`): of every strip, panel by panel, first the chunks of kChunkK columns one
+// after another, then those of gathered columns, if any. A chunk has kSteps steps, the last gathered one of a panel maybe
+// fewer: each lane's MAP_WORDS words of bits; each lane's first word in the chunk as a 16-bit byte offset; only for gathered
+// columns the number of steps (16 bytes) and of each step the 32 rows of the panel, 16 bits each; of each step what
+// `multiply_tile` takes to select, a word of each lane; the lanes' words. Bit 8 s + 4 i + j of a lane is register j of the
+// step's tile i (rows 16 i on) in step s. `panel_chunks` counts chunks up to each panel of each strip; `offsets` tells where
+// each chunk starts in `stream`, in units of 16 bytes.
+//
+// Defines
+//   BLOCK_N    columns per block: 8, 16, 32, 64 or 128      WARPS     strips per block: 4, 8 or 16
+//   MAP_WORDS  1 or 2: chunks of 128 or 256 columns         STAGES    chunks in a warp's ring, 2 or more
+//   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring, 2 or more
+//   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
+//   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
+//   AHEAD      fragments of B that a warp loads before it uses them
+//   SEPARATE   1: slices are added by `tensor_spmm_add`, not by the last warp
+//   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS
+//   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
+#include "async_barrier.cuh"
+#include "nnz.cuh"
+#include "tensor_core.cuh"
+#include "tensor_spmm_copies.cuh"
+#include "tensor_spmm_shape.cuh"
+#include "tensor_spmm_sums.cuh"
+
+using Sums = float[kTiles][kColumns][4];
+
+using Registers = unsigned[kTiles][4];
+
+// The registers of a step, by bits Bit to Bit + 7.
+template <int Bit>
+__device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registers& a) {
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) a[i / 4][i % 4] = 0;
+    nnz::take_if<Bit>(bits, at, a[0][0]);
+    nnz::take_if<Bit + 1>(bits, at, a[0][1]);
+    nnz::take_if<Bit + 2>(bits, at, a[0][2]);
+    nnz::take_if<Bit + 3>(bits, at, a[0][3]);
+    nnz::take_if<Bit + 4>(bits, at, a[1][0]);
+    nnz::take_if<Bit + 5>(bits, at, a[1][1]);
+    nnz::take_if<Bit + 6>(bits, at, a[1][2]);
+    nnz::take_if<Bit + 7>(bits, at, a[1][3]);
+}
+
+// The steps from Step on of a chunk of columns as they come, `a` being the registers of the first: its rows of B are at
+// bases[j % 8] + offset for column tile j. The next step's registers are on their way while this one's are multiplied.
+template <int Step = 0>
+__device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
+                                               nnz::SharedAt& at, nnz::SharedAt selections,
+                                               const nnz::SharedAt (&bases)[kBases], int offset) {
+    constexpr int kAt = Step * (kStepK * kRowBytes);
+    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
+    unsigned b[kAhead][4];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * kBlockBytes), b[j]);
+    Registers next;
+    if constexpr (Step + 1 < kSteps) expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+        nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
+        nnz::multiply_tile<1>(acc[1][j], a[1], b[j % kAhead], selected);
+        const int ahead = j + kAhead;
+        if (ahead < kColumns)
+            nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * kBlockBytes), b[j % kAhead]);
+    }
+    if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, next, bits, at, selections, bases, offset);
+}
+
+#if WIDE
+// The same by four warps together. `panel_at` is where the chunk's first row lies.
+template <int Step = 0>
+__device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
+                                                    nnz::SharedAt& at, nnz::SharedAt selections, nnz::SharedAt rows) {
+    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
+    const nnz::SharedAt b = rows + Step * (kStepK * kRowBytes);
+    nnz::wide_begin();
+    nnz::multiply_wide<kBlockN, 0>(acc[0], a[0], b, kBlockBytes, selected);
+    nnz::multiply_wide<kBlockN, 1>(acc[1], a[1], b, kBlockBytes, selected);
+    nnz::wide_commit();
+    if constexpr (Step + 1 < kSteps) {
+        Registers next;
+        nnz::wide_wait<1>();
+        expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
+        multiply_wide_plain<Step + 1>(acc, next, bits, at, selections, rows);
+    }
+}
+#endif
+
+// A chunk of gathered columns.
+__device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head, nnz::SharedAt& at, nnz::SharedAt panel,
+                                                  int lane) {
+    const int steps = nnz::load_at<int>(head + kHeadBytes);
+    const nnz::SharedAt columns = head + (kHeadBytes + 16) + 2 * lane;
+    const nnz::SharedAt selections = head + (kHeadBytes + 16) + 64 * steps + 4 * lane;
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / 4) * 4) >> (step % 4 * 8);
+        const nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step), 0);
+        const unsigned selected = nnz::load_at<unsigned>(selections + 128 * step);
+        Registers a;
+        expand<0>(bits, at, a);
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+            unsigned b[4];
+            nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * kBlockBytes, b);
+            nnz::multiply_tile<0>(acc[0][j], a[0], b, selected);
+            nnz::multiply_tile<1>(acc[1][j], a[1], b, selected);
+        }
+    }
+}
+
+// partial: the sums of every column tile, strip and slice, as its lanes hold them. arrived: of every column tile and strip the
+// warps that have left theirs; 0 before and after a launch.
+extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
+    tensor_spmm(int m, int n, int k, int strips, int panels, int slot_bytes, const int* __restrict__ panel_chunks,
+                const int* __restrict__ offsets, const uint4* __restrict__ stream, const nnz::Half* __restrict__ b,
+                float4* partial, int* arrived, nnz::Half* __restrict__ c) {
+    DYN_SHARED(char, unaligned);
+    __shared__ nnz::Barrier full[kPanels], empty[kPanels], filled[BULK ? kWarps * kStages : 1];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int strip = blockIdx.x * kWarps + warp;
+    const int first_column = blockIdx.z * kBlockN;
+    const int slices = gridDim.y;
+    const int first_panel = static_cast<int>(static_cast<long long>(panels) * blockIdx.y / slices);
+    const int end_panel = static_cast<int>(static_cast<long long>(panels) * (blockIdx.y + 1) / slices);
+    const int plain = (k + kChunkK - 1) / kChunkK;
+
+    // Warps behind the last strip take part in copying B alone. Four that multiply together must all have one.
+    const bool active = WIDE || strip < strips;
+    const int* const own_panels = panel_chunks + static_cast<long long>(min(strip, strips - 1)) * panels;
+    const int first_chunk = nnz::ldg(own_panels + first_panel);
+    const int end_chunk = active ? nnz::ldg(own_panels + end_panel) : first_chunk;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < kPanels; ++i) {
+            nnz::barrier_init(&full[i], kThreads);
+            nnz::barrier_init(&empty[i], kWarps);
+        }
+#if BULK
+        for (int i = 0; i < kWarps * kStages; ++i) nnz::barrier_init(&filled[i], 1);
+        nnz::barrier_init_fence();
+#endif
+    }
+    // Shared memory, its pieces aligned to whole rows of eight pieces
+    const int skipped = (kAlign - static_cast<int>(__cvta_generic_to_shared(unaligned) % kAlign)) % kAlign;
+    char* const shared = unaligned + skipped;
+    const nnz::SharedAt panels_at = nnz::kept(nnz::shared_at(shared));
+    Chunks packed{stream,
+                  offsets,
+                  filled + warp * kStages,
+                  panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
+                  slot_bytes,
+                  lane,
+                  first_chunk,
+                  end_chunk,
+                  0,
+                  0,
+                  0,
+                  0,
+                  0};
+    __syncthreads();
+
+    PanelSource source(b, first_panel * kPanelK, first_column, k, n);
+    int requested = first_panel, request_stage = 0;
+    unsigned request_parity = 1;  // nothing to wait for in the first round
+    const auto request_panel = [&] {
+        if (requested >= end_panel) return;
+        nnz::barrier_wait(&empty[request_stage], request_parity);
+        source.request(shared + request_stage * kPanelBytes, b, n);
+        if constexpr (kFill == 1) {
+            nnz::barrier_arrive(&full[request_stage]);
+        } else {
+            nnz::barrier_arrive_after_copies(&full[request_stage]);
+        }
+        ++requested;
+        if (++request_stage == kPanels) {
+            request_stage = 0;
+            request_parity ^= 1;
+        }
+    };
+    packed.start();
+#pragma unroll 1
+    for (int i = 0; i < kPanels - 1; ++i) request_panel();
+
+#if !WIDE
+    nnz::SharedAt bases[kBases];
+#pragma unroll
+    for (int j = 0; j < kBases; ++j) bases[j] = nnz::kept(panels_at + piece_at(lane, j));
+#endif
+    Sums acc = {};
+    int chunk = first_chunk, stage = 0;
+    int next_end = active ? nnz::ldg(own_panels + min(first_panel + 1, end_panel)) : first_chunk;
+    unsigned parity = 0;
+#pragma unroll 1
+    for (int panel = first_panel; panel < end_panel; ++panel) {
+        const int end = next_end;
+        if (active) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
+        request_panel();
+        nnz::barrier_wait(&full[stage], parity);
+#if WIDE
+        nnz::wide_ready();
+#endif
+        const nnz::SharedAt panel_at = panels_at + stage * kPanelBytes;
+        const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
+#pragma unroll 1
+        for (int i = 0; i < plain_here; ++i) {
+            const nnz::SharedAt head = packed.take();
+            nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
+            unsigned bits[kMapWords];
+            if constexpr (kMapWords == 1) {
+                bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
+            } else {
+                const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
+                bits[0] = both.x;
+                bits[1] = both.y;
+            }
+            Registers a;
+            expand<0>(bits[0], at, a);
+            const nnz::SharedAt selections = head + kHeadBytes + 4 * lane;
+            const int offset = stage * kPanelBytes + i * (kChunkK * kRowBytes);
+#if WIDE
+            multiply_wide_plain(acc, a, bits, at, selections, panels_at + offset);
+            nnz::wide_wait<0>();
+#else
+            multiply_plain(acc, a, bits, at, selections, bases, offset);
+#endif
+        }
+#pragma unroll 1
+        for (chunk += plain_here; chunk < end; ++chunk) {
+            const nnz::SharedAt head = packed.take();
+            nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
+            multiply_gathered(acc, head, at, panel_at, lane);
+        }
+        __syncwarp();
+        if (lane == 0) nnz::barrier_arrive(&empty[stage]);
+        if (++stage == kPanels) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    nnz::cp_async_wait<0>();
+    if (!active) return;
+
+    const int first_row = strip * kStripM + lane / 4;
+    const auto row_of = [&](int tile, int e) { return first_row + tile / kColumns * 16 + e / 2 * 8; };
+    const auto column_of = [&](int tile, int e) { return first_column + tile % kColumns * 8 + lane % 4 * 2 + e % 2; };
+    const auto store = [&](int tile, float4 sum) {
+        store_tile(c, m, n, first_row + tile / kColumns * 16, first_column + tile % kColumns * 8 + lane % 4 * 2, sum);
+    };
+    bool all_finite = true;
+#pragma unroll
+    for (int i = 0; i < 4 * kSums; ++i) {
+        all_finite = all_finite && finite(acc[i / 4 / kColumns][i / 4 % kColumns][i % 4]);
+    }
+    if (!all_finite) {
+#pragma unroll
+        for (int i = 0; i < 4 * kSums; ++i) {
+            float& sum = acc[i / 4 / kColumns][i / 4 % kColumns][i % 4];
+            if (finite(sum) || column_of(i / 4, i % 4) >= n) continue;
+            sum = exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row_of(i / 4, i % 4) % kStripM,
+                            b, n, column_of(i / 4, i % 4));
+        }
+    }
+
+    const long long place = static_cast<long long>(blockIdx.z) * strips + strip;
+    float4* const sums = partial + place * slices * (kSums * 32) + lane;
+#pragma unroll
+    for (int tile = 0; tile < kSums; ++tile) {
+        const float (&own)[4] = acc[tile / kColumns][tile % kColumns];
+        const float4 sum = make_float4(own[0], own[1], own[2], own[3]);
+        if (slices == 1) {
+            store(tile, sum);
+        } else {
+            __stcg(sums + (blockIdx.y * kSums + tile) * 32, sum);
+        }
+    }
+    if (slices == 1 || SEPARATE) return;
+    __threadfence();
+    __syncwarp();
+    int before = 0;
+    if (lane == 0) before = atomicAdd(arrived + place, 1);
+    if (__shfl_sync(0xffffffffu, before, 0) != slices - 1) return;
+    if (lane == 0) atomicExch(arrived + place, 0);
+    __threadfence();
+#pragma unroll 1
+    for (int first = 0; first < kSums; first += kBatchTiles) {
+        float4 total[kBatchTiles];
+#pragma unroll 1
+        for (int slice = 0; slice < slices; slice += kBatchSlices) {
+            float4 more[kBatchSlices][kBatchTiles];
+#pragma unroll
+            for (int s = 0; s < kBatchSlices; ++s) {
+#pragma unroll
+                for (int i = 0; i < kBatchTiles; ++i) {
+                    more[s][i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                    if (slice + s < slices) more[s][i] = __ldcg(sums + ((slice + s) * kSums + first + i) * 32);
+                }
+            }
+#pragma unroll
+            for (int s = 0; s < kBatchSlices; ++s) {
+#pragma unroll
+                for (int i = 0; i < kBatchTiles; ++i) {
+                    if (slice + s == 0) {
+                        total[i] = more[s][i];
+                    } else {
+                        add(total[i], more[s][i]);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kBatchTiles; ++i) store(first + i, total[i]);
+    }
+}
+
+// Adds the slices of `partial` in their order. A warp adds one 16x8 tile of sums; tiles, strips and column tiles make the grid.
+extern "C" __global__ void __launch_bounds__(256)
+    tensor_spmm_add(int m, int n, int strips, int slices, int tiles, const float4* __restrict__ partial,
+                    nnz::Half* __restrict__ c) {
+    const int tile_of_all = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (tile_of_all >= tiles) return;
+    const int tile = tile_of_all % kSums, place = tile_of_all / kSums;
+    const float4* const sums = partial + (static_cast<long long>(place) * slices * kSums + tile) * 32 + lane;
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+    for (int slice = 0; slice < slices; ++slice) add(total, __ldcg(sums + slice * (kSums * 32)));
+    const int row = place % strips * kStripM + tile / kColumns * 16 + lane / 4;
+    const int column = place / strips * kBlockN + tile % kColumns * 8 + lane % 4 * 2;
+    store_tile(c, m, n, row, column, total);
+}
