@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnzbench.arches import block_shared_bytes
+from nnzbench.architectures import block_shared_bytes
 from numpy.typing import NDArray
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
