@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from nnzbench.problem import DType, Problem
-from nnzbench.timing import POLICIES, Policy
+
+Policy = Literal["hot", "cold"]
+"""Launches back to back with operands as the last one left them, or with L2 overwritten before each."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 AS_TABLE: tuple[DType, ...] = ()
 """A kernel runs each problem in the dtype that its table gives."""

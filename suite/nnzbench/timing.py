@@ -16,9 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from nnzbench.devices import Timer
+from nnzbench.experiments import Policy
 
-Policy = Literal["hot", "cold"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
 Clock = Callable[[], float]
 
 REPLAY_US = 200.0

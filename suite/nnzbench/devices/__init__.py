@@ -1,10 +1,11 @@
-"""Opens what runs plans, by name: GPU libraries are imported late. The contracts are in `nnzbench.kernel`."""
+"""Opens what runs plans, by name: GPU libraries are imported late. """
 
 from __future__ import annotations
 
 import importlib
 
-from nnzbench.kernel import Device, DeviceLost, Timer, Unsupported
+from nnzbench.devices.contract import Device, DeviceLost, Timer
+from nnzbench.plans.plan import Unsupported
 
 __all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device"]
 

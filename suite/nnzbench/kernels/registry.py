@@ -1,0 +1,135 @@
+"""Every kernel by name, what it says of itself, and whose each recorded row is.
+
+Adding a kernel touches two places: `kernels_cu/<name>.cu` and one module in `nnzbench/kernels/` that calls
+`register`. A vendor library is a kernel too; it yields prepared callables instead of plans.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from nnzbench.devices.contract import Device
+from nnzbench.operands import Operands
+from nnzbench.plans.plan import Candidate, Plan, Unsupported
+from nnzbench.problem import Problem
+from nnzbench.roles import OURS, RETIRED, About, Role
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A kernel of ours or of a paper: yields plans. Raises `Unsupported` with a reason."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def paper(self) -> str: ...
+    @property
+    def ops(self) -> frozenset[str]: ...
+    @property
+    def dtypes(self) -> frozenset[str]: ...
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Every variant worth trying, launch geometry included. `arch` is such as `sm_90`."""
+        ...
+
+
+@runtime_checkable
+class VendorKernel(Protocol):
+    """A vendor library: yields candidates, one per algorithm, layout and math mode."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def paper(self) -> str: ...
+    @property
+    def ops(self) -> frozenset[str]: ...
+    @property
+    def dtypes(self) -> frozenset[str]: ...
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """Every algorithm on this device; raises `Unsupported` where the library or device is missing."""
+        ...
+
+
+AnyKernel = Kernel | VendorKernel
+
+_registry: dict[str, AnyKernel] = {}
+_about: dict[str, About] = {}
+
+
+def register(kernel: AnyKernel, about: About | None = None) -> None:
+    """Adds a kernel under its name, with what it says of itself; without that it is a `guest`.
+
+    A second kernel of the same name, or one of a retired name, is an error (`ValueError`).
+    """
+    if kernel.name in _registry:
+        raise ValueError(f"kernel '{kernel.name}' is registered twice")
+    if kernel.name in RETIRED:
+        raise ValueError(f"kernel '{kernel.name}' was retired, and recorded rows have its name: choose another")
+    about = about or About()
+    _registry[kernel.name] = kernel
+    _about[kernel.name] = replace(about, label=about.label or kernel.name, maths=about.maths or kernel.dtypes)
+
+
+def kernels() -> dict[str, AnyKernel]:
+    """Every registered kernel by name, after importing each module of `nnzbench.kernels` once."""
+    _import_modules()
+    return dict(sorted(_registry.items()))
+
+
+@functools.cache
+def _import_modules() -> None:
+    package = importlib.import_module("nnzbench.kernels")
+    for module in pkgutil.walk_packages(package.__path__, "nnzbench.kernels."):
+        importlib.import_module(module.name)
+
+
+def about(name: str) -> About:
+    """What the kernel of that name says of itself, retired ones included; a name nobody knows is a `guest`."""
+    _import_modules()
+    found = _about.get(name) if name in _registry else None
+    return found or RETIRED.get(name) or About(label=name)
+
+
+def known() -> dict[str, About]:
+    """What every kernel that rows may name says of itself, in the order of legends: retired ones too."""
+    names = sorted({*kernels(), *RETIRED}, key=lambda name: (about(name).rank, name))
+    return {name: about(name) for name in names}
+
+
+def dense_libraries(math: str) -> tuple[str, ...]:
+    """Vendors' kernels that multiply by every weight and can do so in that arithmetic, in the order of legends."""
+    return tuple(
+        name for name, one in known().items() if (one.role, one.work) == ("library", "dense") and math in one.maths
+    )
+
+
+def ours(op: str) -> tuple[str, ...]:
+    """Kernels written here that compute `op`, papers' methods and own designs, in the order of legends."""
+    return tuple(
+        name for name, one in known().items() if one.role in OURS and name in _registry and op in _registry[name].ops
+    )
+
+
+def role_of(name: str, variant: str) -> Role:
+    """Whose a recorded row is, by its kernel and variant: where a kernel has a paper's mapping and ours, of either."""
+    return about(name).role_of(variant)
+
+
+def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+    """The candidates of any kernel: a vendor's own, or one per plan.
+
+    Raises `Unsupported` where the kernel has none for this op or dtype.
+    """
+    if problem.op not in kernel.ops:
+        raise Unsupported(f"{kernel.name} does not compute {problem.op}")
+    if problem.dtype not in kernel.dtypes:
+        raise Unsupported(f"{kernel.name} has no {problem.dtype} form")
+    if isinstance(kernel, VendorKernel):
+        yield from kernel.candidates(problem, operands, device)
+        return
+    for plan in kernel.plans(problem, operands, device.arch):
+        yield Candidate(plan.variant, plan.math, lambda plan=plan: device.prepare(plan), plan=plan)  # type: ignore[misc]

@@ -1,0 +1,146 @@
+"""What a kernel hands to a device: plans are plain data, prepared callables are all that is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Dim3 = tuple[int, int, int]
+Arg = str | int | float
+T = TypeVar("T")
+
+
+class Unsupported(Exception):
+    """A kernel, library or device can't run this problem; the message is the reason shown in the record."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. A `str` argument names a buffer, an `int` is passed as int32, a `float` as float32."""
+
+    entry: str
+    grid: Dim3
+    block: Dim3
+    args: tuple[Arg, ...]
+    shared_bytes: int = 0
+    """Dynamic shared memory per block, bytes."""
+    source: str = ""
+    """The program this launch is from where that is not the plan's own; then `defines` are its defines."""
+    defines: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a device needs to run one variant of a kernel on one problem."""
+
+    variant: str
+    language: Literal["cuda", "ptx"]
+    source: str
+    """A file of `kernels_cu/` by name (`sputnik_spmm.cu`), or the program text itself when it has a newline."""
+    defines: Mapping[str, int | str]
+    buffers: Mapping[str, Array]
+    output: str
+    """Name of the buffer that holds the result; devices poison it with NaN before the check."""
+    launches: tuple[Launch, ...]
+    math: str = "f32"
+    """Arithmetic class, which sets the tolerance: `f32`, `tf32`, `f16`, `bf16` (inputs; fp32 accumulation)."""
+    generate_ms: float = 0.0
+    """Host time spent inspecting the matrix and generating code, milliseconds."""
+    cpu_source: str = ""
+    """For a `ptx` plan: equivalent CUDA C++ text that the cpu device runs instead, same launches and buffers."""
+    features: str = ""
+    """`a` for a program that uses instructions of its architecture alone (wgmma): it is compiled for `sm_90a`, say."""
+    unpermute: Callable[[Array], Array] | None = None
+    """Maps the raw output buffer to the problem's layout before the check, where a kernel uses its own."""
+
+    def stages(self) -> tuple[Plan, ...]:
+        """The plan as plans of one program each, to be run one after another over the same buffers.
+
+        Neighbouring launches of the same program stay together; most plans are one stage, and then that is this plan.
+        """
+        runs: list[tuple[tuple[str, Mapping[str, int | str]], list[Launch]]] = []
+        for launch in self.launches:
+            wanted = (launch.source, launch.defines) if launch.source else (self.source, self.defines)
+            if not runs or runs[-1][0] != wanted:
+                runs.append((wanted, []))
+            runs[-1][1].append(launch)
+        if len(runs) <= 1 and not any(launch.source for launch in self.launches):
+            return (self,)
+        return tuple(
+            replace(self, source=source, defines=defines, launches=tuple(launches))
+            for (source, defines), launches in runs
+        )
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the compiler says of the plan's (first) kernel."""
+
+    registers: int = 0
+    shared_bytes: int = 0
+    """Static shared memory per block."""
+    spill_bytes: int = 0
+    code_bytes: int = 0
+
+
+@dataclass
+class Prepared:
+    """A compiled and uploaded candidate. Only `run` is ever timed."""
+
+    run: Callable[[], None]
+    """Enqueues the whole computation once on the device's stream; no allocation, no synchronisation."""
+    read: Callable[[], Array]
+    """Waits, then copies the output to the host."""
+    poison: Callable[[], None]
+    """Fills the output with NaN bits, so that unwritten elements fail the check."""
+    close: Callable[[], None]
+    """Frees device memory."""
+    resources: Resources | None = None
+    compile_ms: float = 0.0
+    """Compile or assemble time; the cached artefact's original time when it came from the cache."""
+    prepare_ms: float = 0.0
+    """Host-side preparation: inspection, format conversion, upload, library preprocess."""
+    capturable: bool = True
+    """False where a library call can't be captured into a CUDA graph; hot timing then uses a stream loop."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One variant on one problem, ready to be prepared."""
+
+    variant: str
+    math: str
+    prepare: Callable[[], Prepared]
+    plan: Plan | None = None
+    """What `prepare` compiles, so that many can be compiled at once; None for a library."""
+    tolerance: str = ""
+    """Class of `check.TOLERANCE` where it is not that of `math`."""
+
+
+def plans_that_fit(choices: Iterable[T], make: Callable[[T], Plan], otherwise: str) -> Iterator[Plan]:
+    """The plan of each choice that does not refuse.
+
+    Raises `Unsupported` where all do, with the last one's reason, or `otherwise` for no choices.
+    """
+    refusal = Unsupported(otherwise)
+    found = False
+    for choice in choices:
+        try:
+            plan = make(choice)
+        except Unsupported as error:
+            refusal = error
+            continue
+        found = True
+        yield plan
+    if not found:
+        raise refusal
+
+
+def poison_value(dtype: np.dtype[Any]) -> float | int:
+    """NaN for floating outputs, the largest value for integers."""
+    return float("nan") if np.issubdtype(dtype, np.floating) else int(np.iinfo(dtype).max)
