@@ -47,13 +47,14 @@ test: $(dev)
 lint: $(dev)
 	$(python) -m ruff check
 	$(python) -m ruff format --check
+	lint-imports
 	clang-format --dry-run -Werror $(cxx_sources)
 
 types: $(dev)
 	$(python) -m mypy
 
 compile: $(dev)
-	$(python) -c 'from nnzbench.cli import main; main(prog_name="nnzbench")' compile
+	$(python) -m nnzbench compile
 
 format: $(dev)
 	$(python) -m ruff check --fix

@@ -17,7 +17,7 @@
 //           half of those left to the other lane at every step, and store them together
 // With several slices each writes its part of the sums, and `ring_sddmm_sum` adds them in order.
 //
-// What the host packs (`nnzbench.kernels.ring_sddmm`): each warp's units in the order it meets them: step, row set, unit,
+// What the host packs (`nnzbench.kernels.ring.sddmm`): each warp's units in the order it meets them: step, row set, unit,
 // row of the set. A unit is the byte offsets in the ring of four rows of B, and as many positions in D. A row with less to
 // do gets offsets that point behind the ring, and positions of -1: such sums are never stored, nor mixed with others. A row
 // may appear several times, with different nonzeros.

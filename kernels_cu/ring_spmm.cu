@@ -17,7 +17,7 @@
 //           bytes of B in one wavefront. Where a quarter warp holds several rows, each takes its pieces in another order
 //           (`twist`), so that as many as a lane has pieces still read different banks
 //
-// What the host packs (`nnzbench.kernels.ring`): each warp's units in the order it meets them: step, row set, unit, row of
+// What the host packs (`nnzbench.kernels.ring.spmm`): each warp's units in the order it meets them: step, row set, unit, row of
 // the set. A unit is 16 bytes: two nonzeros as 32-bit pairs {byte offset of the B row in the ring, value}, or four as
 // 16-bit pairs, their offsets divided by 16. Rows with less to do get pairs that point to a row of zeros behind the ring,
 // never to data, so an Inf or NaN in a row of B that is not used can't leak.

@@ -20,7 +20,7 @@
 // A tensor core multiplies zeros too, so an Inf or NaN in B would make a whole column of a strip NaN. Every such product
 // makes the sum not finite: those sums alone are computed again, nonzero by nonzero (`exact_sum`).
 //
-// What the host packs (`nnzbench.tensor_strips`): of every strip, panel by panel, first the chunks of kChunkK columns one
+// What the host packs (`nnzbench.kernels.tensor.strips`): of every strip, panel by panel, first the chunks of kChunkK columns one
 // after another, then those of gathered columns, if any. A chunk has kSteps steps, the last gathered one of a panel maybe
 // fewer: each lane's MAP_WORDS words of bits; each lane's first word in the chunk as a 16-bit byte offset; only for gathered
 // columns the number of steps (16 bytes) and of each step the 32 rows of the panel, 16 bits each; of each step what

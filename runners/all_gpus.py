@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from nnzbench.kernel import kernels
+from nnzbench.kernels.registry import kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
 ROOT = Path(__file__).resolve().parent.parent

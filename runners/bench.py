@@ -76,8 +76,7 @@ def install(extra: str) -> None:
 def nnzbench(*arguments: str) -> int:
     """Runs the command in a process of its own and returns its exit status."""
     print(f"\n$ nnzbench {' '.join(arguments)}", flush=True)
-    program = "from nnzbench.cli import main; main(prog_name='nnzbench')"
-    return subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT).returncode
+    return subprocess.run([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT).returncode
 
 
 def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:

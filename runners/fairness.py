@@ -30,15 +30,16 @@ from fairness_calls import (
 )
 from fairness_page import LEAST_RATIO, Row, save
 
-from nnzbench import environment
 from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernel import Candidate, Unsupported, kernels
-from nnzbench.operands import Operands, Reference, make_operands, reference
-from nnzbench.problem import ConvShape, DType, Op, Problem
-from nnzbench.sweep import Session
-from nnzbench.timing import StoppingRule
-from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure import environment
+from nnzbench.measure.sweep import Session
+from nnzbench.measure.timing import StoppingRule
+from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.plans.plan import Candidate, Unsupported
+from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.problem import ConvShape, DType, Op, Problem
 
 ROOT = Path(__file__).resolve().parent.parent
 CONDITIONS = Conditions(("hot",), StoppingRule(max_seconds=0.15))

@@ -14,10 +14,10 @@ import numpy as np
 
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernel import Array, Prepared
 from nnzbench.matrices.formats import CSR
-from nnzbench.operands import Operands
-from nnzbench.problem import Problem
+from nnzbench.plans.plan import Array, Prepared
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.report.tables import markdown
+from nnzbench.report.text.tables import markdown
 
 LEAST_RATIO = 0.95
 """A call that takes less than this part of our row's time is a finding."""
@@ -17,7 +17,7 @@ LEAST_RATIO = 0.95
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: microseconds, the call's error as in `nnzbench.check`, ratio = theirs / ours, or a reason."""
+    """One comparison: microseconds, the call's error as in `problems.check`, ratio = theirs / ours, or a reason."""
 
     problem: str
     math: str

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench import cost_rule
-from nnzbench.cost_rule import Costs, Score, Trial
+from nnzbench.fitting import STRIPS, TILES, family_trials
+from nnzbench.kernels.choice import cost_rule
+from nnzbench.kernels.choice.cost_rule import Costs, Score, Trial
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.sources import load_sparse
-from nnzbench.problem import Op, Problem
-from nnzbench.record import Record, read_records
-from nnzbench.rule_records import STRIPS, TILES, family_trials
+from nnzbench.problems.problem import Op, Problem
+from nnzbench.problems.sources import load_sparse
+from nnzbench.records.record import Record, read_records
 
 MakeTrials = Callable[[Sequence[Record]], list[Trial]]
 MakeChoices = Callable[[Sequence[Record]], dict[str, str]]

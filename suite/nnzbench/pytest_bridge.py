@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 
 from nnzbench import devices
-from nnzbench.kernel import Unsupported, kernels
+from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.operands import Operands, Reference, make_operands, reference
+from nnzbench.measure.sweep import CHECK, Choice, Session, choose_problems, choose_work
+from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
-from nnzbench.problem import Problem
-from nnzbench.record import FAILURES
-from nnzbench.sweep import CHECK, Choice, Session, choose_problems, choose_work
-from nnzbench.timing import Policy
-from nnzbench.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import Policy
+from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import FAILURES
 
 PARAMETERS = ("experiment", "problem", "dtype", "kernel", "policy")
 """What the benchmark function takes beside `benchmark` and `bench`; `--benchmark-group-by=param:problem` works."""

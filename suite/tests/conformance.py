@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.kernel import Array, Launch, Plan
+from nnzbench.plans.plan import Array, Launch, Plan
 
 SOURCE = r"""
 #include "nnz.cuh"

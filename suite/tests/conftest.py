@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nnzbench import watchdog
 from nnzbench.devices import open_device
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernel import Unsupported
+from nnzbench.measure import watchdog
+from nnzbench.plans.plan import Unsupported
 
 
 @pytest.fixture(scope="session")

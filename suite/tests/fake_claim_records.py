@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fake_records import record
 
-from nnzbench.record import Record
-from nnzbench.report.claims import read
-from nnzbench.tables import load
+from nnzbench.problems.tables import load
+from nnzbench.records.record import Record
+from nnzbench.site.claims import read
 
 GPU = "nvidia-h200"
 CLAIMS = {claim.id: claim for claim in read()}

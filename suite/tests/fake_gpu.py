@@ -11,7 +11,7 @@ import numpy as np
 from nnzbench.devices.gpu import Built, GpuDevice
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.devices.nvml import Clocks
-from nnzbench.kernel import Resources
+from nnzbench.plans.plan import Resources
 
 FACTS = GpuFacts(
     name="NVIDIA H200",

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from nnzbench.papers.catalogue import page_of
-from nnzbench.record import SCHEMA, Record, append
-from nnzbench.report.frames import ResultSet
+from nnzbench.records.record import SCHEMA, Record, append
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import ResultSet
+from nnzbench.report.data.published import sparsert_table1
 from nnzbench.report.page_spec import Drawn, assemble
-from nnzbench.report.pages import Page
-from nnzbench.report.published import sparsert_table1
-from nnzbench.selection import select
+from nnzbench.report.text.pages import Page
 
 # kernel, variant, math, typical speed-up over cuBLAS fp32 at 90 % zeros
 CANDIDATES = (

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnzbench.kernel import Candidate, Plan, Prepared, Unsupported
-from nnzbench.operands import reference
-from nnzbench.problem import Problem
+from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
+from nnzbench.problems.operands import reference
+from nnzbench.problems.problem import Problem
 
 
 class FakeClock:

@@ -12,9 +12,10 @@ import fake_records
 import pytest
 
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.record import Record
-from nnzbench.report import claims, html
-from nnzbench.report.build import find
+from nnzbench.records.record import Record
+from nnzbench.site import claims
+from nnzbench.site.build import find
+from nnzbench.site.index import page as html
 
 H200, OTHER = "nvidia-h200", "nvidia-l4"
 SNAPSHOT = {

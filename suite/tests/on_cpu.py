@@ -11,10 +11,10 @@ import pytest
 
 from nnzbench import paths
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernel import Array, Plan
 from nnzbench.matrices.formats import CSR
-from nnzbench.operands import Operands
-from nnzbench.problem import ConvShape, DType, Problem
+from nnzbench.plans.plan import Array, Plan
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import ConvShape, DType, Problem
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from nnzbench import tables
-from nnzbench.problem import Problem
-from nnzbench.record import Record
-from nnzbench.report.build import build
-from nnzbench.report.frames import load
-from nnzbench.selection import select
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import load
+from nnzbench.site.build import build
 
 Timed = tuple[str, str, Callable[[Problem], float | None]]
 """Kernel, variant and its microseconds on a problem, None for one that it does not compute."""

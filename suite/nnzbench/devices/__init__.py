@@ -1,4 +1,4 @@
-"""Opens what runs plans, by name: GPU libraries are imported late. """
+"""Opens what runs plans, by name: GPU libraries are imported late."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class DeviceLost(RuntimeError):
 
 
 class Timer(Protocol):
-    """What a GPU device offers for timing; the policies in `nnzbench.timing` are plain logic over it."""
+    """What a GPU device offers for timing; the policies in `nnzbench.measure.timing` are plain logic over it."""
 
     def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
         """Captures `launches` back-to-back runs into one CUDA graph; the result enqueues one replay of it."""

@@ -21,7 +21,7 @@ from typing import Literal
 from nnzbench.devices import Timer
 from nnzbench.devices.cpu import LaunchError, SanitizerError, findings, job
 from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
-from nnzbench.kernel import Plan, Prepared, Unsupported
+from nnzbench.plans.plan import Plan, Prepared, Unsupported
 
 __all__ = ["CpuDevice", "LaunchError", "SanitizerError", "open_device"]
 

@@ -1,4 +1,4 @@
-"""The GPU through CuPy: memory, modules, streams, events and graphs. Compiling is ours (`nnzbench.compile`),
+"""The GPU through CuPy: memory, modules, streams, events and graphs. Compiling is ours (`nnzbench.build.cache`),
 because CuPy's own compiler always flushes subnormals to zero."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.kernel import Dim3, Unsupported
+from nnzbench.plans.plan import Dim3, Unsupported
 
 Array = NDArray[Any]
 

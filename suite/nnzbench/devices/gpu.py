@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nnzbench.compile import Job, compile_cuda
-from nnzbench.compile_pool import assemble_ptx
+from nnzbench.build.cache import Job, compile_cuda
+from nnzbench.build.pool import assemble_ptx
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.devices.nvml import Clocks, open_clocks
-from nnzbench.kernel import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, poison_value
+from nnzbench.plans.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, poison_value
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnzbench.kernel import Array, Dim3
+from nnzbench.plans.plan import Array, Dim3
 
 Scalar = np.generic
 """A kernel argument, with its C type."""

@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench import cubin, paths
-from nnzbench.compile import CompileError, Job
+from nnzbench import paths
+from nnzbench.build import cubin
+from nnzbench.build.cache import CompileError, Job
+from nnzbench.build.toolchain import CUDA_OPTIONS
 from nnzbench.devices.gpu import Built, GpuDevice, build_plan
 from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.kernel import Dim3, Plan, Unsupported
-from nnzbench.toolchain import CUDA_OPTIONS
+from nnzbench.plans.plan import Dim3, Plan, Unsupported
 
 Array = NDArray[Any]
 Compiler = Literal["nvrtc", "nvcc"]

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from nnzbench.devices.contract import Device
-from nnzbench.operands import Operands
+from nnzbench.kernels.roles import OURS, RETIRED, About, Role
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
-from nnzbench.problem import Problem
-from nnzbench.roles import OURS, RETIRED, About, Role
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
 
 
 @runtime_checkable

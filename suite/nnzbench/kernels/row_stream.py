@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.architectures import sm_count
-from nnzbench.kernel import Launch, Plan, Unsupported, register
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.rows import Storage, single_launch_plan
 from nnzbench.matrices.formats import CSR
-from nnzbench.operands import Operands
-from nnzbench.problem import Problem
-from nnzbench.roles import About, Look
-from nnzbench.shared_work import SharedWork
-from nnzbench.sparse_rows import Storage, single_launch_plan
+from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.plan import Launch, Plan, Unsupported
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
 
 _MOST_THREADS = 512
 _BATCH_CYCLES = 400

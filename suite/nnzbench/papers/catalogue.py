@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from nnzbench.experiments import Experiment, UnknownExperiment
 from nnzbench.papers import balanced, direct_conv, eie, lecture, own, sparsert, sputnik
+from nnzbench.problems.experiment import Experiment, UnknownExperiment
 
 if TYPE_CHECKING:
     from nnzbench.report.page_spec import PageSpec

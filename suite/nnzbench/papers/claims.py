@@ -5,6 +5,6 @@ from __future__ import annotations
 from nnzbench.papers import claims_others
 from nnzbench.papers.sparsert import claims as sparsert
 from nnzbench.papers.sputnik import claims as sputnik
-from nnzbench.report.claims_sides import Rule
+from nnzbench.report.claims.sides import Rule
 
 RULES: dict[str, Rule] = {**sparsert.RULES, **sputnik.RULES, **claims_others.RULES}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from nnzbench.report.claims_quantities import Crossover, How, OverIdeal, Ratio, Side
-from nnzbench.report.claims_sides import (
+from nnzbench.report.claims.quantities import Crossover, How, OverIdeal, Ratio, Side
+from nnzbench.report.claims.sides import (
     CUBLAS,
     CUDNN,
     CUDNN_DEFAULT,

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
-from nnzbench.kernel import about
+from nnzbench.kernels.registry import about
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.problem_names import case_of
-from nnzbench.report import context, tables
-from nnzbench.report.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
-from nnzbench.report.frames import ResultSet, each, percent, size_of
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import (
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.names import case_of
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet, each, percent, size_of
+from nnzbench.report.data.series import (
     BEST,
     Series,
     geometric_means,
@@ -24,6 +22,9 @@ from nnzbench.report.series import (
     speedups,
     standing,
 )
+from nnzbench.report.draw.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.text import tables
 
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
 MATH = {"f32": "fp32", "f16": "fp16"}

@@ -14,11 +14,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.report import context, layout, style
-from nnzbench.report.fastest import NO_TIMES, Lost, missing, summary, unknown_problems
-from nnzbench.report.figures import SpeedupTable
-from nnzbench.report.frames import ResultSet
-from nnzbench.report.pages import FP32_TEXT, Page, Section
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet
+from nnzbench.report.draw import layout, style
+from nnzbench.report.draw.figures import SpeedupTable
+from nnzbench.report.text.fastest import NO_TIMES, Lost, missing, summary, unknown_problems
+from nnzbench.report.text.pages import FP32_TEXT, Page, Section
 
 Data = TypeVar("Data")
 Drawn = SpeedupTable | pd.DataFrame

@@ -19,8 +19,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from nnzbench import paths
-from nnzbench.compile import CompileError
-from nnzbench.kernel import Plan, Unsupported
+from nnzbench.build.cache import CompileError
+from nnzbench.plans.plan import Plan, Unsupported
 
 _CXX = Path(__file__).resolve().parent / "cxx"
 _COMMON = ("-std=c++20", "-pthread", "-fno-strict-aliasing", "-ffp-contract=off", "-w")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nnzbench.architectures import ARCHITECTURES
 from nnzbench.devices.cpu import LaunchError
-from nnzbench.kernel import Array, Launch, Plan, Unsupported, poison_value
+from nnzbench.plans.architectures import ARCHITECTURES
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, poison_value
 
 _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)

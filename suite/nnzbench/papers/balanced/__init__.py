@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.experiments import Experiment, dtypes_of
+from nnzbench.problems.experiment import Experiment, dtypes_of
 
 PAPER = "Balanced Sparsity (AAAI 2019)"
 KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cusparse")

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.report import context, dots, layout, published, style
-from nnzbench.report.frames import ResultSet, each, percent
+from nnzbench.kernels.roles import Role
+from nnzbench.report.data import context, published
+from nnzbench.report.data.frames import ResultSet, each, percent
+from nnzbench.report.data.series import Series, pick_under
+from nnzbench.report.draw import dots, layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick_under
-from nnzbench.report.tables import GAP, markdown, number
-from nnzbench.roles import Role
+from nnzbench.report.text.tables import GAP, markdown, number
 
 LEVELS = (0.6, 0.7, 0.8)
 RANGE = 100

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pandas as pd
 
 from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
-from nnzbench.report import context, published
-from nnzbench.report.fastest import SUMMARY_COLUMNS, Lost, mean_cell
-from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.data import context, published
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick_under
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.fastest import SUMMARY_COLUMNS, Lost, mean_cell
+from nnzbench.report.text.tables import GAP, markdown, number
 
 BATCHES = (1, 8)
 SIZE = (16384, 8192)

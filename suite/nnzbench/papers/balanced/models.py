@@ -9,23 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
 from nnzbench.papers.balanced import weights
 from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES
 from nnzbench.papers.balanced.plot import LABELS
-from nnzbench.problem import Problem
-from nnzbench.report import context, dots, published, style
-from nnzbench.report.fastest import (
-    Lost,
-    mean_cell,
-    measured,
-    summary,
-    time_of,
-)
-from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.problem import Problem
+from nnzbench.report.data import context, published
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.data.series import Series, pick_under
+from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick_under
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.fastest import Lost, mean_cell, measured, summary, time_of
+from nnzbench.report.text.tables import GAP, markdown, number
 
 EXPERIMENT = "balanced_models"
 NAMES = {"ptb": "PTB LSTM", "timit": "TIMIT LSTM"}

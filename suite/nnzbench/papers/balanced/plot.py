@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.report import context, style
-from nnzbench.report.frames import percent
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import percent
+from nnzbench.report.draw import style
 
 LABELS = {
     "dense": "cuBLAS fp32",

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR
-from nnzbench.report import style
-from nnzbench.report.frames import percent
+from nnzbench.report.data.frames import percent
+from nnzbench.report.draw import style
 from nnzbench.report.page_spec import SectionSpec, Shown, View
-from nnzbench.report.tables import markdown, number
+from nnzbench.report.text.tables import markdown, number
 
 SIZE, WINDOW, CORNER = 1500, 64, 640
 """Rows and columns of the matrix, and of the square that is drawn, which starts at that row and column."""

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
-from nnzbench.problem import ConvShape
-from nnzbench.report import published
-from nnzbench.report.fastest import time_of
-from nnzbench.report.frames import each, percent
-from nnzbench.report.series import Series, word
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.problem import ConvShape
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import each, percent
+from nnzbench.report.data.series import Series, word
+from nnzbench.report.text.fastest import time_of
 
 PUBLISHED_GPU = "V100"
 _PAPER = re.compile(r"paper_sbs(2|4|8)$")

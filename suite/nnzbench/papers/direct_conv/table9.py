@@ -9,15 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
 from nnzbench.papers.direct_conv.layers import PUBLISHED_GPU
-from nnzbench.problem import Problem
-from nnzbench.report import dots, published, style
-from nnzbench.report.fastest import Lost, time_of
-from nnzbench.report.frames import each, geometric_mean, percent
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.problem import Problem
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import each, geometric_mean, percent
+from nnzbench.report.data.series import Series, pick_under
+from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick_under
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.fastest import Lost, time_of
+from nnzbench.report.text.tables import GAP, markdown, number
 
 EXPERIMENT = "direct_conv_table9"
 SUB_BATCHES = ("paper_sbs2", "paper_sbs4", "paper_sbs8")

@@ -20,12 +20,12 @@ from nnzbench.papers.direct_conv.layers import (
     published_ms,
     sub_batch_of,
 )
-from nnzbench.report import dots, style
-from nnzbench.report.fastest import Lost, mean_cell
-from nnzbench.report.frames import geometric_mean, percent
+from nnzbench.report.data.frames import geometric_mean, percent
+from nnzbench.report.data.series import pick_under
+from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import pick_under
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.fastest import Lost, mean_cell
+from nnzbench.report.text.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
 PATTERNS = {

@@ -8,14 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
-from nnzbench.problem import Problem
-from nnzbench.report import dots, published, style
-from nnzbench.report.fastest import Lost, mean_cell, time_of
-from nnzbench.report.frames import each, geometric_mean, percent
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.problem import Problem
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import each, geometric_mean, percent
+from nnzbench.report.data.series import DEFAULT, Series, pick_under
+from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import DEFAULT, Series, pick_under
-from nnzbench.report.tables import markdown, number
+from nnzbench.report.text.fastest import Lost, mean_cell, time_of
+from nnzbench.report.text.tables import markdown, number
 
 EXPERIMENT = "eie_table4"
 BATCHES = (1, 64)

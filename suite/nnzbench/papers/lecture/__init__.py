@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.experiments import Experiment, dtypes_of
+from nnzbench.problems.experiment import Experiment, dtypes_of
 
 EXPERIMENTS = (
     Experiment(

@@ -9,14 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
-from nnzbench.problem import Problem
-from nnzbench.report import dots, style
-from nnzbench.report.fastest import Lost, mean_cell, time_of
-from nnzbench.report.frames import geometric_mean
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.problem import Problem
+from nnzbench.report.data.frames import geometric_mean
+from nnzbench.report.data.series import DEFAULT, Series, pick_under
+from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import DEFAULT, Series, pick_under
-from nnzbench.report.tables import markdown, number
+from nnzbench.report.text.fastest import Lost, mean_cell, time_of
+from nnzbench.report.text.tables import markdown, number
 
 EXPERIMENT = "nm_sparsity"
 PUBLISHED_FACTOR = 2.0

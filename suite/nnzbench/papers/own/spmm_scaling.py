@@ -11,12 +11,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nnzbench.papers.own import SPMM_SCALING
-from nnzbench.report import context, layout, style
-from nnzbench.report.fastest import Lost
-from nnzbench.report.frames import ResultSet, each, percent, size_of
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet, each, percent, size_of
+from nnzbench.report.data.series import Series, kernel_label, pick_under
+from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, kernel_label, pick_under
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.fastest import Lost
+from nnzbench.report.text.tables import GAP, markdown, number
 
 COLUMNS = (
     "row", "policy", "n", "kernel", "nnz", "problem", "m", "k", "variant", "median_us", "q1_us", "q3_us",

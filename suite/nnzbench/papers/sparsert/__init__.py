@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.experiments import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 
 PAPER = "SparseRT (PACT 2020)"
 

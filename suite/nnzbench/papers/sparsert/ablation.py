@@ -8,12 +8,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from nnzbench.report import context, generic, style, tables
-from nnzbench.report.figures import SpeedupTable
-from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report import generic
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.data.series import Series, pick
+from nnzbench.report.draw import style
+from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text import tables
+from nnzbench.report.text.tables import GAP, markdown, number
 
 COMPLETE = Series("sparsert_paper", "the paper's system, tuned", ("sparsert_paper",), "f32")
 MEAN = "geometric mean"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nnzbench.report.claims_quantities import How, Ratio, Side
-from nnzbench.report.claims_sides import CUBLAS, CUDNN, CUSPARSE, DENSE_BEST, OURS, Rule, judged, speedup, unmeasured
+from nnzbench.report.claims.quantities import How, Ratio, Side
+from nnzbench.report.claims.sides import CUBLAS, CUDNN, CUSPARSE, DENSE_BEST, OURS, Rule, judged, speedup, unmeasured
 
 TABLE1, TABLE3, ABLATION = "sparsert_table1", "sparsert_table3", "sparsert_ablation"
 PAPER = Side("`sparsert_paper`", ("sparsert_paper",))

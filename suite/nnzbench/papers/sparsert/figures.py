@@ -26,12 +26,12 @@ from nnzbench.papers.sparsert.values import (
     labels_of,
     rates,
 )
-from nnzbench.report import grouped_bars, style
-from nnzbench.report.dots import PAPER_COLOUR
-from nnzbench.report.fastest import Lost
-from nnzbench.report.frames import each, percent
-from nnzbench.report.grouped_bars import Bars, Panel, Range, light
+from nnzbench.report.data.frames import each, percent
+from nnzbench.report.draw import grouped_bars, style
+from nnzbench.report.draw.dots import PAPER_COLOUR
+from nnzbench.report.draw.grouped_bars import Bars, Panel, Range, light
 from nnzbench.report.page_spec import SectionSpec, Shown, View
+from nnzbench.report.text.fastest import Lost
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
 OTHER_COLOURS = (style.BLUE, style.GREEN, style.ORANGE, style.SKY, style.PURPLE)

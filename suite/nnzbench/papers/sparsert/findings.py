@@ -21,8 +21,8 @@ from nnzbench.papers.sparsert.values import (
     Values,
     labels_of,
 )
-from nnzbench.report.frames import geometric_mean, percent
-from nnzbench.report.grouped_bars import known
+from nnzbench.report.data.frames import geometric_mean, percent
+from nnzbench.report.draw.grouped_bars import known
 
 
 def figure4(here: Measured, values: Values) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.report.figures import SpeedupTable
-from nnzbench.report.frames import each, geometric_mean, percent
-from nnzbench.report.tables import markdown, number
+from nnzbench.report.data.frames import each, geometric_mean, percent
+from nnzbench.report.draw.figures import SpeedupTable
+from nnzbench.report.text.tables import markdown, number
 
 
 @dataclass(frozen=True)

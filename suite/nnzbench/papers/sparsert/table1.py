@@ -10,12 +10,13 @@ import pandas as pd
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import standin
 from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, Compared, Measured, drawn
-from nnzbench.record import RecordError
-from nnzbench.report import baselines, context, published, tables
-from nnzbench.report.figures import SpeedupTable, speedup_figure
-from nnzbench.report.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
+from nnzbench.records.record import RecordError
+from nnzbench.report.data import context, published
+from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
+from nnzbench.report.data.series import BEST, Series, geometric_means, speedup_series, speedups
+from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import BEST, Series, geometric_means, speedup_series, speedups
+from nnzbench.report.text import baselines, tables
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", ("cublas",), "f32")
 BASELINE_TEXT = "cuBLAS fp32, its default algorithm, better of both weight layouts"

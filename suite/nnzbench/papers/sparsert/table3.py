@@ -6,12 +6,15 @@ import dataclasses
 import itertools
 import math
 
-from nnzbench.report import generic, grouped_bars, published, style, tables
-from nnzbench.report.figures import SpeedupTable, speedup_figure
-from nnzbench.report.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.grouped_bars import Bars, Panel, light
+from nnzbench.report import generic
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.report.data.series import BEST, DEFAULT, Series, pick
+from nnzbench.report.draw import grouped_bars, style
+from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
+from nnzbench.report.draw.grouped_bars import Bars, Panel, light
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import BEST, DEFAULT, Series, pick
+from nnzbench.report.text import tables
 
 BASELINE = Series("cudnn-f32", "best cuDNN fp32 plan", ("cudnn",), "f32")
 KERNEL = Series("sparsert_conv-f32", "sparsert_conv", ("sparsert_conv",), "f32")

@@ -19,9 +19,9 @@ from nnzbench.papers.sparsert.values import (
     Values,
     labels_of,
 )
-from nnzbench.report.frames import each, percent
-from nnzbench.report.grouped_bars import known
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.data.frames import each, percent
+from nnzbench.report.draw.grouped_bars import known
+from nnzbench.report.text.tables import GAP, markdown, number
 
 NAMES = {
     CUBLAS: "cuBLAS",

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.report import published, tables
-from nnzbench.report.figures import SpeedupTable
-from nnzbench.report.frames import each, geometric_mean
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.report.draw.figures import SpeedupTable
+from nnzbench.report.text import tables
 
 LEVELS = (0.9, 0.95)
 CUBLAS, CUSPARSE, SPARSERT = "cublas-f32", "cusparse-f32", "sparsert-f32"

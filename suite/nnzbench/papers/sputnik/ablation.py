@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from nnzbench import tables as problem_tables
-from nnzbench.problem_names import case_of, parse
-from nnzbench.report import context, layout, published, style
-from nnzbench.report.frames import ResultSet, each
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.names import case_of, parse
+from nnzbench.report.data import context, published
+from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.data.series import Series, pick
+from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, markdown, number
 
 KERNELS = {"spmm": "sputnik_ablation", "sddmm": "sputnik_sddmm_ablation"}
 TITLES = {"spmm": "SpMM", "sddmm": "SDDMM"}

@@ -11,14 +11,14 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from nnzbench import networks
-from nnzbench import tables as problem_tables
 from nnzbench.matrices import generate
-from nnzbench.report import context, layout, published, style
-from nnzbench.report.frames import ResultSet, each
+from nnzbench.problems import tables as problem_tables
+from nnzbench.report.data import context, networks, published
+from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.data.series import kernel_label, standing
+from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import kernel_label, standing
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, markdown, number
 
 
 class Way(NamedTuple):

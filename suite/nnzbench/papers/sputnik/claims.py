@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnzbench.report.claims_quantities import (
+from nnzbench.report.claims.quantities import (
     AttentionMemory,
     Crossover,
     CrossoverNonzeros,
@@ -14,7 +14,7 @@ from nnzbench.report.claims_quantities import (
     Settled,
     Side,
 )
-from nnzbench.report.claims_sides import CUBLAS, CUSPARSE, DENSE_BEST, OURS, Rule, judged, speedup, unmeasured
+from nnzbench.report.claims.sides import CUBLAS, CUSPARSE, DENSE_BEST, OURS, Rule, judged, speedup, unmeasured
 
 DLMC, RNN, ABLATION, MOBILENET, ATTENTION = (
     "sputnik_dlmc", "sputnik_rnn", "sputnik_ablation", "sputnik_mobilenet", "sputnik_attention",

@@ -10,15 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nnzbench import tables as problem_tables
 from nnzbench.papers.sputnik import table1 as sputnik_table1
 from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics, table
-from nnzbench.problem_names import parse
-from nnzbench.report import context, layout, style
-from nnzbench.report.figures import series_line
-from nnzbench.report.frames import ResultSet
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.names import parse
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet
+from nnzbench.report.data.series import Series, pick
+from nnzbench.report.draw import layout, style
+from nnzbench.report.draw.figures import series_line
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick
 
 LEVELS = ((0.6, "0 to 60 %"), (0.85, "60 to 85 %"), (0.93, "85 to 93 %"), (1.0, "93 % and more"))
 """Groups of sparsity as counted: below which, and in words."""

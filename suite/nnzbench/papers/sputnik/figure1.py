@@ -11,14 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from nnzbench.kernel import about
-from nnzbench.report import crossover, layout, published, style
-from nnzbench.report.baselines import RIVALS, Rival
-from nnzbench.report.figures import series_line
-from nnzbench.report.frames import ResultSet, each, percent
+from nnzbench.kernels.registry import about
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import ResultSet, each, percent
+from nnzbench.report.data.series import BEST, Series, kernel_label, least, speedup_series, speedups
+from nnzbench.report.draw import crossover, layout, style
+from nnzbench.report.draw.figures import series_line
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import BEST, Series, kernel_label, least, speedup_series, speedups
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.baselines import RIVALS, Rival
+from nnzbench.report.text.tables import GAP, markdown, number
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", ("cublas",), "f32")
 DENSE = tuple(rival for rival in RIVALS if about(rival.series[0].rpartition("-")[0]).work == "dense")

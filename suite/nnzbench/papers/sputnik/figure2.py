@@ -13,12 +13,14 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from nnzbench import collection, tables
 from nnzbench.matrices.index import DlmcEntry
-from nnzbench.report import layout, published, style
-from nnzbench.report.frames import each
+from nnzbench.papers.sputnik import collection
+from nnzbench.problems import tables
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import each
+from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.tables import markdown
+from nnzbench.report.text.tables import markdown
 
 MODELS = {"rn50": ("ResNet-50", style.ORANGE), "transformer": ("Transformer", style.BLUE)}
 BINS = 30

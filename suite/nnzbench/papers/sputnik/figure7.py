@@ -8,12 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nnzbench import collection
-from nnzbench.report import layout, published, style
-from nnzbench.report.frames import ResultSet, each
+from nnzbench.papers.sputnik import collection
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.data.series import Series, pick
+from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series, pick
-from nnzbench.report.tables import markdown, number
+from nnzbench.report.text.tables import markdown, number
 
 CURVES = (
     Series("standard", "sputnik, standard row order", ("sputnik_ablation",), variants="no_load_balancing"),

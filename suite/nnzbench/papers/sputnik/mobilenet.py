@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nnzbench import networks
-from nnzbench.report import context, layout, published, style
-from nnzbench.report.frames import ResultSet, each
+from nnzbench.report.data import context, networks, published
+from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.data.series import Series
+from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import Series
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, markdown, number
 
 EQUAL_ACCURACY = ((1.0, 1.3), (1.2, 1.5), (1.4, 1.8))
 """Widths of the dense and the sparse network of the same accuracy: the paper's pairs."""

@@ -7,14 +7,15 @@ from functools import partial
 
 import pandas as pd
 
-from nnzbench import tables as problem_tables
 from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
-from nnzbench.problem_names import case_of
-from nnzbench.report import baselines, context, tables
-from nnzbench.report.figures import SpeedupTable, speedup_figure
-from nnzbench.report.frames import ResultSet, each, percent, size_of
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.names import case_of
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet, each, percent, size_of
+from nnzbench.report.data.series import geometric_means, speedup_series, speedups
+from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.series import geometric_means, speedup_series, speedups
+from nnzbench.report.text import baselines, tables
 
 MODELS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 BESIDE = "extra"

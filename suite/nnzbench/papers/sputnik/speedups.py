@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from nnzbench.report import published
-from nnzbench.report.frames import each, geometric_mean
-from nnzbench.report.series import BEST, DEFAULT, Series, pick
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.report.data.series import BEST, DEFAULT, Series, pick
+from nnzbench.report.text.tables import GAP, markdown, number
 
 
 @dataclass(frozen=True)

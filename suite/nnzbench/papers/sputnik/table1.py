@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench.papers.sputnik.speedups import KINDS, peak, summary, times
-from nnzbench.report import published
-from nnzbench.report.frames import ResultSet, each
-from nnzbench.report.tables import GAP, markdown, number
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.text.tables import GAP, markdown, number
 
 NAMES = {"rn50": "ResNet-50", "transformer": "Transformer"}
 

@@ -1,0 +1,198 @@
+"""From a plan's program to a cubin with its resources, through a cache that concurrent runs can share.
+
+A cache entry is `<key>.cubin` and `<key>.json`, each put in place by one rename. The JSON is written last and holds
+the cubin's SHA-256, so that a half-written or damaged entry is noticed and compiled again. What does not compile is
+kept too, with its log; time-outs are not, as the next machine may be faster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from nnzbench import paths
+from nnzbench.build import cubin, toolchain
+from nnzbench.build.toolchain import nvrtc_version, supported_arches
+from nnzbench.plans.plan import Plan, Resources
+
+__all__ = [
+    "CompileError",
+    "CompileTimeout",
+    "Compiled",
+    "Job",
+    "compile_cuda",
+    "nvrtc_version",
+    "supported_arches",
+]
+
+_FORMAT = 1  # of a cache entry; part of the key
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin on disk and what each of its entry points uses."""
+
+    path: Path
+    resources: Mapping[str, Resources]
+    """By entry point; static per-kernel numbers, without dynamic shared memory."""
+    compile_ms: float
+    """Of the compilation that made the cubin, also when it came from the cache."""
+    cached: bool
+    log: str
+
+
+class CompileError(Exception):
+    """The program does not compile. The message is one line for a record's reason; `log` is the compiler's output."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log or message
+
+
+class CompileTimeout(CompileError):
+    """The compiler was stopped at its time limit."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One program to compile for one architecture."""
+
+    language: Literal["cuda", "ptx"]
+    source: str
+    """For `cuda` a file of `kernels_cu/` by name, or the text itself when it has a newline; for `ptx` the text."""
+    arch: str
+    defines: Mapping[str, int | str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(plan: Plan, arch: str) -> Job:
+        """What `plan` needs compiled for `arch`."""
+        return Job(plan.language, plan.source, arch + plan.features, plan.defines)
+
+    def identity(self) -> str:
+        """Equal for jobs that compile the same thing."""
+        return json.dumps([self.language, self.source, self.arch, self.options()])
+
+    def options(self) -> list[str]:
+        """The defines as compiler options, in a fixed order."""
+        return [f"-D{name}={value}" for name, value in sorted(self.defines.items())]
+
+    def name(self) -> str:
+        """What error messages call the program."""
+        return self.source if "\n" not in self.source else f"plan.{'cu' if self.language == 'cuda' else 'ptx'}"
+
+    def program(self) -> Program:
+        """The job with its files read. Raises `CompileError` where the named one does not exist."""
+        if self.language == "ptx":
+            return Program("ptx", self.name(), self.source, self.arch, [], {})
+        text = self.source
+        if "\n" not in text:
+            path = paths.kernels_cu() / text
+            if path.name != text or not path.is_file():
+                raise CompileError(f"there is no kernel file '{text}' in kernels_cu")
+            text = path.read_text(encoding="utf-8")
+        return Program("cuda", self.name(), text, self.arch, self.options(), toolchain.headers())
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that a compilation depends on, beside the compiler."""
+
+    language: Literal["cuda", "ptx"]
+    name: str
+    text: str
+    arch: str
+    options: list[str]
+    headers: dict[str, str]
+    """Text by the name that it is included under."""
+
+    def key(self) -> str:
+        """Name of the cache entry: SHA-256 over all of this and the compiler."""
+        parts: list[Any] = [_FORMAT, asdict(self), toolchain.compiler_id(self.language)]
+        if self.language == "cuda":
+            parts += [toolchain.CUDA_OPTIONS, str(toolchain.cuda_include())]
+        else:
+            parts.append(toolchain.PTX_OPTIONS)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Compiled:
+    """Compiles CUDA C++ with NVRTC for `arch` (`sm_90`, `sm_90a`).
+
+    `source` is a file of `kernels_cu/` by name, or the text itself when it has a newline.
+    Raises `CompileError`; `Unsupported` where NVRTC is missing or does not know the architecture.
+    """
+    return build(Job("cuda", source, arch, defines).program())
+
+
+def build(program: Program) -> Compiled:
+    """Compiles one program in this process, or takes it from the cache. Raises `CompileError` and `Unsupported`."""
+    toolchain.check_arch(program.arch)
+    hit = lookup(program)
+    if hit is not None:
+        return hit
+    started = time.perf_counter()
+    if program.language == "cuda":
+        image, log = toolchain.compile_text(program.name, program.text, program.headers, program.options, program.arch)
+    else:
+        image, log = toolchain.assemble_text(program.text, program.arch)
+    elapsed_ms = (time.perf_counter() - started) * 1e3
+    path = _store(program.key(), image, log, elapsed_ms)
+    if image is None:
+        raise _error(log)
+    return Compiled(path, cubin.resources(log, image), elapsed_ms, False, log)
+
+
+def _error(log: str) -> CompileError:
+    """The first line that tells of an error becomes the message."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    message = next((line for line in lines if "error" in line.lower() or "fatal" in line), lines[0] if lines else "")
+    return CompileError(message[:300] or "the compiler failed without a message", log)
+
+
+def folder() -> Path:
+    """Of the cache's entries."""
+    return paths.cache() / "cubin"
+
+
+def lookup(program: Program) -> Compiled | None:
+    """The cached result; raises the cached `CompileError`; None where there is none or it is damaged."""
+    key = program.key()
+    path = folder() / f"{key}.cubin"
+    try:
+        entry = json.loads((folder() / f"{key}.json").read_bytes())
+        if entry["sha256"] is None:
+            failure = _error(entry["log"])
+        else:
+            if hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"]:
+                return None
+            resources = {name: Resources(**values) for name, values in entry["resources"].items()}
+            return Compiled(path, resources, float(entry["compile_ms"]), True, entry["log"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    raise failure
+
+
+def _store(key: str, image: bytes | None, log: str, compile_ms: float) -> Path:
+    """Puts a compilation into the cache; the cubin's path, which exists only where there is an image."""
+    resources = {} if image is None else cubin.resources(log, image)
+    entry = {
+        "sha256": None if image is None else hashlib.sha256(image).hexdigest(),
+        "compile_ms": compile_ms,
+        "resources": {name: asdict(value) for name, value in resources.items()},
+        "log": log,
+    }
+    path = folder() / f"{key}.cubin"
+    if image is not None:
+        _put(path, image)
+    _put(path.with_suffix(".json"), json.dumps(entry).encode())
+    return path
+
+
+def _put(path: Path, data: bytes) -> None:
+    with paths.replacing(path) as partial:
+        partial.write_bytes(data)

@@ -1,0 +1,240 @@
+"""Compiles many programs at once, in worker processes that can be killed: an assembler may run for minutes.
+
+A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
+with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
+because the parent may hold a CUDA context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+
+from nnzbench.build import toolchain
+from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, folder, lookup
+from nnzbench.plans.plan import Unsupported
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class _Worker:
+    """One process, started at its first program and started again after it was killed."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def compile(self, program: Program) -> CompileError | None:
+        """None where the cache now holds the result, else why it can't."""
+        process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def kill() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(self._timeout_s, kill) if self._timeout_s is not None else None
+        answer = ""
+        try:
+            if timer is not None:
+                timer.start()
+            process.stdin.write(json.dumps(asdict(program)) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except OSError:
+            pass  # the process is gone; its exit status tells how
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()  # from here on `expired` is final
+        if answer and not expired.is_set():
+            failure = json.loads(answer)
+            return CompileError(failure) if failure else None
+        code = process.wait()
+        self.close()
+        if expired.is_set():
+            return CompileTimeout(f"{program.name}: compiling took longer than {self._timeout_s:g} s")
+        return CompileError(f"{program.name}: the compiler process ended with status {code}")
+
+    def _start(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._closed:
+                raise CompileError("compiling was stopped")
+            if self._process is None:
+                command = [sys.executable, "-m", "nnzbench.build.pool"]
+                path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": path},
+                    start_new_session=True,  # Ctrl-C is the parent's to handle
+                )
+                fresh = True
+            else:
+                fresh = False
+            process = self._process
+        if fresh:
+            assert process.stdout is not None
+            process.stdout.readline()  # ready: start-up does not count against the program's time limit
+        return process
+
+    def close(self) -> None:
+        """Ends the process; a later program starts a new one."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+    def stop(self) -> None:
+        """Kills the process, at work or idle, for good."""
+        with self._lock:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+
+
+class Pool:
+    """`workers` processes; leaving the context kills them."""
+
+    def __init__(self, workers: int, timeout_s: float | None) -> None:
+        self._workers = [_Worker(timeout_s) for _ in range(workers)]
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closed.set()
+        for worker in self._workers:
+            worker.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def run(self, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
+        """Yields (index, failure) as each is done; None means that the cache holds the result."""
+        todo: queue.SimpleQueue[tuple[int, Program]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, CompileError | None]] = queue.SimpleQueue()
+        for item in enumerate(programs):
+            todo.put(item)
+
+        def serve(worker: _Worker) -> None:
+            with contextlib.closing(worker):
+                while not self._closed.is_set():
+                    try:
+                        index, program = todo.get_nowait()
+                    except queue.Empty:
+                        return
+                    try:
+                        done.put((index, worker.compile(program)))
+                    except Exception as error:  # a waiting caller must hear of anything
+                        done.put((index, CompileError(f"{program.name}: {error}")))
+
+        for worker in self._workers:
+            thread = threading.Thread(target=serve, args=(worker,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        for _ in programs:
+            yield done.get()
+
+
+def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
+    """Assembles PTX with nvJitLink, in a process of its own where a time limit is given.
+
+    Raises `CompileError`, `CompileTimeout`; `Unsupported` where nvJitLink is missing or does not know `arch`.
+    """
+    job = Job("ptx", text, arch)
+    if timeout_s is None:
+        return build(job.program())
+    result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
+    if isinstance(result, CompileError):
+        raise result
+    return result
+
+
+def compile_many(
+    jobs: Sequence[Job], workers: int | None = None, timeout_s: float | None = None
+) -> Iterator[tuple[int, Compiled | CompileError]]:
+    """Compiles in worker processes and yields (index of the job, result) as each is done, cache hits first.
+
+    Jobs of the same program are compiled once.
+    A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
+    `workers` is the number of processes, by default one per processor this process may use.
+    Raises `Unsupported` where a compiler is missing or does not know an architecture.
+    """
+    for arch in sorted({job.arch for job in jobs}):
+        toolchain.check_arch(arch)
+    todo: list[Program] = []
+    waiting: dict[str, list[int]] = {}  # jobs by the key of their program, in the order of `todo`
+    for index, job in enumerate(jobs):
+        try:
+            program = job.program()
+            hit = lookup(program)
+        except CompileError as error:
+            yield index, error
+        else:
+            if hit is not None:
+                yield index, hit
+                continue
+            same = waiting.setdefault(program.key(), [])
+            if not same:
+                todo.append(program)
+            same.append(index)
+    equal = list(waiting.values())
+    with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
+        for at, failure in pool.run(todo):
+            result = _result(todo[at], failure)
+            for index in equal[at]:
+                yield index, result
+
+
+def _result(program: Program, failure: CompileError | None) -> Compiled | CompileError:
+    """What a worker left in the cache (a failure with its log too), else its own account of why it could not."""
+    try:
+        made = lookup(program)
+    except CompileError as error:
+        return error
+    if made is None:
+        return failure or CompileError(f"{program.name}: the compiled program is not in the cache {folder()}")
+    return replace(made, cached=False)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _serve() -> None:
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # nothing a library prints may pass for an answer
+    print(file=answers, flush=True)
+    for line in sys.stdin:
+        failure = ""
+        try:
+            build(Program(**json.loads(line)))
+        except (CompileError, Unsupported) as error:
+            failure = str(error)
+        print(json.dumps(failure), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

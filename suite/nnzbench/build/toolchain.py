@@ -1,0 +1,164 @@
+"""NVRTC and nvJitLink through cuda.bindings: text in, cubin and log out. Neither needs a GPU or a driver."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nnzbench import paths
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Unsupported
+
+CUDA_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
+"""IEEE fp32 is NVRTC's default (no flush to zero, correctly rounded division and square root), so no option says so."""
+PTX_OPTIONS = ("-O3", "-verbose")
+_INSTALL = "install it with: pip install 'nnzbench[compile]' (or the extra cuda12 or cuda13 of your GPU)"
+
+Output = tuple[bytes | None, str]
+"""The cubin, None when the text does not compile, and the compiler's log."""
+
+
+@functools.cache
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()  # loads the library
+    except (ImportError, RuntimeError) as error:
+        raise Unsupported(f"NVRTC is missing ({_first_line(error)}): {_INSTALL}") from None
+    return nvrtc
+
+
+@functools.cache
+def _nvjitlink() -> Any:
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except (ImportError, RuntimeError) as error:
+        raise Unsupported(f"nvJitLink is missing ({_first_line(error)}): {_INSTALL}") from None
+    return nvjitlink
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Major and minor version of NVRTC. Raises `Unsupported` where it is missing."""
+    _, major, minor = _nvrtc().nvrtcVersion()
+    return int(major), int(minor)
+
+
+def supported_arches() -> tuple[str, ...]:
+    """What the installed NVRTC compiles for, such as `sm_70`. Raises `Unsupported` where it is missing."""
+    _, arches = _nvrtc().nvrtcGetSupportedArchs()
+    return tuple(f"sm_{arch}" for arch in arches)
+
+
+def check_arch(arch: str) -> None:
+    """Raises `Unsupported` with the reason when the installed compilers can't build for `arch` (`sm_90`, `sm_90a`)."""
+    target = architecture(arch)
+    base = f"sm_{target.number}"
+    if base in supported_arches():
+        return
+    major, minor = nvrtc_version()
+    if target.last_cuda is not None and major > target.last_cuda:
+        raise Unsupported(f"CUDA {target.last_cuda + 1} dropped {base}: install the cuda{target.last_cuda} extra")
+    raise Unsupported(f"NVRTC {major}.{minor} does not compile for {base}")
+
+
+@functools.cache
+def compiler_id(language: str) -> str:
+    """Identity of the compiler in the cache key: name, version and library size, which tells patch releases apart."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    if language == "cuda":
+        name, version = "nvrtc", nvrtc_version()
+    else:
+        name, version = "nvJitLink", _nvjitlink().version()
+    library = load_nvidia_dynamic_lib(name).abs_path
+    size = Path(library).stat().st_size if library else 0
+    return f"{name}-{version[0]}.{version[1]}-{size}"
+
+
+@functools.cache
+def cuda_include() -> Path:
+    """Folder of `cuda_fp16.h`, of NVRTC's own major version where its wheel is there. Raises `Unsupported`."""
+    wheel = "cuda_runtime" if nvrtc_version()[0] < 13 else f"cu{nvrtc_version()[0]}"
+    nvidia = importlib.util.find_spec("nvidia")
+    folders = [Path(root) / wheel / "include" for root in (nvidia and nvidia.submodule_search_locations) or ()]
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    found = find_nvidia_header_directory("cudart")  # conda, CUDA_PATH, CUDA_HOME, system folders
+    for folder in [*folders, *([Path(found)] if found else [])]:
+        if (folder / "cuda_fp16.h").is_file():
+            return folder
+    raise Unsupported(f"the CUDA headers (cuda_fp16.h) are missing: set CUDA_PATH or {_INSTALL}")
+
+
+def headers() -> dict[str, str]:
+    """Text of every header of `kernels_cu/include`, by the name it is included under."""
+    root = paths.kernels_cu() / "include"
+    files = sorted(p for p in root.rglob("*") if p.suffix in (".cuh", ".h", ".hpp"))
+    return {p.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in files}
+
+
+def compile_text(name: str, text: str, includes: Mapping[str, str], defines: Sequence[str], arch: str) -> Output:
+    """Compiles CUDA C++ with NVRTC. `name` is what error messages call the file; headers are handed over as text."""
+    nvrtc = _nvrtc()
+    options = [f"-arch={arch}", *CUDA_OPTIONS, f"-I{cuda_include()}", *defines]
+    _, program = nvrtc.nvrtcCreateProgram(
+        text.encode(),
+        name.encode(),
+        len(includes),
+        [header.encode() for header in includes.values()],
+        [header.encode() for header in includes],
+    )
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        text_log = log.rstrip(b"\0 \n").decode(errors="replace")
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            return None, text_log or nvrtc.nvrtcGetErrorString(status)[1].decode()
+        return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), text_log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _read(size_of: Any, get: Any, program: Any) -> bytes:
+    _, size = size_of(program)
+    data = bytearray(size)
+    if size:
+        get(program, data)
+    return bytes(data)
+
+
+def assemble_text(text: str, arch: str) -> Output:
+    """Assembles PTX with nvJitLink."""
+    nvjitlink = _nvjitlink()
+    options = [f"-arch={arch}", *PTX_OPTIONS]
+    handle = nvjitlink.create(len(options), options)
+    try:
+        data = text.encode()
+        try:
+            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "plan.ptx")
+            nvjitlink.complete(handle)
+        except nvjitlink.nvJitLinkError as error:
+            log = _read_link(handle, nvjitlink.get_error_log_size, nvjitlink.get_error_log)
+            return None, log.rstrip(b"\0 \n").decode(errors="replace") or str(error)
+        log = _read_link(handle, nvjitlink.get_info_log_size, nvjitlink.get_info_log)
+        image = _read_link(handle, nvjitlink.get_linked_cubin_size, nvjitlink.get_linked_cubin)
+        return image, log.rstrip(b"\0 \n").decode(errors="replace")
+    finally:
+        nvjitlink.destroy(handle)
+
+
+def _read_link(handle: int, size_of: Any, get: Any) -> bytes:
+    data = bytearray(size_of(handle))
+    if data:
+        get(handle, data)
+    return bytes(data)

@@ -1,0 +1,82 @@
+"""The `nnzbench` command. Subcommands are imported when they are called: `nnzbench list` loads no GPU library."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import importlib.util
+from typing import Any
+
+import click
+
+from nnzbench.devices import DeviceLost
+from nnzbench.plans.plan import Unsupported
+
+_COMMANDS = {
+    "run": ("nnzbench.cli.run:command", "Run experiments on this machine's GPU (or check them on its processor)."),
+    "tune": (
+        "nnzbench.cli.tune:command",
+        "Measure all tilings of the code generator; keep the best.",
+    ),
+    "report": ("nnzbench.cli.report:command", "Redraw tables and figures from recorded runs."),
+    "compare": ("nnzbench.cli.compare:command", "Compare two runs on one GPU; exit 1 if anything regressed."),
+    "validate": ("nnzbench.cli.validate:command", "Check that a result set is fit to be contributed."),
+    "list": ("nnzbench.cli.list:command", "List experiments, kernels or problems."),
+    "compile": ("nnzbench.cli.compile:command", "Compile every kernel for every architecture; needs no GPU."),
+    "fetch": ("nnzbench.matrices.download:command", "Download the matrices of the papers."),
+    "doctor": ("nnzbench.cli.doctor:command", "Say what this machine can run, and why not the rest."),
+}
+
+
+class _InputError(click.ClickException):
+    exit_code = 2
+
+
+class _LazyGroup(click.Group):
+    """Finds commands by name in `_COMMANDS`, and turns errors of the user's input into one sentence and status 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DeviceLost as error:
+            raise click.ClickException(str(error)) from error
+        except (ValueError, Unsupported) as error:
+            if not _is_input_error(error):
+                raise
+            raise _InputError(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE or error.filename is None:
+                raise
+            raise _InputError(f"{error.filename}: {error.strerror}") from error
+
+
+def _is_input_error(error: Exception) -> bool:
+    """Whether the message was written for the user: a plain ValueError is a defect and keeps its traceback."""
+    from nnzbench.matrices.formats import MatrixError
+    from nnzbench.problems.experiment import UnknownExperiment
+    from nnzbench.records.record import RecordError
+
+    return isinstance(error, MatrixError | RecordError | UnknownExperiment | Unsupported)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="nnzbench")
+def main() -> None:
+    """Run every published way of multiplying by a pruned weight matrix, checked against float64 and timed honestly.
+
+    Exit status: 0 done, 1 something computed wrong or regressed, 2 bad usage or input.
+    """

@@ -1,0 +1,225 @@
+"""`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from nnzbench import paths
+from nnzbench.build import toolchain
+from nnzbench.build.cache import Compiled, CompileError, Job
+from nnzbench.build.pool import compile_many
+from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
+from nnzbench.kernels.samples import PlanLister
+from nnzbench.plans.architectures import compiled_architectures
+from nnzbench.plans.occupancy import occupancy
+from nnzbench.plans.plan import Launch, Resources, Unsupported
+
+SUPPORT = "(support)"
+"""Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""
+
+Made = Compiled | CompileError
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry point of one variant on one architecture. None where the compiler or the launch does not tell."""
+
+    kernel: str
+    variant: str
+    entry: str
+    arch: str
+    status: str
+    """`ok`, `unsupported`, `compile-error` or `launch-error` (not one block fits on an SM)."""
+    reason: str = ""
+    threads: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    """Static plus dynamic, per block."""
+    spill_bytes: int | None = None
+    code_bytes: int | None = None
+    occupancy: float | None = None
+    """Theoretical: resident warps over the most an SM holds."""
+    limiter: str | None = None
+    compile_ms: float | None = None
+    cached: bool | None = None
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Where a compiled program's numbers go."""
+
+    kernel: str
+    variant: str
+    job: Job
+    launches: tuple[Launch, ...]
+
+
+@click.command()
+@click.option("--arch", "arches", multiple=True, metavar="sm_XY", help="Architecture; repeat for several.")
+@click.option("--kernel", "names", multiple=True, metavar="NAME", help="Kernel; repeat for several. Default: all.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+@click.pass_context
+def command(ctx: click.Context, arches: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> None:
+    """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile."""
+    chosen = _arches(arches)
+    known = {name: kernel for name, kernel in kernels().items() if not isinstance(kernel, VendorKernel)}
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"unknown kernel '{name}': choose from {', '.join(known)}")
+    errors = Console(stderr=True)
+    wanted, rows = _wanted([known[name] for name in names or known], chosen)
+    if not names:
+        wanted += _support({one.job.source for one in wanted}, chosen)
+    built = _build([one.job for one in wanted], errors)
+    for one in wanted:
+        rows += _rows(one, built[one.job.identity()])
+    rows = _by_variant(rows)
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        screen = Console()
+        (screen if screen.is_terminal else Console(width=200)).print(_table(rows))
+    _explain(rows, wanted, built, errors)
+    wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)
+    errors.print(f"{len(built)} programs for {len(chosen)} architectures, {wrong} of {len(rows)} entry points failed")
+    if wrong:
+        ctx.exit(1)
+
+
+def _arches(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Asked-for architectures must be possible; of the default ones, those the installed compiler knows."""
+    for arch in asked:
+        toolchain.check_arch(arch)
+    if asked:
+        return tuple(dict.fromkeys(asked))
+    possible: list[str] = []
+    known = compiled_architectures()
+    for arch in known:
+        try:
+            toolchain.check_arch(arch)
+            possible.append(arch)
+        except Unsupported as reason:
+            if not possible and arch == known[-1]:
+                raise
+            click.echo(f"{arch} is left out: {reason}", err=True)
+    return tuple(possible)
+
+
+def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Wanted], list[Row]]:
+    """What to compile, each variant's program once, and a row for each architecture a kernel does not support."""
+    lister = PlanLister()
+    wanted, refused = [], []
+    for kernel in chosen:
+        for arch in arches:
+            seen = set()
+            try:
+                for plan in lister.plans(kernel, arch):
+                    for stage in plan.stages():
+                        job = Job.of(stage, arch)
+                        if (plan.variant, job.identity()) not in seen:
+                            seen.add((plan.variant, job.identity()))
+                            wanted.append(_Wanted(kernel.name, plan.variant, job, stage.launches))
+            except Unsupported as reason:
+                refused.append(Row(kernel.name, "", "", arch, "unsupported", str(reason)))
+    return wanted, refused
+
+
+def _support(used: set[str], arches: Iterable[str]) -> list[_Wanted]:
+    """The `.cu` files that no plan names: they must compile as they are, without defines."""
+    unused = sorted(path.name for path in paths.kernels_cu().glob("*.cu") if path.name not in used)
+    return [_Wanted(SUPPORT, name, Job("cuda", name, arch), ()) for name in unused for arch in arches]
+
+
+def _build(jobs: Iterable[Job], errors: Console) -> dict[str, Made]:
+    distinct = {job.identity(): job for job in jobs}
+    results = track(
+        compile_many(list(distinct.values())),
+        "Compiling",
+        total=len(distinct),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    )
+    names = list(distinct)
+    return {names[index]: made for index, made in results}
+
+
+def _rows(one: _Wanted, made: Made) -> Iterator[Row]:
+    row = Row(one.kernel, one.variant, "", one.job.arch, "ok")
+    if isinstance(made, CompileError):
+        yield replace(row, status="compile-error", reason=str(made))
+        return
+    row = replace(row, compile_ms=round(made.compile_ms, 3), cached=made.cached)
+    for launch in {launch.entry: launch for launch in reversed(one.launches)}.values():
+        yield _launched(replace(row, entry=launch.entry), made.resources.get(launch.entry), launch)
+    if not one.launches:
+        for entry, used in made.resources.items():
+            yield _filled(replace(row, entry=entry), used, used.shared_bytes)
+
+
+def _launched(row: Row, used: Resources | None, launch: Launch) -> Row:
+    if used is None:
+        return replace(row, status="compile-error", reason=f"the program has no entry point '{launch.entry}'")
+    row = _filled(row, used, used.shared_bytes + launch.shared_bytes)
+    threads = math.prod(launch.block)
+    fits = occupancy(row.arch, used.registers, used.shared_bytes + launch.shared_bytes, threads)
+    row = replace(row, threads=threads, occupancy=fits.fraction, limiter=fits.limiter)
+    if fits.blocks == 0:
+        return replace(row, status="launch-error", reason=f"not one block fits on an SM, for its {fits.limiter}")
+    return row
+
+
+def _filled(row: Row, used: Resources, shared_bytes: int) -> Row:
+    return replace(
+        row,
+        registers=used.registers,
+        shared_bytes=shared_bytes,
+        spill_bytes=used.spill_bytes,
+        code_bytes=used.code_bytes,
+    )
+
+
+def _by_variant(rows: list[Row]) -> list[Row]:
+    """The architectures of one variant side by side, in the order that variants first came in."""
+    place: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        place.setdefault((row.kernel, row.variant, row.entry), len(place))
+    return sorted(rows, key=lambda row: place[row.kernel, row.variant, row.entry])
+
+
+def _table(rows: Iterable[Row]) -> Table:
+    table = Table("kernel", "variant", "entry", "arch")
+    for heading in ("registers", "shared B", "spills B", "code B", "threads", "occupancy", "ms"):
+        table.add_column(heading, justify="right")
+    before: tuple[str, ...] = ()
+    for row in rows:
+        label = (row.kernel, row.variant, row.entry)
+        head = ("", "", "") if label == before else label
+        before = label
+        share = "" if row.occupancy is None else f"{row.occupancy:.0%} ({row.limiter})"
+        counts = (row.registers, row.shared_bytes, row.spill_bytes, row.code_bytes, row.threads)
+        spent = "" if row.compile_ms is None else f"{row.compile_ms:.0f}{' cached' if row.cached else ''}"
+        cells = ("" if count is None else str(count) for count in counts)
+        table.add_row(*head, row.arch, *cells, share, spent if row.status == "ok" else f"[red]{row.status}[/red]")
+    return table
+
+
+def _explain(rows: Iterable[Row], wanted: Iterable[_Wanted], built: Mapping[str, Made], errors: Console) -> None:
+    """Reasons for what is not ok, and each failing program's log once."""
+    for row in rows:
+        if row.status != "ok":
+            errors.print(
+                f"{row.kernel} {row.variant} {row.arch}: {row.status}: {row.reason}", markup=False, soft_wrap=True
+            )
+    logs = {made.log: one for one in wanted if isinstance(made := built[one.job.identity()], CompileError)}
+    for log, one in logs.items():
+        errors.print(f"\n{one.job.name()}, {' '.join(one.job.options())}, {one.job.arch}:", style="red", soft_wrap=True)
+        errors.print(log, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,148 @@
+"""`nnzbench doctor`: what this machine can run, and for the rest what is missing and what brings it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+import click
+
+from nnzbench import paths
+from nnzbench.devices import DEVICES, open_device
+from nnzbench.plans.plan import Unsupported
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for: what it is for, whether it is there, and its version or what is missing."""
+
+    name: str
+    purpose: str
+    ok: bool
+    detail: str
+
+
+_PACKAGES = (
+    (("cupy-cuda12x", "cupy-cuda13x", "cupy"), "runs kernels on the GPU", "cuda12 or cuda13"),
+    (("pycuda",), "runs the same kernels through a second library", "pycuda"),
+    (("cuda-bindings",), "compiles kernels with NVRTC", "compile"),
+    (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda12 or cuda13"),
+    (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda12 or cuda13"),
+    (("pytest-benchmark",), "pytest --benchmark", "test"),
+)
+
+
+def examine() -> Iterator[Finding]:
+    """Looks for every device, compiler, library and data set; opens and closes each device."""
+    for name in DEVICES:
+        purpose = "checks kernels on the processor" if name == "cpu" else "times kernels on the GPU"
+        yield _attempt(f"device {name}", purpose, lambda name=name: _device(name))  # type: ignore[misc]
+    yield _attempt("NVRTC", "compiles CUDA C++ for every architecture", _nvrtc)
+    yield _attempt("nvJitLink", "assembles generated PTX", _nvjitlink)
+    yield _attempt("nvcc", "builds the pycuda extra", _nvcc)
+    for names, purpose, extra in _PACKAGES:
+        yield _package(names, purpose, extra)
+    yield _attempt("cuDNN", "cudnn rows", _cudnn)
+    yield _attempt("cuSPARSELt", "cusparselt rows", _cusparselt)
+    yield _attempt("DLMC matrices", "real pruned patterns (stand-ins take their place)", _dlmc)
+    yield _attempt("real weights", "real pruned values (stand-ins take their place)", _weights)
+
+
+def _attempt(name: str, purpose: str, probe: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, purpose, True, probe())
+    except Unsupported as reason:
+        return Finding(name, purpose, False, str(reason))
+    except Exception as error:  # a broken installation is a finding like any other
+        return Finding(name, purpose, False, f"{type(error).__name__}: {error}")
+
+
+def _device(name: str) -> str:
+    device = open_device(name)
+    try:
+        return f"{device.gpu}, plans for {device.arch}"
+    finally:
+        device.close()
+
+
+def _nvrtc() -> str:
+    from nnzbench.build import toolchain
+
+    major, minor = toolchain.nvrtc_version()
+    arches = toolchain.supported_arches()
+    return f"CUDA {major}.{minor}, {arches[0]} to {arches[-1]}"
+
+
+def _nvjitlink() -> str:
+    from nnzbench.build import toolchain
+
+    return toolchain.compiler_id("ptx")
+
+
+def _nvcc() -> str:
+    found = shutil.which("nvcc")
+    if found is None:
+        raise Unsupported("not on PATH; it comes with the CUDA toolkit")
+    done = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    lines = [line for line in done.stdout.splitlines() if "release" in line]
+    return lines[0].strip() if lines else found
+
+
+def _package(names: tuple[str, ...], purpose: str, extra: str | None) -> Finding:
+    for name in names:
+        try:
+            return Finding(name, purpose, True, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    install = f"'nnzbench[{extra}]'" if extra and " or " not in extra else names[0]
+    hint = f"the extra {extra} of nnzbench brings it" if extra and " or " in extra else f"pip install {install}"
+    return Finding(names[-1], purpose, False, f"not installed; {hint}")
+
+
+def _cudnn() -> str:
+    from nnzbench.kernels.vendor.cudnn import load_frontend
+
+    frontend = load_frontend()
+    return f"{frontend.backend_version_string()}, frontend {frontend.__version__}"
+
+
+def _cusparselt() -> str:
+    from nnzbench.kernels.vendor.cusparselt import library_version
+
+    return library_version()
+
+
+def _dlmc() -> str:
+    from nnzbench.problems import tables
+    from nnzbench.problems.sources import find_real
+
+    wanted = [p.source for p in tables.load("sparsert_table1", real=True) if p.source.startswith("dlmc:")]
+    there = sum(find_real(source) is not None for source in wanted)
+    text = f"{there} of {len(wanted)} of sparsert_table1 found"
+    if there < len(wanted):
+        raise Unsupported(f"{text}; nnzbench fetch dlmc downloads them")
+    return text
+
+
+def _weights() -> str:
+    for root in paths.data_roots():
+        if (root / "real_weights.npz").is_file():
+            return "real_weights.npz found"
+    raise Unsupported("no real_weights.npz in the folders of NNZBENCH_DATA or in the cache")
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def command(as_json: bool) -> None:
+    """Say what this machine can run, and why not the rest."""
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in examine()], indent=2))
+        return
+    for finding in examine():
+        mark = click.style("yes", fg="green") if finding.ok else click.style("no ", fg="yellow")
+        click.echo(f"{mark}  {finding.name:22} {finding.purpose}")
+        click.echo(f"     {'':22} {finding.detail}")

@@ -1,0 +1,87 @@
+"""`nnzbench list`: experiments, kernels and problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+
+@click.group("list")
+def command() -> None:
+    """List what there is to run."""
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+
+
+def show(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """Prints rows as JSON, or as aligned columns."""
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        return
+    cells = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    for row in cells:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@command.command("experiments")
+@as_json
+def list_experiments(as_json: bool) -> None:
+    """Every experiment with its place in the paper."""
+    from nnzbench.papers.catalogue import EXPERIMENTS
+
+    rows = [
+        {"name": e.name, "title": e.title, "paper": e.paper, "figure": e.figure, "kernels": list(e.kernels)}
+        for e in EXPERIMENTS.values()
+    ]
+    show(rows if as_json else [{k: v for k, v in row.items() if k != "kernels"} for row in rows], as_json)
+
+
+@command.command("kernels")
+@as_json
+def list_kernels(as_json: bool) -> None:
+    """Every kernel with what it computes and where it comes from."""
+    from nnzbench.kernels.registry import kernels
+
+    rows = [
+        {"name": k.name, "computes": sorted(k.ops), "dtypes": sorted(k.dtypes), "paper": k.paper}
+        for k in kernels().values()
+    ]
+    show(rows, as_json)
+
+
+@command.command("problems")
+@click.argument("experiments", nargs=-1)
+@click.option("--full", is_flag=True, help="All problems where the default is a sample.")
+@as_json
+def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> None:
+    """The problems of EXPERIMENTS (default: of all), with the source each would use on this machine."""
+    from nnzbench.papers.catalogue import EXPERIMENTS, experiment
+
+    rows = [
+        {
+            "experiment": problem.experiment,
+            "name": problem.name,
+            "op": problem.op,
+            "m": problem.m,
+            "k": problem.k,
+            "n": problem.n,
+            "shape": problem.shape,
+            "sparsity": problem.sparsity,
+            "source": problem.source,
+        }
+        for name in experiments or EXPERIMENTS
+        for problem in replace(experiment(name), full=full).problems()
+    ]
+    show(rows, as_json)

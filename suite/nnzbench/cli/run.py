@@ -1,0 +1,196 @@
+"""`nnzbench run`: experiments on a device, into results folders."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+from rich.console import Console
+
+from nnzbench import devices, paths
+from nnzbench.build.cache import CompileError
+from nnzbench.devices import DEVICES, Device, DeviceLost
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure.environment import snapshot
+from nnzbench.measure.peaks import Peaks, measure_peaks
+from nnzbench.measure.progress import Bar, Lines, RunProgress
+from nnzbench.measure.sweep import Choice, Session, Summary, run_experiment
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import POLICIES, Experiment, Policy
+from nnzbench.problems.problem import DType
+
+
+def _names_of(
+    allowed: tuple[str, ...],
+) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...] | None]:
+    """Option callback: comma-separated names out of a fixed set."""
+
+    def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        names = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+        for name in names:
+            if name not in allowed:
+                raise click.BadParameter(f"'{name}' is not one of {', '.join(allowed)}", ctx, param)
+        return names
+
+    return convert
+
+
+@click.command("run")
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
+@click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
+@click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
+@click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
+@click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
+@click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
+@click.option("--dtype", "dtypes", callback=_names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
+@click.option(
+    "--standin/--real",
+    "standin",
+    default=None,
+    help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
+)
+@click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc: 3,012 matrices).")
+@click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
+@click.option("--resume", is_flag=True, help="Go on with the records that are there.")
+@click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: reports/<gpu>/.")
+@click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    experiments: tuple[str, ...],
+    quick: bool,
+    device_name: str | None,
+    kernel_names: tuple[str, ...],
+    policies: tuple[Policy, ...] | None,
+    problems: tuple[str, ...],
+    dtypes: tuple[DType, ...] | None,
+    standin: bool | None,
+    uniform: bool,
+    full: bool,
+    resume: bool,
+    overwrite: bool,
+    out: Path | None,
+    report: bool,
+) -> None:
+    """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
+
+    Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the
+    processor and are checked but not timed.
+    """
+    if resume and overwrite:
+        raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
+    if uniform and standin is not None:
+        raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
+    if report and out is not None:
+        raise click.UsageError("--report draws what lies in reports/, and --out writes elsewhere: choose one")
+    chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
+    choice = Choice(
+        policies=policies,
+        kernels=_kernel_names(kernel_names),
+        dtypes=dtypes,
+        problems=problems or None,
+        quick=quick,
+        real=False if uniform else None if standin is None else not standin,
+        uniform=uniform,
+        resume=resume,
+        overwrite=overwrite,
+    )
+    device = devices.open_device(device_name) if device_name else default_device()
+    try:
+        summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
+    finally:
+        device.close()
+    if report:
+        from nnzbench.cli import report as cli_report  # loads what draws
+
+        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen))
+    if any(summary.failed for summary in summaries):
+        ctx.exit(1)
+
+
+def _experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
+    """The named experiments; for `all`, those that have a kernel in this version.
+
+    `any_kernel`: the user names the kernels. Raises `Unsupported` where an experiment has none.
+    """
+    known = kernels()
+    if names == ("all",):
+        return [one for one in EXPERIMENTS.values() if any(name in known for name in one.kernels)]
+    chosen = [experiment(name) for name in dict.fromkeys(names)]
+    for one in chosen:
+        if not (one.kernels or one.problems()):
+            raise Unsupported(f"{one.name} runs nothing: `nnzbench report {one.name}` draws it from the data sets")
+        if not any_kernel and not any(name in known for name in one.kernels):
+            raise Unsupported(f"{one.name} can't run yet: this version has none of {', '.join(one.kernels)}")
+    return chosen
+
+
+def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Names of registered kernels, those of the user's files included; None where none are given."""
+    from nnzbench.kernels import user as user_kernels
+
+    if not given:
+        return None
+    names: list[str] = []
+    for text in given:
+        if text.endswith(".py"):
+            names += user_kernels.load(Path(text))
+        elif text in kernels():
+            names.append(text)
+        else:
+            raise click.UsageError(f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file")
+    return tuple(dict.fromkeys(names))
+
+
+def default_device() -> Device:
+    """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons."""
+    try:
+        return devices.open_any("cupy", "pycuda")[0]
+    except Unsupported as error:
+        reason = f"no usable GPU ({error}); --device cpu checks the kernels on the processor, without times"
+        raise Unsupported(reason) from None
+
+
+def open_session(device: Device, progress: RunProgress) -> Session:
+    """Measures the device's peaks and takes the snapshot that every row of this process names."""
+    try:
+        peaks = measure_peaks(device)
+    except DeviceLost:
+        raise
+    except (CompileError, Unsupported, RuntimeError) as error:
+        progress.note(f"the GPU's peaks can't be measured, rows have no limit ({error})")
+        peaks = Peaks()
+    return Session(device, kernels(), peaks, snapshot(device, peaks))
+
+
+def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path) -> list[Summary]:
+    summaries = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends a run as tidily as Ctrl-C
+    part = "uniform" if choice.uniform else "standin" if choice.real is False else ""
+    with _progress() as progress:
+        session = open_session(device, progress)
+        for one in chosen:
+            summaries.append(run_experiment(one, session, out / one.name / part, choice, progress))
+    for summary in summaries:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
+        click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
+    return summaries
+
+
+@contextmanager
+def _progress() -> Iterator[RunProgress]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    with Bar(console) as bar:
+        yield cast(RunProgress, bar)

@@ -1,0 +1,54 @@
+"""`nnzbench tune`: searches all tilings of the generated kernels and keeps the winners for later runs."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from nnzbench.devices import DEVICES, open_device
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.exhaustive import tune
+from nnzbench.papers.catalogue import experiment
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import make_operands
+
+
+@click.command()
+@click.argument("name", metavar="EXPERIMENT")
+@click.option("--problems", default="*", metavar="PATTERN", help="Shell pattern over problem names.")
+@click.option("--limit", type=click.IntRange(min=1), help="Measure only so many of the most promising tilings.")
+@click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to assemble one candidate.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that assemble. Default: one per processor.")
+@click.option("--device", default="cupy", type=click.Choice(sorted(DEVICES)), show_default=True)
+def command(name: str, problems: str, limit: int | None, timeout_s: float, workers: int | None, device: str) -> None:
+    """Measure every feasible tiling of SparseRT's generator on each problem of EXPERIMENT and remember the fastest."""
+    chosen = [p for p in experiment(name).problems() if p.op in ("spmm", "conv2d", "conv1d")]
+    chosen = [p for p in chosen if fnmatch.fnmatchcase(p.name, problems)]
+    if not chosen:
+        raise click.UsageError(f"{name} has no sparse product or convolution named like '{problems}'")
+    opened = open_device(device)
+    console = Console()
+    try:
+        for problem in chosen:
+            with Progress(console=console, transient=True) as bar:
+                task = bar.add_task(problem.name)
+
+                def show(done: int, total: int, best: float, bar: Progress = bar, task: object = task) -> None:
+                    bar.update(task, completed=done, total=total, description=f"{best:.2f} us")  # type: ignore[arg-type]
+
+                try:
+                    found = tune(problem, make_operands(problem), opened, show, timeout_s, workers, limit)
+                except (Unsupported, MatrixError) as error:
+                    console.print(f"{problem.name}: {error}")
+                    continue
+            seconds = found.generate_s + found.assemble_s + found.measure_s
+            console.print(
+                f"{problem.name}: {found.tiling.name} {found.median_us:.2f} us, best of {found.correct} correct "
+                f"of {found.candidates} candidates in {seconds:.0f} s (generate {found.generate_s:.0f}, "
+                f"assemble {found.assemble_s:.0f}, measure {found.measure_s:.0f})"
+            )
+    finally:
+        opened.close()

@@ -1,0 +1,1 @@
+"""Whether a result set is fit to be published."""

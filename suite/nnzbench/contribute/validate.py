@@ -1,0 +1,187 @@
+"""Whether a result set is fit to be published: rules that readers of `reports/` rely on, one sentence per breach."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnzbench.contribute import snapshots
+from nnzbench.kernels.registry import kernels, known
+from nnzbench.measure.sweep import QUICK_PROBLEMS
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.problems import tables
+from nnzbench.problems.names import case_of
+from nnzbench.records import coverage, memory
+from nnzbench.records.record import Record, RecordError, read_records
+from nnzbench.records.selection import select
+
+PER_PROBLEM = ("op", "m", "k", "n", "shape", "sparsity", "nnz", "pattern", "source")
+"""What all rows of one problem have in common."""
+BESIDE = ("standin", "uniform")
+"""Folders below a result set that hold the same experiment on generated patterns."""
+_SPARSITY_DIGITS = 1.5e-6
+"""Cells have six digits."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence on one result set. A set with a fault is unfit; a note is for its readers."""
+
+    folder: Path
+    fault: bool
+    sentence: str
+
+
+def find_sets(path: Path) -> list[Path]:
+    """The result sets at or below `path`, or that of a records file. Raises `RecordError` where there is none."""
+    if path.is_file() and path.name == "records.csv":
+        return [path.parent]
+    found = sorted(file.parent for file in path.rglob("records.csv")) if path.is_dir() else []
+    if not found:
+        raise RecordError(f"{path} is not a result set: there is no records.csv in it")
+    return found
+
+
+def validate(folder: Path) -> list[Finding]:
+    """Everything that is to be said of the result set in `folder`, faults first."""
+    try:
+        rows = read_records(folder / "records.csv")
+    except RecordError as error:
+        return [Finding(folder, True, str(error).replace(f"{folder}/", ""))]
+    if not rows:
+        return [Finding(folder, True, "it has no rows")]
+    faults = [
+        *_place(folder, rows),
+        *_rows(rows),
+        *_memory(folder, rows),
+        *snapshots.faults(folder, rows),
+        *_quick(rows),
+    ]
+    notes = [*_incomplete(rows), *snapshots.notes(folder, rows)]
+    return [*(Finding(folder, True, text) for text in faults), *(Finding(folder, False, text) for text in notes)]
+
+
+def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
+    """Folder names against the rows': `<gpu>/<experiment>/`, and below it `standin/` or `uniform/`."""
+    whole = folder.resolve()
+    below = whole.name if whole.name in BESIDE else ""
+    experiment, gpu = (whole.parent.name, whole.parent.parent.name) if below else (whole.name, whole.parent.name)
+    for name, wanted in (("experiment", experiment), ("gpu", gpu)):
+        other = sorted({str(getattr(row, name)) for row in rows} - {wanted})
+        if other:
+            yield f"its folder is of {name} '{wanted}' and its rows are of {coverage.listed(other)}"
+    if experiment not in EXPERIMENTS:
+        yield f"'{experiment}' is not an experiment"
+    real = sorted({row.source for row in rows if row.source.startswith(("dlmc:", "weights:"))})
+    if below and real:
+        yield f"it lies in {below}/ and has rows on real patterns: {coverage.listed(real)}"
+
+
+def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
+    """Memory is of candidates that computed the right thing, so each has its row."""
+    try:
+        measured = memory.read(folder / memory.FILE)
+    except RecordError as error:
+        yield str(error).replace(f"{folder}/", "")
+        return
+    right = {(row.problem, row.dtype, row.kernel, row.variant, row.device) for row in rows if row.status == "ok"}
+    strange = [" ".join(key) for key in measured if key not in right]
+    if strange:
+        yield f"{memory.FILE} has memory of what has no row that is ok: {coverage.listed(strange, 2)}"
+
+
+def _rows(rows: Sequence[Record]) -> Iterator[str]:
+    if any(row.device == "cpu" for row in rows):
+        yield f"{sum(row.device == 'cpu' for row in rows)} rows are from the processor, whose times say nothing"
+    foreign = sorted({row.kernel for row in rows} - set(known()))
+    if foreign:
+        yield f"there is no kernel {coverage.listed(foreign)} in this version"
+    for experiment in sorted({row.experiment for row in rows}):
+        extra = coverage.unknown(experiment, [row.problem for row in rows if row.experiment == experiment])
+        if extra:
+            yield f"{experiment} has no problem {coverage.listed(extra)}"
+    twice = [key for key, count in Counter(row.key for row in rows).items() if count > 1]
+    if twice:
+        yield f"{len(twice)} rows are there more than once: {coverage.listed([' '.join(key) for key in twice], 2)}"
+    ambiguous = sorted(_ambiguous(rows))
+    if ambiguous:
+        yield f"the rows of one problem disagree on what it is: {coverage.listed(ambiguous)}"
+    if [row.selected for row in select(rows)] != [row.selected for row in rows]:
+        yield "`selected` does not mark the fastest correct row of each kernel"
+    for at, row in enumerate(rows, start=2):  # a cell never holds a newline
+        yield from (f"line {at}: {text}" for text in _one(row))
+
+
+def _one(row: Record) -> Iterator[str]:
+    if row.device != "cpu" and row.status == "ok" and row.median_us is None:
+        yield "a row with status 'ok' has no time"
+    if row.median_us is not None:
+        q1, q3 = row.q1_us or row.median_us, row.q3_us or row.median_us
+        if not q1 <= row.median_us <= q3:
+            yield f"the median {row.median_us:g} us is not between its quartiles {q1:g} and {q3:g}"
+    if row.pattern:
+        elements = row.m * (row.n if row.op == "sddmm" else row.k)
+        counted = 1 - row.nnz / elements if elements else math.nan
+        if not abs(row.sparsity - counted) <= _SPARSITY_DIGITS:
+            yield f"`sparsity` is {row.sparsity:g} and {row.nnz} nonzeros make {counted:g}"
+    what = snapshots.private(f"{row.reason} {row.variant}")
+    if what:
+        yield f"`reason` or `variant` holds {what}"
+
+
+def _ambiguous(rows: Sequence[Record]) -> set[str]:
+    """Problems whose rows differ in what they are; rows whose operands could not be made know less and don't count."""
+    seen: dict[str, tuple[object, ...]] = {}
+    made = [row for row in rows if row.pattern]
+    facts = [(row.problem, tuple(getattr(row, name) for name in PER_PROBLEM)) for row in made]
+    return {problem for problem, fact in facts if seen.setdefault(problem, fact) != fact}
+
+
+def _quick(rows: Sequence[Record]) -> Iterator[str]:
+    """A quick run leaves its mark in what it has: the smallest problems of the table and no other."""
+    for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
+        every = [row.problem for row in tables.rows(experiment)] if coverage.cases(experiment) else []
+        smallest = sorted(every, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
+        have = {case_of(row.problem) for row in rows if row.experiment == experiment}
+        if len(every) > QUICK_PROBLEMS and have == {case_of(problem.name) for problem in smallest}:
+            yield f"it has the {QUICK_PROBLEMS} smallest problems of {experiment} and no other, as a --quick run has"
+
+
+def _incomplete(rows: Sequence[Record]) -> Iterator[str]:
+    """What a whole run would have and this one lacks, each with names."""
+    for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
+        mine = [row for row in rows if row.experiment == experiment]
+        lacking = coverage.missing(experiment, [row.problem for row in mine])
+        if lacking:
+            of = len(coverage.cases(experiment))
+            yield f"{len(lacking)} of {of} problems of {experiment} are missing: {coverage.listed(lacking)}"
+        absent = sorted(set(EXPERIMENTS[experiment].kernels) & set(kernels()) - {row.kernel for row in mine})
+        if absent:
+            yield f"no row is of kernel {coverage.listed(absent, len(absent))}, which {experiment} runs"
+    yield from _holes(rows)
+    yield from _policies(rows)
+
+
+def _holes(rows: Sequence[Record]) -> Iterator[str]:
+    """Problems that a kernel has no row for, not even one with a reason, though it has some of the same op and type."""
+    have: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        have.setdefault((row.kernel, row.op, row.dtype), set()).add(row.problem)
+    for (kernel, op, dtype), mine in sorted(have.items()):
+        same = {row.problem for row in rows if (row.op, row.dtype) == (op, dtype)}
+        if len(same) > len(mine):
+            yield f"kernel `{kernel}` ({dtype}) has no row for {coverage.listed(sorted(same - mine))}"
+
+
+def _policies(rows: Sequence[Record]) -> Iterator[str]:
+    seen: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        seen.setdefault(row.key[:-1], set()).add(row.policy)
+    every = set().union(*seen.values())
+    for policy in sorted(every):
+        without = [key for key, have in seen.items() if policy not in have]
+        if without:
+            yield f"{len(without)} candidates have no {policy} row, such as {' '.join(without[0])}"

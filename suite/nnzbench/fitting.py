@@ -1,0 +1,99 @@
+"""Recorded runs as trials: what `cost_rule` fits its constants to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.choice.cost_rule import Chosen, Features, Trial
+from nnzbench.kernels.choice.families import FAMILIES, family_features
+from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, strip_features
+from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, oracle_tiles, tile_features
+from nnzbench.plans.architectures import sm_count
+from nnzbench.records.record import Record
+
+LABELS = ("rule_", "heuristic_")
+
+Lengths = Callable[[Record], NDArray[np.int64] | None]
+"""Row lengths of a record's matrix; a record whose matrix can't be had again (None) is left out."""
+
+
+def _timed(records: Iterable[Record], op: str, policy: str) -> Iterator[Record]:
+    for record in records:
+        timed = record.status == "ok" and record.median_us is not None and record.policy == policy
+        if timed and record.op == op and not record.shape and record.dtype in ("f32", "f16"):
+            yield record
+
+
+def _contest(record: Record) -> str:
+    return f"{record.gpu}/{record.experiment}/{record.problem}/{record.dtype}/{record.pattern}"
+
+
+def _itemsize(record: Record) -> int:
+    return 2 if record.dtype == "f16" else 4
+
+
+@dataclass(frozen=True)
+class Tuning(Generic[Chosen]):
+    """A kernel among whose configurations a rule chooses; `size` is what its functions take beside bytes per value."""
+
+    kernel: str
+    op: str
+    size: Callable[[Record], int]
+    heuristic: Callable[[int, int], Chosen]
+    others: Callable[[int, int], list[Chosen]]
+    features: Callable[[Chosen, NDArray[np.int64], int, int, int], Features]
+
+    def named(self, variant: str, size: int, itemsize: int) -> Chosen | None:
+        """The configuration that a variant of the kernel names; None for one that is not tried any more."""
+        for label in LABELS:
+            variant = variant.removeprefix(label)
+        known = {one.name: one for one in (self.heuristic(size, itemsize), *self.others(size, itemsize))}
+        name = max((name for name in known if variant == name or variant.startswith(f"{name}_i")), key=len, default="")
+        return known.get(name)
+
+    def _rows(self, records: Iterable[Record], policy: str) -> Iterator[Record]:
+        return (record for record in _timed(records, self.op, policy) if record.kernel == self.kernel)
+
+    def trials(self, records: Iterable[Record], lengths: Lengths, policy: str = "hot") -> list[Trial]:
+        """One trial per timed configuration; one that was timed under two labels is two trials."""
+        trials = []
+        for record in self._rows(records, policy):
+            size, itemsize = self.size(record), _itemsize(record)
+            one = self.named(record.variant, size, itemsize)
+            rows = lengths(record) if one is not None else None
+            if one is not None and rows is not None and record.median_us is not None:
+                features = self.features(one, rows, size, itemsize, sm_count(record.arch))
+                trials.append(Trial(_contest(record), record.pattern, one.name, features, record.median_us))
+        return trials
+
+    def heuristic_choices(self, records: Iterable[Record], policy: str = "hot") -> dict[str, str]:
+        """The configuration of the paper's heuristic in each contest."""
+        return {
+            _contest(record): self.heuristic(self.size(record), _itemsize(record)).name
+            for record in self._rows(records, policy)
+            if record.variant.startswith("heuristic_")
+        }
+
+
+TILES: Tuning[Tile] = Tuning("sputnik", "spmm", lambda record: record.n, heuristic_tile, oracle_tiles, tile_features)
+STRIPS: Tuning[Strip] = Tuning(
+    "sputnik_sddmm", "sddmm", lambda record: record.k, heuristic_strip, candidates, strip_features
+)
+
+
+def family_trials(records: Iterable[Record], lengths: Lengths, policy: str = "hot") -> list[Trial]:
+    """One trial per family and problem: its selected row, that is, its tuned time."""
+    trials = []
+    for record in _timed(records, "spmm", policy):
+        rows = lengths(record) if record.kernel in FAMILIES and record.selected else None
+        if rows is not None and record.median_us is not None:
+            features = family_features(
+                record.kernel, record.k, record.n, rows, itemsize=_itemsize(record), sms=sm_count(record.arch)
+            )
+            trials.append(Trial(_contest(record), record.pattern, record.kernel, features, record.median_us))
+    return trials

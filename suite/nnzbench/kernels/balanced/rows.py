@@ -1,0 +1,287 @@
+"""Plans of `balanced_rows.cu`: balanced W times 1 to 16 columns, at the speed W streams from memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.balanced import BalancedMatrix
+from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+
+Staging = Literal["registers", "async", "bulk"]
+_STAGINGS: tuple[Staging, ...] = ("registers", "async", "bulk")
+MOST_COLUMNS = 16
+_RESERVED_BYTES = 3 * 1024
+"""Of a block's shared memory: the driver's own share and the barriers of the queues."""
+_BLOCK = 1 << 19
+"""Entries that are packed at a time, so that temporaries stay in the processor's cache."""
+_WORDS = {4: np.uint32, 8: np.uint64, 16: np.complex128}
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How blocks and warps share the work; `balanced_rows.cu` explains the terms."""
+
+    staging: Staging
+    warps: int
+    blocks: int
+    """Blocks per SM."""
+    chunk: int
+    """Packs per copy, at most."""
+    runs: int = 1
+    """Strands per item, at most."""
+    narrow: int = 1
+    """Divides the ranges of a pass: more passes over X, more shared memory for the queues."""
+    split: bool = False
+    """Whether the passes of a row are done by different blocks, each of which stages its part of X once."""
+
+
+@dataclass(frozen=True)
+class Strands:
+    """A balanced matrix in the order that warps read it: (passes, strands, packs, 32 lanes, 4) entries."""
+
+    values: Array
+    positions: Array
+    group: int
+    rows: int
+    keep: int
+    """Entries per range and row; those that fill it up to a whole pack have value 0 and a position already used."""
+
+    @property
+    def passes(self) -> int:
+        """Groups of ranges."""
+        return int(self.values.shape[0])
+
+    @property
+    def stored(self) -> int:
+        """Strands of a pass, the empty ones that fill up the last item included."""
+        return int(self.values.shape[1])
+
+    @property
+    def packs(self) -> int:
+        """Packs of a strand."""
+        return int(self.values.shape[2])
+
+
+def strand_rows(keep: int) -> tuple[int, int]:
+    """(rows that share a strand, entries kept per row): a pack of four may span rows, or else a row is filled up.
+
+    Filling up is chosen where it adds little, or where a strand of several rows would be long.
+    """
+    filled = -(-keep // 4) * 4
+    rows = 4 // math.gcd(4, keep)
+    if filled - keep <= 0.07 * keep or rows * keep > 96:
+        return 1, filled
+    return rows, keep
+
+
+def pack(matrix: BalancedMatrix, group: int) -> Strands:
+    """Orders entries for passes of `group` ranges, a power of two up to 32."""
+    rows, keep = strand_rows(matrix.keep)
+    sub = 32 // group
+    passes = -(-matrix.ranges // group)
+    strands = -(-matrix.m // (sub * rows))
+    stored = -(-strands // 4) * 4  # an item has 1, 2 or 4
+    height, packs = sub * rows, rows * keep // 4
+    missing = [(0, passes * group - matrix.ranges), (0, keep - matrix.keep)]
+    step = max(1, _BLOCK // (height * matrix.ranges * matrix.keep))
+
+    def ordered(entries: NDArray[Any], fill: Literal["constant", "edge"]) -> NDArray[Any]:
+        words: NDArray[Any] = np.empty((passes, stored, packs, 32), _WORDS[4 * entries.itemsize])
+        for low in range(0, stored, step):
+            count = min(step, stored - low)
+            block = entries[low * height : (low + count) * height]
+            short = (0, count * height - len(block))
+            if short[1] or any(after for _, after in missing):
+                block = np.pad(block, [(0, 0), (0, 0), missing[1]], fill)
+                block = np.pad(block, [short, missing[0], (0, 0)])
+            lanes = block.reshape(count, sub, rows, passes, group, keep).transpose(3, 0, 1, 4, 2, 5)
+            flat: NDArray[Any] = np.ascontiguousarray(lanes).reshape(-1).view(words.dtype)
+            words[:, low : low + count] = flat.reshape(passes, count, 32, packs).transpose(0, 1, 3, 2)
+        return words.view(entries.dtype).reshape(passes, stored, packs, 32, 4)
+
+    return Strands(ordered(matrix.values, "constant"), ordered(matrix.positions, "edge"), group, rows, keep)
+
+
+def padded_columns(n: int) -> int:
+    """Columns of X as the kernel holds them: 1, 2, 4, 8 or 16."""
+    return 1 << (n - 1).bit_length()
+
+
+def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
+    """The most ranges of a pass whose part of X leaves a quarter of a block's shared memory to the queues.
+
+    Raises `Unsupported` where not even one range fits.
+    """
+    group = min(32, 1 << (matrix.ranges - 1).bit_length())
+    limit = block_shared_bytes(arch) * 3 // 4
+    while group > 1 and _x_bytes(matrix, n, group) > limit:
+        group //= 2
+    if _x_bytes(matrix, n, group) > limit:
+        raise Unsupported(f"a range of {matrix.width} columns of X does not fit in shared memory")
+    return group
+
+
+def _x_bytes(matrix: BalancedMatrix, n: int, group: int) -> int:
+    columns = padded_columns(n)
+    element = matrix.values.itemsize if columns > 1 else 4
+    return -(-matrix.width * group * columns * element // 128) * 128
+
+
+def _chunk(packs: int, most: int) -> int:
+    """Packs per copy: an item's copies are as few as `most` allows, and as equal as can be."""
+    return -(-packs // -(-packs // most))
+
+
+_SM90 = (
+    Tiling("bulk", 16, 1, 8),
+    Tiling("bulk", 16, 1, 8, runs=4),
+    Tiling("bulk", 16, 1, 4),
+    Tiling("bulk", 32, 1, 4),
+    Tiling("bulk", 8, 2, 8),
+    Tiling("bulk", 16, 1, 4, runs=4, split=True),
+    Tiling("bulk", 16, 1, 4, runs=4, narrow=2, split=True),
+)
+_SM80 = (
+    Tiling("async", 16, 1, 4),
+    Tiling("async", 16, 1, 4, runs=4, split=True),
+)
+_PORTABLE = (
+    Tiling("registers", 16, 1, 8),
+    Tiling("registers", 16, 1, 8, runs=4),
+    Tiling("registers", 16, 2, 4),
+    Tiling("registers", 32, 1, 4, runs=4),
+    Tiling("registers", 8, 3, 4),
+    Tiling("registers", 16, 1, 4, narrow=2),
+    Tiling("registers", 16, 1, 4, runs=4, split=True),
+    Tiling("registers", 16, 1, 4, runs=4, narrow=2, split=True),
+    Tiling("registers", 8, 2, 4, runs=4, narrow=4, split=True),
+)
+
+
+def tilings(arch: str) -> tuple[Tiling, ...]:
+    """Tilings worth trying, the likeliest first: queues filled by what the architecture has, then plain loads."""
+    target = architecture(arch)
+    return (_SM90 if target.has("bulk_copy") else ()) + (_SM80 if target.has("cp_async") else ()) + _PORTABLE
+
+
+def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
+    """One plan per tiling that fits; `x` is (k, n) with n up to 16, of the type of the matrix values."""
+    group = group_of(matrix, x.shape[1], arch)
+    packed: dict[int, Strands] = {}
+    seen: set[str] = set()  # what fits a matrix may make two tilings the same
+    for tiling in sorted(tilings(arch), key=lambda tiling: tiling.narrow):
+        if (tiling.narrow > 1 or tiling.split) and (matrix.ranges <= group or x.shape[1] == 1):
+            continue  # X is small, and lanes that share a bank would meet
+        wanted = max(1, group // tiling.narrow)
+        if wanted not in packed:
+            packed = {wanted: pack(matrix, wanted)}  # one order of a large matrix at a time
+        plan = make_plan(matrix, packed[wanted], x, tiling, arch)
+        if plan is not None and plan.variant not in seen:
+            seen.add(plan.variant)
+            yield plan
+
+
+def _runs(strands: Strands, tiling: Tiling, columns: int, blocks: int) -> int:
+    """Strands per item, up to those asked for: short ones are merged where the warps then still have two items each."""
+    runs = tiling.runs
+    while runs > 1 and (
+        strands.packs * runs > 2 * tiling.chunk
+        or columns * strands.rows * runs > 32
+        or strands.stored < 2 * runs * blocks
+    ):
+        runs //= 2
+    return runs
+
+
+def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling, arch: str) -> Plan | None:
+    """The plan of one tiling, or None where it does not fit the matrix or the architecture."""
+    n = x.shape[1]
+    columns = padded_columns(n)
+    half = matrix.values.dtype == np.float16
+    parts = strands.passes if tiling.split else 1
+    if tiling.split and parts == 1:
+        return None
+    blocks = max(1, sm_count(arch) * tiling.blocks // parts)  # of a part
+    tiling = replace(tiling, runs=_runs(strands, tiling, columns, blocks))
+    if tiling.warps * tiling.blocks > 16 and columns * strands.rows * tiling.runs >= 8:
+        return None  # too few registers for the sums
+    if tiling.staging == "registers" and matrix.positions.itemsize == 2:
+        tiling = replace(tiling, chunk=tiling.chunk // 2)
+    if tiling.staging == "registers" and columns > 4:
+        tiling = replace(tiling, chunk=min(tiling.chunk, 4), blocks=tiling.blocks if tiling.warps < 16 else 1)
+    item_packs = strands.packs * tiling.runs
+    chunk = _chunk(item_packs, tiling.chunk)
+    x_bytes = _x_bytes(matrix, n, strands.group)
+    free = block_shared_bytes(arch) // tiling.blocks - _RESERVED_BYTES - x_bytes
+    stages = 1
+    if tiling.staging != "registers":
+        stage_bytes = tiling.warps * chunk * 128 * (matrix.values.itemsize + matrix.positions.itemsize)
+        stages = min(8, free // stage_bytes)
+        if stages < 2:
+            return None
+        free -= stages * stage_bytes
+        shared = x_bytes + stages * stage_bytes
+    else:
+        shared = x_bytes
+    if free < 0:
+        return None
+    items = -(-matrix.m // (32 // strands.group * strands.rows * tiling.runs))
+    wide = matrix.k % 4 == 0 and matrix.width % 4 == 0 if columns == 1 else n == columns
+    along = 4 if columns == 1 and wide else 1
+    held = -(-matrix.width * strands.group // along // (32 * tiling.warps)) <= 8  # words of X that a thread can hold
+    defines = {
+        "KEEP": strands.keep,
+        "ROWS": strands.rows,
+        "RUNS": tiling.runs,
+        "GROUP": strands.group,
+        "PASSES": strands.passes,
+        "WIDTH": matrix.width,
+        "SPLIT": int(tiling.split),
+        "X_FIRST": int(tiling.staging != "bulk" and (held or along == 1)),
+        "COLUMNS": columns,
+        "EXACT": int(wide),
+        "WARPS": tiling.warps,
+        "BLOCKS": tiling.blocks,
+        "CHUNK": chunk,
+        "STAGES": stages,
+        "STAGING": _STAGINGS.index(tiling.staging),
+        "F16": int(half),
+        "POSITION16": int(matrix.positions.itemsize == 2),
+    }
+    buffers = {
+        "values": strands.values,
+        "positions": strands.positions,
+        "x": np.ascontiguousarray(x),
+        "partial": np.zeros((parts, matrix.m, columns) if strands.passes > 1 else (1, 1, 1), dtype=np.float32),
+        "arrived": np.zeros(min(items, blocks) * tiling.warps if tiling.split else 1, dtype=np.int32),
+        "y": np.zeros((matrix.m, n), dtype=x.dtype),
+    }
+    blocks = min(items, blocks)
+    arguments = (matrix.m, matrix.k, n, matrix.ranges, *divmod(items, blocks), strands.stored)
+    grid = (blocks * parts, 1, 1)
+    launch = Launch(
+        "balanced_rows",
+        grid,
+        (32 * tiling.warps, 1, 1),
+        (*arguments, "values", "positions", "x", "partial", "arrived", "y"),
+        shared,
+    )
+    queue = f"{tiling.staging}{stages}" if stages > 1 else tiling.staging
+    shape = f"w{tiling.warps}x{tiling.blocks}_c{chunk}_r{strands.rows * tiling.runs}_g{strands.group}"
+    return Plan(
+        variant=f"{queue}_{shape}{'_split' if tiling.split else ''}",
+        language="cuda",
+        source="balanced_rows.cu",
+        defines=defines,
+        buffers=buffers,
+        output="y",
+        launches=(launch,),
+        math="f16" if half else "f32",
+    )

@@ -1,0 +1,1 @@
+"""Choosing a kernel and its tiling without measuring: rules, and costs fitted to recorded runs."""

@@ -1,0 +1,46 @@
+"""Kernel `untuned`: SpMM that measures nothing. A rule picks the family of kernels, whose own first choice runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nnzbench.kernels.choice.families import ranked_families
+from nnzbench.kernels.registry import Kernel, register
+from nnzbench.kernels.ring.spmm import Ring
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.row_stream import RowStream
+from nnzbench.kernels.sputnik.spmm import Sputnik
+from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+_KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (RowStream(), Ring(), Sputnik())}
+"""Families that take a matrix as data, by name; `sputnik` takes any."""
+
+
+class Untuned:
+    """What a library without an autotuner would run: one plan per matrix, chosen from its row lengths and the GPU."""
+
+    name = "untuned"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The first plan of the family of least predicted time that takes the problem, `<family>_<its variant>`."""
+        b = operands.dense["b"]
+        for family in ranked_families(operands.sparse, b.shape[1], b.dtype.itemsize, sm_count(arch)):
+            if family not in _KERNELS:
+                continue
+            try:
+                plan = next(iter(_KERNELS[family].plans(problem, operands, arch)))
+            except Unsupported:
+                continue
+            yield replace(plan, variant=f"{family}_{plan.variant}")
+            return
+        raise Unsupported("no family of kernels takes this matrix")
+
+
+register(Untuned(), About("own", look=Look("yellow", "8")))

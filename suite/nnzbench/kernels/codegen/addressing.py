@@ -1,0 +1,158 @@
+"""Where an element of the dense operand lies: rows of a matrix, or a convolution's virtual im2col rows.
+
+A column of A is a (pointer, byte offset) pair: each lane computes a few pointers once from its output column, and
+every load is one of them plus a constant. For a convolution there is one pointer per filter tap; a lane whose tap
+falls on the padding points into a buffer of zeros instead, so no load is masked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from nnzbench.kernels.codegen.divide import divmod_ptx
+from nnzbench.problems.problem import ConvShape
+
+
+class Addressing(Protocol):
+    """Maps columns of A and output columns to addresses."""
+
+    @property
+    def columns(self) -> int:
+        """Output columns of one row."""
+        ...
+
+    @property
+    def pointers(self) -> int:
+        """Pointers a lane keeps."""
+        ...
+
+    @property
+    def needs_zeros(self) -> int:
+        """Elements of zeros the pointers may reach, 0 for none."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """B is (columns / run, k, run) in memory: so many columns of a row lie side by side; 0 where it is not."""
+        ...
+
+    def locate(self, k: int) -> tuple[int, int]:
+        """Pointer number and element offset of column `k` of A."""
+        ...
+
+    def ptx(self, element: int) -> list[str]:
+        """PTX that sets `%pb<i>` and the output's element offset `%outcol` (u32) from the valid column `%col`."""
+        ...
+
+    def cpp(self) -> list[str]:
+        """C++ that sets `const element* p[]` and `int outcol` from `int col`."""
+        ...
+
+    def row_stride(self) -> int:
+        """Elements between two rows of the output."""
+        ...
+
+
+@dataclass(frozen=True)
+class MatrixColumns:
+    """B is row-major (k, columns)."""
+
+    columns: int
+    pointers: int = 1
+    needs_zeros: int = 0
+
+    @property
+    def run(self) -> int:
+        return self.columns
+
+    def locate(self, k: int) -> tuple[int, int]:
+        return 0, k * self.columns
+
+    def ptx(self, element: int) -> list[str]:
+        return [f"mad.wide.u32 %pb0, %col, {element}, %in;", "mov.u32 %outcol, %col;"]
+
+    def cpp(self) -> list[str]:
+        return ["const element* p[1] = {b + col};", "const int outcol = col;"]
+
+    def row_stride(self) -> int:
+        return self.columns
+
+
+@dataclass(frozen=True)
+class ImagePixels:
+    """B is the virtual im2col of an NCHW image: column k of A is (channel, tap) with k = channel * taps + tap."""
+
+    shape: ConvShape
+
+    @property
+    def columns(self) -> int:
+        return self.shape.batch * self._pixels
+
+    @property
+    def _pixels(self) -> int:
+        return self.shape.out_height * self.shape.out_width
+
+    @property
+    def pointers(self) -> int:
+        return self.shape.r * self.shape.s
+
+    @property
+    def needs_zeros(self) -> int:
+        s = self.shape
+        return (s.channels - 1) * s.height * s.width + 1 if s.pad_h or s.pad_w else 0
+
+    @property
+    def run(self) -> int:
+        s = self.shape
+        return self._pixels if self.pointers == s.stride == 1 and not self.needs_zeros else 0
+
+    def locate(self, k: int) -> tuple[int, int]:
+        channel, tap = divmod(k, self.pointers)
+        return tap, channel * self.shape.height * self.shape.width
+
+    def row_stride(self) -> int:
+        return self._pixels
+
+    def ptx(self, element: int) -> list[str]:
+        s, plane = self.shape, self._pixels
+        lines = [
+            *divmod_ptx("%image", "%pixel", "%col", plane),
+            f"mad.lo.u32 %outcol, %image, {s.filters * plane}, %pixel;",
+            *divmod_ptx("%t0", "%t1", "%pixel", s.out_width),
+            f"mul.lo.u32 %t0, %t0, {s.stride};",
+            f"mul.lo.u32 %t1, %t1, {s.stride};",
+            f"mul.lo.u32 %image, %image, {s.channels * s.height * s.width};",
+        ]
+        for tap in range(self.pointers):
+            i, j = divmod(tap, s.s)
+            lines += [
+                f"add.s32 %t2, %t0, {i - s.pad_h};",
+                f"add.s32 %t3, %t1, {j - s.pad_w};",
+                f"mad.lo.s32 %t4, %t2, {s.width}, %t3;",
+                "add.s32 %t4, %t4, %image;",
+                f"mad.wide.s32 %pb{tap}, %t4, {element}, %in;",
+            ]
+            if self.needs_zeros:
+                lines += [
+                    f"setp.lt.u32 %pi, %t2, {s.height};",
+                    f"setp.lt.and.u32 %pi, %t3, {s.width}, %pi;",
+                    f"selp.b64 %pb{tap}, %pb{tap}, %zeros, %pi;",
+                ]
+        return lines
+
+    def cpp(self) -> list[str]:
+        s, plane = self.shape, self._pixels
+        inside = f"(unsigned)y < {s.height}u && (unsigned)x < {s.width}u"
+        chosen = f"image + y * {s.width} + x"
+        return [
+            f"const int pixel = col % {plane};",
+            f"const int outcol = col / {plane} * {s.filters * plane} + pixel;",
+            f"const element* image = b + (long long)(col / {plane}) * {s.channels * s.height * s.width};",
+            f"const element* p[{self.pointers}];",
+            f"for (int tap = 0; tap < {self.pointers}; ++tap) {{",
+            f"  const int y = pixel / {s.out_width} * {s.stride} + tap / {s.s} - {s.pad_h};",
+            f"  const int x = pixel % {s.out_width} * {s.stride} + tap % {s.s} - {s.pad_w};",
+            f"  p[tap] = {inside} ? {chosen} : zeros;" if self.needs_zeros else f"  p[tap] = {chosen};",
+            "}",
+        ]

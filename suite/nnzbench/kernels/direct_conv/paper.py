@@ -1,0 +1,210 @@
+"""Direct sparse convolution as published: its Algorithm 4, repaired where the listing can't compute a convolution.
+
+The method keeps one offset per stored weight, shifted beforehand for the padded input; every output channel is
+filled up to the same number of entries; a block computes one channel of a sub-batch of images, a thread one output
+position. In half precision the stored weights are halves too (section 6.1: "16b/16b").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.problems.operands import Operands, storage_dtype
+from nnzbench.problems.problem import ConvShape, DType, Problem
+
+SUB_BATCHES = (2, 4, 8)
+"""Images per block that the paper tunes over."""
+THREADS = 256
+"""Most threads of a block."""
+CHUNK = 512
+"""Most entries staged at a time; as in the kernel."""
+STAGED_BYTES = 8
+"""Shared memory of a staged entry, of either type."""
+_GRID_Z = 65535
+_PLACES = 1 << 16
+"""Places that 16 bits tell apart."""
+
+ENTRIES: dict[DType, np.dtype[Any]] = {
+    "f32": np.dtype([("weight", np.float32), ("place", np.int32)]),
+    "f16": np.dtype([("weight", np.float16), ("place", np.uint16)]),
+}
+"""A stored weight by the layer's type: 8 or 4 bytes."""
+
+
+def column_offsets(shape: ConvShape) -> NDArray[np.int32]:
+    """The pre-shifted offset of each column of the weights, in elements, shape (channels * r * s,)."""
+    channel, row, column = np.indices((shape.channels, shape.r, shape.s)).reshape(3, -1)
+    offsets = (channel * padded_height(shape) + row) * padded_width(shape) + column
+    return offsets.astype(np.int32)
+
+
+def needs_table(shape: ConvShape, dtype: DType) -> bool:
+    """Whether 16 bits can't hold the layer's offsets, so that its entries name columns of the weights instead."""
+    return dtype == "f16" and int(column_offsets(shape)[-1]) >= _PLACES
+
+
+def entries(matrix: CSR, shape: ConvShape, dtype: DType) -> NDArray[Any]:
+    """The weights as `ENTRIES[dtype]`, shape (nnz,), sorted by output channel and column.
+
+    Raises `Unsupported` where a half weight's 16-bit place can't name every column.
+    """
+    places = matrix.indices
+    if not needs_table(shape, dtype):
+        places = column_offsets(shape)[places]
+    elif matrix.k > _PLACES:
+        raise Unsupported(f"a filter has more than {_PLACES} weights, too many for entries of 4 bytes")
+    stored = np.empty(matrix.nnz, ENTRIES[dtype])
+    stored["weight"], stored["place"] = matrix.values, places
+    return stored
+
+
+def unified(stored: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
+    """Rows of equally many entries, shape (filters, most entries of a channel, at least 1).
+
+    Shorter rows are filled up with the weight zero at their own last place, which the cache holds already.
+    """
+    most = max(1, int(lengths.max(initial=0)))
+    rows = np.zeros((lengths.size, most), stored.dtype)
+    filled = np.arange(most) < lengths[:, None]
+    rows[filled] = stored
+    last = rows["place"][np.arange(lengths.size), np.maximum(lengths - 1, 0)]
+    rows["place"] = np.where(filled, rows["place"], last[:, None])
+    return rows
+
+
+def padded_height(shape: ConvShape) -> int:
+    """Rows of a padded channel."""
+    return shape.height + 2 * shape.pad_h
+
+
+def padded_width(shape: ConvShape) -> int:
+    """Elements of a padded row."""
+    return shape.width + 2 * shape.pad_w
+
+
+def block_of(shape: ConvShape) -> tuple[int, int]:
+    """Threads of a block along a row and across rows.
+
+    An output of one row or one column (1-D) is shared out evenly to as few blocks as hold it, so that fewer threads
+    than blocks are idle: a row of 63 takes 63 threads. Images take tiles of 256 positions.
+    """
+    if 1 in (shape.out_height, shape.out_width):
+        outputs = shape.out_height * shape.out_width
+        threads = -(-outputs // -(-outputs // THREADS))
+        return (threads, 1) if shape.out_height == 1 else (1, threads)
+    return (32, 8) if shape.out_width > 16 else (16, 16)
+
+
+def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
+    """Every sub-batch with the padded input given, the same with the padding in its time, table 9's two extremes, and
+    every sub-batch without the unified count of entries (section 5).
+
+    `paper_sbs1` uses batch * filters blocks (no sub-batch), `paper_whole` one block per channel for the whole batch;
+    in `paper_counts_sbs<n>` channels keep their own counts. Raises `Unsupported` for an input too large for 32-bit
+    offsets, or filters too large for 16-bit places.
+    """
+    layer = Layer.of(problem, operands)
+    for sub_batch in SUB_BATCHES:
+        yield layer.plan(f"paper_sbs{sub_batch}", sub_batch, sub_batch)
+    if layer.shape.pad_h or layer.shape.pad_w:
+        for sub_batch in SUB_BATCHES:
+            yield layer.plan(f"paper_sbs{sub_batch}_padding_timed", sub_batch, sub_batch, time_padding=True)
+    yield layer.plan("paper_sbs1", 1, 1)
+    yield layer.plan("paper_whole", 8, layer.shape.batch)
+    for sub_batch in SUB_BATCHES:
+        yield layer.plan(f"paper_counts_sbs{sub_batch}", sub_batch, sub_batch, unify=False)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What all variants of one problem share; an input may take gigabytes, so its plans hold the same arrays."""
+
+    shape: ConvShape
+    dtype: DType
+    x: Array
+    padded: Array
+    counted: Array
+    """Entries of channels that keep their own counts, shape (nnz,)."""
+    unified: Array
+    starts: Array
+    """First of the `counted` entries of each channel, and their number."""
+    offsets: Array
+    y: Array
+    generate_ms: float
+
+    @staticmethod
+    def of(problem: Problem, operands: Operands) -> Layer:
+        """Pads the input and stores the weights. Raises `Unsupported` where offsets or places don't reach."""
+        start = time.perf_counter()
+        shape = problem.conv
+        assert shape is not None
+        if shape.channels * padded_height(shape) * padded_width(shape) >= 2**31:
+            raise Unsupported("one padded image has 2**31 elements or more")
+        counted = entries(operands.sparse, shape, problem.dtype)
+        x = np.ascontiguousarray(operands.dense["x"], dtype=storage_dtype(problem.dtype))
+        pads = ((0, 0), (0, 0), (shape.pad_h, shape.pad_h), (shape.pad_w, shape.pad_w))
+        return Layer(
+            shape=shape,
+            dtype=problem.dtype,
+            x=x,
+            padded=np.pad(x, pads),
+            counted=counted if counted.size else np.zeros(1, counted.dtype),  # a buffer is never empty
+            unified=unified(counted, operands.sparse.row_lengths),
+            starts=operands.sparse.offsets,
+            offsets=column_offsets(shape),
+            y=np.zeros(shape.output, x.dtype),
+            generate_ms=(time.perf_counter() - start) * 1e3,
+        )
+
+    def plan(
+        self, variant: str, sub_batch: int, images_per_block: int, time_padding: bool = False, unify: bool = True
+    ) -> Plan:
+        """One variant; `images_per_block` images are computed `sub_batch` at a time."""
+        s = self.shape
+        _, channels, height, width = self.padded.shape
+        block = (*block_of(s), 1)
+        stored = self.unified if unify else self.counted
+        buffers = {"x": self.padded, "entries": stored.reshape(-1).view(np.int32)}
+        buffers |= {"starts": self.starts, "offsets": self.offsets, "y": self.y}
+        launches = []
+        if time_padding:
+            buffers |= {"image": self.x, "x": np.zeros(self.padded.shape, self.padded.dtype)}
+            sizes = (s.height, s.width, s.pad_h, s.pad_w, height, width)
+            launches.append(Launch("pad_images", (s.batch * channels * height, 1, 1), block, ("image", "x", *sizes)))
+        blocks = -(-s.batch // images_per_block) * s.filters
+        image = channels * height * width
+        most = self.unified.shape[1]
+        for first in range(0, blocks, _GRID_Z):
+            grid = (-(-s.out_width // block[0]), -(-s.out_height // block[1]), min(_GRID_Z, blocks - first))
+            counts = (most, s.filters, s.batch, images_per_block)
+            sizes = (image, width, s.stride, s.out_height, s.out_width, first)
+            args = ("x", "entries", "starts", "offsets", "y", *counts, *sizes)
+            launches.append(Launch("direct_conv_paper", grid, block, args, STAGED_BYTES * min(CHUNK, most)))
+        half = int(self.dtype == "f16")
+        return Plan(
+            variant=variant,
+            language="cuda",
+            source="direct_conv_paper.cu",
+            defines={
+                "SUB_BATCH": sub_batch,
+                "BLOCK_X": block[0],
+                "BLOCK_Y": block[1],
+                "F16": half,
+                "INDEX16": half,
+                "OFFSET_TABLE": int(needs_table(s, self.dtype)),
+                "CHANNEL_COUNTS": int(not unify),
+            },
+            buffers=buffers,
+            output="y",
+            launches=tuple(launches),
+            math=self.dtype,
+            generate_ms=self.generate_ms,
+        )

@@ -1,0 +1,373 @@
+"""Kernel `ring_sddmm`: SDDMM that streams B through a ring of chunks in shared memory past rows of A in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.ring.dealing import deal_bundles
+from nnzbench.kernels.ring.order import (
+    MOST_UNITS,
+    Strands,
+    deadlines,
+    even_progress,
+    in_bundles,
+    lay_out,
+    schedule,
+    warp_phases,
+)
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.rows import power_of_two_at_least, vector_width
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+_UNIT = 4
+"""Nonzeros of a row in a unit, the least that a row takes in a step."""
+_READ_AHEAD = 2
+"""Units behind the last one that are read, not used."""
+_LONG_ROW = 1.5, 6.0
+"""Times the mean, and times its root above the mean (unlikely in uniform patterns): a row beyond both is split, so that
+none outlasts the rest."""
+_SUM_THREADS = 256
+_STRAND_SLICES = 16
+"""Slices that one thread adds up before others share the sum."""
+_MOST_SUM_BYTES = 1 << 30
+_MOST_SLICES = 65535
+"""Blocks along z."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Compile-time shape of `ring_sddmm.cu` (the names are its defines), and how often columns are parted."""
+
+    lanes: int
+    vec: int
+    warps: int
+    row_steps: int
+    block_k: int = 0
+    window: int = 0
+    """Chunks that can be used in a step."""
+    ahead: int = 0
+    """Chunks in flight behind the window."""
+    stages: int = 0
+    """Chunks in shared memory: `window + ahead`, and where warps drift those that they may drift apart; or all."""
+    drift: bool = False
+    """Whether warps wait for chunks only, not for each other."""
+    parts: int = 1
+    """Parts of the pattern's columns, each with blocks of its own."""
+
+    @property
+    def sub(self) -> int:
+        """Rows that one warp advances side by side."""
+        return 32 // self.lanes
+
+    @property
+    def slice(self) -> int:
+        """Length of the dot products that one block computes."""
+        return self.lanes * self.vec
+
+    @property
+    def block_m(self) -> int:
+        """Rows per block."""
+        return self.warps * self.row_steps * self.sub
+
+    def chunks(self, n: int) -> int:
+        """Chunks per part of `n` columns."""
+        return -(-n // (self.parts * self.block_k))
+
+    def resident(self, n: int) -> bool:
+        """Whether all of B's rows for a part of `n` columns stay in shared memory."""
+        return self.stages == self.chunks(n)
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Dynamic shared memory per block: the ring, and the row behind it that idle rows read."""
+        return 4 * self.slice * (self.stages * self.block_k + 1)
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Static shared memory per block: two barriers per stage where warps may drift."""
+        return 16 * self.stages if self.drift else 0
+
+    def __str__(self) -> str:
+        text = f"m{self.block_m}_k{self.slice}_p{self.parts}_c{self.block_k}_w{self.warps}_l{self.lanes}"
+        return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pattern in the order in which the warps of one tiling meet it; see the header of `ring_sddmm.cu`."""
+
+    starts: NDArray[np.int32]
+    """(parts * groups * warps,) each warp's first unit."""
+    trips: NDArray[np.uint8]
+    """(parts * groups * warps, chunks + 1, 4): units of each row set in each step, none behind the last."""
+    row_ids: NDArray[np.int32]
+    """(parts, groups, warps, row_steps, sub), -1 where there is no row."""
+    offsets: NDArray[np.uint32]
+    """(units, 4) byte offsets in the ring."""
+    positions: NDArray[np.int32]
+    """(units, 4) entries of the pattern, -1 where there is none."""
+    fill: float
+    """Stored entries per nonzero."""
+
+
+@dataclass(frozen=True)
+class _Parted:
+    """Strands of single parts of the columns: the nonzeros of one row in one part, or an even share of them."""
+
+    part: NDArray[np.int64]
+    row: NDArray[np.int64]
+    strands: Strands
+    """What comes with a column is the nonzero's entry of the pattern."""
+
+
+def _strands(
+    pattern: CSR, starts: NDArray[np.int64], strides: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> Strands:
+    entries = np.arange(pattern.nnz, dtype=np.uint32)
+    return Strands.of(starts, strides, lengths, pattern.indices, entries, (pattern.k, 0xFFFFFFFF))
+
+
+def _rows(pattern: CSR) -> Strands:
+    lengths = pattern.row_lengths
+    return _strands(pattern, pattern.offsets[:-1].astype(np.int64), np.ones_like(lengths), lengths)
+
+
+def _parted(pattern: CSR, rows: Strands, part: int, parts: int) -> _Parted:
+    ends = rows.landed(np.arange(pattern.k) // part, parts)[:-1]
+    lengths = np.diff(ends, prepend=0)
+    starts = (pattern.offsets[:-1, None] + ends - lengths).T.ravel()
+    lengths = lengths.T.ravel()
+    mean = pattern.nnz / np.count_nonzero(lengths)
+    limit = max(_LONG_ROW[0] * mean, mean + _LONG_ROW[1] * np.sqrt(mean))
+    shares = np.ceil(lengths / limit).astype(np.int64)
+    held = np.repeat(np.arange(lengths.size), shares)
+    share, of = np.arange(held.size) - (np.cumsum(shares) - shares)[held], shares[held]
+    share_lengths = (lengths[held] - share + of - 1) // of
+    return _Parted(held // pattern.m, held % pattern.m, _strands(pattern, starts[held] + share, of, share_lengths))
+
+
+def _deal(parted: _Parted, tiling: Tiling) -> NDArray[np.int64]:
+    """(parts, groups, warps, row_steps, sub) strands, -1 where there is none; each part is dealt on its own."""
+    groups = max(1, -(-int(np.bincount(parted.part).max()) // tiling.block_m))
+    dealt = []
+    for part in range(tiling.parts):
+        own = np.flatnonzero(parted.part == part)
+        held = deal_bundles(parted.strands.lengths[own], groups, tiling.warps, tiling.row_steps, tiling.sub)
+        dealt.append(np.append(own, -1)[held])
+    return np.stack(dealt)
+
+
+def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
+    """Orders the nonzeros of `pattern`, which has some, as the warps of `tiling` meet them.
+
+    `shared` is what its packings share.
+    """
+    shared = shared or SharedWork()
+    sub, sets, chunks = tiling.sub, tiling.row_steps, tiling.chunks(pattern.k)
+    part = chunks * tiling.block_k
+    rows = shared.once("rows", lambda: _rows(pattern))
+    parted = shared.once(("strands", part, tiling.parts), lambda: _parted(pattern, rows, part, tiling.parts))
+    strands = parted.strands
+    dealt = _deal(parted, tiling)
+    bundles = dealt.reshape(-1, sub)
+    columns = np.arange(pattern.k) % part
+    landed = shared.once(
+        ("landed", part, tiling.parts, tiling.block_k), lambda: strands.landed(columns // tiling.block_k, chunks)
+    )
+    units, taken = schedule(
+        in_bundles(landed, bundles),
+        deadlines(chunks, tiling.window, tiling.window - 1),
+        even_progress(np.arange(1, chunks + 1), (tiling.window - 1) / 2, chunks),
+        warp_phases(tiling.parts * dealt.shape[1], tiling.warps, sets),
+        _UNIT,
+    )
+    layout = lay_out(units, taken, bundles, strands.lengths, sets, _UNIT)
+    ring_rows, row_bytes = tiling.stages * tiling.block_k, 4 * tiling.slice
+    stored = _UNIT * (layout.units + _READ_AHEAD * sub)
+    offset_of = (np.append(columns % ring_rows, ring_rows) * row_bytes).astype(np.uint32)
+    offsets, positions = np.empty(stored, dtype=np.uint32), np.empty(stored, dtype=np.uint32)
+    offsets[_UNIT * layout.units :], positions[_UNIT * layout.units :] = offset_of[-1], 0xFFFFFFFF
+    for span, words in layout.read(strands.words):
+        offsets[span], positions[span] = offset_of[words[:, 0]], words[:, 1]
+    return Packed(
+        starts=layout.starts,
+        trips=layout.trips,
+        row_ids=np.where(dealt >= 0, parted.row[dealt], -1).astype(np.int32),
+        offsets=offsets.reshape(-1, _UNIT),
+        positions=positions.view(np.int32).reshape(-1, _UNIT),
+        fill=_UNIT * layout.units / pattern.nnz,
+    )
+
+
+# lanes and floats per lane; then warps and row sets
+_LANES = ((8, 16), (8, 8), (4, 16), (8, 4), (4, 8))
+_WARPS = ((16, 1), (16, 2), (8, 1), (8, 2))
+_PARTS = (1, 2, 4, 8, 16)
+_CHUNKS = (128, 64, 32)
+"""Rows of B per chunk, the largest that leaves enough of them in shared memory."""
+_LEAST_CHUNKS = 4
+"""With fewer, a block waits for much of B before it starts."""
+_MOST_STAGES = 16
+_LEAST_STAGES = 6
+_MOST_TILINGS = 8
+_ENTRY_WAVEFRONTS = 0.8
+"""Of a nonzero's place, sum and store, beside those of its row of B."""
+_ENTRY_ISSUE = 0.55
+"""Cycles of a scheduler for the same."""
+_FILL_BYTES = 40
+"""That reach a multiprocessor per cycle from L2."""
+_START_CYCLES = 2500
+"""Until a block's first chunk and rows of A have landed, and after its last."""
+_SUM_CYCLES = 3500
+"""Of a second launch."""
+_SUM_BYTES = 2000
+"""Parts of sums written and read per cycle."""
+
+
+def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
+    """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
+    groups, slices = -(-problem.m // tiling.block_m), -(-problem.k // tiling.slice)
+    blocks = groups * tiling.parts * slices
+    held = max(1.0, nnz / (problem.m * tiling.parts))
+    entries = nnz / (groups * tiling.parts) * (1 + _UNIT / 2.5 / held)
+    fill = problem.n / tiling.parts * tiling.slice * 4
+    wavefronts = entries * (tiling.slice / 32 + _ENTRY_WAVEFRONTS) + fill / 128
+    issue = entries * (tiling.slice * 5 / 4 / 128 + _ENTRY_ISSUE)
+    alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.2  # too few warps to hide latency
+    work = max(wavefronts * alone, issue, fill / _FILL_BYTES)
+    added = _SUM_CYCLES + 8 * slices * nnz / _SUM_BYTES if slices > 1 else 0
+    return -(-blocks // sms) * (work + _START_CYCLES) + added
+
+
+def _with_ring(shape: Tiling, n: int, budget: int) -> Tiling | None:
+    """`shape` with the chunk size and the ring that suit parts of `n` columns within `budget` bytes."""
+    row_bytes = 4 * shape.slice
+    for block_k in _CHUNKS:
+        ring = replace(shape, block_k=block_k)
+        chunks = ring.chunks(n)
+        if chunks < _LEAST_CHUNKS and block_k > _CHUNKS[-1]:
+            continue
+        stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
+        most = MOST_UNITS * _UNIT // block_k  # then no row has more units in a step than a byte counts
+        if stages >= chunks:
+            return replace(ring, window=min(chunks, most), ahead=min(chunks, 6), stages=chunks)
+        if stages >= _LEAST_STAGES:
+            ahead, apart = (2, 1) if stages < 8 else (3, 2)
+            window = min(stages - ahead - apart * ring.drift, most)
+            return replace(ring, window=window, ahead=ahead, stages=stages)
+    return None
+
+
+def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
+    """Tilings worth trying, the likeliest first."""
+    target = architecture(arch)
+    sms, limit = target.sms, target.block_shared_bytes
+    drifts = (False, True) if target.has("mbarrier") else (False,)
+    ranked: list[tuple[float, Tiling]] = []
+    for lanes, vec in _LANES:
+        for warps, row_steps in _WARPS:
+            for parts in _PARTS:
+                shape = Tiling(lanes, vec, warps, row_steps, parts=parts)
+                if (parts > 1 and parts * 64 > problem.n) or vec * row_steps * (8 // lanes) > 32:
+                    continue
+                if shape.slice >= 2 * max(problem.k, 32) or shape.block_m >= 2 * max(problem.m, 32):
+                    continue
+                for drift in drifts:
+                    budget = (limit // 2 if warps == 8 else limit) - 1280
+                    tiling = _with_ring(replace(shape, drift=drift), problem.n, budget)
+                    if tiling is None or (tiling.resident(problem.n) and not drift and len(drifts) > 1):
+                        continue  # where all of B stays, drifting takes no room from the window
+                    ranked.append((_cycles(tiling, problem, nnz, sms), tiling))
+    return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense` holds `a` (m, k) and `b` (n, k).
+
+    Raises `Unsupported` where the parts of the sums, one for each slice of k, take too much memory.
+    """
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
+    pattern, k = operands.sparse, problem.k
+    slices = -(-k // tiling.slice)
+    if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > _MOST_SLICES):
+        raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
+    packed = pack(pattern, tiling, shared)
+    groups = packed.row_ids.shape[1]
+    buffers: dict[str, Array] = {
+        "starts": packed.starts,
+        "trips": packed.trips,
+        "row_ids": packed.row_ids,
+        "offsets": packed.offsets,
+        "positions": packed.positions,
+        "a": operands.dense["a"],
+        "b": operands.dense["b"],
+        "d": np.empty(pattern.nnz, dtype=np.float32),
+    }
+    chunks, count, out = tiling.chunks(pattern.k), pattern.nnz, "d"
+    if slices > 1:
+        out = "sums"
+        buffers[out] = np.zeros((slices, count), dtype=np.float32)
+    sizes = (pattern.k, k, chunks * tiling.block_k, chunks, count)
+    args = (*sizes, "starts", "trips", "row_ids", "offsets", "positions", "a", "b", out)
+    grid, block = (groups, tiling.parts, slices), (32 * tiling.warps, 1, 1)
+    launches = [Launch("ring_sddmm", grid, block, args, tiling.dynamic_bytes)]
+    strands = min(32, power_of_two_at_least(-(-slices // _STRAND_SLICES)))
+    if slices > 1:
+        blocks = -(-count * strands // _SUM_THREADS)
+        launches.append(Launch("ring_sddmm_sum", (blocks, 1, 1), (_SUM_THREADS, 1, 1), (count, slices, out, "d")))
+    return Plan(
+        variant=str(tiling),
+        language="cuda",
+        source="ring_sddmm.cu",
+        defines={
+            "LANES": tiling.lanes,
+            "VEC": tiling.vec,
+            "WARPS": tiling.warps,
+            "ROW_STEPS": tiling.row_steps,
+            "BLOCK_K": tiling.block_k,
+            "WINDOW": tiling.window,
+            "AHEAD": tiling.ahead,
+            "STAGES": tiling.stages,
+            "DRIFT": int(tiling.drift),
+            "FILL": vector_width(k, 4),
+            "SUM_STRANDS": strands,
+        },
+        buffers=buffers,
+        output="d",
+        launches=tuple(launches),
+        generate_ms=elapsed(),
+    )
+
+
+class RingSddmm:
+    """Own SDDMM that reads B once per block and multiplies out of shared memory."""
+
+    name = "ring_sddmm"
+    paper = "nnzbench"
+    ops = frozenset({"sddmm"})
+    dtypes = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
+        if operands.sparse.nnz == 0:
+            raise Unsupported("the pattern has no nonzeros")
+        shared = SharedWork()
+        yield from plans_that_fit(
+            tilings(problem, operands.sparse.nnz, arch),
+            lambda tiling: make_plan(problem, operands, tiling, shared),
+            "no tiling fits in shared memory",
+        )
+
+
+register(RingSddmm(), About("own", look=Look("sky", "D"), rank=140))

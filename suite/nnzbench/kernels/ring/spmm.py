@@ -1,0 +1,343 @@
+"""Kernel `ring`: SpMM that streams B through a ring of chunks in shared memory past rows of C kept in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.ring.dealing import deal_bundles
+from nnzbench.kernels.ring.order import (
+    MOST_UNITS,
+    Strands,
+    deadlines,
+    even_progress,
+    in_bundles,
+    lay_out,
+    schedule,
+    warp_phases,
+)
+from nnzbench.kernels.roles import About, Look
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes, sm_count
+from nnzbench.plans.plan import Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+_OFFSET_BYTES = {4: 1, 2: 16}
+"""What an offset counts, so that those of any ring fit."""
+_MOST_READ_AHEAD = 4
+"""So many units behind the last one are read, not used."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Compile-time shape of `ring_spmm.cu`; the names are its defines."""
+
+    lanes: int
+    vec: int
+    warps: int
+    row_steps: int
+    block_k: int
+    window: int
+    """Chunks that can be used in a step."""
+    ahead: int
+    """Chunks in flight behind the window."""
+    stages: int
+    """Chunks in shared memory: `window + ahead`, or all of B."""
+    ksplit: int = 1
+    """Warps that share a row."""
+    value_bytes: int = 4
+    """4 for fp32, 2 for fp16."""
+
+    @property
+    def sub(self) -> int:
+        """Rows that one warp advances side by side."""
+        return 32 // self.lanes
+
+    @property
+    def unit(self) -> int:
+        """Nonzeros of a row that travel together, 16 bytes of them."""
+        return 8 // self.value_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """A row of B in the ring."""
+        return self.value_bytes * self.block_n
+
+    @property
+    def block_n(self) -> int:
+        """Columns per block."""
+        return self.lanes * self.vec
+
+    @property
+    def block_m(self) -> int:
+        """Rows per block."""
+        return self.warps // self.ksplit * self.row_steps * self.sub
+
+    @property
+    def read_ahead(self) -> int:
+        """Units that a warp reads before their use.
+
+        More in tilings for uneven rows, whose warps are at times alone in a step with nothing to hide their latency.
+        In others it costs 1 to 4 %.
+        """
+        return _MOST_READ_AHEAD if self.ksplit == 4 and self.row_steps == 4 and self.value_bytes == 4 else 2
+
+    @property
+    def first(self) -> int:
+        """Rows of B that the first step waits for."""
+        return min(64, self.block_k // 2)
+
+    def steps(self, k: int) -> NDArray[np.int64]:
+        """Rows of B that have landed in each step."""
+        return np.append(self.first, np.minimum(np.arange(1, -(-k // self.block_k) + 1) * self.block_k, k))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory per block: the ring and the row of zeros behind it, or later the sums to be joined."""
+        ring = self.row_bytes * (self.stages * self.block_k + 1)
+        return max(ring, (self.ksplit - 1) * self.block_m * self.block_n * 4)
+
+    def __str__(self) -> str:
+        text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
+        text += f"_r{self.window}.{self.ahead}.{self.stages}"
+        return text + f"_s{self.ksplit}" * (self.ksplit > 1)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix in the stream order of one tiling; see the header of `ring_spmm.cu`."""
+
+    starts: NDArray[np.int32]
+    """(groups * warps,) each warp's first unit in the stream."""
+    trips: NDArray[np.uint8]
+    """(groups * warps, steps + 1, 4): units of each row set in each step, none behind the last."""
+    row_ids: NDArray[np.int32]
+    """(groups, warps / ksplit, row_steps, sub), -1 where there is no row."""
+    stream: NDArray[np.uint32]
+    """(units, 4) words: two {offset in the ring, value} pairs each of 32-bit halves, or four of 16-bit halves."""
+    fill: float
+    """Stored pairs per nonzero."""
+
+
+def _strands(matrix: CSR, split: int, value_bytes: int) -> Strands:
+    """Nonzero j of a row goes to its part j % split, so that all parts are as long and advance at the same rate."""
+    part = np.arange(split)
+    starts = (matrix.offsets[:-1, None] + part).ravel()
+    lengths = ((matrix.row_lengths[:, None] + split - 1 - part) // split).ravel()
+    values = matrix.values.astype(f"<f{value_bytes}", copy=False).view(f"<u{value_bytes}")
+    return Strands.of(starts, np.full(starts.size, split), lengths, matrix.indices, values, (matrix.k, 0))
+
+
+def _dealt(lengths: NDArray[np.int64], tiling: Tiling, shared: SharedWork) -> NDArray[np.int64]:
+    """`deal_bundles` to the blocks of `tiling`, and of every other that has as many rows in as many places."""
+    places = -(-lengths.size // tiling.block_m), tiling.warps // tiling.ksplit, tiling.row_steps, tiling.sub
+    return shared.once(("dealt", *places), lambda: deal_bundles(lengths, *places))
+
+
+def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packed:
+    """Orders the nonzeros of `matrix` as the warps of `tiling` meet them; `shared` is what its packings share.
+
+    Raises `Unsupported` where a row has more nonzeros in one step than a byte can count units.
+    """
+    shared = shared or SharedWork()
+    split, sub, sets, unit = tiling.ksplit, tiling.sub, tiling.row_steps, tiling.unit
+    row_ids = _dealt(matrix.row_lengths, tiling, shared)
+    groups = len(row_ids)
+    strands = shared.once(("strands", split), lambda: _strands(matrix, split, tiling.value_bytes))
+    held = row_ids[:, None] >= 0
+    parts = np.where(held, row_ids[:, None] * split + np.arange(split)[:, None, None, None], -1)
+    parts = parts.reshape(groups * tiling.warps * sets, sub)
+
+    arrival = tiling.steps(matrix.k)
+    step_of = np.searchsorted(arrival, np.arange(matrix.k), side="right")
+    landed = shared.once(("landed", split, tiling.block_k), lambda: strands.landed(step_of, arrival.size))
+    units, taken = schedule(
+        in_bundles(landed, parts),
+        deadlines(arrival.size, tiling.window, tiling.window),
+        even_progress(arrival, (tiling.window - 1) / 2 * tiling.block_k, matrix.k),
+        warp_phases(groups, tiling.warps, sets),
+        unit,
+    )
+    if units.max(initial=0) > MOST_UNITS:
+        raise Unsupported(f"a row has over {unit * MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
+    layout = lay_out(units, taken, parts, strands.lengths, sets, unit)
+    row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
+    ring_rows = tiling.stages * tiling.block_k
+    offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * row_offset
+    stream = np.empty((unit * (layout.units + _MOST_READ_AHEAD * sub), 2), dtype=f"<u{tiling.value_bytes}")
+    stream[unit * layout.units :] = offsets[-1], 0
+    for span, words in layout.read(strands.words):
+        stream[span, 0], stream[span, 1] = offsets[words[:, 0]], words[:, 1]
+
+    return Packed(
+        starts=layout.starts,
+        trips=layout.trips,
+        row_ids=row_ids.astype(np.int32),
+        stream=stream.view(np.uint32).reshape(-1, 4),
+        fill=unit * layout.units / matrix.nnz if matrix.nnz else 1.0,
+    )
+
+
+# lanes and columns per lane, by the bytes of a value; then warps, row sets and warps per row
+_LANES = {
+    4: ((8, 16), (4, 16), (8, 8), (4, 8), (8, 4), (2, 16)),
+    2: ((8, 16), (4, 16), (8, 8), (4, 32), (8, 32), (2, 32), (4, 8)),
+}
+_WARPS = (
+    (16, 1, 1), (16, 2, 1), (16, 4, 1), (8, 1, 1),
+    (16, 1, 2), (16, 2, 2), (16, 1, 4), (16, 2, 4), (16, 4, 4), (16, 1, 8),
+)  # fmt: skip
+_UNIT_WAVEFRONTS = 3
+"""Of reading a unit of A for all rows of a set."""
+_NONZERO_INSTRUCTIONS = 8
+"""Of a warp for a nonzero, beside products and, in fp16, conversions: half of those are the loads of B."""
+_UNIT_CYCLES = 60
+"""Latency of a unit for a warp that has the multiprocessor to itself, beside issuing its loads and products."""
+_JOIN_CYCLES = 400
+_EXCESS = 0.5
+"""Share of a warp's work beyond the mean that adds to a block's time: alone, it has more of the port."""
+_START_CYCLES = 2000
+"""Until a block's first chunk has landed, and after its last."""
+_MOST_TILINGS = 12
+_CHUNKS = (256, 128, 64, 32)
+"""Rows of B per chunk; the most that leave six chunks in shared memory, or hold all of B."""
+_MOST_STAGES = 16
+
+
+def _excess(tiling: Tiling, lengths: NDArray[np.int64], waves: int, shared: SharedWork) -> float:
+    """Work of a block's heaviest warp over the mean of all warps, less 1; of several waves, in the average block."""
+    loads = np.append(lengths, 0)[_dealt(lengths, tiling, shared)].max(axis=3).sum(axis=2)
+    heaviest = loads.max(axis=1)
+    return float(heaviest.max() if waves == 1 else heaviest.mean()) / float(loads.mean()) - 1
+
+
+def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: int, excess: float) -> float:
+    """A rough model: wavefronts or instructions of a multiprocessor, and what does not overlap with them.
+
+    `excess` is the tiling's `_excess`.
+    """
+    blocks = -(-problem.m // tiling.block_m) * -(-problem.n // tiling.block_n)
+    products = float(lengths.mean()) * tiling.block_m * tiling.block_n / 32
+    narrow = tiling.lanes * tiling.vec * tiling.value_bytes < 128  # rows of a quarter warp share banks
+    conflicts = 1.5 if narrow else 1.0
+    reads = conflicts * tiling.value_bytes / 4 + _UNIT_WAVEFRONTS / (tiling.unit * tiling.vec)
+    issues = (4 / tiling.value_bytes + _NONZERO_INSTRUCTIONS / tiling.vec) / 4  # four schedulers
+    work = products * max(reads, issues) + problem.k * tiling.row_bytes / 128
+    joins = _JOIN_CYCLES * (tiling.ksplit - 1)
+    alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.15  # too few warps to hide latency
+    unit = _UNIT_CYCLES + tiling.unit * tiling.vec * (tiling.value_bytes / 4 + 4 / tiling.value_bytes)
+    longest = float(lengths.max()) / tiling.ksplit / tiling.unit * unit  # one row may outlast the rest
+    work *= alone * (1 + _EXCESS * excess)
+    return max(-(-blocks // sms) * (work + _START_CYCLES + joins), longest)
+
+
+def _ring(shape: Tiling, k: int, budget: int) -> Tiling | None:
+    """`shape` with the ring of the largest chunks that fit `budget` bytes; None where no ring does."""
+    for block_k in _CHUNKS:
+        chunks = -(-k // block_k)
+        if chunks < 2 and block_k > _CHUNKS[-1]:
+            continue
+        stages = min((budget - shape.row_bytes) // (block_k * shape.row_bytes), _MOST_STAGES)
+        ring = replace(shape, block_k=block_k)
+        if stages >= chunks:
+            return replace(ring, window=chunks, ahead=min(chunks, 3), stages=chunks)
+        if stages >= 6:
+            ahead = 2 if stages < 8 else 3
+            return replace(ring, window=stages - ahead, ahead=ahead, stages=stages)
+    return None
+
+
+def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str, shared: SharedWork | None = None) -> list[Tiling]:
+    """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row; `shared` as for `pack`."""
+    shared = shared or SharedWork()
+    sms, limit = sm_count(arch), block_shared_bytes(arch)
+    ranked: list[tuple[float, Tiling]] = []
+    value_bytes = 2 if problem.dtype == "f16" else 4
+    for lanes, vec in _LANES[value_bytes]:
+        for warps, row_steps, ksplit in _WARPS:
+            shape = Tiling(lanes, vec, warps, row_steps, 0, 0, 0, 0, ksplit=ksplit, value_bytes=value_bytes)
+            blocks = -(-problem.m // shape.block_m) * -(-problem.n // shape.block_n)
+            if shape.block_n >= 2 * max(problem.n, 32) or shape.block_m >= 2 * problem.m or blocks < sms // 4:
+                continue
+            if row_steps * vec > 64 or (shape.block_n == 128 and vec * row_steps * ksplit > 64):
+                continue
+            budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
+            tiling = _ring(shape, problem.k, budget)
+            if tiling is not None and tiling.shared_bytes <= budget:
+                excess = _excess(tiling, lengths, -(-blocks // sms), shared)
+                ranked.append((_cycles(tiling, problem, lengths, sms, excess), tiling))
+    return [tiling for _, tiling in sorted(ranked, key=lambda entry: entry[0])[:_MOST_TILINGS]]
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
+    half = tiling.value_bytes == 2
+    packed = pack(operands.sparse, tiling, shared)
+    buffers: dict[str, NDArray[Any]] = {
+        "starts": packed.starts,
+        "trips": packed.trips,
+        "row_ids": packed.row_ids,
+        "stream": packed.stream,
+        "b": operands.dense["b"],
+        "c": np.empty((problem.m, problem.n), dtype=operands.dense["b"].dtype),
+    }
+    grid = (packed.row_ids.shape[0], -(-problem.n // tiling.block_n), 1)
+    args = (problem.k, problem.n, tiling.steps(problem.k).size, "starts", "trips", "row_ids", "stream", "b", "c")
+    return Plan(
+        variant=str(tiling),
+        math="f16" if half else "f32",
+        language="cuda",
+        source="ring_spmm.cu",
+        defines={
+            "LANES": tiling.lanes,
+            "VEC": tiling.vec,
+            "WARPS": tiling.warps,
+            "ROW_STEPS": tiling.row_steps,
+            "BLOCK_K": tiling.block_k,
+            "WINDOW": tiling.window,
+            "AHEAD": tiling.ahead,
+            "STAGES": tiling.stages,
+            "FIRST": tiling.first,
+            "KSPLIT": tiling.ksplit,
+            "READ_AHEAD": tiling.read_ahead,
+            "FILL": math.gcd(problem.n, 16 // tiling.value_bytes),
+            "F16": int(half),
+        },
+        buffers=buffers,
+        output="c",
+        launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.shared_bytes),),
+        generate_ms=elapsed(),
+    )
+
+
+class Ring:
+    """Own streaming SpMM whose warps advance several rows side by side at an even pace."""
+
+    name = "ring"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
+        if operands.sparse.nnz == 0:
+            raise Unsupported("the matrix has no nonzero")
+        shared = SharedWork()
+        yield from plans_that_fit(
+            tilings(problem, operands.sparse.row_lengths, arch, shared),
+            lambda tiling: make_plan(problem, operands, tiling, shared),
+            f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
+        )
+
+
+register(Ring(), About("own", look=Look("sky", "o"), rank=130))

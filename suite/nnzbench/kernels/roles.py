@@ -1,0 +1,66 @@
+"""What a kernel says of itself beside its plans: whose it is, how it is called and drawn, and what work bounds it.
+
+Given to `nnzbench.kernel.register`. Reports, limits and validation ask `nnzbench.kernel.about`, and keep no
+list of names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from nnzbench.problems.problem import Problem
+
+Role = Literal["paper", "own", "library", "guest"]
+"""A published method as published; this project's design; a vendor's; a user's file."""
+OURS: frozenset[Role] = frozenset({"paper", "own"})
+"""Roles of kernels written here: what "this project's kernels" means in every report."""
+
+TENSOR_CORES = frozenset({"f32", "tf32", "f16", "bf16"})
+"""Arithmetic classes of a library that has them all."""
+
+
+class Look(NamedTuple):
+    """Colour (a name of `nnzbench.report.draw.style.PALETTE`, or `#rrggbb`) and marker (Matplotlib's letter)."""
+
+    colour: str
+    marker: str
+
+
+@dataclass(frozen=True)
+class About:
+    """All that is known of a kernel but how it computes."""
+
+    role: Role = "guest"
+    label: str = ""
+    """The name readers know, such as `cuBLAS`; empty for the kernel's own."""
+    look: Look | None = None
+    """None for one that follows from the name."""
+    maths: frozenset[str] = frozenset()
+    """Arithmetic classes of its variants (`check.TOLERANCE`); empty for those of its dtypes."""
+    work: Literal["sparse", "dense"] = "sparse"
+    """`dense` where every weight is multiplied, zeros included: its limit is that of the dense product."""
+    structure_bytes: Callable[[Problem, int], int] | None = None
+    """Bytes of the sparse operand's structure, of the problem and its nonzeros; None for CSR's offsets and indices."""
+    paper_variants: str = ""
+    """Regular expression that a variant starts with where it is the paper's own mapping in a kernel of role `own`."""
+    reference: bool = False
+    """A library's usual entry point: the 1x of pages that name none, and what stands for the library where a table
+    has room for one."""
+    searched: bool = False
+    """Labels say `best`: its row is the fastest of several algorithms, beside which its default stands."""
+    rank: int = 1000
+    """Place in legends and tables, smaller first; equals by name."""
+
+    def role_of(self, variant: str) -> Role:
+        """Whose a row of that variant is: a paper's mapping inside a kernel of ours is the paper's."""
+        return "paper" if self.paper_variants and re.match(self.paper_variants, variant) else self.role
+
+
+RETIRED: dict[str, About] = {
+    "panel": About("own", "panel", Look("purple", "d"), frozenset({"f32"}), rank=120),  # superseded by `ring`
+}
+"""Kernels that are gone. Their rows stay valid and are drawn as before; nothing can run them, or take their names."""

@@ -1,0 +1,142 @@
+"""Host-side preparation shared by the row-splitting kernels: records of rows, storage, padding, plans of one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Launch, Plan
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a kernel over `pack.cuh` stores numbers: float32 and 32-bit indices, or float16 and 16-bit ones that fit."""
+
+    half: bool
+    short_index: bool
+
+    @staticmethod
+    def of(dtype: np.dtype[Any], columns: int) -> Storage:
+        """For values of `dtype` in a sparse matrix of `columns` columns."""
+        half = dtype == np.float16
+        return Storage(half, half and columns <= 65535)
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        """What `pack.cuh` is told."""
+        return {"F16": int(self.half), "INDEX16": int(self.short_index)}
+
+    def indices(self, indices: Array) -> Array:
+        """Column indices as stored, padded."""
+        return padded(indices.astype(np.uint16 if self.short_index else np.int32))
+
+    def name(self, columns: str) -> str:
+        """Part of a variant's name: the index type, and why it is not the short one; nothing for float32."""
+        if not self.half:
+            return ""
+        return "i16" if self.short_index else f"i32_{columns}_above_65535"
+
+
+def single_launch_plan(
+    source: str,
+    launch: Launch,
+    defines: Mapping[str, int | str],
+    buffers: Mapping[str, Array],
+    output: str,
+    storage: Storage,
+    names: tuple[str, ...],
+) -> Plan:
+    """The plan of one launch of the `.cu` file `source`; its variant joins the `names` that are not empty."""
+    return Plan(
+        variant="_".join(filter(None, names)),
+        language="cuda",
+        source=source,
+        defines={**defines, **storage.defines},
+        buffers=buffers,
+        output=output,
+        launches=(launch,),
+        math="f16" if storage.half else "f32",
+    )
+
+
+def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:
+    """One record (row, first entry, end of entries, 0) per row, shape (m, 4), in processing order.
+
+    With `swizzle`, rows go by falling length (stable), so that heavy blocks start first and neighbours have equal
+    work (Sputnik, section V-C); without it, in natural order.
+    """
+    lengths = matrix.row_lengths
+    order = np.argsort(-lengths, kind="stable") if swizzle else np.arange(matrix.m)
+    records = np.zeros((matrix.m, 4), dtype=np.int32)
+    records[:, 0] = order
+    records[:, 1] = matrix.offsets[:-1][order]
+    records[:, 2] = matrix.offsets[1:][order]
+    return records
+
+
+StripOrder = Literal["rows", "length", "columns"]
+"""By row; the longest first; or by groups of neighbouring columns, in each the longest first."""
+
+
+def row_strips(matrix: CSR, items: int, order: StripOrder = "length", group: int = 1) -> NDArray[np.int32]:
+    """Records (row, first entry, end of entries, 0) of runs of at most `items` consecutive nonzeros of one row.
+
+    Shape (strips, 4); every order is stable, empty rows have no strip. With `columns`, strips go by their first column
+    in units of `group`.
+    """
+    counts = -(-matrix.row_lengths // items)
+    ends = np.repeat(matrix.offsets[1:], counts)
+    before = np.cumsum(counts) - counts
+    first = np.repeat(matrix.offsets[:-1] - items * before, counts) + np.arange(0, items * ends.size, items)
+    strips = np.zeros((ends.size, 4), dtype=np.int32)
+    strips[:, 0] = np.repeat(np.arange(matrix.m, dtype=np.int32), counts)
+    strips[:, 1] = first
+    np.minimum(first + items, ends, out=strips[:, 2], casting="same_kind")
+    if order == "rows":
+        return strips
+    key = items - (strips[:, 2] - strips[:, 1])
+    last = items
+    if order == "columns":
+        key = key + matrix.indices[first] // group * np.int64(items + 1)
+        last += matrix.k // group * (items + 1)
+    # small keys are sorted by radix
+    return strips.take(np.argsort(key.astype(np.min_scalar_type(last)), kind="stable"), axis=0)
+
+
+def padded(array: Array, multiple: int = 8) -> Array:
+    """A 1-D array filled up with zeros to a positive multiple of `multiple`, so that its last vector can be loaded."""
+    size = max(1, -(-array.size // multiple)) * multiple
+    out = np.zeros(size, dtype=array.dtype)
+    out[: array.size] = array
+    return out
+
+
+def vector_width(n: int, itemsize: int) -> int:
+    """Most elements (a power of two, 16 bytes at most) that one access to a row of `n` elements may take."""
+    width = 16 // itemsize
+    while n % width:
+        width //= 2
+    return width
+
+
+def power_of_two_at_least(n: int) -> int:
+    """The smallest power of two not below `n`, for n >= 1."""
+    return 1 << (n - 1).bit_length()
+
+
+def transpose(matrix: CSR) -> tuple[CSR, NDArray[np.int32]]:
+    """The k x m transpose's structure with `matrix`'s values left in place, and where each entry's value is.
+
+    Entry i of the result has the value `matrix.values[positions[i]]`; the result's `values` are `matrix.values`
+    unpermuted. Structure and positions depend on the pattern alone, so training caches them.
+    """
+    positions = np.argsort(matrix.indices, kind="stable").astype(np.int32)
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
+    offsets = np.zeros(matrix.k + 1, dtype=np.int32)
+    np.cumsum(np.bincount(matrix.indices, minlength=matrix.k), out=offsets[1:])
+    return CSR(matrix.k, matrix.m, offsets, rows[positions], matrix.values), positions

@@ -1,0 +1,201 @@
+"""SparseRT as its paper has it, and the parts of its ablation (figure 8), each a kernel of its own.
+
+`sparsert_paper` is tuned over (M_blocks, N_blocks, Gy) as in section 3.7; `sparsert_unbalanced` does not balance
+nonzeros between blocks (section 4.3 leaves out that level of section 3.4 alone: groups of a block still share
+theirs equally); `sparsert_fixed` has one fixed choice; `sparsert_rolled` has the same tilings and balancing, but reads
+the schedule from memory instead of unrolling it (section 3.5). `sparsert_conv_paper` is the convolution of section 3.6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.sparsert import paper_emit
+from nnzbench.kernels.sparsert import paper_schedule as paper
+from nnzbench.kernels.sparsert.paper_dense import Dense, MatrixB, VirtualIm2col
+from nnzbench.kernels.sparsert.paper_schedule import Deal, PaperSchedule, PaperTiling
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+PAPER = "SparseRT (PACT 2020)"
+FIXED_ROWS, FIXED_WIDTH = 16, 64
+"""The fixed choice: about this many rows and columns per block, one group."""
+MAX_NONZEROS = 1 << 18
+"""Unrolled code is written for so many, which covers every layer of the paper: its largest (table 3, problem 4 at 90 %)
+has 213k, 13 MB of PTX that one core assembles in two minutes."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One product for all tilings: the sparse operand, the dense one as uploaded and as addressed, and the output."""
+
+    matrix: CSR
+    b: Array
+    dense: Dense
+    shape: tuple[int, ...]
+    arch: str
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, int, bool], _Program]:
+        return {}
+
+    def program(self, tiling: PaperTiling, threads: int) -> _Program:
+        """Deal and code of a tiling, shared by all its widths; `threads` of the widest count when it is first made."""
+        key = (tiling.m_blocks, tiling.groups, tiling.balanced)
+        if key not in self._made:
+            self._made[key] = _Program(self, tiling, threads)
+        return self._made[key]
+
+    def buffers(self) -> dict[str, Array]:
+        """The dense operand, the zeroed output, and zeros that stand for padding where there is any."""
+        found = {"b": self.b, "c": np.zeros(self.shape, np.float32)}
+        return {**found, "zeros": np.zeros(self.dense.zeros, np.float32)} if self.dense.zeros else found
+
+
+class _Program:
+    """What the tilings of one (M_blocks, Gy) share. The code is written when it is first asked for."""
+
+    def __init__(self, work: Work, tiling: PaperTiling, threads: int) -> None:
+        start = time.perf_counter()
+        self._work, self._threads = work, threads
+        self.deal: Deal = paper.deal(work.matrix, tiling)
+        self.milliseconds = (time.perf_counter() - start) * 1e3
+
+    @cached_property
+    def source(self) -> str:
+        """PTX."""
+        start = time.perf_counter()
+        text = paper_emit.ptx(self.deal, self._work.dense, self._threads, self._work.arch)
+        self.milliseconds += (time.perf_counter() - start) * 1e3
+        return text
+
+    @cached_property
+    def cpu_source(self) -> str:
+        """The same as C++; not part of the time that generating takes."""
+        return paper_emit.cpp(self.deal, self._work.dense)
+
+
+def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
+    """One tiling with the values in the code (section 3.5).
+
+    `threads` bounds the blocks of all tilings that share its program, by default its own. Raises `Unsupported` where
+    the tiling does not fit the architecture.
+    """
+    program = work.program(tiling, threads or work.dense.columns // tiling.n_blocks * tiling.groups)
+    schedule = PaperSchedule(tiling, program.deal, work.dense)
+    schedule.check(work.arch)
+    source = program.source
+    return Plan(
+        variant=tiling.name,
+        language="ptx",
+        source=source,
+        defines={},
+        buffers=work.buffers(),
+        output="c",
+        launches=(schedule.launch(paper_emit.ENTRY, paper_emit.parameters(work.dense)),),
+        generate_ms=program.milliseconds,
+        cpu_source=program.cpu_source,
+    )
+
+
+def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
+    """The same tiling of a matrix product with the schedule in memory, what figure 8 calls not unrolled.
+
+    Raises `Unsupported` where the tiling does not fit the architecture.
+    """
+    program = work.program(tiling, threads)
+    schedule = PaperSchedule(tiling, program.deal, work.dense)
+    schedule.check(work.arch)
+    tables = paper.tables(program.deal)
+    launch = schedule.launch("sparsert_rolled", ("b", "c", *tables))
+    return Plan(
+        variant=tiling.name,
+        language="cuda",
+        source="sparsert_rolled.cu",
+        defines={"ROWS": program.deal.rows, "THREADS": schedule.threads},
+        buffers={**work.buffers(), **tables},
+        output="c",
+        launches=(replace(launch, args=(*launch.args, work.dense.columns)),),
+        generate_ms=program.milliseconds,
+    )
+
+
+def plans_of(work: Work, tilings: list[PaperTiling], unrolled: bool = True) -> Iterator[Plan]:
+    """The plans of those tilings that fit. Raises `Unsupported` where none does."""
+    if unrolled and work.matrix.nnz > MAX_NONZEROS:
+        raise Unsupported(f"{work.matrix.nnz} nonzeros: unrolled code is written for at most {MAX_NONZEROS}")
+    widest = paper.widest_blocks(work.matrix.m, work.dense.columns)
+    make = unrolled_plan if unrolled else rolled_plan
+    yield from plans_that_fit(
+        tilings,
+        lambda tiling: make(work, tiling, widest[tiling.groups]),
+        "no choice of the paper's parameters divides this problem and fits a block",
+    )
+
+
+@dataclass(frozen=True)
+class PaperKernel:
+    """One bar of the ablation; the variants are the tilings it is tuned over."""
+
+    name: str
+    unrolled: bool = True
+    balanced: bool = True
+    tuned: bool = True
+    paper: str = PAPER
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Every choice of the paper's parameters that fits, or the fixed one."""
+        if problem.m == 0 or problem.n == 0:
+            raise Unsupported("the output is empty")
+        matrix, b = operands.sparse, operands.dense["b"]
+        work = Work(matrix, b, MatrixB(problem.k, problem.n), (problem.m, problem.n), arch)
+        tilings = paper.grid(problem.m, problem.n)
+        if not self.tuned:
+            tilings = [_fixed(tilings, problem)]
+        yield from plans_of(work, [replace(tiling, balanced=self.balanced) for tiling in tilings], self.unrolled)
+
+
+def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
+    def distance(t: PaperTiling) -> tuple[int, int, int]:
+        return t.groups, abs(problem.n // t.n_blocks - FIXED_WIDTH), abs(problem.m // t.m_blocks - FIXED_ROWS)
+
+    return min(tilings, key=distance)
+
+
+@dataclass(frozen=True)
+class PaperConvolution:
+    """SparseRT's convolution (section 3.6): the same code over the virtual im2col matrix, tuned over the same choices.
+
+    The paper's are 3x3 filters with padding 1 on one image; any filter, padding, stride and batch work alike.
+    """
+
+    name: str = "sparsert_conv_paper"
+    paper: str = PAPER
+    ops: frozenset[str] = frozenset({"conv2d"})
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Every choice of the paper's parameters that fits."""
+        c = problem.conv
+        if c is None or not c.batch * c.filters * c.out_height * c.out_width:
+            raise Unsupported("the output is empty")
+        work = Work(operands.sparse, operands.dense["x"], VirtualIm2col(c), c.output, arch)
+        yield from plans_of(work, paper.grid(c.filters, work.dense.columns))
+
+
+register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), rank=60))
+register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), rank=70))
+register(PaperKernel("sparsert_fixed", tuned=False), About("paper", look=Look("orange", "P"), rank=80))
+register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), rank=90))
+register(PaperConvolution(), About("paper", look=Look("blue", "D"), rank=65))

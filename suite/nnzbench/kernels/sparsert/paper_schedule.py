@@ -1,0 +1,167 @@
+"""SparseRT's own tiling, balancing and parameters, as its paper describes them (sections 3.3, 3.4 and 3.7).
+
+A block owns some rows and `N / N_blocks` columns, one column per thread (the paper's inner loop of length 1); `Gy`
+thread groups share its nonzeros in k-major order. `paper_emit` writes the code of section 3.5.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.codegen.schedule import Body
+from nnzbench.kernels.sparsert.paper_dense import Dense
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Launch, Unsupported
+
+ROWS_PER_BLOCK = (32, 16, 8)
+WIDTHS = (32, 64, 128, 256)
+GROUPS = (1, 4)
+"""The hand-picked choices that section 3.7 leaves open: rows per block of the authors' code, widths of whole warps, and
+groups. In exhaustive searches over 1, 2, 4 and 8 groups of 14 problems on an H200, 2 never won and 8 came no nearer to
+the fastest than 1.3 %."""
+GROUPED_THREADS = 512
+"""Largest block of several groups: the widths of one (M_blocks, Gy) share a program, whose registers fit the widest."""
+MAX_GRID_Y = 65535
+
+
+@dataclass(frozen=True)
+class PaperTiling:
+    """The paper's three parameters. `balanced` turns balancing between blocks (section 3.4, figure 2b) on.
+
+    Balancing between the groups of a block (figure 3) is always on: figure 8 leaves out the former alone.
+    """
+
+    m_blocks: int
+    n_blocks: int
+    groups: int
+    balanced: bool = True
+
+    @property
+    def name(self) -> str:
+        """Variant name, such as `mb8_nb98_gy1`: M_blocks, N_blocks and Gy."""
+        return f"mb{self.m_blocks}_nb{self.n_blocks}_gy{self.groups}"
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Rows `row_start[i]` to `row_start[i + 1]` belong to block row i; `bodies[i * groups + g]` to its group g.
+
+    The same for all widths of a tiling.
+    """
+
+    groups: int
+    row_start: NDArray[np.int32]
+    bodies: tuple[Body, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tallest block: accumulators of every thread (the registers that figure 2b wastes)."""
+        return max(1, int(np.diff(self.row_start).max()))
+
+
+@dataclass(frozen=True)
+class PaperSchedule:
+    """A tiling with its rows and nonzeros dealt, and what they are multiplied by."""
+
+    tiling: PaperTiling
+    deal: Deal
+    dense: Dense
+
+    @property
+    def width(self) -> int:
+        """Columns of a block: threads of a group (the paper's Gsy)."""
+        return self.dense.columns // self.tiling.n_blocks
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.width * self.tiling.groups
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the sums that groups share."""
+        return self.deal.rows * self.width * 4 if self.tiling.groups > 1 else 0
+
+    def launch(self, entry: str, args: tuple[str, ...]) -> Launch:
+        """Grid (M_blocks, N_blocks) of blocks of (width, Gy) threads."""
+        t = self.tiling
+        return Launch(entry, (t.m_blocks, t.n_blocks, 1), (self.width, t.groups, 1), args, self.shared_bytes)
+
+    def check(self, arch: str) -> None:
+        """Raises `Unsupported` where the hardware or the encoding of an offset has no room."""
+        t, rows = self.tiling, self.deal.rows
+        if self.threads > 1024 or (rows + 24) * self.threads > 65536:
+            raise Unsupported(f"{t.name}: {self.threads} threads with {rows} accumulators do not fit")
+        if self.shared_bytes > block_shared_bytes(arch):
+            raise Unsupported(f"{t.name}: {self.shared_bytes} bytes of shared memory do not fit")
+        if t.n_blocks > MAX_GRID_Y:
+            raise Unsupported(f"{t.name}: a grid of {t.n_blocks} blocks in y, at most {MAX_GRID_Y}")
+        if max(self.dense.reach, int(self.deal.row_start[-1]) * self.dense.row_stride) * 4 >= 2**31:
+            raise Unsupported("offsets beyond 2 GB do not fit an instruction")
+
+
+def grid(m: int, n: int) -> list[PaperTiling]:
+    """The choices of a problem: about so many rows per block, widths nearest to `WIDTHS` that divide N, groups.
+
+    At most 21; fewer where N has fewer divisors or M fewer rows.
+    """
+    divisors = [d for d in range(1, min(n, 1024) + 1) if n % d == 0]
+    widths = sorted({min(divisors, key=lambda d: abs(d - wanted)) for wanted in WIDTHS})
+    blocks = sorted({-(-m // rows) for rows in ROWS_PER_BLOCK})
+    return [
+        PaperTiling(count, n // width, groups)
+        for count, width, groups in itertools.product(blocks, widths, GROUPS)
+        if groups == 1 or width * groups <= GROUPED_THREADS
+    ]
+
+
+def widest_blocks(m: int, n: int) -> dict[int, int]:
+    """By number of groups, threads of the widest block of `grid`: what a shared program must have registers for."""
+    widest: dict[int, int] = {}
+    for tiling in grid(m, n):
+        widest[tiling.groups] = max(widest.get(tiling.groups, 0), n // tiling.n_blocks * tiling.groups)
+    return widest
+
+
+def deal(matrix: CSR, tiling: PaperTiling) -> Deal:
+    """Rows to blocks in order, by equal nonzeros where balanced, else by equal counts; nonzeros to groups by equal
+    counts in k-major order (section 3.4)."""
+    if tiling.balanced:
+        cuts = np.searchsorted(matrix.offsets, np.arange(1, tiling.m_blocks) * matrix.nnz / tiling.m_blocks)
+        row_start = np.maximum.accumulate(np.array([0, *cuts, matrix.m]))
+    else:
+        row_start = np.arange(tiling.m_blocks + 1) * matrix.m // tiling.m_blocks
+    bodies: list[Body] = []
+    for top, bottom in itertools.pairwise(row_start.tolist()):
+        part = slice(int(matrix.offsets[top]), int(matrix.offsets[bottom]))
+        k = matrix.indices[part]
+        rows = np.repeat(np.arange(bottom - top), matrix.row_lengths[top:bottom]).astype(np.int32)
+        order = np.lexsort((rows, k))
+        k, rows, values = k[order], rows[order], matrix.values[part][order].astype(np.float32)
+        edges = [k.size * g // tiling.groups for g in range(tiling.groups + 1)]
+        for a, b in itertools.pairwise(edges):
+            columns, start = np.unique(k[a:b], return_index=True)
+            first: NDArray[np.int32] = np.append(start, b - a).astype(np.int32)
+            bodies.append(Body(columns.astype(np.int32), first, rows[a:b], values[a:b]))
+    return Deal(tiling.groups, row_start.astype(np.int32), tuple(bodies))
+
+
+def tables(dealt: Deal) -> dict[str, NDArray[np.int32] | NDArray[np.float32]]:
+    """The schedule as arrays, for the kernel that is not unrolled."""
+    bodies = dealt.bodies
+    loads = np.cumsum([0, *[body.columns.size for body in bodies]])
+    nonzeros = np.cumsum([0, *[body.rows.size for body in bodies]])
+    first = [body.first[:-1] + start for body, start in zip(bodies, nonzeros[:-1], strict=True)]
+    return {
+        "row_start": dealt.row_start,
+        "body_start": loads.astype(np.int32),
+        "columns": np.concatenate([*[body.columns for body in bodies], [0]]).astype(np.int32),
+        "first": np.concatenate([*first, [nonzeros[-1]]]).astype(np.int32),
+        "rows": np.concatenate([*[body.rows for body in bodies], [0]]).astype(np.int32),
+        "values": np.concatenate([*[body.values for body in bodies], [0]]).astype(np.float32),
+    }

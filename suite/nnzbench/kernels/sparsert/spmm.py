@@ -1,0 +1,102 @@
+"""SparseRT: SpMM by code generated for one sparse matrix, its values being constants in the instructions.
+
+Wang, "SparseRT: Accelerating Unstructured Sparsity on GPUs for Deep Learning Inference", PACT 2020. This is a generator
+of our own over the same idea (sections 3.3 to 3.5); `sparsert_paper` has the paper's own tilings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from nnzbench.kernels.codegen import cpp, ptx, tuning
+from nnzbench.kernels.codegen.addressing import Addressing, MatrixColumns
+from nnzbench.kernels.codegen.model import Planner
+from nnzbench.kernels.codegen.program import Program
+from nnzbench.kernels.codegen.schedule import make_schedule
+from nnzbench.kernels.codegen.tiling import Tiling
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+ASSEMBLE_SECONDS = 60.0
+"""Time limit of one candidate's assembly."""
+
+
+def make_plan(
+    planner: Planner,
+    tiling: Tiling,
+    dense: Array,
+    arch: str,
+    shape: tuple[int, ...],
+    values: Literal["code", "buffer"] = "code",
+) -> Plan:
+    """Generates the program of one tiling. `dense` is B (k, n) or the image; the output has `shape`.
+
+    Raises `Unsupported` where the tiling does not fit the architecture.
+    """
+    start = time.perf_counter()
+    schedule = make_schedule(planner.matrix, tiling, planner.rows(tiling).tiles)
+    element: Literal[2, 4] = 2 if planner.element == 2 else 4
+    program = Program(schedule, planner.addressing, element, values)
+    source = ptx.emit(program, arch)
+    elapsed = (time.perf_counter() - start) * 1e3
+    return Plan(
+        variant=tiling.name + ("_pattern" if values == "buffer" else ""),
+        language="ptx",
+        source=source,
+        defines={},
+        buffers=program.buffers(dense, shape),
+        output="c",
+        launches=(program.launch(),),
+        math="f16" if element == 2 else "f32",
+        generate_ms=elapsed,
+        cpu_source=cpp.emit(program),
+    )
+
+
+def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> Planner:
+    """The planner of a problem. Raises `Unsupported` for an unknown architecture or too large a matrix."""
+    planner = Planner(matrix, addressing, arch, 2 if dtype == "f16" else 4)
+    planner.check()
+    return planner
+
+
+def tuned_first(planner: Planner, pattern: str, problem: Problem, arch: str) -> list[Tiling]:
+    """The planner's candidates, led by the winner of an earlier exhaustive search where there was one."""
+    chosen = planner.candidates()
+    known = tuning.recall(tuning.key(pattern, problem, arch))
+    if known is not None and known.tiling in chosen:
+        chosen.remove(known.tiling)
+    return chosen if known is None else [known.tiling, *chosen]
+
+
+@dataclass(frozen=True)
+class SparseRT:
+    """SpMM with values in the code; each tiling the planner finds promising is a candidate.
+
+    With `values` in a buffer only the pattern is in the code: retraining the values needs no new program.
+    """
+
+    name: str = "sparsert"
+    values: Literal["code", "buffer"] = "code"
+    paper: str = "SparseRT (PACT 2020)"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The best tilings by the cost model, best first."""
+        if problem.m == 0 or problem.n == 0:
+            raise Unsupported("the output is empty")
+        planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
+        for tiling in tuned_first(planner, operands.pattern, problem, arch):
+            yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
+
+
+register(SparseRT(), About("own", look=Look("vermillion", "s"), rank=40))
+register(SparseRT("sparsert_pattern", "buffer"), About("own", look=Look("green", "p"), rank=100))

@@ -1,0 +1,350 @@
+"""Sputnik's SpMM: row splitting with 1-D tiles, subwarps, aligned vector loads and a row swizzle.
+
+Gale, Zaharia, Young, Elsen: "Sparse GPU Kernels for Deep Learning", SC 2020, section V. `kernels_cu/sputnik_spmm.cu`
+says who computes what; this module chooses tiles and launch geometry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.choice import cost_rule
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.rows import (
+    Storage,
+    padded,
+    power_of_two_at_least,
+    row_records,
+    single_launch_plan,
+    transpose,
+    vector_width,
+)
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+SOURCE = "sputnik_spmm.cu"
+_GRID_Y = 65535
+_OWN_REGISTERS = 40
+"""Registers of a thread beside its loads of B in flight: 32 to 64 in the tiles compiled for sm_90."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile configuration; the fields are the defines of the `.cu` file."""
+
+    y: int
+    """Rows per block."""
+    x: int
+    """Columns per tile."""
+    width: int
+    """Threads per row."""
+    vector_b: int
+    """Elements per access to B and C."""
+    vector_a: int = 4
+    """Elements per load of values and indices."""
+    k: int = 32
+    """Entries staged per step."""
+    ahead: int = 16
+    """Entries whose B loads are issued before their arithmetic."""
+    prefetch: bool = False
+    """Next tile of A is loaded during arithmetic (not in the paper)."""
+    rows_fastest: bool = False
+    """Consecutive blocks take consecutive rows of one column tile (the paper: column tiles of the same rows)."""
+
+    @property
+    def name(self) -> str:
+        text = f"y{self.y}_x{self.x}_w{self.width}_v{self.vector_b}"
+        text += f"_va{self.vector_a}" if self.vector_a != self.vector_b else ""
+        text += f"_k{self.k}" if self.k != 32 else ""
+        text += f"_a{self.ahead}" if self.ahead != 16 else ""
+        return text + ("_pf" if self.prefetch else "") + ("_rf" if self.rows_fastest else "")
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The paper's optimisations (its table II), each of which can be turned off."""
+
+    load_balancing: bool = True
+    vector: bool = True
+    residue_unroll: bool = True
+    prescale: bool = True
+
+
+ALL_ON = Switches()
+
+
+def heuristic_tile(n: int, itemsize: int) -> Tile:
+    """The paper's choice (section VII): columns per tile = n rounded up to a power of two, at most 64.
+
+    Vectors are the widest that n allows; a subwarp is as wide as one vector load of a 32-entry tile of A. All 32
+    entries of a step are loaded ahead where their columns fill at most 64 registers of a lane, as for odd n.
+    """
+    x = min(64, power_of_two_at_least(n))
+    vector = min(vector_width(n, itemsize), x)
+    width = min(32 // min(vector, 4), x // vector)
+    ahead = 32 if 32 * x // width * itemsize <= 4 * 64 else 16
+    return Tile(y=max(4, 32 // width), x=x, width=width, vector_b=vector, vector_a=min(4, vector), ahead=ahead)
+
+
+def _scalar(tile: Tile) -> Tile:
+    """The same block shape without vector instructions: one element per load, subwarps as wide as they get."""
+    width = min(32, tile.x)
+    return replace(tile, width=width, vector_a=1, vector_b=1, y=max(tile.y * tile.width, 32) // width)
+
+
+# Candidates beside the heuristic, by the widest vector access that n allows. Wide tiles re-use staged entries most;
+# narrow ones and few rows per block give small problems enough blocks for all SMs; 32 entries ahead are one trip to
+# memory for a short row, at the price of half the warps; rows fastest keeps a column tile of B in L1.
+_TILES: dict[int, tuple[Tile, ...]] = {
+    4: (
+        Tile(y=2, x=64, width=16, vector_b=4),
+        Tile(y=8, x=64, width=16, vector_b=4),
+        Tile(y=2, x=64, width=16, vector_b=4, prefetch=True),
+        Tile(y=2, x=64, width=16, vector_b=4, ahead=32),
+        Tile(y=8, x=64, width=16, vector_b=4, rows_fastest=True),
+        Tile(y=4, x=32, width=8, vector_b=4),
+        Tile(y=4, x=32, width=8, vector_b=4, prefetch=True),
+        Tile(y=16, x=32, width=8, vector_b=4, prefetch=True, rows_fastest=True),
+        Tile(y=8, x=16, width=4, vector_b=4, prefetch=True),
+        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
+        Tile(y=1, x=128, width=32, vector_b=4, prefetch=True),
+        Tile(y=4, x=128, width=32, vector_b=4),
+        Tile(y=4, x=128, width=32, vector_b=4, ahead=32),
+        Tile(y=4, x=128, width=32, vector_b=4, rows_fastest=True),
+        Tile(y=4, x=64, width=32, vector_b=2, prefetch=True, rows_fastest=True),
+        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+    ),
+    2: (
+        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
+        Tile(y=4, x=64, width=32, vector_b=2),
+        Tile(y=2, x=32, width=16, vector_b=2, ahead=32, prefetch=True),
+        Tile(y=4, x=16, width=8, vector_b=2, prefetch=True),
+        Tile(y=8, x=8, width=4, vector_b=2, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+    ),
+    1: (
+        Tile(y=1, x=64, width=32, vector_b=1, ahead=32),
+        Tile(y=1, x=64, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(y=4, x=64, width=32, vector_b=1, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(y=1, x=32, width=32, vector_b=1, k=64, ahead=32, prefetch=True),
+        Tile(y=2, x=16, width=16, vector_b=1, ahead=32, prefetch=True),
+        Tile(y=4, x=8, width=8, vector_b=1, ahead=32, prefetch=True),
+        Tile(y=32, x=1, width=1, vector_b=1),
+    ),
+}
+
+
+def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
+    """Tile configurations worth timing for `n` columns; tiles mostly past column n, or a sliver of it, are left out."""
+    widest = vector_width(n, itemsize)
+    tiles = [tile for tile in _TILES[min(4, widest)] if tile.x < 2 * n and 16 * tile.x >= min(n, 64)]
+    if widest == 8:
+        wide = [tile for tile in tiles if tile.vector_b == 4 and tile.width >= 8]
+        tiles += [
+            replace(tile, width=tile.width // 2, y=tile.y * 2, vector_b=8, ahead=tile.ahead // 2) for tile in wide
+        ]
+    return tiles
+
+
+def tile_features(tile: Tile, lengths: NDArray[np.int64], n: int, itemsize: int, sms: int) -> dict[str, float]:
+    """What `cost_rule` weighs: what a tile does with rows of these lengths, per multiprocessor where work adds up."""
+    longest, mean = float(lengths.max(initial=0)), float(lengths.mean()) if lengths.size else 0.0
+    column_tiles = -(-n // tile.x)
+    warps = column_tiles * tile.width / 32  # per row
+    loads = tile.x / (tile.width * tile.vector_b) * max(1.0, tile.vector_b * itemsize / 4)  # 128-byte wavefronts
+    entries = 4.0 * float((-(-lengths // 4)).sum())  # residues are computed in fours
+    blocks = -(-lengths.size // tile.y) * column_tiles
+    threads = max(32, tile.y * tile.width)
+    registers = _OWN_REGISTERS + tile.ahead * tile.x // tile.width * itemsize // 4  # the B loads in flight
+    resident = max(1, min(32, 2048 // threads, 65536 // (registers * threads)))
+    return {
+        "launch": 1.0,
+        "wavefronts": entries * warps * loads / sms,
+        "entries": entries * warps / sms,
+        "rows": lengths.size * warps / sms,
+        "blocks": blocks / sms,
+        "waves": -(-blocks // (sms * resident)) * math.ceil(mean / tile.ahead),
+        "longest_staged": 0.0 if tile.prefetch else longest / tile.k,
+        "longest_prefetched": longest / tile.k if tile.prefetch else 0.0,
+    }
+
+
+def rule_tile(matrix: CSR, n: int, itemsize: int, sms: int) -> Tile:
+    """Our own choice: of the heuristic's tile and the oracle's candidates, the one of least predicted cost."""
+    lengths = matrix.row_lengths
+    tiles = dict.fromkeys((heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize)))
+    return cost_rule.cheapest("sputnik_tile", tiles, lambda tile: tile_features(tile, lengths, n, itemsize, sms))
+
+
+def warp_steps(records: NDArray[np.int32], tile: Tile) -> NDArray[np.int32]:
+    """`row_records` filled up to whole blocks (row -1, no entries); the last column becomes the steps of a slot's warp.
+
+    A step stages `k` entries of A. The 32 / width rows of a warp all take as many as the one that needs most.
+    """
+    slots = np.zeros((-(-len(records) // tile.y) * tile.y, 4), dtype=np.int32)
+    slots[:, 0] = -1
+    slots[: len(records)] = records
+    first, end = slots[:, 1], slots[:, 2]
+    steps = np.where(first < end, -(-(end - first // tile.vector_a * tile.vector_a) // tile.k), 0)
+    rows = 32 // tile.width
+    slots[:, 3] = np.repeat(steps.reshape(-1, rows).max(axis=1), rows)
+    return slots
+
+
+def spmm_plan(
+    matrix: CSR,
+    b: Array,
+    tile: Tile,
+    label: str = "",
+    switches: Switches = ALL_ON,
+    bias: NDArray[np.float32] | None = None,
+    relu: bool = False,
+    positions: NDArray[np.int32] | None = None,
+    shared: SharedWork | None = None,
+) -> Plan:
+    """The plan of C = A B (+ bias per row, ReLU) with one tile; `label` goes before the tile in the variant's name.
+
+    `b` is (k, n), float32 or float16, of the type of the matrix values. With `positions` (nnz,), entry i of the matrix
+    has the value `matrix.values[positions[i]]`. `shared` is what plans of one pattern share. Raises `Unsupported` where
+    the output is empty or no grid can hold it, and without pre-scaling where B has 2^31 elements or more: with it such
+    a B is addressed in 64 bits, and the variant's name says so.
+    """
+    n = b.shape[1]
+    if matrix.m == 0 or n == 0:
+        raise Unsupported("the output is empty")
+    storage = Storage.of(b.dtype, matrix.k)
+    if not switches.vector:
+        tile = _scalar(tile)
+    short_offsets = matrix.k * n < 2**31
+    if not switches.prescale and not short_offsets:
+        raise Unsupported(f"without pre-scaling offsets are 32-bit products: k * n = {matrix.k * n} is not below 2^31")
+    prescale = switches.prescale and short_offsets
+    row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
+    if row_blocks > _GRID_Y and not tile.rows_fastest:
+        tile = replace(tile, rows_fastest=True)
+    if tile.rows_fastest and column_blocks > _GRID_Y:
+        raise Unsupported(f"{column_blocks} column tiles are more than a grid holds")
+    defines: dict[str, int | str] = {
+        "BLOCK_ITEMS_Y": tile.y,
+        "BLOCK_ITEMS_X": tile.x,
+        "BLOCK_ITEMS_K": tile.k,
+        "BLOCK_WIDTH": tile.width,
+        "VECTOR_A": tile.vector_a,
+        "VECTOR_B": tile.vector_b,
+        "ITEMS_AHEAD": tile.ahead,
+        "PRESCALE": int(prescale),
+        "OFFSET64": int(not short_offsets),
+        "RESIDUE_UNROLL": int(switches.residue_unroll),
+        "PREFETCH": int(tile.prefetch),
+        "ROWS_FASTEST": int(tile.rows_fastest),
+        "BIAS": int(bias is not None),
+        "RELU": int(relu),
+        "GATHER": int(positions is not None),
+    }
+    shared = shared or SharedWork()
+    buffers: dict[str, Array] = {
+        "rows": warp_steps(row_records(matrix, switches.load_balancing), tile),
+        "values": padded(matrix.values),
+        "indices": shared.once(("indices", storage), lambda: storage.indices(matrix.indices)),
+        "b": np.ascontiguousarray(b),
+        "c": np.zeros((matrix.m, n), dtype=b.dtype),
+    }
+    if positions is not None:
+        buffers["positions"] = padded(positions)
+    if bias is not None:
+        buffers["bias"] = bias.astype(np.float32)
+    entries = ("values", "indices", "positions" if positions is not None else "indices")
+    arguments = (n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
+    grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
+    launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
+    unscaled = "" if short_offsets else "unscaled_k_times_n_above_2e31"
+    names = (label, tile.name, storage.name("k"), unscaled)
+    return single_launch_plan(SOURCE, launch, defines, buffers, "c", storage, names)
+
+
+@dataclass(frozen=True)
+class Sputnik:
+    """C = A B by row splitting: our rule's tile and the paper's heuristic first, then the oracle's candidates."""
+
+    name: str = "sputnik"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section V"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Our rule's plan (`rule_...`), the paper's heuristic's (`heuristic_...`), then the other `oracle_tiles`."""
+        b = operands.dense["b"]
+        n, itemsize = b.shape[1], b.dtype.itemsize
+        ruled, paper = rule_tile(operands.sparse, n, itemsize, sm_count(arch)), heuristic_tile(n, itemsize)
+        shared = SharedWork()
+        yield spmm_plan(operands.sparse, b, ruled, "rule", shared=shared)
+        yield spmm_plan(operands.sparse, b, paper, "heuristic", shared=shared)
+        for tile in oracle_tiles(n, itemsize):
+            if tile not in (ruled, paper):
+                yield spmm_plan(operands.sparse, b, tile, shared=shared)
+
+
+@dataclass(frozen=True)
+class SputnikTransposed:
+    """C = W^T B for a W kept in CSR, as training's backward pass needs it (the paper's section IX).
+
+    The structure of W^T and the position of its entries in W are cached once per topology; the kernel gathers the
+    values, so that nothing is rearranged when weights change. To be comparable, a problem's A is taken as W^T.
+    """
+
+    name: str = "sputnik_transposed"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section IX"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """The plans of `sputnik`, with gathered values."""
+        weights, order = transpose(operands.sparse)
+        topology, positions = transpose(weights.with_values(operands.sparse.values[order]))
+        b = operands.dense["b"]
+        first = heuristic_tile(b.shape[1], b.dtype.itemsize)
+        yield spmm_plan(topology, b, first, "heuristic", positions=positions)
+        for tile in oracle_tiles(b.shape[1], b.dtype.itemsize):
+            if tile != first:
+                yield spmm_plan(topology, b, tile, positions=positions)
+
+
+@dataclass(frozen=True)
+class SputnikAblation:
+    """The heuristic's kernel, complete and with one optimisation removed at a time (the paper's table II)."""
+
+    name: str = "sputnik_ablation"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table II"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Variants `complete`, `no_load_balancing`, `no_vector`, `no_residue_unroll`, `no_prescale`."""
+        b = operands.dense["b"]
+        tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
+        cases = {
+            "complete": ALL_ON,
+            "no_load_balancing": Switches(load_balancing=False),
+            "no_vector": Switches(vector=False),
+            "no_residue_unroll": Switches(residue_unroll=False),
+            "no_prescale": Switches(prescale=False),
+        }
+        for label, switches in cases.items():
+            yield spmm_plan(operands.sparse, b, tile, label, switches)
+
+
+register(Sputnik(), About("paper", look=Look("blue", "o"), rank=10))
+register(SputnikTransposed(), About("paper", look=Look("purple", "d")))
+register(SputnikAblation(), About("paper", look=Look("vermillion", "H")))

@@ -1,0 +1,1 @@
+"""SpMM of unstructured matrices on tensor cores: a design of this project."""

@@ -1,0 +1,218 @@
+"""Kernel `tensor_spmm`: SpMM that loads A sparse, expands it in registers and multiplies it on tensor cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.rows import power_of_two_at_least
+from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+_KIB = 1024
+_OTHER_SHARED = 2 * _KIB
+"""Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
+_MOST_WAVES = 4
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Compile-time shape of `tensor_spmm.cu`, whose header explains the defines of the same names, and the slices."""
+
+    block_n: int
+    warps: int
+    map_words: int
+    stages: int
+    panel_k: int
+    panels: int
+    blocks: int
+    """Per multiprocessor."""
+    slices: int
+    """Of K, each with blocks of its own."""
+    separate: bool = False
+    wide: bool = False
+    bulk: bool = True
+    ahead: int = 4
+
+    @property
+    def packing(self) -> tuple[int, int, int]:
+        """What the packed matrix follows from: words of bits, columns of a panel, what the strips are a multiple of."""
+        return self.map_words, self.panel_k, self.warps if self.wide else 1
+
+    def shared_bytes(self, slot_bytes: int) -> int:
+        """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
+        rings = self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
+        return rings + (_KIB if self.wide else 128)
+
+    def __str__(self) -> str:
+        text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{chunk_columns(self.map_words)}.{self.stages}"
+        text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
+        return text + "_add" * self.separate + "_wide" * self.wide
+
+
+def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
+    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), in fp16, or in fp32 rounded to bf16.
+
+    `shared` is what the problem's plans share.
+    """
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
+    bf16 = problem.dtype == "bf16"
+    packed = shared.once(tiling.packing, lambda: _packed(operands.sparse, tiling))
+    b = shared.once("b", lambda: _stored(operands.dense["b"]))
+    tiles = -(-problem.n // tiling.block_n)
+    sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
+    buffers: dict[str, NDArray[Any]] = {
+        "panel_chunks": packed.panel_chunks,
+        "offsets": packed.offsets,
+        "stream": packed.stream,
+        "b": b,
+        "partial": np.zeros(max(sums, 4), dtype=np.float32),
+        "arrived": np.zeros(max(tiles * packed.strips, 1), dtype=np.int32),
+        "c": np.empty((problem.m, problem.n), dtype=b.dtype),
+    }
+    grid = (-(-packed.strips // tiling.warps), tiling.slices, tiles)
+    args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes)
+    names = ("panel_chunks", "offsets", "stream", "b", "partial", "arrived", "c")
+    block = (32 * tiling.warps, 1, 1)
+    launches = [Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes))]
+    if tiling.separate and tiling.slices > 1:
+        sums_tiles = tiles * packed.strips * 2 * (tiling.block_n // 8)
+        add_args = (problem.m, problem.n, packed.strips, tiling.slices, sums_tiles, "partial", "c")
+        launches.append(Launch("tensor_spmm_add", (-(-sums_tiles // 8), 1, 1), (256, 1, 1), add_args))
+    return Plan(
+        variant=str(tiling),
+        math="bf16" if bf16 else "f16",
+        language="cuda",
+        source="tensor_spmm.cu",
+        defines={
+            "BLOCK_N": tiling.block_n,
+            "WARPS": tiling.warps,
+            "MAP_WORDS": tiling.map_words,
+            "STAGES": tiling.stages,
+            "PANEL_K": tiling.panel_k,
+            "PANELS": tiling.panels,
+            "BLOCKS": tiling.blocks,
+            "FILL": math.gcd(problem.n, 8),
+            "AHEAD": tiling.ahead,
+            "WIDE": int(tiling.wide),
+            "SEPARATE": int(tiling.separate),
+            "BULK": int(tiling.bulk),
+            "BF16": int(bf16),
+        },
+        buffers=buffers,
+        output="c",
+        launches=tuple(launches),
+        generate_ms=elapsed(),
+        features="a" if tiling.wide else "",
+        unpermute=_from_bf16 if bf16 else None,
+    )
+
+
+def _stored(array: Array) -> Array:
+    """16-bit storage: fp16 as it is, fp32 that is rounded to bf16 as its upper half."""
+    if array.dtype == np.float16:
+        return array
+    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def _from_bf16(stored: Array) -> Array:
+    return (stored.astype(np.uint32) << 16).view(np.float32)
+
+
+def _packed(matrix: CSR, tiling: Tiling) -> Strips:
+    return pack(matrix.with_values(_stored(matrix.values)), *tiling.packing)
+
+
+# by columns at most: columns per block, warps, words of bits, rows of B per panel, panels, blocks per multiprocessor;
+# the likeliest first, the last one for architectures with little shared memory
+_SHAPES = {
+    8: ((8, 8, 2, 1024, 2, 2), (8, 8, 1, 1024, 2, 2), (8, 8, 2, 512, 2, 2), (8, 4, 1, 512, 2, 1)),
+    16: ((16, 8, 2, 512, 2, 2), (16, 8, 1, 1024, 2, 2), (16, 8, 1, 512, 2, 2), (16, 4, 1, 256, 2, 1)),
+    32: ((32, 8, 1, 512, 2, 2), (32, 16, 2, 512, 2, 1), (32, 16, 1, 512, 2, 1), (32, 4, 1, 256, 2, 1)),
+    64: ((64, 8, 2, 512, 2, 1), (64, 8, 1, 512, 2, 1), (64, 4, 1, 128, 2, 1)),
+    128: ((128, 8, 2, 256, 2, 1), (64, 16, 1, 512, 2, 1), (128, 8, 1, 256, 2, 1), (128, 4, 1, 128, 2, 1)),
+}
+_MOST_STAGES = 4
+
+
+def _slices(row_blocks: int, panels: int, per_wave: int) -> list[int]:
+    """Numbers of slices worth trying: what fills one wave of blocks, and what fills several better."""
+
+    def idle(slices: int) -> float:
+        blocks = row_blocks * slices
+        return 1 - blocks / (-(-blocks // per_wave) * per_wave)
+
+    options = [min(max(1, waves * per_wave // row_blocks), panels) for waves in range(1, _MOST_WAVES + 1)]
+    fullest = min(options, key=idle)
+    return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
+
+
+def _fitting(shape: tuple[int, ...], n: int, matrix: CSR, arch: str) -> Iterator[Tiling]:
+    """The tilings of one shape, with slices but without stages; panels as short as so many slices need."""
+    block_n, warps, words, panel_k, panels, blocks = shape
+    row_blocks = -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n)
+    shortest = max(chunk_columns(words), 32 * warps // (block_n // 8))  # each thread copies a piece of a panel at least
+    per_wave = sm_count(arch) * blocks
+    while panel_k > shortest and -(-matrix.k // panel_k) < per_wave // row_blocks:
+        panel_k //= 2
+    if panel_k < shortest:
+        return
+    for slices in _slices(row_blocks, max(1, -(-matrix.k // panel_k)), per_wave):
+        yield Tiling(block_n, warps, words, 0, panel_k, panels, blocks, slices)
+
+
+def tilings(problem: Problem, matrix: CSR, arch: str) -> list[Tiling]:
+    """Tilings worth trying, without stages, the likeliest first."""
+    known = architecture(arch)
+    hopper, bulk = "wgmma" in known.accelerated, known.has("bulk_copy")
+    found: dict[Tiling, None] = {}
+    for shape in _SHAPES[min(128, max(8, power_of_two_at_least(problem.n)))]:
+        for tiling in _fitting(shape, problem.n, matrix, arch):
+            for wide in (True, False) if hopper else (False,):
+                for separate in (False, True) if tiling.slices > 1 else (False,):
+                    found[replace(tiling, wide=wide, separate=separate, bulk=bulk)] = None
+    return list(found)
+
+
+class TensorSpmm:
+    """Own SpMM on tensor cores for matrices without structure."""
+
+    name = "tensor_spmm"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f16", "bf16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling whose rings fit in shared memory.
+
+        Raises `Unsupported` before sm_80, whose tensor cores have no 2:4 instruction, and where none fits.
+        """
+        if not architecture(arch).has("mma_sparse"):
+            raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
+        shared = SharedWork()
+
+        def make(tiling: Tiling) -> Plan:
+            packed = shared.once(tiling.packing, lambda: _packed(operands.sparse, tiling))
+            room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
+            stages = (room - tiling.shared_bytes(0)) // (tiling.warps * packed.slot_bytes)
+            if stages < 2:
+                raise Unsupported(f"{tiling} needs more than {room} bytes of shared memory for chunks of this matrix")
+            return make_plan(problem, operands, replace(tiling, stages=min(stages, _MOST_STAGES)), shared)
+
+        yield from plans_that_fit(tilings(problem, operands.sparse, arch), make, "no tiling")
+
+
+register(TensorSpmm(), About("own", look=Look("vermillion", "h"), rank=135))

@@ -1,0 +1,1 @@
+"""NVIDIA's libraries, the rivals: cuBLAS, cuBLASLt, cuSPARSE, cuSPARSELt, cuDNN."""

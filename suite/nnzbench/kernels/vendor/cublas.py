@@ -1,0 +1,162 @@
+"""cuBLAS: the dense product that a pruned weight matrix must beat. Zeros are multiplied like any other value.
+
+Math modes: `f32` is IEEE fp32 (TF32 off), `tf32` rounds fp32 operands to 11 bits, `f16` and `bf16` take half-width
+inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) row-major and (k, m) row-major
+(`colmajor`: the column-major matrix), because the fastest layout is the user's to choose ahead of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand, dense_weights
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    WORKSPACE_BYTES,
+    Output,
+    finish,
+    load_bindings,
+    open_library,
+    refusing,
+    require_gpu,
+    require_math,
+)
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Candidate, Prepared
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",)}
+"""Math modes by problem dtype."""
+
+
+@dataclass(frozen=True)
+class GemmCase:
+    """One math mode and layout of the weights."""
+
+    math: str
+    transposed: bool
+    """Whether the weights are stored (k, m) row-major."""
+
+    @property
+    def variant(self) -> str:
+        """Such as `f32_rowmajor`."""
+        return f"{self.math}_{'colmajor' if self.transposed else 'rowmajor'}"
+
+    @property
+    def dtype(self) -> str:
+        """Storage type of operands and result."""
+        return "f32" if self.math == "tf32" else self.math
+
+    def weights(self, a: CSR) -> Callable[[], Array]:
+        """Makes the weights (m, k) as they lie in memory."""
+        return lambda: dense_weights(a, self.dtype, self.transposed)
+
+
+def gemm_cases(dtype: str) -> list[GemmCase]:
+    """Every math mode and layout for operands of `dtype`."""
+    return [GemmCase(math, transposed) for math in MODES[dtype] for transposed in (False, True)]
+
+
+class Handle:
+    """A cuBLAS handle on the device's stream, with a workspace of its own so that nothing is allocated later."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.cublas: Any = load_bindings("cublas")
+        self.value: int = self.cublas.create()
+        self._workspace = device.empty((WORKSPACE_BYTES,), np.uint8)
+        self.cublas.set_stream(self.value, device.backend.stream)  # resets the workspace, so it goes first
+        self.cublas.set_workspace(self.value, self._workspace.pointer, WORKSPACE_BYTES)
+
+    def close(self) -> None:
+        """Destroys the handle and frees its workspace."""
+        self.cublas.destroy(self.value)
+        self._workspace.free()
+
+
+def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:
+    """C (m, n) = A (m, k) B (k, n), all row-major unless `case` stores A transposed; cuBLAS's own choice of algorithm.
+
+    `weights` makes A as it lies in memory, where `inputs` has no such form yet.
+
+    Raises `Unsupported` without cuBLAS or where it refuses, `LaunchError` where the product fails.
+    """
+    device, (k, n) = inputs.device, b.shape
+    require_math(device, case.math)
+    preparing = Preparing(inputs)
+    handle = open_library(device, "cublas", lambda: Handle(device))
+    a = preparing.array(("weights", case.transposed), weights)
+    dense = dense_operand(preparing, b, case.dtype)
+    output = Output(device, m, n, case.dtype)
+    run = product(handle, case.math, (m, k, n), a, dense, output.array, a_transposed=case.transposed)
+    return finish(device, run, output, [], preparing)
+
+
+def product(
+    handle: Handle,
+    math: str,
+    sizes: tuple[int, int, int],
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    a_transposed: bool = False,
+    b_transposed: bool = False,
+) -> Callable[[], None]:
+    """Enqueues C (m, n) = A (m, k) B (k, n) at each call, all row-major; a transposed operand lies (k, m) or (n, k).
+
+    `sizes` is (m, k, n). cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places.
+    """
+    m, k, n = sizes
+    cublas = handle.cublas
+    kind = CUDA_TYPE["f32" if math == "tf32" else math]
+    compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if math == "tf32" else cublas.ComputeType.COMPUTE_32F
+    plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
+    scalars = np.array([1.0, 0.0], np.float32)  # alpha and beta, read by the host at each call
+    alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+    # fmt: off
+    arguments = (
+        handle.value, turned if b_transposed else plain, turned if a_transposed else plain, n, m, k,
+        alpha, b.pointer, kind, max(1, k if b_transposed else n), a.pointer, kind, max(1, m if a_transposed else k),
+        beta, c.pointer, kind, max(1, n), int(compute), int(cublas.GemmAlgo.DFALT),
+    )
+    # fmt: on
+    what = f"cublas {math} {m}x{k}x{n}"
+
+    def run(keep: Any = (scalars, a, b, c, handle)) -> None:
+        refusing(what, lambda: cublas.gemm_ex(*arguments))
+
+    return run
+
+
+class Cublas:
+    """cublasGemmEx with its default heuristic."""
+
+    name = "cublas"
+    paper = "NVIDIA cuBLAS"
+    ops = frozenset({"spmm", "spmv", "gemm"})
+    dtypes = frozenset(MODES)
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per math mode and layout. Raises `Unsupported` without a GPU."""
+        inputs = Inputs(require_gpu(device, self.name))
+        a, b = operands.sparse, operands.dense["b"]
+        for case in gemm_cases(problem.dtype):
+
+            def prepare(case: GemmCase = case) -> Prepared:
+                return prepare_gemm(inputs, case, a.m, case.weights(a), b)
+
+            yield Candidate(case.variant, case.math, prepare)
+
+
+register(
+    Cublas(),
+    About("library", "cuBLAS", Look("ink", "_"), maths=TENSOR_CORES, work="dense", reference=True, rank=220),
+)

@@ -1,0 +1,183 @@
+"""cuBLASLt: the dense product with every algorithm its heuristic proposes, in place of cuBLAS's single choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.vendor.cublas import MODES, GemmCase, gemm_cases
+from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    WORKSPACE_BYTES,
+    Output,
+    finish,
+    load_bindings,
+    open_library,
+    refusal,
+    refusing,
+    require_gpu,
+    require_math,
+)
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+ALGORITHMS = 8
+"""Most heuristic results tried per math mode and layout, best guess first: later ones have not been seen to win."""
+
+
+class Handle:
+    """A cuBLASLt handle and the workspace its products share."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.lt: Any = load_bindings("cublasLt")
+        self.value: int = self.lt.create()
+        self.workspace: DeviceArray = device.empty((WORKSPACE_BYTES,), np.uint8)
+
+    def close(self) -> None:
+        """Destroys the handle and frees the workspace."""
+        self.lt.destroy(self.value)
+        self.workspace.free()
+
+
+class Product:
+    """Descriptors of one column-major product C^T (n, m) = B^T (n, k) A^T (k, m); see `vendor_cublas.prepare_gemm`."""
+
+    def __init__(self, handle: Handle, case: GemmCase, m: int, k: int, n: int) -> None:
+        self._handle, lt = handle, handle.lt
+        self._undo: list[Callable[[], None]] = []
+        kind = CUDA_TYPE[case.dtype]
+        blas = load_bindings("cublas")
+        fast = blas.ComputeType.COMPUTE_32F_FAST_TF32
+        compute = fast if case.math == "tf32" else blas.ComputeType.COMPUTE_32F
+        try:
+            self.operation = lt.matmul_desc_create(int(compute), CUDA_TYPE["f32"])
+            self._undo.append(lambda: lt.matmul_desc_destroy(self.operation))
+            transpose = np.array([int(blas.Operation.T if case.transposed else blas.Operation.N)], np.int32)
+            attribute = int(lt.MatmulDescAttribute.TRANSB)
+            lt.matmul_desc_set_attribute(self.operation, attribute, transpose.ctypes.data, transpose.nbytes)
+            self.dense = self._layout(kind, n, k, n)
+            self.weights = self._layout(kind, m, k, m) if case.transposed else self._layout(kind, k, m, k)
+            self.result = self._layout(kind, n, m, n)
+        except BaseException:
+            self.close()
+            raise
+
+    def _layout(self, kind: int, rows: int, columns: int, leading: int) -> int:
+        lt = self._handle.lt
+        layout: int = lt.matrix_layout_create(kind, rows, columns, max(1, leading))
+        self._undo.append(lambda: lt.matrix_layout_destroy(layout))
+        return layout
+
+    def algorithms(self, most: int) -> list[Array]:
+        """What the heuristic proposes within the workspace, best first: each a one-element `cublasLtMatmulAlgo_t`."""
+        lt = self._handle.lt
+        preference = lt.matmul_preference_create()
+        try:
+            limit = np.array([WORKSPACE_BYTES], np.uint64)
+            attribute = int(lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES)
+            lt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
+            results = np.zeros(most, lt.matmul_heuristic_result_dtype)
+            found = np.zeros(1, np.int32)
+            lt.matmul_algo_get_heuristic(
+                self._handle.value,
+                self.operation,
+                self.dense,
+                self.weights,
+                self.result,
+                self.result,
+                preference,
+                most,
+                results.ctypes.data,
+                found.ctypes.data,
+            )
+        finally:
+            lt.matmul_preference_destroy(preference)
+        return [results[i : i + 1]["algo"].copy() for i in range(int(found[0])) if results[i]["state"] == 0]
+
+    def close(self) -> None:
+        """Destroys the descriptors."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, b: Array) -> Prepared:
+    """One algorithm on C = A B; layouts as in `vendor_cublas.prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
+    device, n = inputs.device, b.shape[1]
+    preparing = Preparing(inputs)
+    handle = open_library(device, "cublaslt", lambda: Handle(device))
+    lt = handle.lt
+    product = refusing("cublaslt", lambda: Product(handle, case, a.m, a.k, n))
+    weights = preparing.array(("weights", case.transposed), case.weights(a))
+    dense = dense_operand(preparing, b, case.dtype)
+    output = Output(device, a.m, n, case.dtype)
+    scalars = np.array([1.0, 0.0], np.float32)
+    result = output.array.pointer
+    # fmt: off
+    arguments = (
+        handle.value, product.operation, scalars.ctypes.data, dense.pointer, product.dense,
+        weights.pointer, product.weights, scalars.ctypes.data + scalars.itemsize, result, product.result,
+        result, product.result, algorithm.ctypes.data, handle.workspace.pointer, WORKSPACE_BYTES, device.backend.stream,
+    )
+    # fmt: on
+    what = f"cublaslt {case.variant}"
+
+    def run(keep: Any = (scalars, algorithm, weights, dense, output, handle)) -> None:
+        refusing(what, lambda: lt.matmul(*arguments))
+
+    return finish(device, run, output, [product], preparing)
+
+
+class CublasLt:
+    """cublasLtMatmul, one candidate per algorithm of the heuristic."""
+
+    name = "cublaslt"
+    paper = "NVIDIA cuBLASLt"
+    ops = frozenset({"spmm", "spmv", "gemm"})
+    dtypes = frozenset(MODES)
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """At most `ALGORITHMS` per math mode and layout. Raises `Unsupported` without a GPU or cuBLASLt."""
+        gpu = require_gpu(device, self.name)
+        handle = open_library(gpu, "cublaslt", lambda: Handle(gpu))
+        inputs = Inputs(gpu)
+        a, b = operands.sparse, operands.dense["b"]
+        for case in gemm_cases(problem.dtype):
+            try:
+                proposed = _proposed(gpu, handle, case, problem)
+            except Unsupported as error:
+                yield refusal(case.variant, case.math, str(error))
+                continue
+            for index, algorithm in enumerate(proposed):
+
+                def prepare(case: GemmCase = case, algorithm: Array = algorithm) -> Prepared:
+                    return prepare_algorithm(inputs, case, algorithm, a, b)
+
+                yield Candidate(f"{case.variant}_algo{index:02}", case.math, prepare)
+
+
+def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Problem) -> list[Array]:
+    """The heuristic's algorithms for a mode and shape. Raises `Unsupported` where it knows none."""
+    require_math(device, case.math)
+    product = refusing("cublaslt", lambda: Product(handle, case, problem.m, problem.k, problem.n))
+    try:
+        found = refusing("cublaslt", lambda: product.algorithms(ALGORITHMS))
+    finally:
+        product.close()
+    if not found:
+        raise Unsupported(f"cublaslt knows no {case.variant} algorithm for this shape")
+    return found
+
+
+register(
+    CublasLt(),
+    About("library", "cuBLASLt", Look("sky", "_"), maths=TENSOR_CORES, work="dense", searched=True, rank=230),
+)

@@ -1,0 +1,382 @@
+"""cuDNN: the dense convolution that pruned filters must beat, with every engine the graph API offers.
+
+Plans come from all heuristics (modes A, B and fallback) and from every engine they left out, in NCHW and NHWC; each
+that supports the problem is run a few times, and the fastest few become candidates beside the heuristics' first
+choice (`default`), as a user of benchmark mode would choose. Math modes: `f32` shuns tensor cores, `tf32` demands
+them, `f16` and `bf16` take half-width inputs and outputs; sums are fp32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnzbench.devices import Device, DeviceLost
+from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.vendor.cublas import MODES
+from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_weights, swapped, to_storage
+from nnzbench.kernels.vendor.support import (
+    INSTALL_VENDOR,
+    STORAGE,
+    Freed,
+    finish,
+    from_storage,
+    open_library,
+    refusal,
+    require_gpu,
+    require_math,
+)
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import ConvShape, Problem
+
+FASTEST = 2
+"""Plans per math mode and layout that become candidates beside the default: checking a large output takes seconds."""
+TRIALS = 3
+"""Runs of a plan, after a first one, when the fastest are looked for."""
+BEHIND = 1.5
+"""A plan this much slower than the fastest so far is timed once: the slowest ones take a hundred times as long."""
+TILE_SIZES = 8
+"""Most tile sizes tried of an engine for which the heuristics propose none."""
+
+X, W, Y = 1, 2, 3
+"""Identifiers of image, filters and result in the graph."""
+TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
+"""Names in `cudnn.data_type`, by problem dtype."""
+
+
+@dataclass(frozen=True)
+class ConvCase:
+    """One math mode and layout."""
+
+    math: str
+    nhwc: bool
+
+    @property
+    def variant(self) -> str:
+        """Such as `tf32_nhwc`."""
+        return f"{self.math}_{'nhwc' if self.nhwc else 'nchw'}"
+
+
+def load_frontend() -> Any:
+    """The module `cudnn` with its library loaded. Raises `Unsupported` saying what to install."""
+    _preload()
+    try:
+        frontend = importlib.import_module("cudnn")
+    except ImportError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise Unsupported(f"cudnn needs nvidia-cudnn-frontend ({reason}): {INSTALL_VENDOR}") from None
+    try:
+        frontend.backend_version()
+    except Exception as error:
+        raise Unsupported(f"cudnn: libcudnn can't be loaded ({one_line(error)}): {INSTALL_VENDOR}") from None
+    try:  # cuDNN ends the process where it misses this one
+        importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublasLt")
+    except Exception as error:
+        raise Unsupported(
+            f"cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({one_line(error)})"
+        ) from None
+    return frontend
+
+
+def _preload() -> None:
+    """Loads libcudnn from its package, which the frontend looks for in one folder alone."""
+    try:
+        package = importlib.util.find_spec("nvidia.cudnn")
+    except ImportError:
+        return
+    for folder in (package.submodule_search_locations or []) if package else []:
+        library = Path(folder, "lib", "libcudnn.so.9")
+        if library.is_file():
+            ctypes.CDLL(str(library))
+            return
+
+
+class Handle:
+    """A cuDNN handle on the device's stream."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.cudnn: Any = load_frontend()
+        self.value: Any = self.cudnn.create_handle()
+        self.cudnn.set_stream(self.value, device.backend.stream)
+
+    def close(self) -> None:
+        """Destroys the handle."""
+        self.cudnn.destroy_handle(self.value)
+
+
+def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
+    """The convolution as a graph of one operation, with every plan that may serve it. Raises `Unsupported`."""
+    cudnn = handle.cudnn
+    kind = getattr(cudnn.data_type, TYPES[dtype])
+    single = cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(
+        handle=handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
+    )
+    image = (conv.batch, conv.channels, conv.height, conv.width)
+    filters = (conv.filters, conv.channels, conv.r, conv.s)
+    result = conv.output
+    x = graph.tensor(name="x", dim=list(image), stride=strides(image, nhwc), data_type=kind, uid=X)
+    w = graph.tensor(name="w", dim=list(filters), stride=strides(filters, nhwc), data_type=kind, uid=W)
+    y = graph.conv_fprop(
+        image=x,
+        weight=w,
+        padding=[conv.pad_h, conv.pad_w],
+        stride=[conv.stride, conv.stride],
+        dilation=[1, 1],
+        compute_data_type=single,
+        name="y",
+    )
+    y.set_output(True).set_data_type(kind).set_dim(list(result)).set_stride(strides(result, nhwc)).set_uid(Y)
+    modes = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
+    try:
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans(modes)
+    except graph_errors(cudnn) as error:
+        raise Unsupported(f"cudnn has no plan for this convolution ({one_line(error)})") from None
+    _add_other_engines(cudnn, graph)
+    return graph
+
+
+def strides(shape: tuple[int, ...], nhwc: bool) -> list[int]:
+    """Strides of a four-dimensional tensor in elements, its dimensions always in the order N, C, H, W."""
+    _, c, h, w = shape
+    return [c * h * w, 1, w * c, c] if nhwc else [c * h * w, h * w, w, 1]
+
+
+def _add_other_engines(cudnn: Any, graph: Any) -> None:
+    """Adds the engines that the heuristics left out or proposed without a choice of tile, in several tile sizes."""
+    proposed = [graph.get_engine_and_knobs_at_index(i) for i in range(graph.get_execution_plan_count())]
+    tuned = {engine for engine, knobs in proposed if knobs}
+    plain = {engine for engine, _ in proposed}
+    for engine in range(graph.get_engine_count()):
+        if engine in tuned:
+            continue
+        choices = _tile_sizes(cudnn, graph, engine)
+        for knobs in choices if engine in plain else [{}, *choices]:
+            try:
+                graph.create_execution_plan(engine, knobs)
+            except graph_errors(cudnn):
+                continue  # not for this operation, shape or GPU
+
+
+def _tile_sizes(cudnn: Any, graph: Any, engine: int) -> list[dict[Any, int]]:
+    tile = cudnn.knob_type.TILE_SIZE
+    try:
+        knobs = [knob for knob in graph.get_knobs_for_engine(engine) if knob.type == tile]
+    except graph_errors(cudnn):
+        return []
+    sizes = [range(knob.min_value, knob.max_value + 1, max(1, knob.stride)) for knob in knobs]
+    return [{tile: size} for size in sizes[0][:TILE_SIZES]] if sizes else []
+
+
+def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
+    """What the frontend raises where a graph or plan is not to be had; an engine may miss a package of its own."""
+    return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, ImportError)
+
+
+def one_line(error: Exception) -> str:
+    """The error's text on one line, cut to 200 characters."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def keep_math(cudnn: Any, graph: Any, math: str) -> None:
+    """Bars the plans of another arithmetic than `math`."""
+    note = cudnn.numerical_note
+    graph.deselect_numeric_notes([note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION])
+    if math == "f32":
+        graph.deselect_numeric_notes([note.TENSOR_CORE])
+    if math == "tf32":
+        graph.select_numeric_notes([note.TENSOR_CORE])
+
+
+def buildable(cudnn: Any, graph: Any) -> Iterator[int]:
+    """Builds one plan after the other; the indices of those that are not barred and fit the problem."""
+    for index in range(graph.get_execution_plan_count()):
+        try:
+            graph.build_plan_at_index(index)
+        except graph_errors(cudnn):
+            continue
+        yield index
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Image and filters of a problem in one layout."""
+
+    problem: Problem
+    operands: Operands
+    nhwc: bool
+
+    @property
+    def conv(self) -> ConvShape:
+        """The convolution."""
+        assert self.problem.conv is not None
+        return self.problem.conv
+
+    def take(self, preparing: Preparing) -> tuple[DeviceArray, ...]:
+        """Image and filters in device memory, shared by the plans of the layout. Raises `LaunchError`."""
+        return preparing.arrays(("tensors", self.nhwc), self._make)
+
+    def _make(self) -> tuple[Array, Array]:
+        conv, dtype = self.conv, self.problem.dtype
+        filters = dense_weights(self.operands.sparse, dtype)
+        return (
+            self._laid_out(to_storage(self.operands.dense["x"], dtype)),
+            self._laid_out(filters.reshape(conv.filters, conv.channels, conv.r, conv.s)),
+        )
+
+    def _laid_out(self, array: Array) -> Array:
+        n, c, h, w = array.shape
+        return swapped(array.reshape(n, c, h * w)).reshape(n, h, w, c) if self.nhwc else array
+
+
+class Image:
+    """The (batch, filters, height, width) result in device memory, in either layout."""
+
+    def __init__(self, device: GpuDevice, conv: ConvShape, dtype: str, nhwc: bool) -> None:
+        n, c, h, w = conv.output
+        self._dtype, self._nhwc = dtype, nhwc
+        self.array = device.empty((n, h, w, c) if nhwc else (n, c, h, w), STORAGE[dtype])
+
+    def read(self) -> Array:
+        """Waits, then copies to the host as NCHW."""
+        result = from_storage(self.array.read(), self._dtype)
+        return result.transpose(0, 3, 1, 2) if self._nhwc else result
+
+    def poison(self) -> None:
+        """Fills with NaN bits."""
+        self.array.poison()
+
+
+@dataclass(frozen=True)
+class Search:
+    """The plans of one math mode and layout, and what they run on."""
+
+    handle: Handle
+    graph: Any
+    inputs: Inputs
+    tensors: Tensors
+    case: ConvCase
+
+    def candidates(self, winograd: frozenset[int]) -> Iterator[Candidate]:
+        """The heuristics' first usable plan and the fastest ones. Raises `Unsupported` where there is none."""
+        keep_math(self.handle.cudnn, self.graph, self.case.math)
+        timed = self._times()
+        if not timed:
+            raise Unsupported(f"cudnn has no {self.case.variant} engine for this convolution")
+        default = min(timed)
+        fastest = sorted(timed, key=lambda index: timed[index])[:FASTEST]
+        for index in [default, *(index for index in fastest if index != default)]:
+            name = str(self.graph.get_plan_name_at_index(index))
+            tags = [
+                name.partition("_")[0],
+                "winograd" if index in winograd else "",
+                "default" if index == default else "",
+            ]
+            variant = "_".join([self.case.variant, f"plan{index:02}", *filter(None, tags)])
+            tolerance = "winograd" if index in winograd and self.case.math == "f32" else ""
+            prepare = functools.partial(self.prepare, index)
+            yield Candidate(variant, self.case.math, prepare, tolerance=tolerance)
+
+    def _times(self) -> dict[int, float]:
+        """Microseconds of every plan that builds, fits and runs."""
+        device = self.inputs.device
+        times: dict[int, float] = {}
+        tensors, output = self.tensors.take(Preparing(self.inputs)), self._output()
+        for index in buildable(self.handle.cudnn, self.graph):
+            size = self.graph.get_workspace_size_plan_at_index(index)
+            if size > device.facts.memory_bytes // 8:
+                continue
+            try:
+                workspace = device.empty((max(1, size),), np.uint8)
+                execute = functools.partial(self._execute, index, tensors, output, workspace)
+                execute()
+                device.synchronise()
+                trials = [device.timer.elapsed_us(execute)]
+                if trials[0] < BEHIND * min(times.values(), default=float("inf")):
+                    trials += [device.timer.elapsed_us(execute) for _ in range(TRIALS - 1)]
+            except DeviceLost:
+                raise
+            except graph_errors(self.handle.cudnn):
+                continue
+            times[index] = min(trials)
+        output.array.free()
+        return times
+
+    def _output(self) -> Image:
+        return Image(self.inputs.device, self.tensors.conv, self.tensors.problem.dtype, self.tensors.nhwc)
+
+    def _execute(self, index: int, tensors: tuple[DeviceArray, ...], output: Image, workspace: DeviceArray) -> None:
+        x, w = tensors
+        pointers = {X: x.pointer, W: w.pointer, Y: output.array.pointer}
+        self.graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=self.handle.value)
+
+    def prepare(self, index: int) -> Prepared:
+        """One plan, built by the search, with a workspace of its own. Raises `LaunchError` where it fails."""
+        device, errors = self.inputs.device, graph_errors(self.handle.cudnn)
+        preparing = Preparing(self.inputs)
+        tensors = self.tensors.take(preparing)
+        size = self.graph.get_workspace_size_plan_at_index(index)
+        workspace = device.empty((max(1, size),), np.uint8)
+        output = self._output()
+
+        def run() -> None:
+            try:
+                self._execute(index, tensors, output, workspace)
+            except errors as error:
+                raise LaunchError(f"cudnn {self.case.variant} plan {index}: {one_line(error)}") from None
+
+        return finish(device, run, output, [Freed(workspace)], preparing)
+
+
+class Cudnn:
+    """cudnnBackendExecute of a forward convolution (cross-correlation, no dilation, no groups)."""
+
+    name = "cudnn"
+    paper = "NVIDIA cuDNN"
+    ops = frozenset({"conv2d", "conv1d"})
+    dtypes = frozenset(MODES)
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """Default and fastest plans per layout and math mode. Raises `Unsupported` without a GPU or cuDNN."""
+        gpu = require_gpu(device, self.name)
+        handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
+        assert problem.conv is not None
+        if problem.conv.groups != 1:
+            raise Unsupported("cudnn is run on convolutions without groups alone")
+        inputs = Inputs(gpu)
+        for nhwc in (False, True):
+            tensors = Tensors(problem, operands, nhwc)
+            winograd = functools.cache(functools.partial(_winograd, handle, problem.conv, problem.dtype, nhwc))
+            for math in MODES[problem.dtype]:
+                case = ConvCase(math, nhwc)
+                try:
+                    require_math(gpu, math)
+                    graph = build_graph(handle, problem.conv, problem.dtype, nhwc)
+                    yield from Search(handle, graph, inputs, tensors, case).candidates(winograd())
+                except Unsupported as error:
+                    yield refusal(case.variant, math, str(error))
+
+
+def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> frozenset[int]:
+    """Which plans use Winograd's transform; plans are in the same order in every graph of a convolution."""
+    graph = build_graph(handle, conv, dtype, nhwc)
+    graph.select_numeric_notes([handle.cudnn.numerical_note.WINOGRAD])
+    return frozenset(buildable(handle.cudnn, graph))
+
+
+register(
+    Cudnn(), About("library", "cuDNN", Look("ink", "_"), maths=TENSOR_CORES, work="dense", reference=True, rank=240)
+)

@@ -1,0 +1,237 @@
+"""cuSPARSELt: a 2:4 sparse matrix on sparse tensor cores (1:2 for fp32 operands, which are rounded to TF32).
+
+The pattern must already be there: this suite prunes beforehand (`matrices.prune.n_of_m`) and asks the library to check
+it. Compression and the search for the fastest algorithm are untimed and counted in `prepare_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand, dense_weights
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    INSTALL_VENDOR,
+    WORKSPACE_BYTES,
+    Freed,
+    Output,
+    finish,
+    load_bindings,
+    open_library,
+    refusing,
+    require_gpu,
+)
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+T = TypeVar("T")
+
+PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4)}
+"""Nonzeros allowed in each aligned group of a row, and the size of the group."""
+ALIGNMENT = 16
+"""Bytes; device memory is aligned to 256."""
+
+
+@dataclass(frozen=True)
+class LtCase:
+    """Layout of B, and the library's own choice of algorithm or its search."""
+
+    math: str
+    column_major: bool
+    search: bool
+
+    @property
+    def variant(self) -> str:
+        """Such as `f16_rowmajor_default` or `tf32_colmajor_search`."""
+        return f"{self.math}_{'col' if self.column_major else 'row'}major_{'search' if self.search else 'default'}"
+
+
+def lt_cases(dtype: str) -> list[LtCase]:
+    """Both layouts, default before search."""
+    math = "tf32" if dtype == "f32" else dtype
+    return [LtCase(math, column_major, search) for column_major in (False, True) for search in (False, True)]
+
+
+def require_pattern(matrix: CSR, dtype: str) -> None:
+    """Raises `Unsupported` where a group of a row has more nonzeros than sparse tensor cores take."""
+    most, group = PATTERN[dtype]
+    groups = -(-matrix.k // group)
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
+    counts = np.bincount(rows * groups + matrix.indices // group, minlength=1)
+    if matrix.k % group:
+        raise Unsupported(f"cusparselt needs a k that is a multiple of {group}, not {matrix.k}")
+    if counts.max() > most:
+        over = int((counts > most).sum())
+        raise Unsupported(
+            f"cusparselt needs {most}:{group} sparsity for {dtype}: {over} of {counts.size} groups have more nonzeros"
+        )
+
+
+def library_version() -> str:
+    """Such as `0.8.1`. Raises `Unsupported` saying what to install."""
+    lt = load_bindings("cusparseLt")
+    return _loading(lambda: ".".join(str(lt.get_property(part)) for part in range(3)))  # major, minor, patch
+
+
+def _loading(call: Callable[[], T]) -> T:
+    """Makes the call that loads the library. Raises `Unsupported` where it can't be loaded."""
+    try:
+        return refusing("cusparselt", call)
+    except LaunchError:
+        raise
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise Unsupported(f"cusparselt can't be loaded ({reason}): {INSTALL_VENDOR}") from None
+
+
+class Handle:
+    """A cuSPARSELt handle, the stream list and the scalars of every product: alpha is 1, beta is 0."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self.lt: Any = load_bindings("cusparseLt")
+        self.value: int = _loading(self.lt.init)
+        self.streams = np.array([device.backend.stream], np.uint64)
+        self._scalars = np.array([1.0, 0.0], np.float32)
+        self.alpha = self._scalars.ctypes.data
+        self.beta = self.alpha + self._scalars.itemsize
+
+    def close(self) -> None:
+        """Destroys the handle."""
+        self.lt.destroy(self.value)
+
+
+class Product:
+    """Descriptors and plan of C (m, n) = A (m, k) B (k, n); A and C row-major, B (k, n) or (n, k) row-major."""
+
+    def __init__(self, handle: Handle, case: LtCase, kind: int, shape: tuple[int, int, int]) -> None:
+        self._handle, lt, value = handle, handle.lt, handle.value
+        self._undo: list[Callable[[], None]] = []
+        m, k, n = shape
+        cusparse = load_bindings("cusparse")
+        row, none, transpose = (
+            int(cusparse.Order.ROW),
+            int(cusparse.Operation.NON_TRANSPOSE),
+            int(cusparse.Operation.TRANSPOSE),
+        )
+        half = int(lt.Sparsity.SPARSITY_50_PERCENT)
+        b_rows, b_columns = (n, k) if case.column_major else (k, n)
+
+        def keep(descriptor: int, destroy: Callable[[int], None]) -> int:
+            self._undo.append(lambda: destroy(descriptor))
+            return descriptor
+
+        try:
+            a = keep(
+                lt.structured_descriptor_init(value, m, k, k, ALIGNMENT, kind, row, half), lt.mat_descriptor_destroy
+            )
+            b = keep(
+                lt.dense_descriptor_init(value, b_rows, b_columns, b_columns, ALIGNMENT, kind, row),
+                lt.mat_descriptor_destroy,
+            )
+            c = keep(lt.dense_descriptor_init(value, m, n, n, ALIGNMENT, kind, row), lt.mat_descriptor_destroy)
+            operation = transpose if case.column_major else none
+            single = int(lt.ComputeType.COMPUTE_32F)
+            self.matmul = keep(
+                lt.matmul_descriptor_init(value, none, operation, a, b, c, c, single), lt.matmul_descriptor_destroy
+            )
+            algorithm = keep(
+                lt.matmul_alg_selection_init(value, self.matmul, int(lt.MatmulAlg.DEFAULT)),
+                lt.matmul_alg_selection_destroy,
+            )
+            self.plan = keep(lt.matmul_plan_init(value, self.matmul, algorithm), lt.matmul_plan_destroy)
+        except BaseException:
+            self.close()
+            raise
+
+    def compress(self, device: GpuDevice, dense: DeviceArray) -> DeviceArray:
+        """The compressed form of the dense (m, k) matrix. Raises `Unsupported` where it fails the library's check."""
+        lt, value, stream = self._handle.lt, self._handle.value, device.backend.stream
+        failed = device.upload(np.zeros(1, np.int32))  # the check writes 1 at a fault, and nothing elsewhere
+        lt.sp_mma_prune_check(value, self.matmul, dense.pointer, failed.pointer, stream)
+        if failed.read()[0] != 0:
+            raise Unsupported("the matrix fails cusparselt's own check of its sparsity")
+        size, buffer_size = lt.sp_mma_compressed_size(value, self.plan)
+        compressed = device.empty((max(1, size),), np.uint8)
+        buffer = device.empty((max(1, buffer_size),), np.uint8)
+        lt.sp_mma_compress(value, self.plan, dense.pointer, compressed.pointer, buffer.pointer, stream)
+        device.synchronise()
+        return compressed
+
+    def workspace_bytes(self) -> int:
+        """What the plan needs, and never less than what a search may use."""
+        return max(WORKSPACE_BYTES, int(self._handle.lt.matmul_get_workspace(self._handle.value, self.plan)))
+
+    def close(self) -> None:
+        """Destroys plan and descriptors, last first."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) -> Prepared:
+    """C (m, n) = A (m, k) B (k, n). Raises `Unsupported` without cuSPARSELt or where it refuses, `LaunchError`."""
+    device, n = inputs.device, b.shape[1]
+    preparing = Preparing(inputs)
+    handle = open_library(device, "cusparselt", lambda: Handle(device))
+    lt, value = handle.lt, handle.value
+    what = f"cusparselt {case.variant}"
+    product = refusing(what, lambda: Product(handle, case, CUDA_TYPE[dtype], (a.m, a.k, n)))
+    try:
+        sparse = preparing.array(("weights",), lambda: dense_weights(a, dtype))
+        compressed = refusing(what, lambda: product.compress(device, sparse))
+        dense = dense_operand(preparing, b, dtype, turned=case.column_major)
+        output = Output(device, a.m, n, dtype)
+        result, streams = output.array.pointer, handle.streams
+        operands = (handle.alpha, compressed.pointer, dense.pointer, handle.beta, result, result)
+        workspace = device.empty((refusing(what, product.workspace_bytes),), np.uint8)
+        if case.search:
+            target = (workspace.pointer, streams.ctypes.data, streams.size)
+            refusing(what, lambda: lt.matmul_search(value, product.plan, *operands, *target))
+            device.synchronise()
+            workspace = device.empty((refusing(what, product.workspace_bytes),), np.uint8)  # of the one found
+    except BaseException:
+        product.close()
+        raise
+    arguments = (value, product.plan, *operands, workspace.pointer, streams.ctypes.data, streams.size)
+
+    def run(keep: Any = (handle, product, compressed, dense, workspace, output)) -> None:
+        refusing(what, lambda: lt.matmul(*arguments))
+
+    return finish(device, run, output, [product, Freed(compressed, workspace)], preparing)
+
+
+class CusparseLt:
+    """cusparseLtMatmul on matrices that are 2:4 sparse already."""
+
+    name = "cusparselt"
+    paper = "NVIDIA cuSPARSELt"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset(PATTERN)
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per layout, default and search. Raises `Unsupported` without a GPU that has sparse tensor cores."""
+        gpu = require_gpu(device, self.name)
+        if not architecture(gpu.arch).has("mma_sparse"):
+            raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
+        require_pattern(operands.sparse, problem.dtype)
+        inputs = Inputs(gpu)
+        a, b = operands.sparse, operands.dense["b"]
+        for case in lt_cases(problem.dtype):
+
+            def prepare(case: LtCase = case) -> Prepared:
+                return prepare_product(inputs, case, a, b, problem.dtype)
+
+            yield Candidate(case.variant, case.math, prepare)
+
+
+register(CusparseLt(), About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"}, rank=210))

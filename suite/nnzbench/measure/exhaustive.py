@@ -1,0 +1,91 @@
+"""Exhaustive autotuning of the generated kernels (SparseRT, section 3.7): every feasible tiling is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from nnzbench.build.cache import Compiled, Job
+from nnzbench.build.pool import compile_many
+from nnzbench.devices import Device
+from nnzbench.kernels.codegen import tuning
+from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns
+from nnzbench.kernels.codegen.tiling import Tiling
+from nnzbench.kernels.codegen.tuning import Tuned
+from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
+from nnzbench.measure.timing import QUICK, measure, warm_up
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import Problem
+
+BATCH = 64
+"""Candidates generated, assembled and measured at a time, which bounds the memory their texts take."""
+Progress = Callable[[int, int, float], None]
+"""Called with candidates done, candidates in all, and the best time so far (microseconds; infinity at first)."""
+
+
+def tune(
+    problem: Problem,
+    operands: Operands,
+    device: Device,
+    progress: Progress = lambda done, total, best: None,
+    timeout_s: float = ASSEMBLE_SECONDS,
+    workers: int | None = None,
+    limit: int | None = None,
+) -> Tuned:
+    """Measures every feasible tiling, or the `limit` most promising ones, and remembers the fastest correct one.
+
+    Assembly is parallel, each candidate within `timeout_s`; one that fails, is late or computes something wrong is
+    no candidate. Raises `Unsupported` where the matrix is beyond sensible code size, the device has no timer, or
+    nothing ran.
+    """
+    if device.timer is None:
+        raise Unsupported(f"tuning needs a GPU: the times of the {device.name} device mean nothing for one")
+    addressing: Addressing = MatrixColumns(problem.n) if problem.conv is None else ImagePixels(problem.conv)
+    planner = make_planner(operands.sparse, addressing, device.arch, problem.dtype)
+    dense = operands.dense["b" if problem.conv is None else "x"]
+    truth = reference(problem, operands)
+    output = (problem.m, problem.n) if problem.conv is None else problem.conv.output
+    tilings = sorted(planner.grid(), key=planner.cycles)[:limit]
+    seconds = {"generate": 0.0, "assemble": 0.0, "measure": 0.0}
+    best: tuple[float, Tiling] | None = None
+    correct = 0
+    for start in range(0, len(tilings), BATCH):
+        clock = time.monotonic()
+        plans: list[tuple[Tiling, Plan]] = []
+        for tiling in tilings[start : start + BATCH]:
+            try:
+                plans.append((tiling, make_plan(planner, tiling, dense, device.arch, output)))
+            except Unsupported:
+                continue
+        seconds["generate"] += time.monotonic() - clock
+        clock = time.monotonic()
+        jobs = [Job.of(plan, device.arch) for _, plan in plans]
+        made = dict(compile_many(jobs, workers, timeout_s))
+        seconds["assemble"] += time.monotonic() - clock
+        clock = time.monotonic()
+        for i, (tiling, plan) in enumerate(plans):
+            if not isinstance(made[i], Compiled):
+                continue
+            prepared = device.prepare(plan)
+            try:
+                prepared.poison()
+                prepared.run()
+                if not passes(relative_error(prepared.read(), truth), plan.math):
+                    continue
+                if best is None:
+                    warm_up(device.timer, prepared.run)
+                correct += 1
+                median = measure(device.timer, prepared.run, "hot", QUICK).median
+            finally:
+                prepared.close()
+            if best is None or median < best[0]:
+                best = median, tiling
+        seconds["measure"] += time.monotonic() - clock
+        progress(min(start + BATCH, len(tilings)), len(tilings), best[0] if best else float("inf"))
+    if best is None:
+        raise Unsupported(f"none of {len(tilings)} tilings assembled in time and computed the right result")
+    found = Tuned(best[1], best[0], len(tilings), correct, seconds["generate"], seconds["assemble"], seconds["measure"])
+    tuning.remember(tuning.key(operands.pattern, problem, device.arch), found)
+    return found

@@ -1,0 +1,284 @@
+"""Runs an experiment: problems x dtypes x kernels x candidates, each outcome a row on disk at once.
+
+Failures are rows with a reason; the run goes on, unless the device itself is lost.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nnzbench.devices import Device, DeviceLost
+from nnzbench.kernels.registry import AnyKernel
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.progress import RunProgress
+from nnzbench.measure.rows import Subject, make_record
+from nnzbench.measure.timing import QUICK, StoppingRule, warm_up
+from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
+from nnzbench.measure.watchdog import HANG_S, watch
+from nnzbench.plans.plan import Candidate
+from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
+from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.tables import as_uniform
+from nnzbench.records import memory
+from nnzbench.records.folder import Results, Tuning
+from nnzbench.records.record import FAILURES
+
+QUICK_PROBLEMS = 3
+QUICK_CANDIDATES = 8
+CHECK = "check"
+"""Policy of rows from the processor, which are checked and never timed."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of an experiment to run; None means all of it."""
+
+    policies: tuple[Policy, ...] | None = None
+    kernels: tuple[str, ...] | None = None
+    dtypes: tuple[DType, ...] | None = None
+    problems: tuple[str, ...] | None = None
+    """Shell patterns over problem names."""
+    quick: bool = False
+    """The smallest problems, few candidates, a short stopping rule."""
+    real: bool | None = None
+    uniform: bool = False
+    """Uniformly random patterns of the same sizes and levels instead."""
+    resume: bool = False
+    overwrite: bool = False
+
+
+@dataclass
+class Session:
+    """What one process knows of its device; shared by the experiments it runs."""
+
+    device: Device
+    kernels: Mapping[str, AnyKernel]
+    peaks: Peaks = field(default_factory=Peaks)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    _warm: bool = False
+
+    def warm_up(self, run: Callable[[], None]) -> None:
+        """Brings the GPU to a steady clock, the first time it is called."""
+        if not self._warm and self.device.timer is not None:
+            warm_up(self.device.timer, run, self.clock)
+            self._warm = True
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run added."""
+
+    folder: Path
+    statuses: Mapping[str, int]
+    """Rows added per status."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a kernel computed something wrong, crashed or did not compile."""
+        return any(self.statuses.get(status) for status in FAILURES)
+
+
+def run_experiment(
+    experiment: Experiment, session: Session, folder: Path, choice: Choice, progress: RunProgress
+) -> Summary:
+    """Runs the chosen part of an experiment into `folder`; what is recorded stays, whatever ends the run.
+
+    Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
+    """
+    chosen = _kernels(experiment, session, choice, progress)
+    problems = experiment.problems(choice.real)
+    if choice.uniform:
+        problems = list({one.name: one for one in map(as_uniform, problems)}.values())
+    ops = {problem.op for problem in problems}
+    problems = choose_problems(problems, choice)
+    work = list(choose_work(problems, ops, chosen, session.kernels, choice))
+    counts: Counter[str] = Counter()
+    with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note) as results:
+        run = _Run(experiment, session, results, choice, counts)
+        progress.start(experiment.name, sum(len(names) for _, names in work))
+        for problem, names in work:
+            run.problem(problem, names, progress)
+    return Summary(folder, dict(counts))
+
+
+def choose_problems(problems: list[Problem], choice: Choice) -> list[Problem]:
+    """The problems that match the patterns; the smallest of them for a quick run."""
+    if choice.problems is not None:
+        problems = [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in choice.problems)]
+    if choice.quick:
+        problems = sorted(problems, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
+    return problems
+
+
+def _kernels(
+    experiment: Experiment, session: Session, choice: Choice, progress: RunProgress
+) -> dict[str, tuple[DType, ...]]:
+    """Dtypes per kernel to run: those of the experiment, or those asked for by name (any registered one)."""
+    wanted = dict(experiment.kernels)
+    if choice.kernels is not None:
+        wanted = {name: wanted.get(name, AS_TABLE) for name in choice.kernels}
+    for name in wanted:
+        if name not in session.kernels:
+            progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
+    return {name: dtypes for name, dtypes in wanted.items() if name in session.kernels}
+
+
+def choose_work(
+    problems: list[Problem],
+    ops: Set[Op],
+    chosen: Mapping[str, tuple[DType, ...]],
+    known: Mapping[str, AnyKernel],
+    choice: Choice,
+) -> Iterator[tuple[Problem, list[str]]]:
+    """Each problem in each dtype with the kernels that run it, those of other ops left out.
+
+    A kernel that computes none of `ops`, those of the whole experiment, is kept everywhere: its rows then say so.
+    """
+    for problem in problems:
+        able = [n for n in chosen if problem.op in known[n].ops or not ops & known[n].ops]
+        dtypes = {name: chosen[name] or (problem.dtype,) for name in able}
+        for dtype in dict.fromkeys(dtype for name in able for dtype in dtypes[name]):
+            if choice.dtypes is None or dtype in choice.dtypes:
+                yield replace(problem, dtype=dtype), [name for name in able if dtype in dtypes[name]]
+
+
+@dataclass
+class _Run:
+    experiment: Experiment
+    session: Session
+    results: Results
+    choice: Choice
+    counts: Counter[str]
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """Policies to time; none on the processor."""
+        if self.session.device.timer is None:
+            return ()
+        return self.choice.policies or self.experiment.policies
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Policies that rows are written for."""
+        return self.policies or (CHECK,)
+
+    def problem(self, problem: Problem, names: list[str], progress: RunProgress) -> None:
+        """All the named kernels on one problem in one dtype; operands and reference are made once and dropped."""
+        waiting = [name for name in names if self._tuning_key(problem, name) not in self.results.tuned]
+        for _ in range(len(names) - len(waiting)):
+            progress.advance()
+        if not waiting:
+            return
+        try:
+            operands = make_operands(problem)
+        except MatrixError as error:
+            for name in waiting:
+                self._add(problem, None, name, "", Outcome("unsupported", f"no operands: {error}"))
+                progress.advance()
+            return
+        truth = functools.cache(lambda: reference(problem, operands))
+        for name in waiting:
+            progress.step(f"{problem.name} {problem.dtype} {name}")
+            self._kernel(problem, operands, truth, self.session.kernels[name], progress)
+            progress.advance()
+
+    def _kernel(
+        self,
+        problem: Problem,
+        operands: Operands,
+        truth: Callable[[], Reference],
+        kernel: AnyKernel,
+        progress: RunProgress,
+    ) -> None:
+        start = time.monotonic()
+        tried = correct = 0
+        fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
+        limit = QUICK_CANDIDATES if self.choice.quick else None
+        for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, limit):
+            if isinstance(candidate, Outcome):
+                self._add(problem, operands, kernel.name, "", candidate)
+                continue
+            tried += 1
+            missing = tuple(p for p in self.labels if not self._recorded(problem, kernel.name, candidate.variant, p))
+            if not missing:
+                continue
+            policies = tuple(policy for policy in self.policies if policy in missing)
+            to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
+            rule = QUICK if self.choice.quick else StoppingRule()
+            conditions = Conditions(policies, rule, clock=self.session.clock, to_beat_us=to_beat)
+            with watch(functools.partial(self._hung, problem, operands, kernel.name, candidate, progress)):
+                outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
+                if outcome.status == "ok":
+                    self._memory(problem, kernel.name, candidate, progress)
+            correct += outcome.status == "ok"
+            for policy, measured in outcome.measurements.items():
+                key = (candidate.math, policy)
+                fastest[key] = min(measured.median, fastest.get(key, measured.median))
+            self._add(problem, operands, kernel.name, candidate.variant, outcome, candidate.math)
+            if outcome.status == "wrong":
+                progress.note(f"WRONG: {kernel.name} {candidate.variant} on {problem.name}: {outcome.reason}")
+            if outcome.lost:
+                raise DeviceLost(
+                    f"the device stopped answering after {kernel.name} {candidate.variant} on {problem.name} "
+                    f"({outcome.reason}); all rows are kept, go on with --resume"
+                )
+        self.results.add_tuning(
+            Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
+        )
+
+    def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
+        """Measures the memory of a candidate that computed the right thing; where that fails, its times stay."""
+        device = self.session.device
+        try:
+            use = memory.measure(problem, candidate, device)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            progress.note(f"{kernel} {candidate.variant} on {problem.name}: memory not measured ({error})")
+            return
+        if use is not None:
+            sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
+            name = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
+            self.results.add_memory(memory.Memory(*name, *sizes))
+
+    def _hung(
+        self, problem: Problem, operands: Operands, kernel: str, candidate: Candidate, progress: RunProgress
+    ) -> None:
+        """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
+        reason = f"no answer within {HANG_S:g} s"
+        self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
+        progress.note(
+            f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
+        )
+        os._exit(1)
+
+    def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
+        device = self.session.device.name
+        key = (self.experiment.name, problem.name, problem.dtype, kernel, variant, device, policy)
+        return key in self.results.done
+
+    def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:
+        return (problem.name, problem.dtype, kernel, self.session.device.name, "+".join(self.labels))
+
+    def _add(
+        self, problem: Problem, operands: Operands | None, kernel: str, variant: str, outcome: Outcome, math: str = ""
+    ) -> None:
+        subject = Subject(self.experiment.name, problem, operands, self.session.device, self.results.environment)
+        rows = [
+            make_record(subject, kernel, variant, policy, outcome, math, self.session.peaks)
+            for policy in self.labels
+            if not self._recorded(problem, kernel, variant, policy)
+        ]
+        self.results.add(rows)
+        self.counts.update(row.status for row in rows)

@@ -1,0 +1,217 @@
+"""One candidate on one device: prepare, run into a poisoned output, check, time, and check again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from nnzbench.build.ahead import compiled_ahead
+from nnzbench.build.cache import CompileError, CompileTimeout
+from nnzbench.devices import Device, DeviceLost, Timer
+from nnzbench.kernels.registry import AnyKernel, candidates
+from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
+from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.experiment import Policy
+from nnzbench.problems.operands import Operands, Reference
+from nnzbench.problems.parts import over_parts
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Status
+
+LAUNCHES_NEEDED = 60
+"""About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How candidates are tried."""
+
+    policies: tuple[Policy, ...]
+    rule: StoppingRule = field(default_factory=StoppingRule)
+    timeout_s: float = 60.0
+    """Wall-clock limit of one candidate's launches; a slower one becomes a `timeout` row."""
+    clock: Clock = time.monotonic
+    to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
+    """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a candidate. `measurements` is empty unless `status` is `ok`, and on the processor."""
+
+    status: Status
+    reason: str = ""
+    error: float | None = None
+    measurements: Mapping[Policy, Measurement] = field(default_factory=dict)
+    prepare_ms: float | None = None
+    compile_ms: float | None = None
+    resources: Resources | None = None
+    capturable: bool = True
+    lost: bool = False
+    """The device does not answer any more: nothing else can run in this process."""
+
+
+def failure(error: Exception) -> Outcome:
+    """The outcome that an exception from planning or preparing stands for."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, Unsupported):
+        return Outcome("unsupported", text)
+    if isinstance(error, CompileTimeout | TimeoutError):
+        return Outcome("timeout", text)
+    if isinstance(error, CompileError):
+        return Outcome("compile-error", text)
+    return Outcome("launch-error", f"{type(error).__name__}: {text}", lost=isinstance(error, DeviceLost))
+
+
+def enumerate_candidates(
+    kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, limit: int | None = None
+) -> Iterator[Candidate | Outcome]:
+    """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
+
+    Where the device takes its programs from the shared compile cache, they are compiled ahead, in parallel.
+    """
+    found = _until_failure(islice(candidates(kernel, problem, operands, device), limit))
+    return compiled_ahead(found, device.arch) if device.compiles_from_cache else found
+
+
+def _until_failure(found: Iterator[Candidate]) -> Iterator[Candidate | Outcome]:
+    while True:
+        try:
+            candidate = next(found)
+        except StopIteration:
+            return
+        except Exception as error:
+            yield failure(error)
+            return
+        yield candidate
+
+
+def try_candidate(
+    candidate: Candidate,
+    timer: Timer | None,
+    reference: Callable[[], Reference],
+    conditions: Conditions,
+    before_timing: Callable[[Callable[[], None]], None],
+) -> Outcome:
+    """Runs one candidate to an outcome; device memory is freed whatever happens.
+
+    `before_timing` gets the checked `run` before it is first timed (the session's warm-up).
+    """
+    try:
+        prepared = candidate.prepare()
+    except Exception as error:
+        return _unless_lost(failure(error), timer)
+    facts = Outcome(
+        "ok",
+        prepare_ms=prepared.prepare_ms,
+        compile_ms=prepared.compile_ms,
+        resources=prepared.resources,
+        capturable=prepared.capturable,
+    )
+    try:
+        return _run(prepared, facts, candidate.tolerance or candidate.math, timer, reference, conditions, before_timing)
+    except Exception as error:
+        return _unless_lost(_with(facts, failure(error)), timer)
+    finally:
+        _close(prepared)
+
+
+def _run(
+    prepared: Prepared,
+    facts: Outcome,
+    tolerance: str,
+    timer: Timer | None,
+    reference: Callable[[], Reference],
+    conditions: Conditions,
+    before_timing: Callable[[Callable[[], None]], None],
+) -> Outcome:
+    start = conditions.clock()
+    first = _fresh_result(prepared)
+    error = relative_error(first, reference())
+    seconds = conditions.clock() - start
+    if not passes(error, tolerance):
+        return _with(facts, Outcome("wrong", _too_far(error, tolerance), error))
+    if timer is None:
+        return _with(facts, Outcome("ok", "", error))
+    if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
+        # the first run loads modules and the check runs on the host: only a second run tells the launch's own time
+        start = conditions.clock()
+        timer.elapsed_us(prepared.run)
+        seconds = conditions.clock() - start
+        if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
+            reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {conditions.timeout_s:g} s"
+            return _with(facts, Outcome("timeout", reason, error))
+    before_timing(prepared.run)
+    measurements = {
+        policy: measure(
+            timer,
+            prepared.run,
+            policy,
+            conditions.rule,
+            prepared.capturable,
+            conditions.clock,
+            conditions.to_beat_us.get(policy),
+        )
+        for policy in conditions.policies
+    }
+    last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
+    again = error if _same_bits(first, last) else relative_error(last, reference())
+    if not passes(again, tolerance):
+        return _with(facts, Outcome("wrong", f"after timing: {_too_far(again, tolerance)}", again))
+    return _with(facts, Outcome("ok", "", max(error, again), measurements))
+
+
+def _fresh_result(prepared: Prepared) -> Array:
+    prepared.poison()
+    prepared.run()
+    return prepared.read()
+
+
+def _same_bits(first: Array, last: Array) -> bool:
+    """Compared in the order of memory, whatever that of the axes is: results may take gigabytes."""
+    if first.shape != last.shape or first.strides != last.strides:
+        return False
+    bits = np.dtype(f"u{first.itemsize}")
+    one, other = (array.view(bits).ravel(order="K") for array in (first, last))
+    return all(over_parts(lambda part: bool((one[part] == other[part]).all()), one.shape))
+
+
+def _too_far(error: float, tolerance: str) -> str:
+    return f"relative error {error:.3g} is outside the {tolerance} tolerance"
+
+
+def _with(facts: Outcome, outcome: Outcome) -> Outcome:
+    """`outcome` with what is known of the prepared candidate."""
+    return Outcome(
+        outcome.status,
+        outcome.reason,
+        outcome.error,
+        outcome.measurements,
+        facts.prepare_ms,
+        facts.compile_ms,
+        facts.resources,
+        facts.capturable,
+        outcome.lost,
+    )
+
+
+def _unless_lost(outcome: Outcome, timer: Timer | None) -> Outcome:
+    """Marks the outcome `lost` where the device fails at nothing at all: a fault stays with its context."""
+    if timer is None or outcome.status != "launch-error" or outcome.lost:
+        return outcome
+    try:
+        timer.elapsed_us(lambda: None)
+    except Exception:
+        return _with(outcome, Outcome(outcome.status, outcome.reason, lost=True))
+    return outcome
+
+
+def _close(prepared: Prepared) -> None:
+    try:
+        prepared.close()
+    except Exception:  # freeing fails on a lost device; the outcome already says so
+        return

@@ -1,0 +1,1 @@
+"""What is computed: problems, their tables, operands, float64 references and the check."""

@@ -1,0 +1,61 @@
+"""What an experiment is: the problems, kernels and policies that make up one table or figure, and its page.
+
+Each is declared once, in the package of its paper; `nnzbench.papers.catalogue` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from nnzbench.problems.problem import DType, Problem
+
+Policy = Literal["hot", "cold"]
+"""Launches back to back with operands as the last one left them, or with L2 overwritten before each."""
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+AS_TABLE: tuple[DType, ...] = ()
+"""A kernel runs each problem in the dtype that its table gives."""
+AND_F16: tuple[DType, ...] = ("f32", "f16")
+
+
+class UnknownExperiment(ValueError):
+    """No experiment has this name; the message lists those there are."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure: every kernel runs on every problem of its op, in each dtype, under each policy."""
+
+    name: str
+    """Fixed name, which is also that of its problem table and results folder."""
+    title: str
+    paper: str
+    figure: str
+    """Where in the paper its published numbers stand, or that there are none."""
+    kernels: Mapping[str, tuple[DType, ...]]
+    """Dtypes per kernel name, `AS_TABLE` for that of each problem. An unregistered kernel is skipped with a note.
+
+    Empty for what runs nothing: its page is drawn from the data sets and has no problem table.
+    """
+    policies: tuple[Policy, ...] = field(default=POLICIES)
+    full: bool = False
+    """All problems of its table where the default is a sample."""
+    page: str = ""
+    """`module:name` of its `PageSpec`, which only a report loads, as it draws; empty for the generic page."""
+
+    def problems(self, real: bool | None = None) -> list[Problem]:
+        """The problems of its table: on real data where it is on disk (None), or on stand-ins alone (False)."""
+        from nnzbench.problems import tables
+
+        return tables.load(self.name, real, self.full) if self.kernels else []
+
+
+def dtypes_of(*names: str, **others: tuple[DType, ...]) -> dict[str, tuple[DType, ...]]:
+    """Kernels of an experiment: `names` in the dtypes of its table, `others` in their own."""
+    return {**dict.fromkeys(names, AS_TABLE), **others}
+
+
+SPMM = ("sparsert", "row_stream", "ring", "sputnik")
+"""The kernels that multiply fp32 matrices of any pattern."""

@@ -1,0 +1,139 @@
+"""Where a problem's sparse operand comes from: `problem.source` resolved to a CSR matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnzbench import paths
+from nnzbench.matrices import generate, prune, standin
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.smtx import read_smtx
+from nnzbench.matrices.weights import load_weights
+from nnzbench.problems.problem import ConvShape, Problem
+
+WEIGHTS_FILE = "real_weights.npz"
+BALANCED_BLOCKS = 32
+"""Balance ranges per row where `balanced:<seed>` names none (Balanced Sparsity, section 5)."""
+
+
+def range_count(problem: Problem) -> int:
+    """Balance ranges per row that the problem's source names (`balanced:<ranges>:<seed>`), else the paper's 32."""
+    words = problem.source.split(":")
+    named = words[0] == "balanced" and len(words) == 3
+    return min(int(words[1]) if named else BALANCED_BLOCKS, problem.k)
+
+
+def load_sparse(problem: Problem) -> CSR:
+    """The sparse operand of `problem`: m x k (m x n for sddmm), float32 values.
+
+    | source | matrix |
+    | --- | --- |
+    | `dlmc:<path>` | real pattern `<root>/dlmc/<path>` |
+    | `weights:<name>` | real values, array `<name>` of `<root>/real_weights.npz` |
+    | `standin:<dlmc path>`, `standin:<weights name>` | generated pattern with the measured statistics of that layer |
+    | `uniform:<seed>` | exactly round(sparsity*m*k) zeros anywhere |
+    | `equal_rows:<seed>` | the same count in every row |
+    | `cov:<cov>:<seed>` | row lengths with that coefficient of variation |
+    | `banded:<band>:<seed>` | causal mask: dense band, random left of it |
+    | `balanced:<seed>`, `balanced:<ranges>:<seed>` | the same count in each of 32 (or so many) ranges of every row |
+    | `nm:<n>:<m>:<seed>` | n nonzeros in every m consecutive columns |
+    | `block:<r>x<c>:<seed>` | whole r x c blocks |
+
+    `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
+    Values are standard normal, drawn from `problem.seed`, but for `weights:`. For convolutions the columns are
+    `c_in*(r*s) + tap`; DLMC's own order `tap*C_in + c_in` is changed. Raises `MatrixError`.
+    """
+    matrix = _resolve(problem)
+    rows, columns = shape_of(problem)
+    if (matrix.m, matrix.k) != (rows, columns):
+        raise MatrixError(
+            f"{problem.source}: matrix is {matrix.m} x {matrix.k}, problem {problem.name} needs {rows} x {columns}."
+        )
+    return matrix
+
+
+def shape_of(problem: Problem) -> tuple[int, int]:
+    """Rows and columns of the sparse operand."""
+    return (problem.m, problem.n) if problem.op == "sddmm" else (problem.m, problem.k)
+
+
+def find_real(source: str) -> Path | None:
+    """The file of a real source (`dlmc:` or `weights:`) under the first data root that has it, else None."""
+    kind, _, name = source.partition(":")
+    if kind not in ("dlmc", "weights"):
+        return None
+    relative = Path("dlmc", _inside(name)) if kind == "dlmc" else Path(WEIGHTS_FILE)
+    return next((root / relative for root in paths.data_roots() if (root / relative).is_file()), None)
+
+
+def _inside(path: str) -> str:
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        raise MatrixError(f"dlmc:{path}: path must lie inside the collection.")
+    return path
+
+
+def _resolve(problem: Problem) -> CSR:
+    kind, _, rest = problem.source.partition(":")
+    if kind == "weights":
+        return CSR.from_dense(load_weights(_required(problem.source), rest))
+    if kind == "dlmc":
+        pattern = _conv_order(read_smtx(_required(problem.source)), problem.conv)
+    elif kind == "standin" and rest.endswith(".smtx"):
+        pattern = _conv_order(standin.for_dlmc(rest), problem.conv)
+    elif kind == "standin":
+        pattern = _conv_order(standin.for_weights(rest, *shape_of(problem), problem.sparsity), problem.conv)
+    else:
+        pattern = _generated(problem, kind, rest.split(":"))
+    rng = np.random.default_rng([problem.seed, 0xA])
+    return pattern.with_values(rng.standard_normal(pattern.nnz, dtype=np.float32))
+
+
+def _required(source: str) -> Path:
+    found = find_real(source)
+    if found is None:
+        how = "run 'nnzbench fetch dlmc'" if source.startswith("dlmc:") else f"put {WEIGHTS_FILE} into a data folder"
+        raise MatrixError(f"{source}: not on disk; {how}, or set NNZBENCH_DATA to the folder that holds it.")
+    return found
+
+
+def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
+    m, k = shape_of(problem)
+    s = problem.sparsity
+    try:
+        seed = int(words[-1])
+        match kind, words[:-1]:
+            case "uniform", []:
+                return generate.uniform(m, k, s, seed)
+            case "equal_rows", []:
+                return generate.equal_rows(m, k, s, seed)
+            case "cov", [cov]:
+                return generate.uneven_rows(m, k, s, float(cov), seed)
+            case "banded", [band]:
+                return generate.banded(m, k, s, int(band), seed)
+            case "balanced", [*ranges] if len(ranges) < 2:
+                count = int(ranges[0]) if ranges else BALANCED_BLOCKS
+                return generate.pruned_normal(m, k, seed, lambda w: prune.gradual_balanced(w, s, count))
+            case "nm", [some, of]:
+                n, group = int(some), int(of)
+                return generate.pruned_normal(m, k, seed, lambda w: prune.n_of_m(w, n, group))
+            case "block", [size]:
+                r, c = map(int, size.split("x"))
+                return generate.blocks(m, k, s, r, c, seed)
+    except ValueError as error:
+        if isinstance(error, MatrixError):
+            raise
+    raise MatrixError(f"source '{problem.source}' of problem {problem.name} is not understood.")
+
+
+def _conv_order(matrix: CSR, conv: ConvShape | None) -> CSR:
+    """Columns `tap*C_in + c_in` changed to `c_in*(r*s) + tap`; matrices and 1x1 filters are left alone."""
+    if conv is None or conv.r * conv.s == 1:
+        return matrix
+    taps = conv.r * conv.s
+    tap, channel = np.divmod(matrix.indices.astype(np.int64), conv.channels)
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
+    positions: Any = rows * matrix.k + channel * taps + tap
+    return generate.from_positions(matrix.m, matrix.k, np.sort(positions))

@@ -1,0 +1,1 @@
+"""Recorded rows: the contract of records.csv, results folders, and which row stands for its kernel."""

@@ -1,0 +1,143 @@
+"""Two runs on one GPU, row by row: SAME, FASTER, SLOWER, UNCLEAR or FAILED. Two runs of one build must say SAME.
+
+A difference counts only where the medians' intervals are further apart than what changes from run to run without a
+cause in the code, in time and in clock cycles. Samples of one run don't show that part: operands lie where the
+allocator put them, and every sample of the run pays for it alike. It was measured: of 3,102 pairs of unchanged kernels
+in two runs of one table on an H200, half differ by less than 0.3 % (hot) or 1.1 % (cold), 99 in 100 by 4.1 % or 6.8 %,
+the worst by 14 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nnzbench.records.record import Key, Record, RecordError, read_records
+
+Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
+
+SAME_WITHIN = {"hot": 0.04, "cold": 0.07}
+"""Relative difference up to which two medians are called the same: 99 of 100 pairs of one build."""
+DIFFERENT_BEYOND = 0.15
+"""Smallest relative difference that is ever called one: no pair of one build."""
+Z = 3.5
+"""Half width of a median's interval in standard errors: one false call in some 2,000 if noise were normal."""
+RESOLUTION_US = {"hot": 0.025, "cold": 0.25}
+"""Half a step of the event timer (0.5 us as documented); a hot sample spreads it over ten launches or more."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One key present in both runs. `ratio` is B's median over A's, None where B has no time.
+
+    `low` and `high` bound the ratio by the medians' intervals: what the samples of the two runs leave open.
+    """
+
+    before: Record
+    after: Record
+    verdict: Verdict
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """All keys timed in A and present in B, and how many were in one run only."""
+
+    rows: tuple[Comparison, ...]
+    only_before: int
+    only_after: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows per verdict."""
+        return dict(Counter(row.verdict for row in self.rows))
+
+    @property
+    def regressed(self) -> bool:
+        """Whether anything got slower or stopped being correct."""
+        return any(row.verdict in ("SLOWER", "FAILED") for row in self.rows)
+
+
+def compare_files(before: Path, after: Path) -> Comparisons:
+    """Compares two records files, or all files below two folders.
+
+    Raises `RecordError` where one has no rows or the GPUs differ.
+    """
+    a, b = _load(before), _load(after)
+    gpus = {record.gpu for record in a}, {record.gpu for record in b}
+    if gpus[0] != gpus[1]:
+        raise RecordError(
+            f"{before} was measured on {_names(gpus[0])} and {after} on {_names(gpus[1])}: only runs on one GPU compare"
+        )
+    return compare(a, b)
+
+
+def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
+    """Compares rows with equal keys; only rows timed in `before` can regress."""
+    a = _timed(before)
+    new = {(record.gpu, *record.key): record for record in after}
+    rows = tuple(_judge(record, new[key]) for key, record in a.items() if key in new)
+    only_after = sum(1 for key, record in new.items() if record.median_us is not None and key not in a)
+    return Comparisons(rows, len(a) - len(rows), only_after)
+
+
+def _names(gpus: set[str]) -> str:
+    return ", ".join(sorted(gpus))
+
+
+def _load(path: Path) -> list[Record]:
+    files = sorted(path.rglob("records.csv")) if path.is_dir() else [path]
+    records = [record for file in files for record in read_records(file)]
+    if not records:
+        raise RecordError(f"{path}: no records to compare")
+    return records
+
+
+def _timed(records: Iterable[Record]) -> dict[Key, Record]:
+    return {(record.gpu, *record.key): record for record in records if record.median_us is not None}
+
+
+def _judge(before: Record, after: Record) -> Comparison:
+    assert before.median_us is not None
+    if after.median_us is None:
+        return Comparison(before, after, "FAILED")
+    ratio = after.median_us / before.median_us
+    old, new = _interval(before), _interval(after)
+    verdict = _verdict(old, new, ratio, SAME_WITHIN.get(before.policy, 0.0))
+    if verdict in ("FASTER", "SLOWER") and not _confirmed_in_cycles(before, after, ratio):
+        verdict = "UNCLEAR"
+    return Comparison(before, after, verdict, ratio, new[0] / old[1], new[1] / old[0])
+
+
+def _interval(record: Record) -> tuple[float, float]:
+    """Interval of the median, microseconds, from quartiles and sample count (a normal's IQR is 1.349 sigma)."""
+    assert record.median_us is not None
+    median = record.median_us
+    spread = (record.q3_us or median) - (record.q1_us or median)
+    error = 1.2533 * spread / 1.349 / math.sqrt(record.samples or 1)
+    half = Z * error + RESOLUTION_US.get(record.policy, 0.0)
+    return max(median - half, median * 1e-3), median + half
+
+
+def _verdict(before: tuple[float, float], after: tuple[float, float], ratio: float, same_within: float) -> Verdict:
+    limit = 1 + DIFFERENT_BEYOND
+    if after[0] > before[1] * limit:
+        return "SLOWER"
+    if after[1] * limit < before[0]:
+        return "FASTER"
+    return "SAME" if abs(math.log(ratio)) <= math.log1p(same_within) else "UNCLEAR"
+
+
+def _confirmed_in_cycles(before: Record, after: Record, ratio: float) -> bool:
+    """Whether the difference stands when both times are counted in SM clock cycles."""
+    if not before.sm_clock_mhz or not after.sm_clock_mhz:
+        return True
+    cycles = ratio * after.sm_clock_mhz / before.sm_clock_mhz
+    limit = 1 + DIFFERENT_BEYOND
+    return cycles > limit if ratio > 1 else cycles < 1 / limit

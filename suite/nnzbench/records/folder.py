@@ -1,0 +1,174 @@
+"""The results folder of one experiment while a run writes into it: records.csv and the files beside it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from nnzbench import paths
+from nnzbench.records import memory
+from nnzbench.records.record import Key, Record, RecordError, append, read_records, replace_all
+from nnzbench.records.selection import select
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What it took to find a kernel's best candidate on one problem: the price of tuning."""
+
+    problem: str
+    dtype: str
+    kernel: str
+    device: str
+    policies: str
+    candidates: int
+    ok: int
+    seconds: float
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes a row unique; resuming skips a kernel whose row is there."""
+        return (self.problem, self.dtype, self.kernel, self.device, self.policies)
+
+
+class Results:
+    """Rows are on disk as soon as they are added; leaving the `with` block marks the selected ones.
+
+    Raises `RecordError` where another run holds the folder, where records are there and neither `resume` nor
+    `overwrite` is asked for, or where they can't be read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        resume: bool,
+        overwrite: bool,
+        environment: Mapping[str, Any],
+        note: Callable[[str], None],
+    ) -> None:
+        self.folder = folder
+        self.records_path = folder / "records.csv"
+        self.tuning_path = folder / "tuning.csv"
+        self.memory_path = folder / memory.FILE
+        self._resume, self._overwrite, self._note = resume, overwrite, note
+        self._lock = FileLock(_lock_path(folder))
+        self._snapshot, self._environment = environment, ""
+        self.done: set[Key] = set()
+        self.tuned: set[tuple[str, ...]] = set()
+
+    def __enter__(self) -> Results:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        Path(self._lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise RecordError(f"another run is writing to {self.folder}") from None
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.records_path.exists():
+                replace_all(self.records_path, select(read_records(self.records_path)))
+        finally:
+            self._lock.release()
+
+    def _open(self) -> None:
+        if self._overwrite:
+            for path in (self.records_path, self.tuning_path, self.memory_path, *self.folder.glob("environment*.json")):
+                path.unlink(missing_ok=True)
+        if not self.records_path.exists():
+            for path in (self.tuning_path, self.memory_path):  # say nothing without their records
+                path.unlink(missing_ok=True)
+            return
+        if not self._resume:
+            raise RecordError(f"{self.records_path} exists already: add --resume to go on or --overwrite to start anew")
+        for path in (self.records_path, self.tuning_path, self.memory_path):
+            if drop_cut_off_line(path):
+                self._note(f"{path.name}: dropped a last line that was cut off")
+        if self.records_path.stat().st_size:
+            self.done = {record.key for record in read_records(self.records_path)}
+        self.tuned = {tuning.key for tuning in _read_tuning(self.tuning_path)}
+
+    @property
+    def environment(self) -> str:
+        """File name of the environment's snapshot, written when the first row asks for it."""
+        if not self._environment:
+            taken = len(list(self.folder.glob("environment*.json")))
+            self._environment = f"environment-{taken + 1}.json" if taken else "environment.json"
+            text = json.dumps(self._snapshot, indent=2, sort_keys=True, default=str) + "\n"
+            (self.folder / self._environment).write_text(text, encoding="utf-8")
+        return self._environment
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Appends the rows and flushes them to disk."""
+        rows = list(records)
+        append(self.records_path, rows)
+        self.done.update(record.key for record in rows)
+
+    def add_tuning(self, tuning: Tuning) -> None:
+        """Appends one row to tuning.csv."""
+        with self.tuning_path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if file.tell() == 0:
+                writer.writerow(field.name for field in fields(Tuning))
+            writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(tuning))
+        self.tuned.add(tuning.key)
+
+    def add_memory(self, row: memory.Memory) -> None:
+        """Appends one row to memory.csv."""
+        memory.add(self.memory_path, row)
+
+
+def _lock_path(folder: Path) -> Path:
+    """In the cache: results folders are published, lock files are not."""
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    return paths.cache() / "locks" / f"{name}.lock"
+
+
+def drop_cut_off_line(path: Path) -> bool:
+    """Cuts a last line without its line end, as a crash leaves it; True where there was one."""
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole == len(data):
+        return False
+    os.truncate(path, whole)
+    return True
+
+
+def _read_tuning(path: Path) -> list[Tuning]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        try:
+            return [
+                Tuning(
+                    row["problem"],
+                    row["dtype"],
+                    row["kernel"],
+                    row["device"],
+                    row["policies"],
+                    int(row["candidates"]),
+                    int(row["ok"]),
+                    float(row["seconds"]),
+                )
+                for row in csv.DictReader(file)
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"{path}: not a tuning table ({error})") from None

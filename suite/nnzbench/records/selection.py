@@ -1,0 +1,44 @@
+"""Which row stands for its kernel: the fastest correct one per problem, dtype, arithmetic class and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nnzbench.problems.check import TOLERANCE
+from nnzbench.records.record import Record
+
+Contest = tuple[str, ...]
+
+
+def math_class(record: Record) -> str:
+    """Arithmetic class of a row: the first word of its variant where that is a class (`tf32_...`), else its dtype.
+
+    Vendor variants start with their math mode; kernels of this suite compute in their dtype.
+    """
+    first = record.variant.partition("_")[0]
+    return first if first in TOLERANCE else record.dtype
+
+
+def contest(record: Record) -> Contest:
+    """Rows of one contest compete; one of them is selected."""
+    return (record.experiment, record.problem, record.kernel, record.dtype, math_class(record), record.policy)
+
+
+def winners(records: Iterable[Record]) -> dict[Contest, Record]:
+    """The fastest timed row of each contest; the first recorded of equals."""
+    best: dict[Contest, Record] = {}
+    for record in records:
+        if record.status != "ok" or record.median_us is None:
+            continue
+        held = best.get(contest(record))
+        if held is None or held.median_us is None or record.median_us < held.median_us:
+            best[contest(record)] = record
+    return best
+
+
+def select(records: Iterable[Record]) -> list[Record]:
+    """The same rows in the same order with `selected` true on the winners alone."""
+    rows = list(records)
+    best = winners(rows)
+    return [replace(record, selected=best.get(contest(record)) is record) for record in rows]

@@ -1,0 +1,1 @@
+"""What a claim of a paper is judged by: rules, sides and the numbers that they make of records."""

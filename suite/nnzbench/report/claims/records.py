@@ -1,0 +1,145 @@
+"""The recorded experiments of one GPU as claims need them: timed rows, and the problems that there should be."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.problems import tables
+from nnzbench.problems.names import stem_of
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import RecordError
+from nnzbench.report.data.frames import GPU_DEVICES, load
+from nnzbench.report.data.series import Series, pick
+
+JUDGES = frozenset({"paper", "library"})
+"""Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
+
+
+class Row(NamedTuple):
+    """A checked, timed row."""
+
+    stem: str
+    kernel: str
+    variant: str
+    source: str
+    sparsity: float
+    m: int
+    k: int
+    n: int
+    nnz: int
+    median_us: float
+    floor_us: float
+    gflops: float
+    memory_bytes: float
+    """Device memory that the candidate took at most; NaN where it was not measured."""
+
+
+_NEEDED = (*Row._fields, "status", "math", "role", "selected")
+"""What a row must tell and what `pick` asks."""
+
+
+class Records:
+    """Reads each experiment once. One that breaks the schema counts as not recorded, and `gap` says so."""
+
+    def __init__(self, reports: Path, gpu: str) -> None:
+        self.gpu = gpu
+        self._folder = reports / gpu
+        self._read: dict[str, dict[str, pd.DataFrame]] = {}
+        self._refused: set[str] = set()
+        self._times: dict[tuple[frozenset[str] | None, str, str, Series, str], dict[str, Row]] = {}
+        self._roles: frozenset[str] | None = None
+
+    def published(self) -> Records:
+        """The same records without this project's own designs and users' kernels: all that may judge a claim."""
+        view = copy.copy(self)
+        view._roles = JUDGES
+        return view
+
+    def times(self, experiment: str, policy: str, series: Series, cases: str) -> dict[str, Row]:
+        """The row that `pick` finds for each case: what the groups of pattern `cases` hold at the start of a stem."""
+        key = (self._roles, experiment, policy, series, cases)
+        if key not in self._times:
+            frame = self._experiment(experiment).get(policy)
+            if frame is not None and self._roles is not None:
+                frame = frame[frame["role"].isin(self._roles)]
+            self._times[key] = {} if frame is None else _picked(frame, series, cases)
+        return self._times[key]
+
+    def expected(self, experiment: str, math_class: str) -> frozenset[str]:
+        """Stems of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
+        return _stems(experiment, "f16" if math_class == "f16" else "f32")
+
+    def count(self, experiment: str, name: str) -> int:
+        """How often a problem, by its stem, counts: times that its model has it, or matrices that it stands for."""
+        return _counts(experiment).get(name, 1)
+
+    def gap(self, experiment: str, what: str, policy: str) -> str:
+        """Why there is no number: nothing recorded, or no problem with all the times."""
+        recorded = self._experiment(experiment)
+        if experiment in self._refused:
+            return f"The records of {experiment} are refused; `nnzbench report {experiment}` says why."
+        if not recorded:
+            return f"{experiment} is not recorded on this GPU yet."
+        return f"No problem of {experiment} has a checked {policy} time of {what}."
+
+    def fp32_peak(self) -> float:
+        """TFLOP/s of the data sheet, 0 where it is unknown."""
+        sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
+        return float(sheet.get(self.gpu, 0.0))
+
+    def _experiment(self, experiment: str) -> dict[str, pd.DataFrame]:
+        if experiment not in self._read:
+            try:
+                self._read[experiment] = _timed(self._folder / experiment)
+            except RecordError:
+                self._read[experiment] = {}
+                self._refused.add(experiment)
+        return self._read[experiment]
+
+
+def case_by(cases: str, name: str) -> str | None:
+    """The case that a problem's stem belongs to, None where the pattern is not at its start."""
+    found = re.match(cases, name)
+    return None if found is None else " ".join(found.groups())
+
+
+def _picked(frame: pd.DataFrame, series: Series, cases: str) -> dict[str, Row]:
+    """`pick` by case."""
+    named = frame["stem"].map({name: case_by(cases, name) for name in frame["stem"].unique()})
+    found = pick(frame.assign(case=named)[named.notna()], series, by=("case",))
+    rows = found.to_dict("records")
+    return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in rows}
+
+
+def _timed(folder: Path) -> dict[str, pd.DataFrame]:
+    """By policy; empty without records of a GPU."""
+    if not (folder / "records.csv").is_file():
+        return {}
+    results = load(folder)
+    if results.device not in GPU_DEVICES:
+        return {}
+    timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
+    timed = timed.assign(stem=[stem_of(name) for name in timed["problem"]])[["policy", *_NEEDED]]
+    return {str(policy): rows for policy, rows in timed.groupby("policy", sort=False)}
+
+
+@functools.cache
+def _problems(experiment: str) -> tuple[Problem, ...]:
+    return tuple(tables.load(experiment, False))
+
+
+@functools.cache
+def _stems(experiment: str, dtype: str) -> frozenset[str]:
+    return frozenset(stem_of(p.name) for p in _problems(experiment) if p.dtype == dtype)
+
+
+@functools.cache
+def _counts(experiment: str) -> dict[str, int]:
+    return {stem_of(row.problem.name): row.count for row in tables.rows(experiment)}

@@ -1,0 +1,1 @@
+"""Records to data frames, and which rows make a curve."""

@@ -1,0 +1,130 @@
+"""Networks from recorded steps: frames per second of MobileNetV1, time and memory of attention (Sputnik, VII)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from nnzbench.kernels.registry import about
+from nnzbench.problems import tables
+from nnzbench.problems.names import label_of
+from nnzbench.report.data.frames import each
+from nnzbench.report.data.series import BEST, Series, pick, standing
+
+MOBILENET = "sputnik_mobilenet"
+DENSE = Series("dense", "dense: cuBLAS fp32", ("cublas_bias_relu",))
+SPARSE = replace(BEST, key="sparse", label="sparse: best kernel of each layer")
+"""Kernels whose fastest computes a sparse layer; give one alone to see its network."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """One MobileNetV1 of the table: its 13 pairs of depthwise and 1x1 convolution at batch 1, layer by layer."""
+
+    name: str
+    """`dense_w1.4` or `sparse_w1.8`: which 1x1 convolutions, and the width multiplier."""
+    us: float | None
+    """Sum over the layers, each as often as it occurs; None where a layer was not timed."""
+    depthwise_us: float
+    pointwise_us: float
+    missing: tuple[str, ...]
+    """Labels of the layers without a time."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its 1x1 convolutions but the first are pruned."""
+        return self.name.startswith("sparse")
+
+    @property
+    def width(self) -> float:
+        """The width multiplier."""
+        return float(self.name.rpartition("_w")[2])
+
+    @property
+    def frames_per_second(self) -> float | None:
+        """1 / time; None where a layer was not timed."""
+        return 1e6 / self.us if self.us else None
+
+
+def mobilenets(
+    frame: pd.DataFrame, policy: str = "hot", sparse: Series = SPARSE, dense: Series = DENSE
+) -> list[Network]:
+    """Every network of the table, in its order, from one run's rows (`report.frames.to_frame`).
+
+    Dense layers take their time from the series `dense`, sparse ones from `sparse`, depthwise ones from this project's
+    kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one
+    before gains nothing over the sum.
+    """
+    rows = frame[(frame["experiment"] == MOBILENET) & (frame["policy"] == policy)]
+    rows = rows.assign(label=[label_of(name) for name in rows["problem"]])
+    times = {
+        series: pick(rows, series, by=("label",)).set_index("label")["median_us"] for series in (BEST, sparse, dense)
+    }
+    networks: dict[str, list[tuple[str, int, float | None]]] = {}
+    for row in tables.rows(MOBILENET):
+        label = row.problem.label
+        network, _, _ = label.rpartition("_")
+        series = BEST if row.problem.op == "depthwise" else sparse if row.problem.sparsity else dense
+        us = times[series].get(label)
+        networks.setdefault(network, []).append((label, row.count, None if us is None else float(us)))
+    return [_network(name, layers) for name, layers in networks.items()]
+
+
+def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
+    missing = tuple(label for label, _, us in layers if us is None)
+    parts = {"_dw": 0.0, "_pw": 0.0}
+    for label, count, us in layers:
+        parts["_dw" if "_dw" in label else "_pw"] += count * (us or 0.0)
+    total = None if missing else sum(parts.values())
+    return Network(name, total, parts["_dw"], parts["_pw"], missing)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One kernel's attention over one head."""
+
+    problem: str
+    dtype: str
+    kernel: str
+    variant: str
+    math: str
+    us: float
+    buffer_bytes: int
+    """Device memory of inputs, outputs, mask and everything between, as counted."""
+
+
+def attentions(frame: pd.DataFrame, policy: str = "hot") -> list[Attention]:
+    """The row that stands for every kernel and arithmetic class that computed a whole attention, fastest first."""
+    rows = standing(frame[(frame["shape"] == "attention") & (frame["policy"] == policy)])
+    found = [
+        Attention(
+            row.problem,
+            row.dtype,
+            row.kernel,
+            row.variant,
+            row.math,
+            row.median_us,
+            attention_bytes(row.kernel, row.variant, row.math, row.m, row.k, row.n, row.nnz),
+        )
+        for row in each(rows)
+    ]
+    return sorted(found, key=lambda one: one.us)
+
+
+def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: int, features: int, nnz: int) -> int:
+    """Bytes of the buffers of an attention kernel's row in arithmetic class `math`.
+
+    `dense_attention` holds all scores, and the mask as bits; `cudnn_attention` no scores, and in its variants `bias`
+    the mask as a number of 2 bytes per score. The sparse kernel holds an index (2 bytes in fp16, where the keys are few
+    enough), a score and a weight per position of the mask, a record per row and one per 32 positions of a row; the last
+    is taken as half full in its row's last one.
+    """
+    element = 2 if math in ("f16", "bf16") else 4
+    outside = element * features * 2 * (queries + keys)
+    if kernel == "cudnn_attention":
+        return outside + (2 * queries * 8 * -(-keys // 8) if "_bias_" in variant else 0)
+    if about(kernel).work == "dense":
+        return outside + element * queries * keys + 4 * queries * -(-keys // 32)
+    index = 2 if element == 2 and keys <= 65535 else 4
+    return outside + (index + 2 * element) * nnz + 16 * queries + 16 * (nnz // 32 + queries // 2)

@@ -1,0 +1,64 @@
+"""Which kernels a run finished tuning: the best of some candidates is not yet the kernel's best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from nnzbench.records.record import Record, RecordError
+
+_KEY = ("problem", "dtype", "kernel", "device")
+
+
+def split(records: Sequence[Record], path: Path) -> tuple[list[Record], list[Record]]:
+    """The rows that count, and the timed ones of kernels whose candidates a run did not come to the end of.
+
+    `path` is the run's tuning.csv, one line per kernel, problem and policies that were finished; without it all count.
+    """
+    if not path.is_file():
+        return list(records), []
+    table = _read(path)
+    finished = {
+        (*key, policy)
+        for *key, policies in table[[*_KEY, "policies"]].itertuples(index=False)
+        for policy in str(policies).split("+")
+    }
+    kept: list[Record] = []
+    unfinished: list[Record] = []
+    for record in records:
+        key = (*(getattr(record, name) for name in _KEY), record.policy)
+        (unfinished if record.status == "ok" and key not in finished else kept).append(record)
+    return kept, unfinished
+
+
+def sentences(unfinished: Sequence[Record]) -> list[str]:
+    """What `split` set aside, by kernel."""
+    problems: dict[str, dict[str, None]] = {}
+    for record in unfinished:
+        problems.setdefault(record.kernel, {})[f"`{record.problem}` ({record.dtype}, {record.policy})"] = None
+    return [
+        f"`{kernel}` is not drawn on {', '.join(found)}: the run ended before its last candidate."
+        for kernel, found in problems.items()
+    ]
+
+
+def seconds(path: Path, device: str) -> dict[str, float]:
+    """Wall-clock seconds spent on each kernel's candidates."""
+    if not path.is_file():
+        return {}
+    table = _read(path)
+    found = table[table["device"] == device].groupby("kernel")["seconds"].sum()
+    return {str(kernel): float(value) for kernel, value in found.items()}
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path, dtype=dict.fromkeys((*_KEY, "policies"), str))
+        missing = [name for name in (*_KEY, "policies", "seconds") if name not in table]
+    except ValueError as error:
+        raise RecordError(f"{path}: not a tuning table ({error})") from None
+    if missing:
+        raise RecordError(f"{path}: not a tuning table (column '{missing[0]}' is missing)")
+    return table

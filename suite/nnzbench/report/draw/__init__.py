@@ -1,0 +1,1 @@
+"""Figures, as every page draws them."""

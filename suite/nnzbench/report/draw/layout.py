@@ -1,0 +1,30 @@
+"""Where title, caption and legend of a figure stand, and how its file is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+from nnzbench.report.draw.style import MUTED
+
+WIDTH_IN = 10.4
+
+
+def stem(name: str, policy: str) -> str:
+    """File stem of a policy's figure: the hot policy, which the papers report, has the plain name."""
+    return name if policy == "hot" else f"{name}_{policy}"
+
+
+def headed(height: float, title: str, caption: str) -> Figure:
+    """A figure `height` inches high with its title and a caption of at most two lines in the top 0.8 inches."""
+    figure = Figure(figsize=(WIDTH_IN, height))
+    figure.text(0.012, 1 - 0.1 / height, title, fontsize=12, fontweight="bold", va="top")
+    figure.text(0.012, 1 - 0.36 / height, caption, fontsize=8.5, color=MUTED, va="top")
+    return figure
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
+    """One legend for the whole figure, under all axes."""
+    figure.legend(list(handles), list(labels), loc="lower center", ncols=columns, fontsize=8.5)

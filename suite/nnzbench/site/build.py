@@ -1,0 +1,94 @@
+"""Finds recorded experiments and rebuilds everything that is derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.records import coverage
+from nnzbench.records.record import RecordError
+from nnzbench.report.data.frames import load
+from nnzbench.report.page_spec import assemble
+from nnzbench.report.text import pages, tables
+from nnzbench.report.text.pages import Page
+from nnzbench.site import claims_page, peers_page
+from nnzbench.site.generations import page as generations_page
+from nnzbench.site.index import page as html
+from nnzbench.site.readme import write_headline
+
+NOT_RECORDED = "not recorded yet"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What became of one experiment. `gpu` and `page` are empty where nothing was recorded."""
+
+    experiment: str
+    gpu: str
+    status: str
+    page: Path | None = None
+
+
+def find(reports: Path, gpu: str | None = None) -> dict[str, list[Path]]:
+    """Folders with records by experiment, sorted by GPU."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(reports.glob("*/*/records.csv")):
+        if gpu is None or path.parent.parent.name == gpu:
+            found.setdefault(path.parent.name, []).append(path.parent)
+    return found
+
+
+def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None) -> list[Built]:
+    """Rebuilds the pages of `experiments` (all known and recorded ones for none), then README and index.html.
+
+    Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment.
+    """
+    found = find(reports, gpu)
+    built = []
+    for experiment in experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]:
+        folders = found.get(experiment, [])
+        built += [_build_one(folder) for folder in folders]
+        if experiment in EXPERIMENTS and not EXPERIMENTS[experiment].kernels:
+            built.append(_build_unrecorded(experiment, reports / experiment))
+        elif not folders:
+            built.append(Built(experiment, gpu or "", NOT_RECORDED))
+    if not experiments and gpu is None:
+        compared = generations_page.write(reports)
+        built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
+    for name in sorted({one.gpu for one in built if one.page and one.gpu}):
+        claims_page.write(reports, name)
+        peers_page.write(reports, name)
+    write_headline(reports)
+    everything = find(reports)
+    if everything:
+        html.write(reports, list(EXPERIMENTS), everything)
+    return built
+
+
+def _build_one(folder: Path) -> Built:
+    results = load(folder)
+    if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
+        told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
+        raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
+    page, drawn = assemble(page_of(results.experiment), folder, results)
+    page = replace(page, gaps=(*coverage.gaps(results.experiment, results.frame["problem"]), *page.gaps))
+    tables.write_csv(drawn, folder / "summary.csv")
+    (folder / "summary.md").write_text(_summary(page), encoding="utf-8", newline="\n")
+    return Built(results.experiment, results.gpu, "built", pages.write(page, results))
+
+
+def _build_unrecorded(experiment: str, folder: Path) -> Built:
+    folder.mkdir(parents=True, exist_ok=True)
+    page, drawn = assemble(page_of(experiment), folder)
+    tables.write_csv(drawn, folder / "summary.csv")
+    return Built(experiment, "", "built", pages.write_unrecorded(page, experiment, folder))
+
+
+def _summary(page: Page) -> str:
+    """The page's tables alone."""
+    parts = [f"# {page.title}"]
+    for section in page.sections:
+        parts += [f"## {section.heading}", *(table for table in section.tables if table)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,135 @@
+"""`claims.csv` and `claims.md` of one GPU: every claim of the papers with its verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+import pandas as pd
+
+from nnzbench.report.data import context
+from nnzbench.report.text import tables
+from nnzbench.report.text.tables import GAP, markdown
+from nnzbench.site import peers
+from nnzbench.site.claims import BAND, JUDGED, POINTS, WORDS, Verdict, judge, out_of_scope, show
+
+INTRO = f"""\
+Each claim is judged by the records in this folder, and only by rows of the paper's method as published (or of a
+library, where the claim is about one). This project's own designs judge nothing; what they reach is told beside.
+
+Two verdicts stand side by side: **as the paper compares**, against the kind of rival that the paper had (such as the
+default algorithm of cuSPARSE), and **against the best of today**, the fastest of all algorithms of the same libraries
+in the same arithmetic, where that is another one. The number of problems stands behind each.
+
+* **reproduced**: a ratio within a factor of {BAND:g} of the published one, a percentage within {POINTS:g} points, a
+  sparsity whose nonzeros left are within a factor of {BAND:g}. GPUs and libraries differ by generations from the
+  papers', so nearer would say little. What is claimed to be *over* a number has to reach it.
+* **stronger**, **weaker**: the same direction, further away.
+* **contradicted**: the other direction, such as slower where the paper is faster; or a change where it sees none.
+* **not comparable**: there is a number, but not of the same thing: sizes that the paper does not print and that were
+  guessed, a quantity that was counted and not measured, a part of a model, or fewer problems than the paper's.
+* **not measurable**: there is no number; the reason says why.
+
+Times are hot unless a column says cold. TF32 and fp16 are the same claim against the best dense product on tensor
+cores, the sparse side still in fp32: papers older than those units could not ask.
+"""
+
+
+def write(reports: Path, gpu: str) -> Path:
+    """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter."""
+    verdicts = judge(reports, gpu)
+    tables.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
+    path = reports / gpu / "claims.md"
+    path.write_text(_page(verdicts, gpu), encoding="utf-8", newline="\n")
+    return path
+
+
+def judged_today(one: Verdict) -> str:
+    """The verdict against the best of today, which is the paper's where its rival is that already."""
+    return one.verdict_today or one.verdict
+
+
+def _page(verdicts: Sequence[Verdict], gpu: str) -> str:
+    parts = [f"# What the papers claim, on {context.gpu_name(gpu, {})}", _summary(verdicts), INTRO.rstrip()]
+    if gpu in set(peers.read()[1]["gpu"]):
+        parts.append("Whether the kernels that judge are as good as the authors' own: [peers](peers/README.md).")
+    parts.append(_counts(verdicts))
+    for paper, group in groupby(verdicts, key=lambda one: one.paper):
+        of_paper = list(group)
+        rows = [_row(one) for one in of_paper]
+        header = ["claim", "published", "as the paper compares", "against the best of today", "TF32", "fp16", "cold"]
+        notes = "\n".join(_details(one) for one in of_paper)
+        parts += [f"## {paper}", markdown(header, rows), f"How each was judged:\n\n{notes}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    """How many claims there are, how many are judged, and how they came out."""
+    words = [one.verdict for one in verdicts]
+    judged = sum(word in JUDGED for word in words)
+    today = Counter(judged_today(one) for one in verdicts)
+    counted = Counter(words)
+    found = ", ".join(f"{counted[word]} {word}" for word in JUDGED)
+    best = ", ".join(f"{today[word]} {word}" for word in JUDGED)
+    other = len(out_of_scope())
+    return (
+        f"**{len(verdicts)} claims, {judged} judged**: as the papers compare {found}; against the best of today {best}."
+        f" {counted[WORDS[-2]]} are not comparable and {counted[WORDS[-1]]} not measurable here. {other} more are "
+        "about accuracy, energy or other chips and stand in `datasets/published/claims_out_of_scope.csv`."
+    )
+
+
+def _counts(verdicts: Sequence[Verdict]) -> str:
+    """How many claims of each paper got which verdict, and of all against other rivals."""
+    rows = []
+    for paper, group in groupby(verdicts, key=lambda one: one.paper):
+        rows.append(_count(paper, [one.verdict for one in group]))
+    rows.append(_count("**all, as the papers compare**", [one.verdict for one in verdicts]))
+    rows.append(_count("**all, against the best of today**", [judged_today(one) for one in verdicts]))
+    rows.append(_count("dense rival in TF32", [one.verdict_tf32 for one in verdicts]))
+    rows.append(_count("dense rival in fp16", [one.verdict_fp16 for one in verdicts]))
+    return markdown(["paper", *WORDS], rows)
+
+
+def _count(name: str, words: Sequence[str]) -> list[str]:
+    counts = Counter(words)
+    return [name, *(str(counts[word]) for word in WORDS)]
+
+
+def _row(one: Verdict) -> list[str]:
+    published = f"{show(one.published, one.unit)} ({one.published_gpu})"
+    same = "the same rival" if one.rival and not one.rival_today else GAP
+    return [
+        f"{one.claim} ([{one.id}](#{_anchor(one.id)}))",
+        published,
+        _judged(show(one.measured, one.unit), one.verdict, one.problems),
+        _judged(show(one.measured_today, one.unit), one.verdict_today, one.problems_today) if one.rival_today else same,
+        _judged(show(one.measured_tf32, one.unit), one.verdict_tf32),
+        _judged(show(one.measured_fp16, one.unit), one.verdict_fp16),
+        show(one.measured_cold, one.unit) or GAP,
+    ]
+
+
+def _judged(value: str, word: str, problems: str = "") -> str:
+    if not word:
+        return GAP
+    text = f"{value} **{word}**" if value else word
+    return f"{text} ({problems})" if problems else text
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "-")
+
+
+def _details(one: Verdict) -> str:
+    parts = [f'* <a id="{_anchor(one.id)}"></a>`{one.id}` ({one.where}).']
+    if one.reason:
+        parts.append(f"{one.verdict.capitalize()}: {one.reason}")
+    if one.rule != "none":
+        parts.append(f"Kernel: {one.kernel}. Rule: {one.rule}.")
+    if one.rival_today:
+        parts.append(f"Best of today: {one.rival_today}.")
+    return " ".join([*parts, *filter(None, [one.note])])

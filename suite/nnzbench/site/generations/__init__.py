@@ -1,0 +1,1 @@
+"""GPU generations side by side."""

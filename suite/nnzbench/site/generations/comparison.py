@@ -1,0 +1,187 @@
+"""Result sets side by side: measured ones of any number of GPUs, and the papers' numbers on theirs.
+
+Every time is that of the row that stands for its kernel (`selected`). Published rows carry the paper's own sparsity
+level and no pattern; they are joined to measured ones by experiment and problem name, never by pattern.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nnzbench.kernels.registry import about, role_of
+from nnzbench.kernels.roles import OURS
+from nnzbench.problems.names import case_of
+from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, load
+from nnzbench.report.data.series import references, standing
+from nnzbench.report.generic import level_of
+from nnzbench.site.generations import peaks, published
+from nnzbench.site.generations.peaks import Ceilings
+
+COLUMNS = (
+    "gpu", "kind", "experiment", "problem", "kernel", "policy", "math", "time_us", "speedup", "baseline",
+    "share_of_bandwidth", "share_of_flops", "share_of_limit", "memory", "paper", "case", "level", "op", "dtype", "m",
+    "k", "n", "pattern", "source", "variant", "role", "flops", "bytes", "floor_us",
+)  # fmt: skip
+
+CASE = ["gpu", "kind", "experiment", "case", "policy"]
+"""What one problem on one GPU is, whoever measured it."""
+
+
+def tabulate(reports: Path) -> pd.DataFrame:
+    """One row per GPU, problem, kernel, arithmetic and policy with a time or a published speed-up.
+
+    Columns (`COLUMNS`): `kind` is `measured` or `published`; `time_us` the median, NaN where a paper prints speed-ups
+    only; `speedup` over `baseline` (`<kernel>-<math>` of the same GPU, problem and policy), NaN without one;
+    `share_of_bandwidth` and `share_of_flops` of that GPU's peaks, measured in the same run or, of a published row, by
+    data sheet: bytes moved once over the time against L2 (`memory` = `L2`, hot operands that fit) or device memory,
+    and operations executed (a dense library's zeros included) against the rate of its arithmetic. `share_of_limit` is
+    limit over time, of measured rows alone. `role` is `dense` for the baseline's row, `best` for the fastest sparse
+    kernel in the baseline's arithmetic (this project's, or cuSPARSE where none has a time), else empty.
+
+    Raises `RecordError` for a result set that breaks the schema.
+    """
+    return tabulate_sets(load_sets(reports))
+
+
+def tabulate_sets(sets: Sequence[ResultSet]) -> pd.DataFrame:
+    """The same of result sets that are loaded already."""
+    rows = [*(row for results in sets for row in _measured(results)), *_published()]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return _order(_with_roles(frame))
+
+
+def load_sets(reports: Path) -> list[ResultSet]:
+    """Every result set in `<reports>/<gpu>/<experiment>/` that a GPU made. Raises `RecordError`."""
+    sets = [load(path.parent) for path in sorted(reports.glob("*/*/records.csv"))]
+    return [results for results in sets if results.device in GPU_DEVICES]
+
+
+def gpu_order(gpus: Sequence[str]) -> list[str]:
+    """Slugs from the oldest generation to the newest: by architecture, then by bandwidth; unlisted ones last."""
+
+    def age(gpu: str) -> tuple[float, float, str]:
+        if gpu == published.UNNAMED:
+            return (-1.0, 0.0, gpu)
+        bandwidth = peaks.data_sheet(gpu).bandwidth_gbs
+        return (peaks.generation(gpu), 0.0 if math.isnan(bandwidth) else bandwidth, gpu)
+
+    return sorted(dict.fromkeys(gpus), key=age)
+
+
+def level_of_case(case: str, sparsity: float) -> float:
+    """Level in a problem's name where it has one (equal on all GPUs), else that of the counted sparsity."""
+    word = next((w for w in reversed(case.split("_")) if w not in ("f16", "bf16")), "")
+    try:
+        return level_of(float(word) / 100)
+    except ValueError:
+        return level_of(sparsity)
+
+
+def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
+    frame = results.frame
+    ceilings = {name: peaks.measured(found) for name, _, found in results.environments}
+    for row in each(standing(frame)):
+        case = case_of(row.problem)
+        executed = row.flops * _stored_over_nonzero(row) if about(row.kernel).work == "dense" else row.flops
+        yield {
+            **{name: getattr(row, name) for name in ("gpu", "experiment", "problem", "kernel", "policy", "math", "op")},
+            **{name: getattr(row, name) for name in ("dtype", "m", "k", "n", "pattern", "source", "variant", "bytes")},
+            "kind": "measured",
+            "time_us": row.median_us,
+            "share_of_limit": row.limit_share,
+            "case": case,
+            "level": level_of_case(case, row.sparsity),
+            "flops": executed,
+            "floor_us": row.floor_us,
+            **_shares(executed, row.bytes, row.median_us, row.policy, row.math, ceilings[row.environment]),
+        }
+
+
+def _stored_over_nonzero(row: Any) -> float:
+    """What a dense kernel executes over the useful work: all elements of the sparse operand over the nonzero ones."""
+    elements = row.m * (row.n if row.op == "sddmm" else row.k)
+    return float(elements / row.nnz) if row.nnz else math.nan
+
+
+def _published() -> Iterator[dict[str, Any]]:
+    for row in published.rows():
+        problem, work = row.problem, row.work
+        case = case_of(problem.name)
+        yield {
+            "gpu": row.gpu,
+            "kind": "published",
+            "experiment": problem.experiment,
+            "problem": problem.name,
+            "kernel": row.kernel,
+            "policy": "hot",
+            "math": row.math,
+            "time_us": row.time_us,
+            "speedup": row.speedup,
+            "baseline": f"{row.baseline}-{row.math}" if row.baseline else "",
+            "paper": row.paper,
+            "case": case,
+            "level": level_of_case(case, problem.sparsity),
+            "op": problem.recorded_op,
+            "dtype": problem.dtype,
+            **{name: getattr(problem, name) for name in ("m", "k", "n")},
+            "flops": work.flops,
+            "bytes": work.bytes,
+            **_shares(work.flops, work.bytes, row.time_us, "hot", row.math, peaks.data_sheet(row.gpu)),
+        }
+
+
+def _shares(
+    flops: float, moved: float, time_us: float, policy: str, math_class: str, ceilings: Ceilings
+) -> dict[str, float | str]:
+    bandwidth, memory = ceilings.bandwidth(moved, policy)
+    return {
+        "share_of_bandwidth": moved / time_us * 1e-3 / bandwidth,
+        "share_of_flops": flops / time_us * 1e-6 / ceilings.tflops(math_class),
+        "memory": memory if bandwidth == bandwidth else "",
+    }
+
+
+def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
+    """Adds baseline, speed-up and role. Times of different baselines are never mixed: each row names its own."""
+    frame = frame.copy()
+    for name in ("paper", "pattern", "source", "variant", "baseline", "role"):
+        frame[name] = frame[name].astype(object).where(frame[name].notna(), "")
+    # a published speed-up without times has no row of its baseline
+    rank = {f"{kernel}-{math_class}": at for at, (kernel, math_class) in enumerate(references(sparse=False))}
+    series = frame["kernel"] + "-" + frame["math"]
+    place = series.map(rank)
+    base = frame[place.notna() & frame["time_us"].notna()].assign(
+        place=place, baseline_series=series, baseline_us=frame["time_us"]
+    )
+    first = base.sort_values([*CASE, "place"], kind="stable").drop_duplicates(CASE)
+    frame = frame.merge(first[[*CASE, "baseline_series", "baseline_us"]], on=CASE, how="left")
+    known = frame["baseline_series"].notna()
+    frame.loc[known, "baseline"] = frame.loc[known, "baseline_series"]
+    frame.loc[known, "speedup"] = frame.loc[known, "baseline_us"] / frame.loc[known, "time_us"]
+    frame.loc[known & (frame["kernel"] + "-" + frame["math"] == frame["baseline"]), "role"] = "dense"
+    frame.loc[_best(frame), "role"] = "best"
+    return frame[list(COLUMNS)]
+
+
+def _best(frame: pd.DataFrame) -> pd.Index[Any]:
+    """Rows of the fastest sparse kernel per problem, in its baseline's arithmetic (its own type where it has none)."""
+    wanted = frame["baseline"].str.rpartition("-")[2].where(frame["baseline"] != "", frame["dtype"])
+    said = {name: about(name) for name in set(frame["kernel"])}
+    library = frame["kernel"].map({name: one.role == "library" for name, one in said.items()})
+    stands = frame["kernel"].map({name: one.work == "sparse" and one.reference for name, one in said.items()})
+    roles = pd.Series(list(map(role_of, frame["kernel"], frame["variant"])), index=frame.index, dtype=object)
+    sparse = frame[(roles.isin(OURS) | (library & stands)) & (frame["math"] == wanted)]
+    ranked = sparse.assign(library=library, slowness=sparse["time_us"].fillna(1 / sparse["speedup"]))
+    ranked = ranked.sort_values([*CASE, "library", "slowness", "kernel"], kind="stable")
+    return ranked.drop_duplicates(CASE).index
+
+
+def _order(frame: pd.DataFrame) -> pd.DataFrame:
+    age = {gpu: at for at, gpu in enumerate(gpu_order(list(frame["gpu"])))}
+    keys = ["experiment", "case", "policy", "age", "kind", "kernel", "math"]
+    return frame.assign(age=frame["gpu"].map(age)).sort_values(keys, kind="stable", ignore_index=True)[list(COLUMNS)]

@@ -1,0 +1,335 @@
+"""`reports/generations/`: the page, figures and tables of all GPUs side by side, from the committed records alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean
+from nnzbench.report.draw import style
+from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.site.generations import comparison as generations
+from nnzbench.site.generations import peaks, published
+from nnzbench.site.generations.figures import GpuKey, gain_figure, share_figure, speedup_figure
+from nnzbench.site.generations.peaks import Ceilings
+from nnzbench.site.generations.summary import Comparison, compare
+
+FOLDER = "generations"
+TENSOR = {"tf32": "TF32", "f16": "fp16"}
+_CAPTION = "Best sparse kernel against cuBLAS or cuDNN in the same arithmetic, hot policy. Hollow: printed in a paper."
+
+
+def write(reports: Path) -> Path | None:
+    """Draws `<reports>/generations/README.md`, its figures and CSV files; None where no GPU has been measured.
+
+    Raises `RecordError` for a result set that breaks the schema.
+    """
+    sets = generations.load_sets(reports)
+    if not sets:
+        return None
+    frame = generations.tabulate_sets(sets)
+    found = compare(frame)
+    names = _names(frame, sets)
+    folder = reports / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = _draw(folder, found, names)
+    _write_csv(folder, found)
+    text = (
+        environment()
+        .get_template("generations.md.j2")
+        .render(
+            intro=_intro(names),
+            findings=_findings(found, names),
+            drawn=drawn,
+            gain_table=_gain_table(found.gains, names),
+            gpu_table=_gpu_table(sets, names),
+            mean_table=_mean_table(found.means, names),
+            arithmetic_table=_arithmetic_table(found.arithmetic, names),
+            collection_table=_collection_table(frame, names),
+            share_table=_share_table(found.shares, names),
+            problem_tables=_problem_tables(found.points, names),
+            gaps=_gaps(frame, found, names),
+        )
+    )
+    path = folder / "README.md"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[str]:
+    """Draws the figures for which there is something to draw; their names. Older ones of the others are removed."""
+    hot = {name: table[table["policy"] == "hot"] for name, table in vars(found).items() if name != "gaps"}
+    figures: dict[str, Callable[[], Figure]] = {}
+    if not hot["means"].empty:
+        title = "Speed-up of sparse over dense, by GPU"
+        figures["speedup"] = lambda: speedup_figure(hot["points"], names, title, _CAPTION)
+    if hot["gains"]["sparse_gain"].notna().any():
+        words = (
+            "What each kernel gained from one GPU to the next",
+            "Geometric means over common problems, hot policy.",
+        )
+        figures["gain"] = lambda: gain_figure(hot["gains"], hot["points"], names, *words)
+    if not hot["shares"].empty:
+        caption = "Hot policy. Filled: measured, against peaks measured in the same run; hollow: printed, data sheet."
+        figures["shares"] = lambda: share_figure(hot["shares"], names, "Share of each GPU's peaks", caption)
+    with style.styled():
+        for name in ("speedup", "gain", "shares"):
+            if name in figures:
+                style.save(figures[name](), folder / name)
+            else:
+                for ending in (".png", ".svg"):
+                    (folder / f"{name}{ending}").unlink(missing_ok=True)
+    return set(figures)
+
+
+def _write_csv(folder: Path, found: Comparison) -> None:
+    points = found.points[[*generations.COLUMNS, "group", "compared"]]
+    tables = {"means": found.means, "arithmetic": found.arithmetic, "gains": found.gains, "shares": found.shares}
+    for name, table in {"points": points, **tables}.items():
+        table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+
+
+def _names(frame: pd.DataFrame, sets: list[ResultSet]) -> dict[GpuKey, str]:
+    """What each GPU is called, from the oldest: its driver's name, or its data sheet's with the papers behind it."""
+    driver = {results.gpu: context.gpu_name(results.gpu, results.environment) for results in sets}
+    out: dict[GpuKey, str] = {}
+    for gpu in generations.gpu_order(list(frame["gpu"])):
+        papers = list(dict.fromkeys(frame.loc[(frame["gpu"] == gpu) & (frame["kind"] == "published"), "paper"]))
+        if papers:
+            listed = peaks.listed().get(gpu, {"name": "GPU not named"})["name"]
+            out[gpu, "published"] = f"{listed} ({', '.join(papers)} paper)"
+        if gpu in driver:
+            out[gpu, "measured"] = driver[gpu]
+    return out
+
+
+def _intro(names: Mapping[GpuKey, str]) -> str:
+    measured = [name for (_, kind), name in names.items() if kind == "measured"]
+    printed = [name for (_, kind), name in names.items() if kind == "published"]
+    return (
+        f"Measured: {', '.join(measured)}. Published: {'; '.join(printed)}. A speed-up divides by the dense product "
+        "(cuBLAS or cuDNN, in the same arithmetic) of the same GPU: it tells what sparsity is worth there, not how "
+        "fast the GPU is. Published numbers come from other software and, where a paper does not name its matrices, "
+        "from other patterns of the same sizes and levels."
+    )
+
+
+def _findings(found: Comparison, names: Mapping[GpuKey, str]) -> list[str]:
+    out = []
+    for row in each(found.gains[found.gains["policy"] == "hot"]):
+        old, new = names[row.gpu_from, row.kind_from], names.get((row.gpu_to, "measured"), row.gpu_to)
+        problems = f"{row.count} problem{'s' if row.count > 1 else ''}"
+        text = (
+            f"**{row.group}**, {old} → {new} ({problems}): sparse over dense goes from "
+            f"{number(row.speedup_from)}× to {number(row.speedup_to)}×. {_moved(row)}"
+        )
+        if not math.isnan(row.expected_dense):
+            expected = f"{number(row.expected_dense, 1)}× and the sparse one {number(row.expected_sparse, 1)}×"
+            text += f" By data sheet alone the dense product would gain {expected}."
+        if row.floor_of_sparse >= 0.1 and row.floor_of_sparse > 2 * row.floor_of_dense:
+            sparse, dense = (f"{100 * share:.0f} %" for share in (row.floor_of_sparse, row.floor_of_dense))
+            text += (
+                f" An empty kernel, which no rate shortens, is {sparse} of the sparse kernel's time on the newer GPU "
+                f"and {dense} of the dense one's."
+            )
+        if row.in_l2_from < row.in_l2_to:
+            text += (
+                f" The operands of {row.in_l2_from} problems fit into the older L2, of {row.in_l2_to} into the newer."
+            )
+        text += _tensor_cores(found.arithmetic, row)
+        out.append(text)
+    return out
+
+
+def _tensor_cores(arithmetic: pd.DataFrame, row: Any) -> str:
+    """What the sparse kernel is worth on the newer GPU where the dense product may use other arithmetic."""
+    here = arithmetic[(arithmetic["group"] == row.group) & (arithmetic["policy"] == row.policy)]
+    here = here[here["gpu"] == row.gpu_to].set_index("math")["geometric_mean"]
+    said = [f"{number(float(here[name]))}× over {text}" for name, text in TENSOR.items() if name in here.index]
+    return f" Against its tensor cores the sparse kernel is at {' and '.join(said)}." if said else ""
+
+
+def _arithmetic_table(arithmetic: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    """One row per group and GPU: the best fp32 sparse kernel over the fastest dense product in each arithmetic."""
+    rows = []
+    for key in dict.fromkeys(zip(arithmetic["group"], arithmetic["policy"], arithmetic["gpu"], strict=True)):
+        here = arithmetic[(arithmetic["group"] == key[0]) & (arithmetic["policy"] == key[1])]
+        cells = {row.math: row for row in each(here[here["gpu"] == key[2]])}
+        line = [key[0], names[key[2], "measured"], key[1]]
+        for name in ("f32", *TENSOR):
+            cell = cells.get(name)
+            line += (
+                [GAP, GAP] if cell is None else [f"**{number(cell.geometric_mean)}**", f"{cell.faster} of {cell.count}"]
+            )
+        rows.append(line)
+    return markdown(["", "GPU", "policy", "over fp32", "wins", "over TF32", "wins", "over fp16", "wins"], rows, left=3)
+
+
+def _moved(row: Any) -> str:
+    dense, sparse, quotient = (float(getattr(row, n)) for n in ("dense_gain", "sparse_gain", "dense_over_sparse"))
+    if not math.isnan(dense):
+        return f"The dense product gained {number(dense, 1)}×, the sparse one {number(sparse, 1)}×."
+    side = ("dense product", "sparse one") if quotient >= 1 else ("sparse kernel", "dense product")
+    return f"The {side[0]} gained {number(max(quotient, 1 / quotient))} times what the {side[1]} did."
+
+
+def _gain_table(gains: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    rows = []
+    for row in each(gains):
+        rows.append(
+            [
+                row.group,
+                f"{names[row.gpu_from, row.kind_from]} → {names.get((row.gpu_to, 'measured'), row.gpu_to)}",
+                row.policy,
+                str(row.count),
+                f"{number(row.speedup_from)} → {number(row.speedup_to)}",
+                *(number(value) for value in (row.dense_gain, row.sparse_gain, row.dense_over_sparse)),
+                f"{number(row.expected_dense, 1)}, {number(row.expected_sparse, 1)}",
+                f"{row.in_l2_from} → {row.in_l2_to}",
+                f"{_percent(row.floor_of_dense)}, {_percent(row.floor_of_sparse)}",
+            ]
+        )
+    header = ["", "from → to", "policy", "problems", "speed-up", "dense gained", "sparse gained", "dense over sparse"]
+    return markdown([*header, "data sheet (dense, sparse)", "in L2", "floor (dense, sparse)"], rows, left=3)
+
+
+def _percent(share: float) -> str:
+    return GAP if math.isnan(share) else f"{100 * share:.3g} %"
+
+
+def _gpu_table(sets: list[ResultSet], names: Mapping[GpuKey, str]) -> str:
+    rows = []
+    for gpu in dict.fromkeys(gpu for gpu, _ in names if gpu != published.UNNAMED):
+        found = [content for results in sets if results.gpu == gpu for _, _, content in results.environments]
+        if found:
+            rows.append(_ceilings(names[gpu, "measured"], "measured", peaks.median_of(map(peaks.measured, found))))
+        if gpu in peaks.listed():
+            rows.append(_ceilings(peaks.listed()[gpu]["name"], "data sheet", peaks.data_sheet(gpu)))
+    header = ["GPU", "", "memory (GB/s)", "L2 (GB/s)", "L2 (MB)", "fp32 (TFLOP/s)", "TF32", "fp16", "empty kernel (µs)"]
+    return markdown(header, rows, left=2)
+
+
+def _ceilings(name: str, kind: str, found: Ceilings) -> list[str]:
+    rates = [number(value, 1) for value in (found.fp32_tflops, found.tf32_tflops, found.f16_tflops)]
+    memory = [number(found.bandwidth_gbs, 0), number(found.l2_gbs, 0), number(found.l2_bytes / 2**20, 0)]
+    return [name, kind, *memory, *rates, number(found.floor_hot_us)]
+
+
+def _mean_table(means: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    keys = [key for key in names if ((means["gpu"] == key[0]) & (means["kind"] == key[1])).any()]
+    rows = []
+    for group, policy, baseline in dict.fromkeys(zip(means["group"], means["policy"], means["baseline"], strict=True)):
+        here = means[(means["group"] == group) & (means["policy"] == policy) & (means["baseline"] == baseline)]
+        cells = {(r.gpu, r.kind): r for r in each(here)}
+        line = [group, baseline, policy]
+        for key in keys:
+            cell = cells.get(key)
+            partial = "" if cell is None or cell.count == cell.of else f" ({cell.count} of {cell.of})"
+            line.append(GAP if cell is None else f"**{number(cell.geometric_mean)}**{partial}")
+        rows.append(line)
+    return markdown(["", "1× is", "policy", *(names[key] for key in keys)], rows, left=3)
+
+
+def _collection_table(frame: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    rows = []
+    for row in each(published.collection_means()):
+        where = f"{row.experiment}, {row.op} {'' if row.math == 'f32' else row.math}".strip()
+        share = row.peak_tflops / peaks.data_sheet(row.gpu).fp32_tflops
+        cells = [number(row.geometric_mean), number(row.peak_speedup), number(row.peak_tflops)]
+        cells += [
+            _percent(share) if row.math == "f32" else GAP,
+            GAP if math.isnan(row.problems) else f"{row.problems:g}",
+        ]
+        name = f"{peaks.listed()[row.gpu]['name']} ({row.paper} paper: V100)"
+        rows.append([where, name, row.baseline, *cells])
+        rows += [[where, *line] for line in _measured_collection(frame, row.experiment, row.op, row.math, names)]
+    header = ["", "GPU", "1× is", "geometric mean", "largest", "highest TFLOP/s", "of fp32 peak", "problems"]
+    return markdown(header, rows, left=3)
+
+
+def _measured_collection(
+    frame: pd.DataFrame, experiment: str, op: str, math_class: str, names: Mapping[GpuKey, str]
+) -> list[list[str]]:
+    """Sputnik over the best cuSPARSE algorithm on each measured GPU, hot, over the problems that have both."""
+    rows = frame[(frame["kind"] == "measured") & (frame["experiment"] == experiment) & (frame["policy"] == "hot")]
+    rows = rows[(rows["op"] == op) & (rows["math"] == math_class)]
+    out = []
+    for gpu in dict.fromkeys(rows["gpu"]):
+        mine = rows[rows["gpu"] == gpu]
+        ours = mine[mine["kernel"] == ("sputnik" if op == "spmm" else "sputnik_sddmm")].set_index("case")
+        library = mine[mine["kernel"] == "cusparse"].set_index("case")["time_us"].rename("library_us")
+        both = ours.join(library, how="inner")
+        if both.empty:
+            continue
+        ratios = both["library_us"] / both["time_us"]
+        rate = float((both["flops"] / both["time_us"]).max()) * 1e-6
+        best = both.assign(rate=both["flops"] / both["time_us"])["rate"].idxmax()
+        share = _percent(float(both.loc[best, "share_of_flops"])) if math_class == "f32" else GAP
+        cells = [number(geometric_mean(ratios)), number(float(ratios.max())), number(rate), share, str(len(both))]
+        out.append([names[gpu, "measured"], "cuSPARSE, best", *cells])
+    return out
+
+
+def _share_table(shares: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    words = {"best": "best sparse", "dense": "dense"}
+    rows = [
+        [
+            row.group,
+            names[row.gpu, row.kind],
+            words[row.role],
+            row.policy,
+            str(row.count),
+            *(_percent(value) for value in (row.share_of_bandwidth, row.share_of_flops, row.share_of_limit)),
+            str(row.in_l2) if row.kind == "measured" else GAP,
+        ]
+        for row in each(shares)
+    ]
+    header = ["", "GPU", "kernel", "policy", "problems", "of bandwidth", "of FLOP/s", "of its limit", "in L2"]
+    return markdown(header, rows, left=4)
+
+
+def _problem_tables(points: pd.DataFrame, names: Mapping[GpuKey, str]) -> list[tuple[str, str]]:
+    best = points[points["compared"] & (points["role"] == "best")]
+    out = []
+    for group, policy in dict.fromkeys(zip(best["group"], best["policy"], strict=True)):
+        here = best[(best["group"] == group) & (best["policy"] == policy)]
+        keys = [key for key in names if ((here["gpu"] == key[0]) & (here["kind"] == key[1])).any()]
+        cells = {(row.case, row.gpu, row.kind): row for row in each(here)}
+        rows = []
+        for case in dict.fromkeys(here["case"]):
+            line = [f"`{case}`"]
+            for key in keys:
+                row = cells.get((case, *key))
+                named = "" if row is None or row.kind == "published" else f" {row.kernel}"
+                line.append(GAP if row is None else f"{number(row.speedup)}{named}")
+            rows.append(line)
+        out.append((f"{group} zeros, {policy} policy", markdown(["problem", *(names[key] for key in keys)], rows)))
+    return out
+
+
+def _gaps(frame: pd.DataFrame, found: Comparison, names: Mapping[GpuKey, str]) -> list[str]:
+    """What could not be set side by side, each with its name."""
+    out = list(found.gaps)
+    compared = set(found.points.loc[found.points["compared"], "experiment"])
+    for experiment in dict.fromkeys(frame["experiment"]):
+        where = frame[frame["experiment"] == experiment]
+        have = [names[key] for key in names if ((where["gpu"] == key[0]) & (where["kind"] == key[1])).any()]
+        if experiment in compared:
+            continue
+        if len(have) > 1:
+            out.append(
+                f"`{experiment}` ({'; '.join(have)}) has no problem with a speed-up over a dense product on two."
+            )
+        else:
+            out.append(f"`{experiment}` is on one GPU only: {have[0]}.")
+    if any(gpu == published.UNNAMED for gpu, _ in names):
+        out.append("*Balanced Sparsity* does not name its GPU: no share of a peak and no gain can be stated for it.")
+    out.append("SparseRT's tables print speed-ups and no times: the T4's shares are not known.")
+    return out

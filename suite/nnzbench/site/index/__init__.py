@@ -1,0 +1,1 @@
+"""reports/index.html: every experiment on one page, with filters."""

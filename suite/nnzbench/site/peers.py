@@ -1,0 +1,294 @@
+"""Original codes beside this suite's kernels on the same problems, from `datasets/peers` and the records.
+
+The two were timed in different sessions, so a time of one is never divided by a time of the other: what is compared is
+how many times as fast as the dense product of its own session each is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.kernels.roles import Role
+from nnzbench.records.record import RecordError
+from nnzbench.report.data.frames import each, geometric_mean, load, size_of
+from nnzbench.report.data.series import Series, pick_under
+
+AS_GOOD = 0.95
+"""A reimplementation is as good as its original from this share of the original's speed-up on."""
+LEVEL_TOLERANCE = 0.006
+"""Counted sparsities of generated patterns are this near the level they were asked for."""
+
+CODES = ("code", "name", "of", "repository", "commit", "repairs", "note")
+SESSIONS = ("session", "gpu", "driver", "cuda", "date", "timing", "patterns")
+TIMES = (
+    "session", "label", "op", "m", "k", "n", "shape", "dtype", "sparsity", "source", "code", "choice", "math", "policy",
+    "status", "median_us",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One choice of an original code and the kernel of this suite that answers to it."""
+
+    choice: str
+    """Of `times.csv`."""
+    theirs: str
+    """That choice in words."""
+    kernel: str
+    variants: str
+    """Pattern at the start of a variant's name; rows of the paper's role alone are asked."""
+    words: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """One session of an original code and the recorded experiment with the same problems."""
+
+    heading: str
+    code: str
+    session: str
+    experiments: tuple[str, ...]
+    """Folders of records below the GPU's; the first that has the kernel counts."""
+    pairs: tuple[Pair, ...]
+    dense: str = "cublas"
+    any_pattern: bool = False
+    """Whether the records' patterns may be others than the session's."""
+    caveat: str = ""
+
+
+_SPUTNIK = (
+    Pair("heuristic", "the library's own choice", "sputnik", "heuristic", "the paper's rule for the tile"),
+    Pair("oracle", "its fastest tile", "sputnik", "", "the fastest tile"),
+)
+_SPARSERT = (Pair("tuned", "the fastest found", "sparsert_paper", "", "the paper's tilings, searched"),)
+_DIRECT = (
+    Pair("kernel only", "its kernel alone", "direct_conv", r"paper_sbs[248]$", "the paper's algorithm, best sub-batch"),
+)
+
+MATCHES = (
+    Match("Sputnik on real pruned layers", "sputnik", "table1_real", ("sparsert_table1",), _SPUTNIK),
+    Match("Sputnik on uniform patterns", "sputnik", "table1", ("sparsert_table1/uniform",), _SPUTNIK),
+    Match("Sputnik on recurrent layers", "sputnik", "rnn", ("sputnik_rnn",), _SPUTNIK),
+    Match(
+        "SparseRT's products",
+        "sparsert",
+        "table1",
+        ("sparsert_table1", "sparsert_ablation"),
+        _SPARSERT,
+        any_pattern=True,
+        caveat="The original ran on uniform patterns and this suite on real ones, which at the levels called 90 and "
+        "95 % have 90 to 91 and 95 to 96 % zeros; the original tried 1 to 12 tilings per problem, this suite the "
+        "paper's grid.",
+    ),
+    Match(
+        "SparseRT's 3x3 convolutions",
+        "sparsert",
+        "table3",
+        ("sparsert_table3",),
+        (Pair("tuned", "the fastest found", "sparsert_conv_paper", "", "the paper's convolution, searched"),),
+        dense="cudnn",
+        caveat="The original's session has cuDNN in torch's benchmark mode, this suite every engine of cuDNN.",
+    ),
+    Match(
+        "Escoin's direct convolution",
+        "escoin",
+        "table6",
+        ("direct_conv_table6",),
+        _DIRECT,
+        dense="cudnn",
+        caveat="Escoin is the method that the paper extends, not the paper's own code, which is not public. Its "
+        "session has cuDNN through torch, this suite every engine of cuDNN.",
+    ),
+    Match(
+        "nmSPARSE's balanced products",
+        "nmsparse",
+        "balanced",
+        ("balanced_figure4",),
+        (Pair("best launch options", "best launch options", "balanced", "paper", "the paper's kernel"),),
+        caveat="nmSPARSE came after the paper, whose authors published no code: it is a descendant to beat, not the "
+        "original.",
+    ),
+)
+
+
+def read() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Codes, sessions and times of `datasets/peers`.
+
+    Raises `RecordError` where a file or column is missing, a time names a code or session that is not listed, or a
+    row has a time without being right.
+    """
+    codes, sessions, times = (
+        _table(name, columns) for name, columns in (("codes", CODES), ("sessions", SESSIONS), ("times", TIMES))
+    )
+    times["median_us"] = pd.to_numeric(times["median_us"].replace("", math.nan))
+    for column in ("m", "k", "n", "sparsity"):
+        times[column] = pd.to_numeric(times[column])
+    for column, known in (("code", codes["code"]), ("session", sessions["session"])):
+        unknown = sorted(set(times[column]) - set(known))
+        if unknown:
+            raise RecordError(f"datasets/peers/times.csv, column '{column}': '{unknown[0]}' is not listed")
+    if ((times["status"] == "ok") != times["median_us"].notna()).any():
+        raise RecordError("datasets/peers/times.csv: a row has a time exactly where its status is 'ok'")
+    return codes, sessions, times
+
+
+def _table(name: str, columns: Sequence[str]) -> pd.DataFrame:
+    path = paths.datasets() / "peers" / f"{name}.csv"
+    if not path.is_file():
+        raise RecordError(f"{path}: the times of the original codes are missing")
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if tuple(frame.columns) != tuple(columns):
+        raise RecordError(f"{path}: the columns must be {', '.join(columns)}")
+    return frame
+
+
+@dataclass(frozen=True)
+class Block:
+    """One session's problems in one dtype under one policy."""
+
+    match: Match
+    experiment: str
+    """Whose records stand beside the session."""
+    dtype: str
+    policy: str
+    rows: pd.DataFrame
+    """Per problem: label, size, sparsity, `dense_theirs`, `dense_here`, per pair `theirs<i>`, `here<i>`, and `own`."""
+
+
+def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
+    """The problems of a match's session beside the records below `folder`, a block per dtype and policy."""
+    here = times[times["session"] == match.session]
+    mine = here[here["code"] == match.code]
+    experiment, recorded = _recorded(folder, match)
+    found = []
+    for (dtype, policy), group in mine.groupby(["dtype", "policy"], sort=False):
+        dense = here[(here["code"] == match.dense) & (here["math"] == dtype) & (here["policy"] == policy)]
+        rows = [
+            _row(match, problem, group, dense, recorded, str(dtype), str(policy))
+            for problem in each(group.drop_duplicates(["label", "m", "k", "n", "shape", "sparsity", "source"]))
+        ]
+        found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows)))
+    return found
+
+
+def _recorded(folder: Path, match: Match) -> tuple[str, pd.DataFrame | None]:
+    """The records that have the kernels asked for, else the first that there are."""
+    there = [name for name in match.experiments if (folder / name / "records.csv").is_file()]
+    frames = {name: load(folder / name).frame for name in there}
+    kernels = {pair.kernel for pair in match.pairs}
+    chosen = next((name for name in there if kernels & set(frames[name]["kernel"])), (there or match.experiments)[0])
+    return chosen, frames.get(chosen)
+
+
+def _row(
+    match: Match, problem: Any, theirs: pd.DataFrame, dense: pd.DataFrame, recorded: pd.DataFrame | None, *which: str
+) -> dict[str, Any]:
+    dtype, policy = which
+    name = None if recorded is None else _same(match, problem, recorded, dtype)
+    row: dict[str, Any] = {
+        "problem": name or "",
+        "label": problem.label,
+        "size": size_of(problem),
+        "sparsity": problem.sparsity,
+        "source": problem.source,
+        "dtype": dtype,
+        "policy": policy,
+        "dense_theirs": _time(_of(dense, problem)),
+    }
+
+    def recorded_time(role: Role, kernel: str = "", variants: str = "") -> float:
+        """Of the fastest row of that role; of any kernel for none."""
+        if recorded is None or name is None:
+            return math.nan
+        series = Series(name, name, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
+        rows = pick_under(recorded[recorded["problem"] == name], policy, series)
+        return float(rows["median_us"].iloc[0]) if len(rows) else math.nan
+
+    row["dense_here"] = recorded_time("library", match.dense)
+    for at, pair in enumerate(match.pairs):
+        row[f"theirs{at}"] = _time(_of(theirs[theirs["choice"] == pair.choice], problem))
+        row[f"here{at}"] = recorded_time("paper", pair.kernel, pair.variants)
+    row["own"] = recorded_time("own")
+    return row
+
+
+def _of(rows: pd.DataFrame, problem: Any) -> pd.DataFrame:
+    """The rows on that very problem."""
+    for column in ("source", "m", "k", "n", "shape", "sparsity"):
+        rows = rows[rows[column] == getattr(problem, column)]
+    return rows
+
+
+def _time(rows: pd.DataFrame) -> float:
+    """The fastest of several layouts."""
+    return float(rows["median_us"].min()) if len(rows) else math.nan
+
+
+def _same(match: Match, problem: Any, recorded: pd.DataFrame, dtype: str) -> str | None:
+    """The recorded problem of the same sizes and pattern (or, where any will do, of the same level)."""
+    rows = recorded[(recorded["dtype"] == dtype) & (recorded["op"] == problem.op)]
+    for column in ("m", "k", "n"):
+        rows = rows[rows[column] == getattr(problem, column)]
+    if problem.shape:
+        rows = rows[rows["shape"] == problem.shape]
+    if match.any_pattern:
+        near = rows[(rows["sparsity"] - problem.sparsity).abs() <= 0.015]
+    elif problem.source.startswith(("dlmc:", "weights:")):
+        near = rows[rows["source"] == problem.source]
+    else:
+        kind = problem.source.partition(":")[0]
+        near = rows[rows["source"].str.startswith(kind)]
+        near = near[(near["sparsity"] - problem.sparsity).abs() <= LEVEL_TOLERANCE]
+    return None if near.empty else str(near["problem"].iloc[0])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one pair of a block says, over the problems that have all four times."""
+
+    theirs: float
+    """Geometric mean of the dense time over the original's, both of the original's session."""
+    here: float
+    """The same of this suite's kernel in its own run."""
+    dense: float
+    """Geometric mean of this run's dense time over the session's: how far the two can be compared at all."""
+    have: int
+    of: int
+
+    faster: int
+    """Problems on which this suite's time is the smaller one, sessions apart."""
+
+    @property
+    def verdict(self) -> str:
+        """One word, which must hold through the dense products as from the times as they stand."""
+        if not self.have:
+            return "not known"
+        gain = self.here / self.theirs
+        words = {_compared(gain), _compared(gain / self.dense)}
+        return words.pop() if len(words) == 1 else "not settled"
+
+
+def _compared(gain: float) -> str:
+    return "better" if gain > 1 / AS_GOOD else "as good" if gain >= AS_GOOD else "worse"
+
+
+def answer(rows: pd.DataFrame, pair: int) -> Answer:
+    """Compares one pair on the problems of a block."""
+    full = rows.dropna(subset=["dense_theirs", "dense_here", f"theirs{pair}", f"here{pair}"])
+    if full.empty:
+        return Answer(math.nan, math.nan, math.nan, 0, len(rows), 0)
+    return Answer(
+        geometric_mean(full["dense_theirs"] / full[f"theirs{pair}"]),
+        geometric_mean(full["dense_here"] / full[f"here{pair}"]),
+        geometric_mean(full["dense_here"] / full["dense_theirs"]),
+        len(full),
+        len(rows),
+        int((full[f"here{pair}"] < full[f"theirs{pair}"]).sum()),
+    )

@@ -1,0 +1,167 @@
+"""The page that sets original codes beside this suite's kernels: `reports/<gpu>/peers/`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import each, percent
+from nnzbench.report.text import tables
+from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.site.peers import AS_GOOD, MATCHES, Block, answer, blocks_of, read
+
+FOLDER = "peers"
+ALONE = ("flash_llm", "spinfer")
+"""Codes whose methods this suite has no kernel of."""
+
+
+def write(reports: Path, gpu: str) -> Path | None:
+    """Writes `README.md` and `peers.csv` below `reports/gpu/peers`; None where no original was timed on that GPU."""
+    codes, sessions, times = read()
+    here = sessions[sessions["gpu"] == gpu]
+    times = times[times["session"].isin(here["session"])]
+    if times.empty:
+        return None
+    blocks = [block for match in MATCHES for block in blocks_of(reports / gpu, match, times)]
+    folder = reports / gpu / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = pd.concat([block.rows.assign(heading=block.match.heading) for block in blocks], ignore_index=True)
+    tables.write_csv(drawn, folder / "peers.csv")
+    template = environment().get_template("peers.md.j2")
+    text = template.render(
+        gpu=context.gpu_name(gpu, {}),
+        as_good=round(100 * (1 - AS_GOOD)),
+        answers=_answers(blocks),
+        blocks=[(_title(block), _about(block, codes), block.match.caveat, _per_problem(block)) for block in blocks],
+        alone=[(_name(codes, code), _alone(times, code), _alone_text(times, code)) for code in ALONE],
+        codes=list(each(codes)),
+        sessions=list(each(here)),
+        gaps=_gaps(blocks),
+    )
+    path = folder / "README.md"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def _answers(blocks: Iterable[Block]) -> str:
+    rows = []
+    for block in blocks:
+        for at, pair in enumerate(block.match.pairs):
+            found = answer(block.rows, at)
+            rows.append(
+                [
+                    f"{_title(block)}: {pair.theirs}",
+                    f"`{pair.kernel}`, {pair.words}",
+                    number(found.theirs),
+                    number(found.here),
+                    f"**{found.verdict}**" if found.have else found.verdict,
+                    f"{found.have} of {found.of}",
+                    number(found.dense),
+                    f"{found.faster} of {found.have}" if found.have else GAP,
+                ]
+            )
+    sides = ["original", "this suite", "original over dense", "ours over dense"]
+    return markdown([*sides, "ours is", "problems", "dense", "faster on"], rows, left=2)
+
+
+def _title(block: Block) -> str:
+    words = [{"f16": "fp16"}.get(block.dtype, ""), {"cold": "cold"}.get(block.policy, "")]
+    extra = ", ".join(word for word in words if word)
+    return f"{block.match.heading}, {extra}" if extra else block.match.heading
+
+
+def _name(codes: pd.DataFrame, code: str) -> str:
+    return str(codes.set_index("code")["name"][code])
+
+
+def _about(block: Block, codes: pd.DataFrame) -> str:
+    dense = _name(codes, block.match.dense)
+    return (
+        f"Session `{block.match.session}` beside `{block.experiment}`; microseconds; {dense} in "
+        f"{'fp16' if block.dtype == 'f16' else 'fp32'} is the dense product of each."
+    )
+
+
+def _per_problem(block: Block) -> str:
+    pairs = block.match.pairs
+    header = ["problem", "zeros", "dense, their session", "dense, ours"]
+    for pair in pairs:
+        header += [f"original, {pair.theirs}", f"`{pair.kernel}`, {pair.words}"]
+    rows = [
+        [
+            " ".join(filter(None, [str(row.label), str(row.size)])),
+            percent(row.sparsity),
+            _us(row.dense_theirs),
+            _us(row.dense_here),
+            *(_us(getattr(row, f"{side}{at}")) for at in range(len(pairs)) for side in ("theirs", "here")),
+            _us(row.own),
+        ]
+        for row in each(block.rows)
+    ]
+    return markdown([*header, "this project's own best"], rows)
+
+
+def _us(value: float) -> str:
+    """Three digits that count, at most two decimals."""
+    if math.isnan(value):
+        return GAP
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
+
+
+def _alone_rows(times: pd.DataFrame, code: str) -> pd.DataFrame:
+    here = times[times["session"] == f"llm_{code}"]
+    keys = ["m", "k", "n", "sparsity", "policy"]
+    mine = here[here["code"] == code][[*keys, "status", "median_us"]]
+    dense = here[here["code"] == "cublas"][[*keys, "median_us"]].rename(columns={"median_us": "dense_us"})
+    return mine.merge(dense, on=keys, how="left").assign(speedup=lambda rows: rows["dense_us"] / rows["median_us"])
+
+
+def _alone(times: pd.DataFrame, code: str) -> str:
+    """Speed-up over the dense product of the same session, hot / cold, by size, columns and sparsity."""
+    rows = _alone_rows(times, code)
+    levels = sorted(set(rows["sparsity"]))
+    cells = {(r.m, r.k, r.n, r.sparsity, r.policy): r for r in each(rows)}
+    out = []
+    for m, k, n in dict.fromkeys(zip(rows["m"], rows["k"], rows["n"], strict=True)):
+        line = [f"{m}×{k}", str(n)]
+        for level in levels:
+            found = [cells.get((m, k, n, level, policy)) for policy in ("hot", "cold")]
+            if None in found:
+                line.append(GAP)
+            elif any(one.status == "wrong" for one in found if one is not None):
+                line.append("wrong")
+            else:
+                line.append(" / ".join(number(one.speedup) for one in found if one is not None))
+        out.append(line)
+    return markdown(["matrix", "columns", *(f"{percent(level)} zeros" for level in levels)], out)
+
+
+def _alone_text(times: pd.DataFrame, code: str) -> str:
+    rows = _alone_rows(times, code)
+    right = rows[rows["status"] == "ok"]
+    parts = []
+    for policy in ("hot", "cold"):
+        here = right[right["policy"] == policy]
+        parts.append(f"{int((here['speedup'] > 1).sum())} of {len(here)} {policy}")
+    wrong = int((rows[rows["policy"] == "hot"]["status"] == "wrong").sum())
+    text = f"Faster than the dense product of its own session on {' and '.join(parts)} products."
+    return f"{text} On {wrong} its result was wrong." if wrong else text
+
+
+def _gaps(blocks: Sequence[Block]) -> list[str]:
+    out = []
+    for block in blocks:
+        lost = block.rows[block.rows["problem"] == ""]
+        if len(lost):
+            out.append(f"{_title(block)}: {len(lost)} of {len(block.rows)} problems are not recorded here.")
+        for at, pair in enumerate(block.match.pairs):
+            here = block.rows[(block.rows["problem"] != "") & block.rows[f"here{at}"].isna()]
+            if len(here):
+                words = f"`{pair.kernel}` ({pair.words})"
+                out.append(f"{_title(block)}: no checked time of {words} on {len(here)} recorded problems.")
+    return out

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from nnzbench.build import ahead
+from nnzbench.build.cache import CompileError, CompileTimeout
+from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
+
+DONE = Prepared(lambda: None, lambda: np.zeros(1), lambda: None, lambda: None)
+
+
+def candidate(name, plan=True):
+    made = Plan(name, "cuda", f"{name}.cu", {}, {}, "c", ()) if plan else None
+    return Candidate(name, "f32", lambda: DONE, plan=made)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Sources compiled, batch by batch; those named `slow` time out, those named `bad` fail."""
+    batches = []
+
+    def compile_many(jobs, timeout_s):
+        assert timeout_s >= ahead.TIMEOUT_S
+        batches.append([job.source for job in jobs])
+        for index in reversed(range(len(jobs))):  # results come in any order
+            source = jobs[index].source
+            error = {"slow.cu": CompileTimeout("too slow"), "bad.cu": CompileError("bad")}.get(source)
+            yield index, error or object()
+
+    monkeypatch.setattr(ahead, "compile_many", compile_many)
+    return batches
+
+
+def test_plans_are_compiled_together_before_the_first_is_prepared(compiled):
+    found = ahead.compiled_ahead(iter([candidate("a"), candidate("library", plan=False), candidate("b")]), "sm_90")
+    first = next(found)
+    assert compiled == [["a.cu", "b.cu"]]
+    assert [first.variant, *(c.variant for c in found)] == ["a", "library", "b"]
+
+
+def test_a_program_that_takes_too_long_fails_alone_when_it_is_prepared(compiled):
+    names = ["a", "slow", "bad"]
+    got = {c.variant: c for c in ahead.compiled_ahead(iter(map(candidate, names)), "sm_90")}
+    assert got["a"].prepare() is DONE
+    assert got["bad"].prepare() is DONE  # the device meets the failure in the cache
+    with pytest.raises(CompileTimeout, match="too slow"):
+        got["slow"].prepare()
+
+
+def test_long_programs_get_the_time_they_take(monkeypatch):
+    limits = []
+
+    def compile_many(jobs, timeout_s):
+        limits.append(timeout_s)
+        return iter(())
+
+    monkeypatch.setattr(ahead, "compile_many", compile_many)
+    for length in (1_000, 13_000_000):
+        plan = Plan("generated", "ptx", "\n" * length, {}, {}, "c", ())
+        list(ahead.compiled_ahead(iter([Candidate("generated", "f32", lambda: DONE, plan=plan)]), "sm_90"))
+    assert limits == [ahead.TIMEOUT_S, 13 * ahead.TIMEOUT_S_PER_MB]
+
+
+def test_no_more_than_a_batch_of_plans_is_held(compiled):
+    made = []
+
+    def endless():
+        for number in range(10_000):
+            made.append(number)
+            yield candidate(f"k{number}")
+
+    assert len(list(islice(ahead.compiled_ahead(endless(), "sm_90"), 40))) == 40
+    assert len(made) == 2 * ahead.AT_ONCE
+
+
+def test_without_a_compiler_candidates_still_come(monkeypatch):
+    def compile_many(jobs, timeout_s):
+        raise Unsupported("NVRTC is missing")
+        yield
+
+    monkeypatch.setattr(ahead, "compile_many", compile_many)
+    assert [c.variant for c in ahead.compiled_ahead(iter([candidate("a")]), "sm_90")] == ["a"]

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from nnzbench import paths
+from nnzbench.build import cubin, toolchain
+from nnzbench.build import pool as compile_pool
+from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program, compile_cuda
+from nnzbench.build.pool import assemble_ptx, compile_many
+from nnzbench.plans.architectures import compiled_architectures
+from nnzbench.plans.plan import Unsupported
+
+try:
+    toolchain.nvrtc_version()
+except Unsupported as reason:
+    pytest.skip(str(reason), allow_module_level=True)
+
+REVERSE = """\
+extern "C" __global__ void __launch_bounds__(64) reverse(float* x) {
+    __shared__ float s[COUNT];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[COUNT - 1 - threadIdx.x];
+}
+"""
+SPILL = """\
+extern "C" __global__ void __launch_bounds__(1024) spill(float* x) {
+    float v[200];
+    for (int i = 0; i < 200; ++i) v[i] = x[i * 1024 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < 200; ++i) x[i * 1024 + threadIdx.x] = v[199 - i] * v[i];
+}
+"""
+PTX = """\
+.version 6.0
+.target sm_70
+.address_size 64
+.visible .entry store(.param .u64 p) {
+    .reg .u64 %a;
+    .reg .f32 %f;
+    .shared .align 4 .b8 s[128];
+    ld.param.u64 %a, [p];
+    mov.f32 %f, 0f3F800000;
+    st.shared.f32 [s], %f;
+    st.global.f32 [%a], %f;
+    ret;
+}
+"""
+
+
+def slow_ptx(instructions: int) -> str:
+    """Straight-line code that keeps the assembler busy for seconds."""
+    body = "".join(
+        f"ld.global.f32 %f{i}, [%a+{4 * i}];\nfma.rn.f32 %s, %f{i}, %f{i // 2}, %s;\n" for i in range(instructions)
+    )
+    return f"""\
+.version 6.0
+.target sm_70
+.address_size 64
+.visible .entry slow(.param .u64 p) {{
+    .reg .u64 %a;
+    .reg .f32 %s, %f<{instructions}>;
+    ld.param.u64 %a, [p];
+    mov.f32 %s, 0f00000000;
+    {body}
+    st.global.f32 [%a], %s;
+    ret;
+}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    return tmp_path / "cubin"
+
+
+@pytest.mark.parametrize("arch", [*compiled_architectures(), "sm_90a"])
+def test_compiles_for_every_architecture_without_a_gpu(arch: str) -> None:
+    if arch == "sm_70" and toolchain.nvrtc_version()[0] >= 13:
+        with pytest.raises(Unsupported, match="cuda12"):
+            compile_cuda(REVERSE, {"COUNT": 64}, arch)
+        return
+    made = compile_cuda(REVERSE, {"COUNT": 64}, arch)
+    used = made.resources["reverse"]
+    assert used.shared_bytes == 256
+    assert 4 <= used.registers <= 32
+    assert used.spill_bytes == 0
+    assert used.code_bytes > 0
+    assert made.compile_ms > 0
+    assert not made.cached
+    assert f"for '{arch}'" in made.log
+    assert cubin.code_bytes(made.path.read_bytes()) == {"reverse": used.code_bytes}
+
+
+def test_spills_are_counted() -> None:
+    assert compile_cuda(SPILL, {}, "sm_80").resources["spill"].spill_bytes > 100
+
+
+def test_shared_headers_and_half_precision_are_found() -> None:
+    source = (
+        '#include "nnz.cuh"\n#include <cuda_fp16.h>\n'
+        'extern "C" __global__ void twice(__half2* x) { x[0] = __hadd2(x[0], nnz::ldg(x + 1)); }\n'
+    )
+    assert compile_cuda(source, {}, "sm_80").resources["twice"].registers > 0
+
+
+def test_a_hit_keeps_the_original_time_and_resources() -> None:
+    first = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
+    second = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
+    assert (first.cached, second.cached) == (False, True)
+    assert (second.path, second.resources, second.compile_ms) == (first.path, first.resources, first.compile_ms)
+
+
+def test_every_input_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = tmp_path / "kernels_cu"
+    (kernels / "include").mkdir(parents=True)
+    (kernels / "include" / "nnz.cuh").write_text("#define COUNT 64\n")
+    (kernels / "k.cu").write_text('#include "nnz.cuh"\n' + REVERSE)
+    monkeypatch.setattr(paths, "kernels_cu", lambda: kernels)
+    seen = {compile_cuda("k.cu", {}, "sm_80").path, compile_cuda("k.cu", {}, "sm_86").path}
+    seen.add(compile_cuda("k.cu", {"OTHER": 1}, "sm_80").path)
+    (kernels / "include" / "nnz.cuh").write_text("#define COUNT 32\n")
+    changed = compile_cuda("k.cu", {}, "sm_80")
+    assert changed.resources["reverse"].shared_bytes == 128
+    seen.add(changed.path)
+    (kernels / "k.cu").write_text('#include "nnz.cuh"\n\n' + REVERSE)
+    seen.add(compile_cuda("k.cu", {}, "sm_80").path)
+    monkeypatch.setattr(toolchain, "compiler_id", lambda language: f"another {language}")
+    seen.add(compile_cuda("k.cu", {}, "sm_80").path)
+    assert len(seen) == 6
+
+
+def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.cu").write_text("\n\n__global__ void k() { nothing(); }\n")
+    monkeypatch.setattr(paths, "kernels_cu", lambda: tmp_path)
+    with pytest.raises(CompileError, match=r'^broken\.cu\(3\): error: identifier "nothing" is undefined$') as caught:
+        compile_cuda("broken.cu", {}, "sm_80")
+    assert "1 error detected" in caught.value.log
+    with pytest.raises(CompileError, match=r"no kernel file 'absent\.cu'"):
+        compile_cuda("absent.cu", {}, "sm_80")
+    with pytest.raises(CompileError, match="no kernel file"):
+        compile_cuda("../broken.cu", {}, "sm_80")
+
+
+def test_failures_are_cached_with_their_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CompileError) as first:
+        compile_cuda("oops\n", {}, "sm_80")
+    monkeypatch.setattr(toolchain, "compile_text", lambda *_: pytest.fail("compiled again"))
+    with pytest.raises(CompileError) as second:
+        compile_cuda("oops\n", {}, "sm_80")
+    assert (str(first.value), first.value.log) == (str(second.value), second.value.log)
+
+
+@pytest.mark.parametrize("damage", ["cut cubin", "lost cubin", "cut json", "other json", "old json"])
+def test_a_damaged_entry_is_compiled_again(damage: str, cache: Path) -> None:
+    made = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
+    good = made.path.read_bytes()
+    description = made.path.with_suffix(".json")
+    if damage == "cut cubin":
+        made.path.write_bytes(good[:-7])
+    elif damage == "lost cubin":
+        made.path.unlink()
+    elif damage == "cut json":
+        description.write_bytes(description.read_bytes()[:40])
+    elif damage == "other json":
+        description.write_text("[]")
+    else:
+        entry = json.loads(description.read_text())
+        entry["resources"]["reverse"]["gone"] = 1
+        description.write_text(json.dumps(entry))
+    again = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
+    assert not again.cached
+    assert again.path.read_bytes() == good
+    assert compile_cuda(REVERSE, {"COUNT": 64}, "sm_80").cached
+
+
+def test_concurrent_writers_and_readers_never_see_half_an_entry(cache: Path) -> None:
+    wrong: list[str] = []
+
+    def work() -> None:
+        for count in (32, 64, 96, 128):
+            made = compile_cuda(REVERSE, {"COUNT": count}, "sm_80")
+            if made.resources["reverse"].shared_bytes != 4 * count or made.path.read_bytes()[:4] != b"\x7fELF":
+                wrong.append(str(made))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(list(cache.glob("*.json"))) == 4
+    assert not list(cache.glob(".partial-*"))
+
+
+def test_bad_architectures_are_unsupported() -> None:
+    for arch in ("sm_20", "compute_80", "90", "sm_90; rm"):
+        with pytest.raises(Unsupported):
+            compile_cuda(REVERSE, {"COUNT": 64}, arch)
+
+
+def test_cuda_13_names_the_way_out_for_sm_70(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "nvrtc_version", lambda: (13, 0))
+    monkeypatch.setattr(toolchain, "supported_arches", lambda: ("sm_75",))
+    with pytest.raises(Unsupported, match="CUDA 13 dropped sm_70: install the cuda12 extra"):
+        compile_cuda(REVERSE, {"COUNT": 64}, "sm_70")
+
+
+def test_without_cuda_bindings_the_reason_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["cuda"] = None
+from nnzbench.build.cache import compile_cuda
+from nnzbench.kernel import Unsupported
+try:
+    compile_cuda("int x;\\n", {}, "sm_80")
+except Unsupported as reason:
+    print(reason)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "pip install 'nnzbench[compile]'" in result.stdout
+
+
+def test_ptx_is_assembled_with_its_resources() -> None:
+    made = assemble_ptx(PTX, "sm_90")
+    used = made.resources["store"]
+    assert used.shared_bytes == 128
+    assert used.registers > 0
+    assert used.code_bytes == cubin.code_bytes(made.path.read_bytes())["store"]
+    assert assemble_ptx(PTX, "sm_90").cached
+
+
+def test_bad_ptx_names_the_line() -> None:
+    with pytest.raises(CompileError, match=r"line 9; error\s*: Unknown modifier '.wrong'"):
+        assemble_ptx(PTX.replace("mov.f32", "mov.wrong"), "sm_90")
+
+
+def ptx_jobs(texts: list[str], arch: str) -> list[Job]:
+    return [Job("ptx", text, arch) for text in texts]
+
+
+def test_many_programs_come_back_under_their_index() -> None:
+    texts = [PTX.replace("store", f"store{i}") for i in range(5)]
+    texts.insert(2, PTX.replace("mov.f32", "mov.wrong"))
+    assemble_ptx(texts[4], "sm_80")
+    results = dict(compile_many(ptx_jobs(texts, "sm_80"), workers=2, timeout_s=60))
+    assert sorted(results) == list(range(6))
+    bad = results.pop(2)
+    assert isinstance(bad, CompileError)
+    assert "Unknown modifier" in str(bad)
+    assert "aborted" in bad.log
+    for index, made in results.items():
+        assert not isinstance(made, CompileError)
+        assert list(made.resources) == [f"store{index if index < 2 else index - 1}"]
+        assert made.cached == (index == 4)
+
+
+def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_over: list[int] = []
+    run = compile_pool.Pool.run
+
+    def counted(self: compile_pool.Pool, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
+        handed_over.append(len(programs))
+        return run(self, programs)
+
+    monkeypatch.setattr(compile_pool.Pool, "run", counted)
+    bad = PTX.replace("mov.f32", "mov.wrong")
+    results = dict(compile_many(ptx_jobs([PTX, bad, PTX, bad, PTX], "sm_90"), workers=2))
+    assert handed_over == [2]
+    assert len({results[index].path for index in (0, 2, 4)}) == 1  # type: ignore[union-attr]
+    assert isinstance(results[1], CompileError)
+    assert isinstance(results[3], CompileError)
+
+
+def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path) -> None:
+    texts = [slow_ptx(60000), PTX]
+    results = dict(compile_many(ptx_jobs(texts, "sm_90"), workers=1, timeout_s=0.3))
+    assert isinstance(results[0], CompileTimeout)
+    assert "longer than 0.3 s" in str(results[0])
+    assert not isinstance(results[1], CompileError)
+    assert len(list(cache.glob("*.json"))) == 1  # a time-out is not remembered
+
+
+def test_one_program_with_a_time_limit() -> None:
+    assert assemble_ptx(PTX, "sm_80", timeout_s=60).resources["store"].registers > 0
+    with pytest.raises(CompileTimeout):
+        assemble_ptx(slow_ptx(60001), "sm_80", timeout_s=0.2)
+
+
+def test_leaving_early_stops_the_work(cache: Path) -> None:
+    threads = threading.active_count()
+    results = compile_many(ptx_jobs([PTX, slow_ptx(60002)], "sm_80"), workers=2)
+    assert next(results)[0] == 0
+    del results
+    assert threading.active_count() == threads
+    assert len(list(cache.glob("*.json"))) == 1
+
+
+def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    results = dict(compile_many(ptx_jobs([PTX], "sm_80"), workers=1))
+    assert isinstance(results[0], CompileError)
+    assert "ended with status 1" in str(results[0])
+
+
+def test_a_file_that_is_no_cubin_is_refused() -> None:
+    with pytest.raises(ValueError, match="not an ELF64"):
+        cubin.code_bytes(b"MZ" + bytes(100))
+    with pytest.raises(ValueError, match="cut off"):
+        cubin.code_bytes(b"\x7fELF\x02" + b"\xff" * 60)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from fakes import FakeDevice, FakeKernel
+
+from nnzbench import devices
+from nnzbench.kernels import registry as kernel
+from nnzbench.cli import main
+from nnzbench.cli import run as cli_run
+from nnzbench.devices import DeviceLost
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import read_records
+
+USER_KERNEL = """
+from nnzbench.kernel import Unsupported, register
+
+class Mine:
+    name, paper, ops, dtypes = "{name}", "none", frozenset({{"spmm"}}), frozenset({{"f32"}})
+    def plans(self, problem, operands, arch):
+        raise Unsupported("only a test")
+        yield
+
+register(Mine())
+"""
+
+
+class Small(Experiment):
+    def problems(self, real=None):
+        return [
+            Problem("small", f"p{i}_{real}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}")
+            for i in range(9 if self.full else 2)
+        ]
+
+
+@pytest.fixture
+def world(monkeypatch, tmp_path):
+    """One small experiment on a fake GPU; returns the kernels by name, and results go to tmp_path/reports."""
+    known = {"fake": FakeKernel(variants={"a": (5.0, ""), "b": (4.0, "")})}
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cli_run.paths, "reports", lambda: tmp_path / "reports")
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": (), "future": ()}))
+    monkeypatch.setattr(cli_run, "kernels", lambda: known)
+    monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice(timed=name != "cpu"))
+    return known
+
+
+def invoke(*args):
+    return CliRunner().invoke(main, list(args))
+
+
+def rows(tmp_path, gpu="fake-gpu", part=""):
+    return read_records(tmp_path / "reports" / gpu / "small" / part / "records.csv")
+
+
+def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):
+    result = invoke("run", "small")
+    assert result.exit_code == 0, result.output
+    assert {(r.variant, r.selected) for r in rows(tmp_path)} == {("a", False), ("b", True)}
+    assert "records.csv: 8 ok" in result.output
+    assert "[1/2] p0_None f32 fake" in result.stderr
+    assert "kernel 'future' is not in this version" in result.stderr
+
+
+def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
+    invoke("run", "small")
+    again = invoke("run", "small")
+    assert again.exit_code == 2
+    assert "--resume to go on or --overwrite" in again.output
+    assert "nothing new" in invoke("run", "small", "--resume").output
+    assert invoke("run", "small", "--overwrite", "--policy", "cold").exit_code == 0
+    assert {(r.policy, r.problem) for r in rows(tmp_path)} == {("cold", "p0_None"), ("cold", "p1_None")}
+    assert invoke("run", "small", "--resume", "--overwrite").exit_code == 2
+
+
+def test_a_full_run_goes_on_with_the_sample(world, tmp_path):
+    invoke("run", "small")
+    assert invoke("run", "small", "--full", "--resume").exit_code == 0
+    assert len(rows(tmp_path)) == 9 * 2 * 2
+    assert len(json.loads(invoke("list", "problems", "small", "--full", "--json").stdout)) == 9
+
+
+def test_a_run_on_stand_ins_lies_beside_the_one_on_real_data(world, tmp_path):
+    assert invoke("run", "small").exit_code == 0
+    assert invoke("run", "small", "--standin").exit_code == 0
+    assert {r.problem for r in rows(tmp_path, part="standin")} == {"p0_False", "p1_False"}
+    assert invoke("run", "small", "--uniform").exit_code == 0
+    assert {r.source for r in rows(tmp_path, part="uniform")} == {"uniform:0"}
+    assert invoke("run", "small", "--uniform", "--real").exit_code == 2
+    assert {r.problem for r in rows(tmp_path)} == {"p0_None", "p1_None"}
+
+
+def test_a_wrong_result_is_exit_status_1_with_the_row_kept(world, tmp_path):
+    world["fake"].variants["b"] = (1.0, "wrong")
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert "WRONG: fake b on p0_None" in result.stderr
+    assert {r.status for r in rows(tmp_path) if r.variant == "b"} == {"wrong"}
+
+
+def test_a_lost_device_is_told_in_one_sentence(world, tmp_path):
+    world["fake"].variants["b"] = (1.0, "lost")
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert "go on with --resume" in result.output
+    assert not isinstance(result.exception, DeviceLost)
+
+
+def test_the_processor_gets_a_folder_of_its_own(world, tmp_path):
+    assert invoke("run", "small", "--device", "cpu").exit_code == 0
+    assert {r.policy for r in rows(tmp_path, "cpu")} == {"check"}
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("run", "nope"), "unknown experiment 'nope': choose from"),
+        (("run", "small", "--kernel", "nope"), "unknown kernel 'nope': choose from fake"),
+        (("run", "small", "--kernel", "nope.py"), "kernel file nope.py does not exist"),
+        (("run", "small", "--policy", "hot,warm"), "'warm' is not one of hot, cold"),
+        (("run", "small", "--dtype", "f64"), "'f64' is not one of f32, f16, bf16"),
+        (("run",), "Missing argument"),
+        (("list", "problems", "nope"), "unknown experiment 'nope'"),
+        (("nope",), "No such command"),
+        (("run", "small", "--out", "/proc/nope"), "/proc/nope"),
+    ],
+)
+def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert sentence in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "later", Small("later", "", "", "", {"future": ()}))
+    result = invoke("run", "later")
+    assert result.exit_code == 2
+    assert "none of future" in result.output
+    assert [one.name for one in cli_run._experiments(("all",), False)] == ["small"]
+
+
+def test_a_run_draws_its_pages_when_asked_and_nothing_that_lies_elsewhere(world, tmp_path):
+    world["fake"] = FakeKernel(variants={"a": (5.0, ""), "b": (4.0, "wrong")})
+    result = invoke("run", "small", "--report")
+    assert result.exit_code == 1, "the run's status"
+    assert (tmp_path / "reports" / "fake-gpu" / "small" / "README.md").is_file()
+    assert (tmp_path / "reports" / "index.html").is_file()
+    refused = invoke("run", "small", "--report", "--out", str(tmp_path / "out"))
+    assert refused.exit_code == 2
+    assert "choose one" in refused.output
+
+
+def test_what_runs_nothing_is_refused_and_has_no_problems(world):
+    refused = invoke("run", "sputnik_figure2")
+    assert refused.exit_code == 2
+    assert "nnzbench report sputnik_figure2" in refused.output
+    assert json.loads(invoke("list", "problems", "sputnik_figure2", "--json").stdout) == []
+
+
+def test_without_a_gpu_the_default_device_says_what_to_do(world, monkeypatch):
+    def none(name):
+        raise Unsupported(f"no {name} here")
+
+    monkeypatch.setattr(devices, "open_device", none)
+    result = invoke("run", "small")
+    assert result.exit_code == 2
+    assert "no cupy here" in result.output
+    assert "--device cpu" in result.output
+
+
+def test_a_kernel_file_of_the_user_runs_beside_named_kernels(monkeypatch, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(USER_KERNEL.format(name="mine_only"))
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel, "_registry", kernel.kernels())  # a copy: the file's kernel stays in this test
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": ()}))
+    monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice())
+    out = tmp_path / "out"
+    result = invoke("run", "small", "--kernel", str(file), "--out", str(out), "--policy", "hot")
+    assert result.exit_code == 0, result.output
+    found = read_records(out / "small" / "records.csv")
+    assert {(r.kernel, r.status, r.reason) for r in found} == {("mine_only", "unsupported", "only a test")}
+    again = invoke("run", "small", "--kernel", str(file), "--out", str(out))
+    assert again.exit_code == 2
+    assert "registered twice" in again.output
+
+
+def test_listings_are_aligned_text_or_json():
+    found = json.loads(invoke("list", "experiments", "--json").output)
+    assert [row["name"] for row in found] == list(EXPERIMENTS)
+    assert "sparsert_table1" in invoke("list", "experiments").output
+    problems = json.loads(invoke("list", "problems", "sparsert_table1", "--json").output)
+    assert len(problems) == 31
+    kernels = json.loads(invoke("list", "kernels", "--json").output)
+    assert "sputnik" in {row["name"] for row in kernels}
+
+
+def test_listing_loads_no_gpu_library():
+    program = (
+        "import sys; from click.testing import CliRunner; from nnzbench.cli import main; "
+        "assert CliRunner().invoke(main, ['list', 'kernels']).exit_code == 0; "
+        "assert CliRunner().invoke(main, ['list', 'experiments']).exit_code == 0; "
+        "assert CliRunner().invoke(main, ['--help']).exit_code == 0; "
+        "sys.exit(bool({'cupy', 'pycuda', 'nvmath', 'matplotlib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

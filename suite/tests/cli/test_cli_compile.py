@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from nnzbench import kernel as registry
+from nnzbench import paths
+from nnzbench.build import toolchain
+from nnzbench.cli.compile import command
+from nnzbench.kernels.registry import Kernel
+from nnzbench.kernels.samples import PROBLEMS, PlanLister
+from nnzbench.plans.plan import Launch, Plan, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Op, Problem
+
+try:
+    toolchain.nvrtc_version()
+except Unsupported as reason:
+    pytest.skip(str(reason), allow_module_level=True)
+
+SOURCE = """\
+extern "C" __global__ void __launch_bounds__(64) scale(float* c) {
+    __shared__ float s[64];
+    s[threadIdx.x] = c[threadIdx.x] * FACTOR;
+    __syncthreads();
+    c[threadIdx.x] = s[63 - threadIdx.x];
+}
+"""
+SUPPORT_FILES = {"masked_softmax.cu", "peaks.cu"}
+"""Kernels of the suite itself, and those that run between a library's calls: no plan of a kernel names them."""
+
+
+class Scale:
+    """Two variants on every architecture but sm_75."""
+
+    name = "scale"
+    paper = "none"
+    ops: frozenset[Op] = frozenset({"spmm"})
+    dtypes = frozenset({"f32"})
+    source = "scale.cu"
+    entry = "scale"
+    shared_bytes = 1024
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        if arch == "sm_75":
+            raise Unsupported("not on Turing")
+        assert operands.sparse.nnz
+        launch = Launch(self.entry, (1, 1, 1), (64, 1, 1), ("c",), self.shared_bytes)
+        for factor in (2, 3):
+            buffers = {"c": np.zeros(64, np.float32)}
+            yield Plan(f"by{factor}", "cuda", self.source, {"FACTOR": factor}, buffers, "c", (launch,))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "scale.cu").write_text(SOURCE)
+    monkeypatch.setattr(paths, "kernels_cu", lambda: tmp_path)
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("nnzbench.cli.compile.kernels", lambda: {"scale": Scale()})
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(command, list(arguments))
+
+    return invoke
+
+
+def rows_of(result: Result) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
+def test_every_variant_and_architecture_is_a_row_with_its_resources(run: Callable[..., Result]) -> None:
+    result = run("--json", "--arch", "sm_80", "--arch", "sm_90a")
+    assert result.exit_code == 0, result.stderr
+    rows = rows_of(result)
+    assert [(row["variant"], row["arch"]) for row in rows] == [
+        ("by2", "sm_80"),
+        ("by2", "sm_90a"),
+        ("by3", "sm_80"),
+        ("by3", "sm_90a"),
+    ]
+    for row in rows:
+        assert row["status"] == "ok"
+        assert row["shared_bytes"] == 64 * 4 + 1024
+        assert row["threads"] == 64
+        assert row["occupancy"] == 1.0  # 32 blocks of 2 warps
+        assert row["code_bytes"] > 0
+        assert not row["cached"]
+    assert "4 programs for 2 architectures, 0 of 4 entry points failed" in result.stderr
+    assert all(row["cached"] for row in rows_of(run("--json", "--arch", "sm_80")))
+
+
+def test_table_for_people(run: Callable[..., Result]) -> None:
+    result = run("--arch", "sm_80")
+    assert result.exit_code == 0
+    assert "100% (blocks)" in result.stdout
+    assert "by3" in result.stdout
+
+
+def test_default_architectures_and_a_kernel_that_leaves_one_out(run: Callable[..., Result]) -> None:
+    rows = rows_of(run("--json", "--kernel", "scale"))
+    turing = [row for row in rows if row["arch"] == "sm_75"]
+    assert [(row["status"], row["reason"]) for row in turing] == [("unsupported", "not on Turing")]
+    assert {row["arch"] for row in rows} >= {"sm_80", "sm_86", "sm_89", "sm_90"}
+
+
+def test_support_files_are_built_as_they_are(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "extra.cu").write_text('extern "C" __global__ void extra(float* c) { c[0] = 1.0f; }\n')
+    support = [row for row in rows_of(run("--json", "--arch", "sm_80")) if row["kernel"] == "(support)"]
+    assert [(row["variant"], row["entry"], row["occupancy"]) for row in support] == [("extra.cu", "extra", None)]
+
+
+def test_compile_errors_end_with_status_1_and_their_log_once(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "scale.cu").write_text("\n" + SOURCE.replace("* FACTOR", "* OTHER"))
+    result = run("--arch", "sm_80")
+    assert result.exit_code == 1
+    assert 'scale.cu(4): error: identifier "OTHER" is undefined' in result.stderr
+    assert result.stderr.count("1 error detected") == 1
+    assert "2 of 2 entry points failed" in result.stderr
+
+
+def test_a_plan_that_names_no_entry_point_fails(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scale, "entry", "scales")
+    result = run("--arch", "sm_80")
+    assert result.exit_code == 1
+    assert "no entry point 'scales'" in result.stderr
+
+
+def test_a_plan_that_can_not_be_launched_fails(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scale, "shared_bytes", 70 * 1024)
+    result = run("--json", "--arch", "sm_70", "--arch", "sm_80")
+    assert result.exit_code == 0
+    monkeypatch.setattr(Scale, "shared_bytes", 163 * 1024)
+    result = run("--json", "--arch", "sm_80")
+    assert result.exit_code == 1
+    assert "not one block fits on an SM, for its shared memory" in rows_of(result)[0]["reason"]
+
+
+def test_bad_names_are_one_sentence(run: Callable[..., Result]) -> None:
+    assert "unknown kernel 'scala': choose from scale" in run("--kernel", "scala").stderr
+    assert isinstance(run("--arch", "sm_20").exception, Unsupported)
+
+
+def test_representative_problems_cover_every_op_with_unique_names() -> None:
+    assert {problem.op for problem in PROBLEMS} == set(get_args(Op))
+    assert len({problem.name for problem in PROBLEMS}) == len(PROBLEMS)
+
+
+def test_a_kernel_without_plans_gives_its_last_reason() -> None:
+    class Never(Scale):
+        def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+            raise Unsupported(f"not for n = {problem.n}")
+
+    with pytest.raises(Unsupported, match="not for n = "):
+        list(PlanLister().plans(Never(), "sm_80"))
+
+
+def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite() -> None:
+    lister = PlanLister()
+    ours = [kernel for kernel in registry.kernels().values() if isinstance(kernel, Kernel)]
+    stages = [stage for kernel in ours for plan in lister.plans(kernel, "sm_90") for stage in plan.stages()]
+    used = {stage.source for stage in stages if "\n" not in stage.source}
+    files = {path.name for path in paths.kernels_cu().glob("*.cu")}
+    assert used <= files
+    assert files - used <= SUPPORT_FILES

@@ -1,0 +1,287 @@
+"""README and docs against the code: commands parse, examples run, tables and links are true."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from fake_records import record
+from fakes import FakeTimer
+
+from nnzbench.kernels import registry as kernel
+from nnzbench.cli import main
+from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure import timing
+from nnzbench.measure.sweep import QUICK_CANDIDATES, QUICK_PROBLEMS
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.plans.architectures import compiled_architectures
+from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import COLUMNS, append, read_records
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", ROOT / "reports" / "README.md", ROOT / "datasets" / "README.md", *ROOT.glob("docs/*.md")]
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [
+        re.sub("(?m)^ +(?=\\S)", "", body) if indent else body
+        for indent, body in re.findall(rf"(?ms)^( *)```{language}\n(.*?)^ *```", text_of(page))
+    ]
+
+
+def command_lines(start: str) -> list[tuple[str, list[str]]]:
+    """(page, words) of every command in a shell block or in inline code that starts with that word."""
+    found = []
+    for page in PAGES:
+        lines = [line for body in blocks(page, "sh") for line in body.splitlines()]
+        lines += re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text_of(page)))
+        for line in lines:
+            if line.split(maxsplit=1)[:1] == [start]:
+                found.append((page.name, shlex.split(line, comments=True)))
+    return found
+
+
+def parse(words: list[str]) -> tuple[click.Command, dict]:
+    """Resolves the subcommand, parses its options and converts them; a file that must exist is any file."""
+    command, context = main, click.Context(main, info_name="nnzbench")
+    while isinstance(command, click.Group):
+        name, *words = words or [""]
+        inner = command.get_command(context, name)
+        assert inner is not None, f"{command.name} has no subcommand '{name}'"
+        command, context = inner, click.Context(inner, parent=context, info_name=name)
+    values, rest, _ = command.make_parser(context).parse_args(words)
+    assert not rest
+    for parameter in command.params:
+        if not isinstance(parameter.type, click.Path):
+            values[parameter.name] = parameter.process_value(context, values.get(parameter.name))
+    return command, values
+
+
+@pytest.mark.parametrize(("page", "words"), command_lines("nnzbench"), ids=lambda value: " ".join(value))
+def test_every_nnzbench_command_parses_and_names_experiments_that_exist(page, words):
+    if len(words) < 3:  # a mention of the command, not a call
+        assert all(main.get_command(click.Context(main), name) for name in words[1:])
+        return
+    command, values = parse(words[1:])
+    for name in values.get("experiments") or ():
+        assert name in (*EXPERIMENTS, "all")
+    if command.name == "run":
+        for name in values["kernel_names"]:
+            assert name in kernels() or name.endswith(".py") or name == "scalar_spmm"  # the example's, once it is moved
+
+
+@pytest.mark.parametrize("words", [["run", "sparsert_table1", "--fast"], ["fetch", "imagenet"], ["run"]])
+def test_the_parser_of_this_test_refuses_what_the_command_refuses(words):
+    with pytest.raises((click.UsageError, AssertionError)):
+        parse(words)
+
+
+def test_make_targets_and_variables_exist():
+    makefile = text_of(ROOT / "Makefile")
+    commands = command_lines("make")
+    assert commands
+    for page, words in commands:
+        for word in words[1:]:
+            name, assigns, _ = word.partition("=")
+            wanted = (
+                rf"(?m)^{name} \?=" if assigns else rf"(?m)^{re.escape(name)}:|\$\(VENV\)/{re.escape(Path(name).name)}:"
+            )
+            assert re.search(wanted, makefile), f"{page}: make {word}"
+
+
+def test_scripts_and_test_files_that_commands_name_exist():
+    commands = [*command_lines("python"), *command_lines("sbatch"), *command_lines("pytest")]
+    assert any(words[0] == "sbatch" for _, words in commands)
+    for page, words in commands:
+        for word in words[1:]:
+            if re.fullmatch(r"[\w./]+\.(py|sbatch)", word):
+                assert (ROOT / word).is_file(), f"{page}: {word}"
+
+
+def test_pytest_options_exist():
+    done = subprocess.run([sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True)
+    known = set(re.findall(r"--[\w-]+", done.stdout))
+    used = {word.partition("=")[0] for _, words in command_lines("pytest") for word in words if word.startswith("--")}
+    used |= set(re.findall(r"`(--benchmark-[\w-]+)", text_of(ROOT / "README.md")))
+    assert "--benchmark" in used
+    assert used <= known
+
+
+def test_extras_exist():
+    project = text_of(ROOT / "pyproject.toml")
+    extras = {name for page in PAGES for name in re.findall(r"(?:\.|nnzbench)\[(\w+)\]", text_of(page))}
+    assert {"cuda12", "cuda13"} <= extras
+    assert all(re.search(rf"(?m)^{name} = \[", project) for name in extras)
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        body = re.sub(r"(?s)<!-- nnzbench:headline -->.*?<!-- /nnzbench:headline -->", "", text_of(page))
+        for target in re.findall(r"\]\(([^)\s]+)\)", body):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_headline_has_the_markers_that_the_report_fills():
+    from nnzbench.site.readme import HEADLINE
+
+    readme = text_of(ROOT / "README.md")
+    assert len(HEADLINE.findall(readme)) == 1
+    assert "speedup.png" in HEADLINE.search(readme)[0]
+    assert readme.index("make bench") < HEADLINE.search(readme).start() < readme.index("\n## ")
+
+
+def test_pages_name_no_machine():
+    for page in [*PAGES, *ROOT.glob("runners/*"), ROOT / "CITATION.cff"]:
+        if page.is_file():
+            assert not re.search(r"(?<![\w.])/(work|tmp|root|home)\b", text_of(page)), page
+
+
+def test_every_column_is_explained_in_order():
+    explained = re.findall(r"(?m)^\| `(\w+)` \|", text_of(ROOT / "docs" / "records.md"))
+    assert explained == list(COLUMNS)
+
+
+def test_the_kernels_of_the_readme_compute_what_it_says():
+    rows = re.findall(r"(?m)^\| (`[^|]+`) \| ([a-z0-9_, ]+) \| ([^|]*16[^|]*|f32) \|", text_of(ROOT / "README.md"))
+    assert len(rows) >= 12
+    known = kernels()
+    for names, ops, dtypes in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert known[name].ops >= set(ops.split(", ")), name
+            assert known[name].dtypes >= set(re.findall(r"\bb?f\d+\b", dtypes)), name
+    mentioned = set(re.findall(r"`(s\w+_\w+)`", "".join(text_of(ROOT / "README.md").split("## Reading")[:1])))
+    assert mentioned - set(EXPERIMENTS) <= set(known)
+
+
+def test_the_architectures_of_the_readme_are_those_that_are_compiled():
+    table = re.findall(r"(?m)^\| (sm_[^|]+) \|[^|]*\| (`[^|]+`) \|", text_of(ROOT / "README.md"))
+    assert [arch for arches, _ in table for arch in arches.split(", ")] == list(compiled_architectures())
+    assert [arches for arches, extras in table if "cuda13" not in extras] == ["sm_70"]
+
+
+def test_tolerances_and_constants_of_measuring_are_the_codes():
+    page = " ".join(text_of(ROOT / "docs" / "measuring.md").split())
+    table = dict(re.findall(r"\| `(\w+)` \| [^|]+ \| ([\d.e-]+) \|", page))
+    assert {name: float(value) for name, value in table.items()} == TOLERANCE
+    rule, quick = timing.StoppingRule(), timing.QUICK
+    few, many = timing.LAUNCHES
+    flush = GpuTimer(FakeTimer(), None, None, l2_bytes=100 << 20, clocks=None).flush_bytes
+    times = {4 * (100 << 20): "four"}[flush]
+    three, eight = {3: "three"}, {8: "eight"}
+    for said in (
+        f"holds {few} to {many} launches, enough that one replay takes {timing.REPLAY_US:g} us",
+        f"would take over {timing.LONGEST_REPLAY_US:g} us it holds fewer",
+        f"at least {LEAST_FLUSH_BYTES >> 20} MiB, at least {times} times the cache",
+        f"A ramp of {1e3 * rule.ramp_seconds:g} ms",
+        f"there are {rule.min_samples} or more",
+        f"within +-{100 * rule.tolerance:g} % of it",
+        f"until {rule.max_samples} samples or {1e3 * rule.max_seconds:g} ms",
+        f"({three[timing.FEWEST_SAMPLES]} samples at least)",
+        f"{timing.BEHIND:g} times slower",
+        f"({timing.FAR_BEHIND:g} times: after {three[timing.FEWEST_SAMPLES]} samples)",
+        f"(+-{100 * quick.tolerance:g} %, {1e3 * quick.max_seconds:g} ms, ",
+        f"the {three[QUICK_PROBLEMS]} smallest problems, {eight[QUICK_CANDIDATES]} candidates)",
+    ):
+        assert said in page, said
+
+
+def test_the_version_to_cite_is_the_packages():
+    version = re.search(r'(?m)^version = "(.*)"', text_of(ROOT / "pyproject.toml"))
+    citation = text_of(ROOT / "CITATION.cff")
+    assert f"\nversion: {version[1]}\n" in citation
+    titles = re.findall(r'(?m)^    title: "(.*)"', citation)
+    cited = " ".join(text_of(ROOT / "README.md").split())
+    assert titles
+    assert all(title in cited for title in titles)
+
+
+class Small(Experiment):
+    """Awkward shapes: one row, an odd number of columns, more columns than the widest tile."""
+
+    def problems(self, *choice):
+        sizes = [(1, 40, 3), (37, 29, 131), (16, 64, 66)]
+        return [Problem("small", f"p{m}", "spmm", m, k, n, 0.6, "uniform:0") for m, k, n in sizes]
+
+
+def test_the_example_kernel_runs_as_the_page_says(monkeypatch, tmp_path):
+    page = ROOT / "docs" / "adding-a-kernel.md"
+    files = dict(re.findall(r"(?s)`(scalar_spmm\.\w+)`:\n\n```\w+\n(.*?)```", text_of(page)))
+    assert set(files) == {"scalar_spmm.cu", "scalar_spmm.py"}
+    for name, body in files.items():
+        (tmp_path / name).write_text(body)
+    monkeypatch.setattr(kernel, "_registry", kernels())  # a copy: the example stays in this test
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {}))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["run", "small", "--quick", "--device", "cpu", "--kernel", "./scalar_spmm.py", "--out", "build/mine"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    rows = read_records(tmp_path / "build" / "mine" / "small" / "records.csv")
+    assert {(row.problem, row.variant, row.status) for row in rows} == {
+        (problem, variant, "ok") for problem in ("p1", "p37", "p16") for variant in ("x32", "x64", "x128")
+    }
+
+
+def test_the_example_kernel_is_found_wrong_when_it_is(monkeypatch, tmp_path):
+    files = dict(
+        re.findall(r"(?s)`(scalar_spmm\.\w+)`:\n\n```\w+\n(.*?)```", text_of(ROOT / "docs" / "adding-a-kernel.md"))
+    )
+    assert files["scalar_spmm.cu"].count("i < end") == 1
+    (tmp_path / "scalar_spmm.cu").write_text(files["scalar_spmm.cu"].replace("i < end", "i + 1 < end"))
+    (tmp_path / "scalar_spmm.py").write_text(files["scalar_spmm.py"])
+    monkeypatch.setattr(kernel, "_registry", kernels())
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {}))
+    arguments = ["run", "small", "--device", "cpu", "--kernel", str(tmp_path / "scalar_spmm.py"), "--problem", "p37"]
+    result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1, result.output
+    assert {row.status for row in read_records(tmp_path / "out" / "small" / "records.csv")} == {"wrong"}
+
+
+def test_the_snippet_of_devices_runs_and_asan_finds_nothing():
+    (snippet,) = blocks(ROOT / "docs" / "devices.md", "python")
+    found: dict = {}
+    exec(
+        compile(snippet.replace("device.close()", "result = prepared.read()\ndevice.close()"), "devices.md", "exec"),
+        found,
+    )
+    assert found["result"].shape == (33, 37)
+
+
+def test_the_snippet_of_generations_prints_each_gpus_time_and_share(monkeypatch, tmp_path, capsys):
+    for gpu, time in (("tesla-t4", 40.0), ("nvidia-h200", 4.0)):
+        slow = record(gpu=gpu, variant="slow", median_us=2 * time, q1_us=None, q3_us=None, limit_us=2.0)
+        rows = [slow, dataclasses.replace(slow, selected=True, variant="fast", median_us=time)]
+        append(tmp_path / "reports" / gpu / "sparsert_table1" / "records.csv", rows)
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = blocks(ROOT / "docs" / "generations.md", "python")
+    found: dict = {}
+    exec(compile(snippet, "generations.md", "exec"), found)
+    heading, gpus, _, row = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["median_us", "share_of_limit"]
+    assert gpus.split() == ["gpu", *(2 * ["nvidia-h200", "tesla-t4"])]
+    assert row.split()[:4] == ["p", "0123abcd", "sputnik", "f32"]
+    assert [float(number) for number in row.split()[4:]] == [4.0, 40.0, 0.5, 0.05]
+
+
+def test_every_variable_that_the_package_reads_is_documented():
+    used = set()
+    for path in (ROOT / "suite" / "nnzbench").rglob("*.py"):
+        used |= set(re.findall(r'environ(?:\.get\(|\[)"(NNZBENCH_\w+)"', path.read_text(encoding="utf-8")))
+    pages = "".join(text_of(page) for page in PAGES)
+    assert {"NNZBENCH_CACHE", "NNZBENCH_DATA"} <= used
+    assert {name for name in used if name not in pages} == set()

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from fakes import FakeDevice
+
+from nnzbench.cli import doctor, main
+from nnzbench.kernels.vendor import cudnn as vendor_cudnn
+from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
+from nnzbench.plans.plan import Unsupported
+
+
+@pytest.fixture
+def one_gpu(monkeypatch):
+    opened = []
+
+    def open_device(name):
+        if name == "pycuda":
+            raise Unsupported("pycuda is not installed")
+        if name == "cpu":
+            raise OSError("the compiler crashed")
+        opened.append(FakeDevice())
+        return opened[-1]
+
+    monkeypatch.setattr(doctor, "open_device", open_device)
+    return opened
+
+
+def test_every_device_is_opened_closed_and_explained(one_gpu):
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert found["device cupy"].ok
+    assert "fake-gpu" in found["device cupy"].detail
+    assert (found["device pycuda"].ok, found["device pycuda"].detail) == (False, "pycuda is not installed")
+    assert found["device cpu"].detail == "OSError: the compiler crashed"
+    assert [device.closed for device in one_gpu] == [True]
+
+
+def test_a_missing_package_says_what_brings_it(one_gpu, monkeypatch):
+    def version(name):
+        if name == "pycuda" or name.startswith("cupy"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    details = [finding.detail for finding in doctor.examine()]
+    assert "not installed; pip install 'nnzbench[pycuda]'" in details
+    assert "not installed; the extra cuda12 or cuda13 of nnzbench brings it" in details
+
+
+def test_data_is_counted(one_gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("NNZBENCH_DATA", str(tmp_path))
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert not found["DLMC matrices"].ok
+    assert "0 of " in found["DLMC matrices"].detail
+    assert not found["real weights"].ok
+    (tmp_path / "real_weights.npz").touch()
+    assert {f.name: f.ok for f in doctor.examine()}["real weights"]
+
+
+def test_the_command_prints_text_or_json(one_gpu):
+    text = CliRunner().invoke(main, ["doctor"])
+    assert text.exit_code == 0
+    assert "pycuda is not installed" in text.output
+    found = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).output)
+    assert {"name", "purpose", "ok", "detail"} == set(found[0])
+
+
+def test_vendor_libraries_are_loaded_for_their_versions(one_gpu, monkeypatch):
+    def absent():
+        raise Unsupported("cusparselt can't be loaded (no such file)")
+
+    frontend = SimpleNamespace(backend_version_string=lambda: "9.28.0", __version__="1.32.0")
+    monkeypatch.setattr(vendor_cudnn, "load_frontend", lambda: frontend)
+    monkeypatch.setattr(vendor_cusparselt, "library_version", absent)
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert (found["cuDNN"].ok, found["cuDNN"].detail) == (True, "9.28.0, frontend 1.32.0")
+    assert (found["cuSPARSELt"].ok, found["cuSPARSELt"].detail) == (False, "cusparselt can't be loaded (no such file)")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import fake_records
+import pytest
+
+from nnzbench.kernels.registry import kernels
+from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
+from nnzbench.problems.experiment import Experiment, UnknownExperiment
+from nnzbench.problems.tables import experiments_with_tables
+from nnzbench.records.selection import select
+from nnzbench.report import generic
+from nnzbench.report.page_spec import PageSpec
+from nnzbench.site.build import build
+
+RUN = [name for name, one in EXPERIMENTS.items() if one.kernels]
+
+
+def test_every_problem_table_is_an_experiment_that_runs():
+    assert set(RUN) == set(experiments_with_tables())
+
+
+def test_every_experiment_is_declared_once_and_under_its_name():
+    declared = [one for paper in PAPERS for one in paper.EXPERIMENTS]
+    assert len(declared) == len(EXPERIMENTS)
+    assert all(EXPERIMENTS[one.name] is one for one in declared)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_page_that_is_declared_is_there(name):
+    page = page_of(name)
+    assert isinstance(page, PageSpec)
+    assert page is not generic.PAGE
+    assert [part.stem for part in page.sections] == list(dict.fromkeys(part.stem for part in page.sections))
+
+
+def test_an_experiment_without_a_page_gets_the_generic_one(monkeypatch, tmp_path):
+    later = Experiment("later", "Soon", "Somebody (2030)", "Table 1", {"sputnik": ()})
+    monkeypatch.setitem(EXPERIMENTS, "later", later)
+    rows = [
+        fake_records.record(experiment="later", problem="p_90", kernel=kernel, variant=variant)
+        for kernel, variant in (("sputnik", "v"), ("cublas", "f32_default_nn"))
+    ]
+    fake_records.write(tmp_path / "nvidia-h200" / "later", select(rows))
+    assert page_of("later") is generic.PAGE
+    (built,) = build(tmp_path, ["later"])
+    assert (built.experiment, built.status) == ("later", "built")
+    assert built.page.read_text().startswith("# later on ")
+    assert "Somebody (2030), Table 1" in (tmp_path / "index.html").read_text()
+    assert page_of("never heard of") is generic.PAGE
+
+
+def test_the_report_goes_through_the_catalogue_and_draws_what_runs_nothing(tmp_path):
+    built = build(tmp_path)
+    assert [one.experiment for one in built] == list(EXPERIMENTS)
+    assert {one.experiment for one in built if one.status == "built"} == set(EXPERIMENTS) - set(RUN)
+
+
+@pytest.mark.parametrize("name", sorted(set(RUN) - {"sputnik_dlmc"}))
+def test_every_problem_is_computed_by_a_kernel_that_is_named_for_it(name):
+    """A typing error in a kernel's name would leave an experiment without its rows."""
+    one, known = EXPERIMENTS[name], kernels()
+    ready = [known[kernel] for kernel in one.kernels if kernel in known]
+    if len(ready) < len(one.kernels):
+        pytest.skip("some of its kernels are not in this version")
+    for problem in one.problems(real=False):
+        assert any(problem.op in kernel.ops for kernel in ready), problem.name
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(UnknownExperiment, match="sparsert_table1, "):
+        experiment("sparsert")
+
+
+def test_a_kernel_that_repeats_others_can_be_named_but_runs_in_no_experiment():
+    assert "untuned" in kernels()
+    assert not [name for name, one in EXPERIMENTS.items() if "untuned" in one.kernels]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nnzbench import paths
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def test_in_a_checkout_the_folders_beside_the_package_count():
+    assert paths.kernels_cu() == CHECKOUT / "kernels_cu"
+    assert paths.datasets() == CHECKOUT / "datasets"
+    assert paths.reports() == CHECKOUT / "reports"
+    assert (paths.kernels_cu() / "include" / "nnz.cuh").is_file()
+    assert (paths.datasets() / "gpus.csv").is_file()
+
+
+def test_installed_the_packaged_copies_count_and_reports_go_to_the_current_folder(monkeypatch, tmp_path):
+    package = tmp_path / "site-packages" / "nnzbench"
+    (tmp_path / "site-packages" / "datasets").mkdir(parents=True)  # another package of that name is not ours
+    monkeypatch.setattr(paths, "_PACKAGE", package)
+    monkeypatch.setattr(paths, "_CHECKOUT", package.parent)
+    monkeypatch.chdir(tmp_path)
+    assert paths.datasets() == package / "_data" / "datasets"
+    assert paths.kernels_cu() == package / "_data" / "kernels_cu"
+    assert paths.reports() == tmp_path / "reports"
+
+
+def test_the_cache_is_where_the_variable_says_else_the_users_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "mine"))
+    assert paths.cache() == tmp_path / "mine"
+    for unset in (None, ""):
+        monkeypatch.delenv("NNZBENCH_CACHE") if unset is None else monkeypatch.setenv("NNZBENCH_CACHE", unset)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert paths.cache().name == "nnzbench"
+        if sys.platform.startswith("linux"):
+            assert paths.cache() == tmp_path / "xdg" / "nnzbench"
+
+
+def test_data_folders_of_the_variable_come_first_and_the_cache_last(monkeypatch, tmp_path):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NNZBENCH_DATA", os.pathsep.join(["a", "", "b"]))
+    assert paths.data_roots() == [Path("a"), Path("b"), tmp_path / "cache"]
+    monkeypatch.delenv("NNZBENCH_DATA")
+    assert paths.data_roots() == [tmp_path / "cache"]
+
+
+def test_an_installed_wheel_finds_kernels_and_data(tmp_path):
+    if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pip") is None:
+        pytest.skip("building the wheel here needs pip and hatchling")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(CHECKOUT)], check=True)
+    (wheel,) = tmp_path.glob("nnzbench-*.whl")
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(installed)
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnzbench"}  # no other import name is taken
+    program = (
+        "import json, nnzbench; from nnzbench import paths, tables; from nnzbench.matrices import index; "
+        "print(json.dumps([nnzbench.__file__, str(paths.kernels_cu()), len(tables.load('sparsert_table1')), "
+        "len(index.dlmc()), sorted(p.name for p in paths.kernels_cu().rglob('*.cu*'))]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), *sys.path[1:]])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    module, kernels_cu, problems, matrices, sources = json.loads(done.stdout)
+    assert Path(module).is_relative_to(installed)
+    assert Path(kernels_cu).is_relative_to(installed)
+    assert (problems, matrices) == (31, 3846)
+    assert sources == sorted(p.name for p in (CHECKOUT / "kernels_cu").rglob("*.cu*"))
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    for text in ("old", "new"):
+        with paths.replacing(path) as partial:
+            partial.write_text(text)
+            assert partial.parent == path.parent
+            assert (path.read_text() if path.exists() else "") == {"old": "", "new": "old"}[text]
+        assert path.read_text() == text
+
+    def broken() -> None:
+        with paths.replacing(path) as partial:
+            partial.write_text("half")
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        broken()
+    assert path.read_text() == "new"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]

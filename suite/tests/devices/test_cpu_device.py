@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from nnzbench.build.cache import CompileError
+from nnzbench.devices import open_device
+from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
+from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported
+
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
+Build = Literal["plain", "asan", "tsan"]
+X = np.arange(256, dtype=np.float32)
+
+# Lines are counted from the first line of `body`, which is line 3 of the source.
+HEAD = '#include "nnz.cuh"\nextern "C" __global__ void kernel(const float* x, float* y, int n) {\n'
+
+
+def plan(
+    body: str, threads: int = 64, blocks: int = 1, shared: int = 0, args: tuple[Arg, ...] = ("x", "y", 256)
+) -> Plan:
+    launch = Launch("kernel", (blocks, 1, 1), (threads, 1, 1), args, shared)
+    return Plan("toy", "cuda", f"{HEAD}{body}\n}}\n", {}, {"x": X, "y": np.zeros(256, np.float32)}, "y", (launch,))
+
+
+def execute(one: Plan, build: Build = "plain", order: str = "forward") -> Array:
+    prepared = CpuDevice(build, order).prepare(one)
+    prepared.poison()
+    prepared.run()
+    return prepared.read()
+
+
+def finding(one: Plan, build: Build) -> str:
+    with pytest.raises(SanitizerError) as caught:
+        execute(one, build)
+    return str(caught.value)
+
+
+def rule_broken(body: str) -> str:
+    with pytest.raises(LaunchError) as caught:
+        execute(plan(body))
+    assert not isinstance(caught.value, SanitizerError)
+    return str(caught.value)
+
+
+# ---- sanitizers ------------------------------------------------------------------------------------------
+
+
+def test_read_past_a_buffer_is_found() -> None:
+    faulty = plan("const int i = threadIdx.x;\ny[i] = x[i + 193];")
+    assert finding(faulty, "asan") == (
+        "heap-buffer-overflow: read of size 4 at generated.cu:4, 0 bytes to the right of buffer 'x' of 1024 bytes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ("__shared__ float s[64];\ns[threadIdx.x + 1] = 1;\ny[threadIdx.x] = s[threadIdx.x];", "generated.cu:4"),
+        ("DYN_SHARED(float, s);\ns[threadIdx.x + 1] = 1;\ny[threadIdx.x] = s[threadIdx.x];", "generated.cu:4"),
+        ("y[threadIdx.x] =\n\nreinterpret_cast<const float4*>(x + threadIdx.x)->x;", "generated.cu:5"),
+    ],
+    ids=["static shared memory", "dynamic shared memory", "misaligned vector"],
+)
+def test_bad_access_is_found(body: str, where: str) -> None:
+    assert where in finding(plan(body, shared=256), "asan")
+
+
+MIRROR = "__shared__ float s[64];\nconst int t = threadIdx.x;\ns[t] = x[t];\n{barrier}\ny[t] = s[63 - t];"
+
+
+def test_missing_barrier_is_a_race_and_a_wrong_result() -> None:
+    expected, faulty = X[63::-1], plan(MIRROR.format(barrier=""))
+    race = finding(faulty, "tsan")
+    assert race.startswith("data race")
+    assert "generated.cu:5" in race
+    assert "generated.cu:7" in race
+    results = [execute(faulty, order=order)[:64] for order in ("forward", "backward", "random:1")]
+    assert any(not np.array_equal(result, expected) for result in results)
+
+
+def test_barrier_orders_threads() -> None:
+    right = plan(MIRROR.format(barrier="__syncthreads();"))
+    runs: list[tuple[Build, str]] = [
+        ("plain", "forward"),
+        ("plain", "backward"),
+        ("plain", "random:1"),
+        ("tsan", "forward"),
+    ]
+    for build, order in runs:
+        np.testing.assert_array_equal(execute(right, build, order)[:64], X[63::-1])
+
+
+def test_blocks_writing_one_place_are_a_race() -> None:
+    assert "generated.cu:3" in finding(plan("y[threadIdx.x] = blockIdx.x;", threads=1, blocks=2), "tsan")
+
+
+def test_warps_that_share_only_half_a_mask_are_not_ordered() -> None:
+    body = "__shared__ float s[32];\nconst int t = threadIdx.x;\ns[t] = x[t];\n__syncwarp({mask});\ny[t] = s[31 - t];"
+    half = body.replace("{mask}", "t < 16 ? 0xffffu : 0xffff0000u")
+    assert "generated.cu:7" in finding(plan(half, threads=32), "tsan")
+    assert execute(plan(body.replace("{mask}", "0xffffffffu"), threads=32), "tsan")[0] == 31
+
+
+# ---- rules that hardware leaves undefined ----------------------------------------------------------------
+
+
+def test_divergent_barrier() -> None:
+    assert rule_broken("if (threadIdx.x < 32)\n    __syncthreads();\nelse\n    __syncthreads();") == (
+        "generated.cu:6: __syncthreads in divergent code: thread (32,0,0) of block (0,0,0) is here "
+        "while thread (0,0,0) of block (0,0,0) waits at generated.cu:4"
+    )
+
+
+def test_deadlock_says_who_waits_where() -> None:
+    body = "if (threadIdx.x < 8) return;\nif (threadIdx.x < 40) __syncthreads();\nelse __syncwarp();"
+    assert rule_broken(body) == (
+        "generated.cu:4: deadlock in block (0,0,0): threads 0-7 have left the kernel; "
+        "threads 8-39 wait in __syncthreads at generated.cu:4; "
+        "threads 40-63 wait in __syncwarp (mask 0xffffffff) at generated.cu:5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("y[0] = __shfl_sync(0xffu, x[0], 3);", "called by lane 8, which its mask 0x000000ff leaves out"),
+        ("if (threadIdx.x < 8) y[0] = __shfl_sync(0xffu, x[0], 9);", "reads lane 9, which takes no part"),
+        ("if (threadIdx.x != 3) y[0] = __shfl_sync(~0u, x[0], 3);", "reads lane 3, which has left the kernel"),
+        ("if (threadIdx.x < 9) __syncwarp(); else __any_sync(~0u, 1);", "__any_sync in lane 9 meets __syncwarp"),
+    ],
+    ids=["caller not in mask", "source not in mask", "source gone", "different operations"],
+)
+def test_impossible_warp_operation(body: str, message: str) -> None:
+    told = rule_broken(body)
+    assert told.startswith("generated.cu:3: ")
+    assert message in told
+
+
+def test_forgotten_wait_for_a_copy_shows() -> None:
+    body = "DYN_SHARED(float, s);\nconst int t = threadIdx.x;\nnnz::cp_async4(s + t, x + t);\n"
+    body += "nnz::cp_async_commit();\n{}y[t] = s[t];"
+    assert np.isnan(execute(plan(body.format(""), shared=256))[:64]).all()
+    np.testing.assert_array_equal(execute(plan(body.format("nnz::cp_async_wait<0>();"), shared=256))[:64], X[:64])
+
+
+def test_shared_memory_starts_as_nan_in_every_block() -> None:
+    body = (
+        "__shared__ float s[64];\nDYN_SHARED(float, d);\nconst int t = threadIdx.x;\n"
+        "y[blockIdx.x * 64 + t] = isnan(s[t]) && isnan(d[t]);\ns[t] = d[t] = 1;"
+    )
+    np.testing.assert_array_equal(execute(plan(body, blocks=4, shared=256)), np.ones(256))
+
+
+# ---- failures are exceptions -----------------------------------------------------------------------------
+
+
+def test_crash() -> None:
+    assert "SIGSEGV" in rule_broken("y[threadIdx.x + (1 << 30)] = 1;")
+
+
+def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnzbench.devices.cpu_device._TIME_LIMIT_S", 1)
+    assert "did not end within 1 s" in rule_broken("while (*(volatile const float*)x == 0) {}")
+
+
+def test_program_that_does_not_compile() -> None:
+    with pytest.raises(CompileError, match=r"generated\.cu:4:\d+: error: .*nothing.* was not declared") as caught:
+        execute(plan("int i = 0;\ny[i] = nothing;"))
+    assert "nothing" in caught.value.log
+    with pytest.raises(CompileError, match=r"no kernel file 'absent\.cu'"):
+        execute(Plan("toy", "cuda", "absent.cu", {}, {"y": X}, "y", ()))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("x", "z", 256), "kernel: argument 'z' names no buffer (there are x, y)"),
+        (("x", "y"), "kernel takes 3 arguments, the launch gives 2"),
+        (("x", "y", 1.0), "argument 2 of kernel is an int, the launch gives a float"),
+        (("x", 1, 256), "argument 1 of kernel is a buffer, the launch gives an int"),
+        (("x", "y", 2**31), "kernel: argument 2147483648 does not fit into int32"),
+    ],
+)
+def test_arguments_that_do_not_fit(args: tuple[Arg, ...], message: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        CpuDevice().prepare(plan("y[threadIdx.x] = n;", args=args))
+    assert str(caught.value) == message
+
+
+def test_launches_no_gpu_takes() -> None:
+    body = "y[threadIdx.x] = n;"
+    with pytest.raises(LaunchError, match="block of"):
+        CpuDevice().prepare(plan(body, threads=1025))
+    with pytest.raises(LaunchError, match="grid of"):
+        CpuDevice().prepare(plan(body, blocks=-1))
+    with pytest.raises(Unsupported, match="shared memory"):
+        CpuDevice().prepare(plan(body, shared=300_000))
+
+
+def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(Unsupported, match=r"install g\+\+"):
+        open_device("cpu")
+    monkeypatch.setenv("CXX", "no-such-compiler -m64")
+    with pytest.raises(Unsupported, match="no-such-compiler"):
+        open_device("cpu")
+
+
+def test_unknown_build_and_order() -> None:
+    with pytest.raises(Unsupported, match="unknown build"):
+        CpuDevice("msan")  # type: ignore[arg-type]
+    for order in ("sideways", "random", "random:x", "forward:3"):
+        with pytest.raises(Unsupported, match="unknown order"):
+            CpuDevice(order=order)
+
+
+def test_ptx_needs_its_cuda_text() -> None:
+    launches = plan("y[threadIdx.x] = n;").launches
+    buffers = {"x": X, "y": np.zeros(256, np.float32)}
+    with pytest.raises(Unsupported, match="without the equivalent CUDA"):
+        CpuDevice().prepare(Plan("generated", "ptx", ".version 6.0\n", {}, buffers, "y", launches))
+    same = plan("y[threadIdx.x] = n;").source
+    result = execute(Plan("generated", "ptx", ".version 6.0\n", {}, buffers, "y", launches, cpu_source=same))
+    np.testing.assert_array_equal(result[:64], np.full(64, 256))
+
+
+def test_files_are_removed() -> None:
+    device = CpuDevice()
+    before = {entry.name for entry in os.scandir(tempfile.gettempdir())}
+    prepared, other = device.prepare(plan("y[threadIdx.x] = n;")), device.prepare(plan("y[threadIdx.x] = n;"))
+    made = {entry.name for entry in os.scandir(tempfile.gettempdir())} - before
+    assert len([name for name in made if name.startswith("nnzbench-cpu-")]) >= 2
+    prepared.close()
+    device.close()
+    with pytest.raises(FileNotFoundError):
+        prepared.read()
+    with pytest.raises(FileNotFoundError):
+        other.read()
+
+
+# ---- the language ----------------------------------------------------------------------------------------
+
+HALVES = """
+#include "nnz.cuh"
+#include <cuda_fp16.h>
+extern "C" __global__ void to_float(const __half* h, float* y) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = __half2float(h[i]);
+}
+extern "C" __global__ void to_half(const float* x, __half* h, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) h[i] = __float2half_rn(x[i]);
+}
+extern "C" __global__ void multiply_add(const __half* a, const __half* b, const __half* c, __half* h, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) h[i] = __hfma(a[i], b[i], c[i]);
+}
+"""
+
+
+def run_halves(launch: Launch, buffers: dict[str, Array], output: str) -> Array:
+    prepared = CpuDevice().prepare(Plan("halves", "cuda", HALVES, {}, buffers, output, (launch,)))
+    prepared.run()
+    return prepared.read()
+
+
+def test_every_half_converts_exactly() -> None:
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    launch = Launch("to_float", (256, 1, 1), (256, 1, 1), ("h", "y"))
+    floats = run_halves(launch, {"h": halves, "y": np.zeros(65536, np.float32)}, "y")
+    np.testing.assert_array_equal(floats, halves.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(floats), np.signbit(halves))
+
+
+def test_floats_round_to_the_nearest_half() -> None:
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = (halves[:-1] + halves[1:]) / 2
+    beside = [np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, np.float32(0))]
+    random = np.random.default_rng(0).integers(0, 2**32, 20000, dtype=np.uint32).view(np.float32)
+    ends = np.array([65519, 65520, 1e30, np.inf, np.nan, 0, 2**-25, 2**-26, 1e-40], np.float32)
+    x = np.concatenate([halves, ties, *beside, random, ends])
+    x = np.concatenate([x, -x])
+    launch = Launch("to_half", (-(-x.size // 1024), 1, 1), (1024, 1, 1), ("x", "h", x.size))
+    rounded = run_halves(launch, {"x": x, "h": np.zeros(x.size, np.float16)}, "h")
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16)
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(rounded.view(np.uint16)[number], expected.view(np.uint16)[number])
+    assert np.isnan(rounded[~number]).all()
+
+
+def test_half_multiply_add_rounds_once() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 5000)).astype(np.float16)
+    c = (rng.standard_normal(5000) * 10.0 ** rng.integers(-6, 4, 5000)).astype(np.float16)
+    launch = Launch("multiply_add", (5, 1, 1), (1024, 1, 1), ("a", "b", "c", "h", 5000))
+    result = run_halves(launch, {"a": a, "b": b, "c": c, "h": np.zeros(5000, np.float16)}, "h")
+    exact = a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)
+    np.testing.assert_array_equal(result, exact.astype(np.float16))
+
+
+LANGUAGE = r"""
+#include "nnz.cuh"
+template <int N>
+__device__ __noinline__ int twice(int x) { return x * N; }
+__constant__ int table[2] = {40, 2};
+__global__ void __launch_bounds__(32, 2) helper() {}
+extern "C" __global__ void language(int* y, unsigned* u, float* f, double* d, long long* w) {
+    const int t = threadIdx.x;
+    __shared__ alignas(16) float4 quad[32];
+    quad[t] = make_float4(t, 1, 2, 3);
+    if (t == 0) {
+        y[0] = twice<2>(table[0]) + table[1];
+        y[1] = __popc(0xf0f0u) + __ffs(8) + __clz(1) + __clz(0);
+        y[2] = min(3, -2) + max(7u, 3u);
+        y[3] = static_cast<int>(__byte_perm(0x33221100u, 0x77665544u, 0x7250u));
+        y[4] = __float_as_int(1.0f);
+        y[5] = atomicCAS(y + 6, 0, 9);
+        y[7] = sizeof(float3) + sizeof(int4) + alignof(float2) + (reinterpret_cast<size_t>(quad) % 16);
+        f[1] = fminf(NAN, 2.0f) + max(1.5f, 1) + __fmaf_rn(2, 3, 4) + rsqrtf(4) + __frcp_rn(4);
+        f[2] = __int_as_float(0x3f800000) + __saturatef(3);
+        w[0] = clock64() > 0;
+    }
+    atomicAdd(f, 0.5f);
+    atomicAdd(d, 0.25);
+    atomicMax(y + 8, t * 3 % 32);
+    atomicMin(y + 9, -t);
+    atomicOr(u, 1u << t);
+    atomicExch(u + 1, 5u);
+    atomicInc(u + 2, 9u);
+    y[10] = __syncthreads_count(t % 4 == 0);
+    y[11] = __syncthreads_or(t == 40) + 2 * __syncthreads_and(t < 32);
+    y[16 + t % 4] = __popc(__match_any_sync(0xffffffffu, t % 4));
+    y[12] = __reduce_add_sync(0xffffffffu, t);
+    y[13] = __reduce_min_sync(0xffffffffu, -t);
+    y[14] = __popc(__activemask());
+    __syncwarp();
+}
+"""
+
+
+def test_language() -> None:
+    buffers: dict[str, Array] = {
+        "y": np.zeros(20, np.int32),
+        "u": np.zeros(3, np.uint32),
+        "f": np.zeros(3, np.float32),
+        "d": np.zeros(1, np.float64),
+        "w": np.zeros(1, np.int64),
+    }
+    launch = Launch("language", (1, 1, 1), (32, 1, 1), tuple(buffers))
+    results = {}
+    for output in buffers:
+        prepared = CpuDevice().prepare(Plan("language", "cuda", LANGUAGE, {}, buffers, output, (launch,)))
+        prepared.run()
+        results[output] = prepared.read().tolist()
+    bit_counts, sizes = 8 + 4 + 31 + 32, 12 + 16 + 8
+    assert results["y"][:8] == [82, bit_counts, 5, 0x77225500, 0x3F800000, 0, 9, sizes]
+    assert results["y"][8:16] == [31, -31, 8, 2, 496, -31, 32, 0]
+    assert results["y"][16:] == [8, 8, 8, 8]
+    assert results["u"] == [0xFFFFFFFF, 5, 2]
+    assert results["f"] == [16.0, 2 + 1.5 + 10 + 0.5 + 0.25, 2.0]
+    assert results["d"] == [8.0]
+    assert results["w"] == [1]
+
+
+def test_kernels_can_print(capsys: pytest.CaptureFixture[str]) -> None:
+    execute(plan('if (threadIdx.x == 7) printf("x is %g\\n", x[7]);'))
+    assert capsys.readouterr().out == "x is 7\n"
+
+
+def test_program_is_built_once(cache_dir: Path) -> None:
+    one = plan("y[threadIdx.x] = n - 1;")
+    first = CpuDevice().prepare(one)
+    programs = set((cache_dir / "cpu").iterdir())
+    second = CpuDevice(order="backward").prepare(one)
+    assert set((cache_dir / "cpu").iterdir()) == programs
+    assert first.compile_ms == second.compile_ms > 0

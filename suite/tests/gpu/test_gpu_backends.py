@@ -1,0 +1,400 @@
+"""The cupy and pycuda backends over stand-ins of the two modules, and what the installed ones must have."""
+
+import ctypes
+import importlib
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from nnzbench.build.cache import CompileError
+from nnzbench.devices import cupy_device, open_device, pycuda_device
+from nnzbench.devices.cupy_device import CupyBackend
+from nnzbench.devices.pycuda_device import GraphError, PycudaBackend
+from nnzbench.plans.plan import Plan, Unsupported
+
+
+class CudaError(Exception):
+    pass
+
+
+class FakeGraph:
+    def __init__(self, calls):
+        self.calls = calls
+
+    def upload(self, stream):
+        self.calls.append("graph upload")
+
+    def launch(self, stream):
+        self.calls.append("graph launch")
+
+
+class FakeCupy:
+    __version__ = "14.2.0"
+
+    def __init__(self):
+        self.calls = []
+        calls = self.calls
+
+        class Stream:
+            ptr = 77
+
+            def __init__(self, non_blocking):
+                assert non_blocking
+
+            def synchronize(self):
+                calls.append("synchronise")
+
+            def begin_capture(self):
+                calls.append("begin")
+
+            def end_capture(self):
+                calls.append("end")
+                if calls.count("invalidated"):
+                    raise CudaError("capture invalidated")
+                return FakeGraph(calls)
+
+        def launch(function, *where):
+            *sizes, stream, params, extra = where
+            assert (function, stream, extra) == (900, 77, 0)
+            calls.append(("launch", tuple(sizes), params))
+
+        self.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: calls.append("release"))
+        self.cuda = SimpleNamespace(
+            Stream=Stream,
+            Device=lambda index: SimpleNamespace(compute_capability="90"),
+            Module=lambda: SimpleNamespace(
+                load=lambda cubin: calls.append(("load", cubin)), get_function=lambda name: SimpleNamespace(ptr=900)
+            ),
+            memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+            is_available=lambda: True,
+            runtime=SimpleNamespace(
+                CUDARuntimeError=CudaError,
+                getDevice=lambda: 0,
+                runtimeGetVersion=lambda: 13000,
+                deviceGetAttribute=lambda attribute, device: attribute,
+                cudaDevAttrMultiProcessorCount=132,
+                cudaDevAttrL2CacheSize=60 << 20,
+                cudaDevAttrMaxSharedMemoryPerBlockOptin=232448,
+                getDeviceProperties=lambda device: {"name": b"NVIDIA H200"},
+                memGetInfo=lambda: (1 << 30, 140 << 30),
+                deviceGetPCIBusId=lambda device: "0000:1B:00.0",
+            ),
+            driver=SimpleNamespace(
+                CUDADriverError=KeyError,
+                CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+                funcSetAttribute=lambda function, attribute, value: calls.append(("attribute", attribute, value)),
+                launchKernel=launch,
+            ),
+        )
+
+
+def test_cupy_tells_the_gpu():
+    facts = CupyBackend(FakeCupy()).facts
+    assert (facts.name, facts.compute_capability, facts.sms) == ("NVIDIA H200", (9, 0), 132)
+    assert (facts.library, facts.runtime) == ("cupy 14.2.0", "13.0")
+
+
+def test_both_tell_the_memory_in_use(pycuda):
+    cupy = FakeCupy()
+    backend = CupyBackend(cupy)
+    assert backend.used_bytes() == 139 << 30
+    backend.release()
+    assert cupy.calls == ["release"]
+    assert pycuda.backend.used_bytes() == 3 << 30
+    pycuda.backend.release()
+
+
+def test_cupy_compute_capabilities_of_two_digits():
+    cupy = FakeCupy()
+    cupy.cuda.Device = lambda index: SimpleNamespace(compute_capability="103")
+    assert CupyBackend(cupy).facts.compute_capability == (10, 3)
+
+
+def test_cupy_launches_with_packed_arguments_in_their_own_types():
+    cupy = FakeCupy()
+    backend = CupyBackend(cupy)
+    module = backend.load(b"cubin")
+    args = [np.uint64(2**40 + 3), np.int32(-7), np.float32(0.5)]
+    enqueue = backend.launcher(module, "k", (2, 3, 4), (32, 2, 1), args, 60_000, True)
+    assert ("attribute", 8, 60_000) in cupy.calls
+    enqueue()
+    _, sizes, params = cupy.calls[-1]
+    assert sizes == (2, 3, 4, 32, 2, 1, 60_000)
+    addresses = (ctypes.c_void_p * 3).from_address(params)
+    assert ctypes.c_uint64.from_address(addresses[0]).value == 2**40 + 3
+    assert ctypes.c_int32.from_address(addresses[1]).value == -7
+    assert ctypes.c_float.from_address(addresses[2]).value == 0.5
+
+
+def test_cupy_opts_in_only_where_asked():
+    cupy = FakeCupy()
+    backend = CupyBackend(cupy)
+    backend.launcher(backend.load(b""), "k", (1, 1, 1), (1, 1, 1), [], 0, False)()
+    assert not [call for call in cupy.calls if call[0] == "attribute"]
+
+
+def test_a_cupy_capture_becomes_an_uploaded_graph():
+    cupy = FakeCupy()
+    replay = CupyBackend(cupy).capture(lambda: cupy.calls.append("body"))
+    replay()
+    assert cupy.calls == ["begin", "body", "end", "graph upload", "graph launch"]
+
+
+def test_a_cupy_capture_that_fails_is_ended_and_keeps_the_first_error():
+    cupy = FakeCupy()
+
+    def body():
+        cupy.calls.append("invalidated")
+        raise ValueError("the library refused")
+
+    with pytest.raises(ValueError, match="the library refused"):
+        CupyBackend(cupy).capture(body)
+    assert cupy.calls == ["begin", "invalidated", "end"]
+
+
+class FakeGraphs:
+    """`cuda.bindings.driver`: every call answers a tuple that starts with a status."""
+
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+
+    def __init__(self):
+        self.calls, self.fail = [], None
+
+    def CUstream(self, handle):  # noqa: N802 - the library's own name
+        return ("stream", handle)
+
+    def cuGetErrorString(self, status):  # noqa: N802
+        return 0, b"operation failed due to a previous error during capture"
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append(name)
+            return (901,) if self.fail == name else (0, f"{name} result")
+
+        return call
+
+
+class FakeFunction:
+    def __init__(self, calls):
+        self.calls = calls
+
+    def set_attribute(self, attribute, value):
+        self.calls.append(("attribute", attribute, value))
+
+    def prepare(self, types):
+        self.calls.append(("prepare", [dtype.char for dtype in types]))
+
+    def prepared_async_call(self, grid, block, stream, *values, shared_size):
+        self.calls.append(("launch", grid, block, values, shared_size))
+
+
+class FakePycuda:
+    Error = CudaError
+
+    def __init__(self):
+        self.calls = []
+        self.device_attribute = SimpleNamespace(
+            MULTIPROCESSOR_COUNT=132, L2_CACHE_SIZE=1 << 20, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=232448
+        )
+        self.function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic")
+
+    def Stream(self, flags):  # noqa: N802 - the library's own name
+        assert flags == 1  # non-blocking
+        return SimpleNamespace(handle=77, synchronize=lambda: self.calls.append("synchronise"))
+
+    def get_version(self):
+        return (13, 0, 0)
+
+    def mem_get_info(self):
+        return (13 << 30, 16 << 30)
+
+    def module_from_buffer(self, cubin):
+        return SimpleNamespace(get_function=lambda name: FakeFunction(self.calls))
+
+
+@pytest.fixture
+def pycuda(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycuda", SimpleNamespace(VERSION_TEXT="2026.1"))
+    driver, graphs = FakePycuda(), FakeGraphs()
+    device = SimpleNamespace(
+        name=lambda: "Tesla T4",
+        compute_capability=lambda: (7, 5),
+        get_attribute=lambda attribute: attribute,
+        total_memory=lambda: 16 << 30,
+        pci_bus_id=lambda: "0000:1B:00.0",
+    )
+    return SimpleNamespace(driver=driver, graphs=graphs, backend=PycudaBackend(driver, graphs, device))
+
+
+def test_pycuda_tells_the_gpu(pycuda):
+    facts = pycuda.backend.facts
+    assert (facts.name, facts.compute_capability, facts.library) == ("Tesla T4", (7, 5), "pycuda 2026.1")
+    assert facts.runtime == "13.0"
+
+
+def test_pycuda_launches_with_the_same_argument_types(pycuda):
+    backend = pycuda.backend
+    args = [np.uint64(4096), np.int32(-7), np.float32(0.5)]
+    backend.launcher(backend.load(b""), "k", (2, 3, 4), (32, 2, 1), args, 60_000, True)()
+    assert pycuda.driver.calls == [
+        ("attribute", "dynamic", 60_000),
+        ("prepare", ["L", "i", "f"]),
+        ("launch", (2, 3, 4), (32, 2, 1), (4096, -7, 0.5), 60_000),
+    ]
+
+
+def test_a_pycuda_capture_becomes_an_uploaded_graph_and_is_destroyed_with_its_last_reference(pycuda):
+    replay = pycuda.backend.capture(lambda: pycuda.graphs.calls.append("body"))
+    replay()
+    del replay
+    assert pycuda.graphs.calls == [
+        "cuStreamBeginCapture",
+        "body",
+        "cuStreamEndCapture",
+        "cuGraphInstantiate",
+        "cuGraphUpload",
+        "cuGraphDestroy",
+        "cuGraphLaunch",
+        "cuGraphExecDestroy",
+    ]
+
+
+def test_a_pycuda_capture_that_fails_is_ended_and_keeps_the_first_error(pycuda):
+    pycuda.graphs.fail = "cuStreamEndCapture"
+
+    def body():
+        raise ValueError("the library refused")
+
+    with pytest.raises(ValueError, match="the library refused"):
+        pycuda.backend.capture(body)
+    assert pycuda.graphs.calls == ["cuStreamBeginCapture", "cuStreamEndCapture"]
+
+
+def test_graph_errors_carry_the_drivers_words_and_count_as_the_librarys_own(pycuda):
+    pycuda.graphs.fail = "cuGraphInstantiate"
+    with pytest.raises(GraphError, match="previous error during capture") as caught:
+        pycuda.backend.capture(lambda: None)
+    assert isinstance(caught.value, pycuda.backend.errors)
+    assert pycuda.graphs.calls[-1] == "cuGraphDestroy"
+
+
+# ---------------------------------------------------------------- nvcc through pycuda.compiler
+
+NVCC_LOG = """The CUDA compiler succeeded, but said the following:
+ptxas info    : Compiling entry function 'k' for 'sm_90'
+ptxas info    : Function properties for k
+    0 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 40 registers, 2048 bytes smem
+"""
+
+
+@pytest.fixture
+def nvcc(monkeypatch):
+    import warnings
+
+    asked = {}
+
+    class CompileFailure(Exception):
+        pass
+
+    def compile(source, **options):
+        asked.update(options, source=source)
+        if "broken" in source:
+            raise CompileFailure("nvcc compilation failed: k.cu(1): error: expected a ;")
+        warnings.warn(NVCC_LOG, stacklevel=1)
+        return b"cubin"
+
+    monkeypatch.setitem(sys.modules, "pycuda.compiler", SimpleNamespace(compile=compile))
+    monkeypatch.setitem(sys.modules, "pycuda.driver", SimpleNamespace(CompileError=CompileFailure))
+    monkeypatch.setattr(pycuda_device.cubin, "code_bytes", lambda image: {"k": 640})
+    return asked
+
+
+def test_nvcc_compiles_with_the_options_of_the_nvrtc_build(nvcc):
+    plan = Plan("v", "cuda", "// text\n", {"TILE": 4}, {}, "y", ())
+    built = pycuda_device.build_with_nvcc(plan, "sm_90")
+    assert built.cubin == b"cubin"
+    used = built.resources["k"]
+    assert (used.registers, used.shared_bytes, used.spill_bytes, used.code_bytes) == (40, 2048, 12, 640)
+    assert nvcc["options"] == ["-std=c++17", "--ptxas-options=-v", "-DTILE=4"]
+    assert (nvcc["arch"], nvcc["no_extern_c"], nvcc["source"]) == ("sm_90", True, "// text\n")
+
+
+def test_nvccs_errors_become_compile_errors_with_the_log(nvcc):
+    with pytest.raises(CompileError, match=r"plan\.cu: nvcc failed") as caught:
+        pycuda_device.build_with_nvcc(Plan("v", "cuda", "broken\n", {}, {}, "y", ()), "sm_90")
+    assert "expected a ;" in caught.value.log
+
+
+# ---------------------------------------------------------------- opening, and the installed libraries
+
+
+def hide(monkeypatch, *names):
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_without_cupy_the_reason_says_what_to_install(monkeypatch):
+    hide(monkeypatch, "cupy")
+    with pytest.raises(Unsupported, match=r"CuPy is missing .*pip install 'nnzbench\[cuda13\]'"):
+        open_device("cupy")
+
+
+def test_without_a_gpu_cupy_says_so(monkeypatch):
+    cupy = FakeCupy()
+    cupy.cuda.is_available = lambda: False
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    with pytest.raises(Unsupported, match="CuPy finds no CUDA GPU"):
+        cupy_device.open_device()
+
+
+def test_without_pycuda_the_reason_says_what_to_install(monkeypatch):
+    hide(monkeypatch, "pycuda", "pycuda.driver")
+    with pytest.raises(Unsupported, match=r"PyCUDA is missing .*pip install 'nnzbench\[pycuda\]'"):
+        open_device("pycuda")
+
+
+def test_without_a_gpu_pycuda_says_so(monkeypatch):
+    real = importlib.import_module
+
+    def load(name):
+        if name == "pycuda.autoprimaryctx":
+            raise CudaError("cuInit failed: no CUDA-capable device is detected")
+        return FakePycuda() if name == "pycuda.driver" else real(name) if "cuda.bindings" not in name else FakeGraphs()
+
+    monkeypatch.setattr(pycuda_device.importlib, "import_module", load)
+    with pytest.raises(Unsupported, match="no CUDA-capable device is detected"):
+        pycuda_device.open_device()
+
+
+def test_the_installed_cupy_has_what_the_backend_calls():
+    cupy = pytest.importorskip("cupy")
+    runtime, driver = cupy.cuda.runtime, cupy.cuda.driver
+    for module, names in {
+        runtime: (
+            "CUDARuntimeError memcpyHostToDevice memcpyDeviceToHost memcpyAsync memsetAsync getDevice memGetInfo "
+            "deviceGetAttribute deviceGetPCIBusId getDeviceProperties runtimeGetVersion cudaDevAttrMultiProcessorCount "
+            "cudaDevAttrL2CacheSize cudaDevAttrMaxSharedMemoryPerBlockOptin"
+        ),
+        driver: "CUDADriverError funcSetAttribute launchKernel CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
+        cupy.cuda: "Stream Event Module Device alloc get_elapsed_time is_available",
+        cupy.cuda.Module: "load get_function",
+        cupy.cuda.Stream: "begin_capture end_capture synchronize",
+        cupy.cuda.graph.Graph: "launch upload",
+        cupy.get_default_memory_pool(): "free_all_blocks",
+    }.items():
+        assert not [name for name in names.split() if not hasattr(module, name)]
+    assert issubclass(cupy.cuda.memory.OutOfMemoryError, Exception)
+    assert len(driver.launchKernel.__doc__.split(",")) == 11
+
+
+def test_the_installed_cuda_bindings_have_the_graph_calls():
+    driver = pytest.importorskip("cuda.bindings.driver")
+    names = ["BeginCapture", "EndCapture"]
+    assert all(hasattr(driver, f"cuStream{name}") for name in names)
+    names = ["Instantiate", "Upload", "Launch", "Destroy", "ExecDestroy"]
+    assert all(hasattr(driver, f"cuGraph{name}") for name in names)
+    assert driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED == 2
+    assert int(driver.CUstream(77)) == 77

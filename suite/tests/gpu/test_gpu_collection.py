@@ -1,0 +1,66 @@
+"""Every own kernel that takes any pattern against float64 on a real GPU, over the real matrices of the collection."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+
+from nnzbench.devices import Device
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure.trial import Conditions, enumerate_candidates, try_candidate
+from nnzbench.plans.plan import Candidate
+from nnzbench.problems import tables
+from nnzbench.problems.operands import make_operands, reference
+from nnzbench.problems.problem import DType, Op, Problem
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+TILES = 3
+"""The likeliest tiles of a kernel, which are those that a user runs; sweeps check all of them before they time one."""
+WORK: list[tuple[Op, DType, tuple[str, ...]]] = [
+    ("spmm", "f32", ("sputnik", "sputnik_transposed", "row_stream", "ring")),
+    ("spmm", "f16", ("sputnik", "sputnik_transposed", "row_stream", "ring")),
+    ("sddmm", "f32", ("sputnik_sddmm", "ring_sddmm")),
+    ("sddmm", "f16", ("sputnik_sddmm",)),
+    ("sparse_softmax", "f32", ("sparse_softmax",)),
+    ("sparse_softmax", "f16", ("sparse_softmax",)),
+]
+
+
+@functools.cache
+def real_problems() -> list[Problem]:
+    """Each real matrix on disk once, at its inference batch."""
+    found = [p for p in tables.load("sputnik_dlmc", full=True) if p.op == "spmm" and p.name.endswith("_dlmc")]
+    return list({problem.source: problem for problem in found if "_b1_" in problem.name}.values())
+
+
+def as_op(problem: Problem, op: Op, dtype: DType) -> Problem:
+    """The same pattern under another op: for sddmm the output's, for softmax the scores'."""
+    if op == "sddmm":
+        return replace(problem, op=op, dtype=dtype, k=problem.n, n=problem.k)
+    return replace(problem, op=op, dtype=dtype)
+
+
+@pytest.mark.parametrize(("op", "dtype", "names"), WORK, ids=lambda value: value if isinstance(value, str) else "")
+def test_right_on_every_real_matrix(gpu: Device, op: Op, dtype: DType, names: tuple[str, ...]) -> None:
+    problems = real_problems()
+    if not problems:
+        pytest.skip("no matrix of the collection is on disk; set NNZBENCH_DATA to a folder that holds some")
+    wrong, right = [], dict.fromkeys(names, 0)
+    for problem in (as_op(one, op, dtype) for one in problems):
+        operands = make_operands(problem)
+        truth = functools.cache(functools.partial(reference, problem, operands))
+        for name in names:
+            for found in enumerate_candidates(kernels()[name], problem, operands, gpu, TILES):
+                if isinstance(found, Candidate):
+                    outcome = try_candidate(found, None, truth, Conditions(()), lambda run: None)
+                    right[name] += outcome.status == "ok"
+                else:
+                    outcome = found
+                if outcome.status not in ("ok", "unsupported"):
+                    wrong.append(f"{name} {problem.name}: {outcome.status} {outcome.reason}")
+    print(f"{op} {dtype}: {len(problems)} matrices; right: {right}")
+    assert not wrong
+    assert all(count >= len(problems) // 2 for count in right.values()), right

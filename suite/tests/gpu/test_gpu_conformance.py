@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import conformance
+import pytest
+
+from nnzbench.devices import Device, open_device
+from nnzbench.plans.plan import Unsupported
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+
+@pytest.fixture(scope="module", params=["cupy", "pycuda"])
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+    try:
+        opened = open_device(request.param)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
+def test_same_results_as_the_processor(device: Device, case: conformance.Case) -> None:
+    conformance.check(device, case)

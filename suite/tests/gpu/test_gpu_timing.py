@@ -1,0 +1,109 @@
+"""Times on a real GPU: two runs of one build say SAME, peaks are physical, and both devices agree to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import Silent
+
+from nnzbench.devices import open_device
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernels.registry import Kernel, kernels
+from nnzbench.measure import peaks
+from nnzbench.measure.peaks import measure_peaks
+from nnzbench.measure.sweep import Choice, Session, run_experiment
+from nnzbench.measure.timing import measure, warm_up
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import Problem
+from nnzbench.records.compare import compare
+from nnzbench.records.record import read_records
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+
+class Pair(Experiment):
+    def problems(self, real: bool | None = None) -> list[Problem]:
+        return [
+            Problem(self.name, "small", "spmm", 256, 256, 196, 0.9, "uniform:1"),
+            Problem(self.name, "large", "spmm", 2048, 1024, 256, 0.9, "uniform:2"),
+        ]
+
+
+def test_two_runs_of_one_build_are_the_same(gpu: GpuDevice, tmp_path: Path) -> None:
+    pair = Pair("pair", "", "", "", {"sputnik": (), "cublas": ()})
+    session = Session(gpu, kernels())
+    choice = Choice(quick=False)
+    for name in ("a", "b"):
+        run_experiment(pair, session, tmp_path / name, choice, Silent())
+    a, b = (read_records(tmp_path / name / "records.csv") for name in ("a", "b"))
+    assert {record.status for record in a + b} == {"ok"}
+    result = compare(a, b)
+    different = [(row.before.key, row.verdict, row.ratio) for row in result.rows if row.verdict != "SAME"]
+    assert len(result.rows) >= 8
+    assert not [one for one in different if one[1] != "UNCLEAR"], different
+    assert len(different) <= len(result.rows) // 10, different
+
+
+def test_peaks_are_physical_and_repeat(gpu: GpuDevice) -> None:
+    first, second = measure_peaks(gpu), measure_peaks(gpu)
+    assert first.floor_hot_us is not None
+    assert first.floor_cold_us is not None
+    assert 0 < first.floor_hot_us < first.floor_cold_us < 50
+    assert first.copy_gbs is not None
+    assert first.l2_gbs is not None
+    assert first.l2_gbs > first.copy_gbs > 100
+    for name in ("copy_gbs", "l2_gbs", "fp32_tflops", "floor_hot_us"):
+        assert getattr(first, name) == pytest.approx(getattr(second, name), rel=0.1), name
+
+
+def test_a_replayed_graph_takes_as_long_as_its_launches(gpu: GpuDevice) -> None:
+    prepared = gpu.prepare(peaks.fma_plan(gpu.facts.sms, 400))
+    timer = gpu.timer
+    warm_up(timer, prepared.run)
+    once, many = timer.capture(prepared.run, 1), timer.capture(prepared.run, 20)
+    single = min(timer.elapsed_us(once) for _ in range(5))
+    assert min(timer.elapsed_us(many) for _ in range(5)) == pytest.approx(20 * single, rel=0.15)
+    prepared.close()
+
+
+def test_hosts_time_is_not_in_the_interval(gpu: GpuDevice) -> None:
+    prepared = gpu.prepare(peaks.empty_plan())
+    prepared.run()
+    gpu.synchronise()
+    # an event pair round an empty kernel is about 2 us apart; enqueueing it from Python takes longer
+    assert min(gpu.timer.elapsed_us(prepared.run) for _ in range(20)) < 6.0
+    prepared.close()
+
+
+def test_cold_is_slower_than_hot_where_operands_fit_in_cache(gpu: GpuDevice) -> None:
+    size = gpu.facts.l2_bytes // 8 // peaks.CHUNK_BYTES * peaks.CHUNK_BYTES
+    prepared = gpu.prepare(peaks.read_plan(size, gpu.facts.sms * 4, 1))
+    prepared.run()
+    hot, cold = (measure(gpu.timer, prepared.run, policy).median for policy in ("hot", "cold"))
+    assert cold > 1.2 * hot
+    prepared.close()
+
+
+def test_cupy_and_pycuda_give_the_same_bits(gpu: GpuDevice) -> None:
+    try:
+        other = open_device("pycuda")
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    problem = Problem("t", "p", "spmm", 128, 200, 49, 0.8, "uniform:3")
+    operands = make_operands(problem)
+    sputnik = kernels()["sputnik"]
+    assert isinstance(sputnik, Kernel)
+    for plan in list(sputnik.plans(problem, operands, gpu.arch))[:4]:
+        results = []
+        for one in (gpu, other):
+            prepared = one.prepare(plan)
+            prepared.poison()
+            prepared.run()
+            results.append(prepared.read())
+            prepared.close()
+        assert np.array_equal(results[0].view(np.uint32), results[1].view(np.uint32)), plan.variant
+    other.close()

@@ -1,0 +1,287 @@
+"""The balanced kernels against float64 on the processor, and the format against CSR."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, mutated
+
+from nnzbench.devices.cpu_device import SanitizerError
+from nnzbench.kernels.balanced import products as balanced
+from nnzbench.kernels.balanced import rows as balanced_rows
+from nnzbench.kernels.balanced import wide as balanced_wide
+from nnzbench.matrices import prune
+from nnzbench.matrices.balanced import BalancedMatrix
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.plans.architectures import block_shared_bytes, compiled_architectures
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.problem import Problem
+from nnzbench.problems.sources import range_count
+
+__all__ = ["fresh_cache"]
+
+
+def csr(m: int, k: int, sparsity: float, ranges: int = 32) -> CSR:
+    weights = np.random.default_rng(m + k).standard_normal((m, k), dtype=np.float32)
+    return prune.balanced(weights, sparsity, ranges)
+
+
+class Case:
+    """A product, its float64 result and the matrix in balanced form."""
+
+    def __init__(self, m: int, k: int, n: int, sparsity: float, ranges: int = 32, dtype: Any = np.float32) -> None:
+        weights = csr(m, k, sparsity, ranges)
+        x = np.random.default_rng(1).standard_normal((k, n)).astype(dtype)
+        operands = Operands(weights.with_values(weights.values.astype(dtype)), {"b": x}, "")
+        self.x = x
+        self.matrix = BalancedMatrix.from_csr(operands.sparse, ranges)
+        problem = Problem("test", "test", "spmm", m, k, n, sparsity, f"balanced:{ranges}:0")
+        self.reference = reference(problem, operands)
+
+    def rows_plan(self, tiling: balanced_rows.Tiling, group: int | None = None, arch: str = "sm_80") -> Plan:
+        group = group or balanced_rows.group_of(self.matrix, self.x.shape[1], arch)
+        plan = balanced_rows.make_plan(self.matrix, balanced_rows.pack(self.matrix, group), self.x, tiling, arch)
+        assert plan is not None
+        return plan
+
+    def wide_plan(self, tiling: balanced_wide.Tiling) -> Plan:
+        plan = balanced_wide.make_plan(self.matrix, self.x, tiling, "sm_80")
+        assert plan is not None
+        return plan
+
+    def check(self, plan: Plan, build: str = "plain", order: str = "forward") -> None:
+        error = relative_error(execute(plan, build, order), self.reference)
+        assert passes(error, plan.math), (plan.variant, error)
+
+
+QUEUE = balanced_rows.Tiling("async", 2, 1, 3)
+LOADS = balanced_rows.Tiling("registers", 4, 1, 2)
+# m, k, n, sparsity, ranges: kept 8, 10 and 13 (rows that share packs), 3, 2; k off the ranges; one row; few ranges
+SHAPES = (
+    (37, 256 * 4, 1, 0.75, 32),
+    (37, 40 * 32, 2, 0.75, 32),
+    (9, 52 * 32, 7, 0.75, 32),
+    (1, 300, 8, 0.7, 32),
+    (70, 333, 16, 0.8, 32),
+    (33, 27, 3, 0.34, 9),
+    (5, 2000, 1, 0.5, 3),
+    (6, 64, 1, 0.5, 64),
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_and_paper_match_float64_on_awkward_shapes(shape: tuple[int, int, int, float, int]) -> None:
+    case = Case(*shape)
+    case.check(case.rows_plan(QUEUE))
+    case.check(case.rows_plan(LOADS) if case.matrix.keep % 4 else balanced.paper_plan(case.matrix, case.x, "sm_80", 2))
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_half_values_with_single_precision_sums(n: int) -> None:
+    case = Case(21, 1024, n, 0.5, dtype=np.float16)
+    case.check(case.rows_plan(QUEUE))
+    case.check(case.rows_plan(LOADS) if n == 1 else balanced.paper_plan(case.matrix, case.x, "sm_80", 2))
+    wide = Case(21, 64, 24 + 8 * n, 0.5, dtype=np.float16)
+    wide.check(wide.wide_plan(balanced_wide.Tiling(8, 4, 2, 2)))
+
+
+@pytest.mark.parametrize(("n", "ranges"), [(1, 32), (2, 9), (7, 40), (8, 32)])
+def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n: int, ranges: int) -> None:
+    """X is brought once per block; every number of blocks must give all rows, whoever starts where in X."""
+    case = Case(37, ranges * 19 - 4, n, 0.1, ranges)  # 17 entries: one batch of loads and a rest
+    plan = balanced.paper_plan(case.matrix, case.x, "sm_90", 2)
+    (launch,) = plan.launches
+    assert launch.grid == (19, -(-n // 4) if n > 4 else 1, 1)
+    assert plan.defines["EXACT"] == int(n != 7)
+    for blocks in (19, 5, 1):
+        fewer = replace(plan, launches=(replace(launch, grid=(blocks, *launch.grid[1:])),))
+        case.check(fewer, "asan" if blocks == 5 else "plain", "backward" if blocks == 1 else "forward")
+
+
+def test_many_columns_run_in_the_papers_mapping_too() -> None:
+    case = Case(13, 27, 49, 0.34, 9)
+    found = list(balanced.plans(case.matrix, case.x, "sm_90"))
+    assert [plan.variant for plan in found[:2]] == ["paper_w32", "paper_w16"]
+    assert all(plan.variant.startswith("wide") for plan in found[2:])
+    assert found[0].launches[0].grid == (1, 13, 1)
+    case.check(found[0], "asan")
+    many = np.broadcast_to(np.float32(0), (27, 4 * 65535 + 1))
+    with pytest.raises(Unsupported, match="65536 groups of 4 columns"):
+        balanced.paper_plan(case.matrix, many, "sm_90")
+
+
+def test_the_papers_mapping_brings_x_once_per_multiprocessor() -> None:
+    shape = (16384, 32, 1)
+    weights = BalancedMatrix(16384, 8192, 256, np.ones(shape, np.float32), np.zeros(shape, np.uint8))
+    for n, groups in ((1, 1), (8, 2)):
+        plan = balanced.paper_plan(weights, np.zeros((8192, n), np.float32), "sm_90")
+        assert plan.variant == "paper_w32"
+        assert plan.launches[0].grid == (132 // groups, groups, 1)
+        assert plan.launches[0].shared_bytes == 8192 * 4 * (1 if n == 1 else 4)
+
+
+def test_the_papers_mapping_without_its_barrier_is_noticed() -> None:
+    case = Case(21, 1000, 2, 0.8)
+    plan = mutated(balanced.paper_plan(case.matrix, case.x, "sm_80", 2), "    __syncthreads();\n", "")
+    with pytest.raises(SanitizerError, match="data race"):
+        execute(plan, "tsan")
+
+
+def test_x_larger_than_shared_memory_takes_several_passes() -> None:
+    case = Case(19, 4096, 4, 0.9)
+    for group in (16, 4):
+        plan = case.rows_plan(QUEUE, group)
+        assert plan.defines["PASSES"] == 32 // group
+        case.check(plan)
+    half = Case(19, 4096, 4, 0.9, dtype=np.float16)
+    half.check(half.rows_plan(LOADS, 8))
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(4, np.float32), (8, np.float32), (7, np.float32), (8, np.float16)])
+def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n: int, dtype: Any) -> None:
+    case = Case(141, 1024, n, 0.9, dtype=dtype)
+    build = "tsan" if n == 4 else "asan" if n == 8 and dtype == np.float32 else "plain"
+    for tiling in (QUEUE, replace(LOADS, runs=4)):
+        plan = case.rows_plan(replace(tiling, split=True), 8)
+        assert plan.defines["SPLIT"] == 1
+        assert plan.launches[0].grid[0] % 4 == 0
+        case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
+
+
+def test_a_sum_read_before_all_parts_are_there_is_noticed() -> None:
+    case = Case(141, 2048, 8, 0.9)
+    plan = mutated(
+        case.rows_plan(replace(LOADS, split=True), 8), "if (earlier != kPasses - 1)", "if (earlier != kPasses - 2)"
+    )
+    assert not passes(relative_error(execute(plan), case.reference), plan.math)
+
+
+def test_two_byte_positions_and_runs_of_strands() -> None:
+    wide_ranges = Case(7, 32 * 300, 1, 0.97)
+    assert wide_ranges.matrix.positions.dtype == np.uint16
+    wide_ranges.check(wide_ranges.rows_plan(QUEUE))
+    wide_ranges.check(balanced.paper_plan(wide_ranges.matrix, wide_ranges.x, "sm_80", warps=2))
+    short_rows = Case(1001, 512, 2, 0.75)
+    plan = short_rows.rows_plan(replace(QUEUE, runs=4, chunk=2))
+    assert plan.defines["RUNS"] == 4
+    short_rows.check(plan)
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
+    case = Case(21, 1000, 2, 0.8)
+    paper = balanced.paper_plan(case.matrix, case.x, "sm_80", 2)
+    for plan in (case.rows_plan(QUEUE, 16), case.rows_plan(LOADS, 8) if build == "tsan" else paper):
+        case.check(plan, build)
+        case.check(plan, order="backward" if build == "asan" else "random:3")
+    wide = Case(21, 90, 50, 0.6)
+    wide.check(wide.wide_plan(balanced_wide.Tiling(8, 2, 2, 2)), build)
+
+
+def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
+    case = Case(21, 4096, 4, 0.9)
+    staged = mutated(case.rows_plan(LOADS, 8), "__syncthreads();\n            in.request(pass);", "in.request(pass);")
+    bytes_as_positions = Case(5, 8192, 1, 0.97)  # whatever is read too early lies within a range of 256
+    plan = bytes_as_positions.rows_plan(QUEUE)
+    early = mutated(plan, "nnz::cp_async_wait<kStages - 1>();", "", header="balanced_rows_weights.cuh")
+    wrong = [relative_error(execute(staged, order=order), case.reference) for order in ("forward", "backward")]
+    assert max(wrong) > 1e-3
+    assert relative_error(execute(early), bytes_as_positions.reference) > 1e-3
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(37, 130, 66), (13, 27, 49), (5, 640, 24)])
+def test_wide_products_match_float64(m: int, k: int, n: int) -> None:
+    case = Case(m, k, n, 0.6, 9 if k == 27 else 32)
+    for tiling in (
+        balanced_wide.Tiling(8, 4, 2, 2),
+        balanced_wide.Tiling(32, 4, 2, 1),
+        balanced_wide.Tiling(16, 2, 2, 3),
+    ):
+        case.check(case.wide_plan(tiling))
+
+
+def test_inf_and_nan_in_unused_rows_of_x_do_not_leak() -> None:
+    for n in (1, 40):
+        case = Case(8, 37 * 10, n, 0.8)  # the last range is short
+        unused = np.setdiff1d(np.arange(370), case.matrix.to_csr().indices)
+        assert unused.size > 3
+        case.x[unused[::2]] = np.inf
+        case.x[unused[1::2]] = np.nan
+        paper = balanced.paper_plan(case.matrix, case.x, "sm_80", 2)
+        for plan in (case.rows_plan(QUEUE), case.rows_plan(LOADS), paper) if n == 1 else ():
+            case.check(plan)
+        if n > 16:
+            case.check(case.wide_plan(balanced_wide.Tiling(8, 4, 2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "sparsity", "ranges"),
+    [(5, 64, 0.5, 32), (3, 27, 0.34, 9), (4, 37, 0.5, 32), (4, 3000, 0.8, 32), (2, 25088, 0.93, 32), (3, 100, 0.1, 32)],
+)
+def test_format_round_trip(m: int, k: int, sparsity: float, ranges: int) -> None:
+    matrix = csr(m, k, sparsity, ranges)
+    form = BalancedMatrix.from_csr(matrix, ranges)
+    back = form.to_csr()
+    assert form.nnz == matrix.nnz
+    assert form.width == -(-k // ranges)
+    np.testing.assert_array_equal(back.offsets, matrix.offsets)
+    np.testing.assert_array_equal(back.indices, matrix.indices)
+    np.testing.assert_array_equal(back.values, matrix.values)
+    assert form.positions.itemsize == (1 if form.width <= 256 else 2)
+    assert form.positions.max() < form.width
+
+
+def test_what_is_not_balanced_names_row_and_range() -> None:
+    dense = csr(6, 128, 0.5).to_dense()
+    zero = int(np.flatnonzero(dense[4, 8:12] == 0)[0]) + 8
+    dense[4, zero] = 1.0
+    with pytest.raises(MatrixError, match=r"row 4 has 3 nonzeros in range 2 \(columns 8 to 11\), expected 2"):
+        BalancedMatrix.from_csr(CSR.from_dense(dense), 32)
+    moved = csr(6, 128, 0.5).to_dense()
+    used, free = np.flatnonzero(moved[5, :4])[0], 4 + np.flatnonzero(moved[5, 4:8] == 0)[0]
+    moved[5, free], moved[5, used] = 1.0, 0.0  # as many in the row, one in the wrong range
+    with pytest.raises(MatrixError, match="row 5 has 1 nonzeros in range 0"):
+        BalancedMatrix.from_csr(CSR.from_dense(moved), 32)
+    with pytest.raises(MatrixError, match="without nonzeros"):
+        BalancedMatrix.from_csr(CSR.from_dense(np.zeros((3, 64))), 32)
+    with pytest.raises(MatrixError, match="do not fit"):
+        BalancedMatrix.from_csr(csr(3, 64, 0.5), 65)
+    uniform = Problem("test", "test", "spmv", 64, 256, 1, 0.5, "uniform:0")
+    with pytest.raises(Unsupported, match="not balanced: row"):
+        next(balanced.Balanced().plans(uniform, make_operands(uniform), "sm_90"))
+
+
+def test_plans_fit_their_architecture_and_differ() -> None:
+    for arch in compiled_architectures():
+        limit = block_shared_bytes(arch)
+        for n, dtype in ((1, np.float32), (8, np.float32), (16, np.float16)):
+            matrix = Case(300, 8192, 1, 0.9, dtype=dtype).matrix
+            found = list(balanced.plans(matrix, np.zeros((8192, n), dtype), arch))
+            assert len(found) >= 2
+            assert len({plan.variant for plan in found}) == len(found)
+            assert all(plan.launches[0].shared_bytes < limit for plan in found)
+            assert any(plan.defines.get("STAGING") == 2 for plan in found) == (arch == "sm_90")
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 7, 8, 10, 13, 19, 20, 33, 55, 128])
+def test_strands_hold_every_entry_once_and_waste_little(keep: int) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.permutation(np.arange(1.0, 6 * 32 * keep + 1, dtype=np.float32)).reshape(6, 32, keep)
+    positions = np.zeros((6, 32, keep), dtype=np.uint8)
+    strands = balanced_rows.pack(BalancedMatrix(6, 32 * 200, 200, values, positions), 16)
+    held = np.sort(strands.values[strands.values != 0])
+    np.testing.assert_array_equal(held, np.arange(1, values.size + 1))
+    assert strands.keep <= 1.1 * keep
+    assert strands.keep * strands.rows % 4 == 0
+
+
+def test_range_count_comes_from_the_source() -> None:
+    problem = Problem("test", "test", "spmm", 8, 27, 4, 0.3, "balanced:9:0")
+    assert range_count(problem) == 9
+    assert range_count(replace(problem, source="balanced:0")) == 27
+    assert range_count(replace(problem, source="balanced:0", k=576)) == 32

@@ -1,0 +1,239 @@
+"""Direct sparse convolution against float64 on the processor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import ptx_interpreter
+import pytest
+from on_cpu import conv_layer as layer
+from on_cpu import execute, fresh_cache, matrix
+
+from nnzbench.build.pool import assemble_ptx
+from nnzbench.kernels.direct_conv import convolution as direct_conv
+from nnzbench.kernels.direct_conv.model import ConvModel
+from nnzbench.kernels.direct_conv.program import make_program
+from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import reference
+from nnzbench.problems.problem import ConvShape, DType
+
+__all__ = ["fresh_cache"]
+
+
+# 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than
+# lanes hold
+OWN = (
+    (ConvShape(5, 7, 7, 9, 6, 3, 3, 1, 1), ConvTiling(2, 2, 7, 9, 3, launches=2)),
+    (ConvShape(2, 5, 12, 16, 9, 3, 3, 1, 1), ConvTiling(9, 1, 4, 16, 2)),
+    (ConvShape(1, 5, 6, 40, 5, 3, 5, 1, 2), ConvTiling(3, 1, 2, 24, 2)),
+    (ConvShape(3, 5, 18, 34, 4, 3, 3, 0, 0, 2), ConvTiling(3, 1, 4, 16, 2, stages=2)),
+    (ConvShape(32, 9, 4, 8, 5, 1, 1), ConvTiling(5, 5, 4, 8, 4)),
+    (ConvShape(9, 12, 1, 40, 7, 1, 3, 0, 1), ConvTiling(4, 3, 1, 40, 5)),
+)
+# blocks by channels, in one launch and two; channels that do not fill the last chunk; fewer chunks than stages
+ORDERED = (
+    (ConvShape(1, 9, 6, 40, 5, 3, 5, 1, 2), ConvTiling(3, 1, 2, 40, 2, stages=5, grouped=True)),
+    (ConvShape(3, 3, 18, 34, 4, 3, 3, 0, 0, 2), ConvTiling(2, 1, 8, 16, 2, stages=4, grouped=True, launches=2)),
+    (ConvShape(9, 20, 1, 40, 7, 1, 3, 0, 1), ConvTiling(4, 3, 1, 40, 3, grouped=True)),
+)
+
+
+def copied_late(
+    parts: list[str],
+    operands: list[str],
+    registers: dict[str, Any],
+    active: Array,
+    memory: ptx_interpreter.Memory,
+    shared: ptx_interpreter.Shared,
+) -> None:
+    """Asynchronous copies of any size that land group by group, at the latest wait that covers them."""
+    groups = registers.setdefault("groups of copies", [[]])
+    if parts[2] == "commit_group":
+        groups.append([])
+    elif parts[2] == "wait_group":
+        while len(groups) - 1 > int(operands[0]):
+            for to, data in groups.pop(0):
+                cells, offsets = shared.cells(to, data.shape[1], True)
+                cells[offsets[:, None] + np.arange(data.shape[1])] = data
+    elif active.any():
+        to, come = (ptx_interpreter._address(place, registers)[active] for place in operands[:2])
+        data, offsets = memory.cells(come, int(operands[2]), False)
+        groups[-1].append((to, data[offsets[:, None] + np.arange(int(operands[2]))]))
+
+
+def interpret(plan: Plan, backward: bool) -> Array:
+    """The output of the plan's PTX text."""
+    buffers = {name: array.copy() for name, array in plan.buffers.items()}
+    buffers["y"].fill(np.nan)
+    for launch in plan.launches:
+        kernel = ptx_interpreter.Kernel(launch.source or plan.source)
+        kernel.launch(launch.grid, launch.block[0], buffers, launch.shared_bytes, backward)
+    return buffers["y"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize(("shape", "tiling"), OWN + ORDERED, ids=str)
+def test_the_generated_text_convolves(
+    shape: ConvShape, tiling: ConvTiling, dtype: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ptx_interpreter, "_copy", copied_late)
+    problem, operands = layer(shape, dtype, empty=(1,), full=0)
+    truth = reference(problem, operands)
+    limit = 1e-6 if dtype == "f32" else 1e-3
+    for arch, backward in (("sm_90", True), ("sm_70", False)):
+        plan = direct_conv.make_plan(problem, operands, tiling, arch)
+        assert relative_error(interpret(plan, backward), truth) < limit, arch
+
+
+def test_only_padding_is_cleared() -> None:
+    for pad, cleared in ((0, False), (1, True)):
+        problem, operands = layer(ConvShape(4, 3, 8, 8, 5, 3, 3, pad, pad))
+        plan = direct_conv.make_plan(problem, operands, ConvTiling(5, 2, problem.conv.out_height, 8, 2), "sm_90")
+        assert ("st.shared.v4.f32" in plan.source) == cleared
+
+
+def test_launches_share_out_the_nonzeros_of_long_programs() -> None:
+    shape = ConvShape(8, 512, 14, 14, 512, 3, 3, 1, 1)
+    for tiling in ConvModel(shape, 188_744, 4, "sm_90").candidates(3):
+        program = make_program(matrix(512, 4608, 0.08), shape, tiling, 4)
+        held = [sum(program.schedule.bodies[group].rows.size for group in part) for part in program.parts]
+        assert len(held) == 3
+        assert sum(held) == program.schedule.nnz
+        assert max(held) < 1.5 * min(held)
+    few = ConvModel(shape, 60_000, 4, "sm_90").candidates(1)[0]
+    assert few.launches == 1
+
+
+def test_candidates_hold_the_tilings_that_measured_best_on_an_h200() -> None:
+    for shape, nonzeros, best in (
+        (ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), 3712, "staged_r64_1x8x32_c8_b3"),
+        (ConvShape(128, 64, 112, 112, 128, 3, 3, 1, 1), 5888, "staged_r64_1x13x56_c6_b1_grouped"),
+        (ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, "staged_r86_1x4x32_c32_b4"),
+        (ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, "staged_r25_8x1x32_c36_b1_grouped"),
+        (ConvShape(128, 300, 1, 64, 100, 1, 3), 15300, "staged_r15_16x1x32_c18_b1"),
+        (ConvShape(128, 300, 1, 64, 100, 1, 3), 20700, "staged_r13_16x1x32_c18_b1_grouped"),
+    ):
+        assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, "sm_90").candidates(6)}
+
+
+def test_both_orders_of_blocks_are_tried_only_where_both_promise_much() -> None:
+    words = ConvModel(ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, 4, "sm_90").candidates(6)
+    assert sum(tiling.grouped for tiling in words) == 3
+    pointwise = ConvModel(ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, 4, "sm_90").candidates(6)
+    assert len(pointwise) == 6
+    assert not any(tiling.grouped for tiling in pointwise)
+
+
+def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx_interpreter, "_copy", copied_late)
+    problem, operands = layer(OWN[0][0])
+    plan = direct_conv.make_plan(problem, operands, OWN[0][1], "sm_90")
+    truth = reference(problem, operands)
+    early = replace(plan, source=plan.source.replace("cp.async.wait_group 1;", "cp.async.wait_group 2;"))
+    assert relative_error(interpret(early, False), truth) > 1e-3
+    head, _, tail = plan.source.partition("G0:")
+    loose = replace(plan, source=head + "G0:" + tail.replace("bar.sync 0;", ""))
+    assert max(relative_error(interpret(loose, backward), truth) for backward in (False, True)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("index", "dtype", "build"),
+    [
+        (0, "f32", "plain"),
+        (2, "f32", "asan"),
+        (3, "f16", "asan"),
+        (4, "f32", "tsan"),
+        (5, "f16", "plain"),
+        (7, "f32", "plain"),
+    ],
+)
+def test_the_cpp_form_convolves(index: int, dtype: DType, build: str) -> None:
+    shape, tiling = (OWN + ORDERED)[index]
+    problem, operands = layer(shape, dtype, empty=(1, 3))
+    plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
+    assert passes(relative_error(execute(plan, build, "random:1"), reference(problem, operands)), dtype)
+
+
+def test_weights_without_nonzeros_give_zeros() -> None:
+    problem, operands = layer(ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1), density=0.0)
+    plan = next(direct_conv.DirectConv().plans(problem, operands, "sm_90"))
+    assert relative_error(execute(plan), reference(problem, operands)) == 0
+
+
+@pytest.mark.parametrize(("shape", "tiling"), OWN, ids=str)
+def test_every_tap_of_every_lane_reads_its_own_input(shape: ConvShape, tiling: ConvTiling) -> None:
+    """Staged places of distinct input elements differ, and the last one lies within the stage."""
+    tile = ConvTile(shape, tiling, 4)
+    highest = (tiling.images - 1) * tile.image_pitch + tile.skew
+    highest += (tiling.height - 1) * shape.stride * tile.pitch + (tiling.width - 1) * shape.stride
+    last = tile.offset(tiling.chunk * shape.r * shape.s - 1)[1] // 4
+    assert (highest + last) * 4 < tile.stage_bytes
+    assert tile.pitch >= (tiling.width - 1) * shape.stride + shape.s + tile.skew
+    assert tile.image_pitch >= tile.rows * tile.pitch
+
+
+def test_a_warp_that_crosses_rows_and_images_reads_32_banks() -> None:
+    for size, tiling in ((14, ConvTiling(8, 3, 14, 14, 4)), (28, ConvTiling(8, 1, 28, 28, 4))):
+        tile = ConvTile(ConvShape(128, 8, size, size, 8, 3, 3, 1, 1), tiling, 4)
+        output = np.arange(tiling.outputs // 32 * 32)
+        image, rest = np.divmod(output, size * size)
+        place = image * tile.image_pitch + rest // size * tile.pitch + rest % size
+        banks = np.sort((place % 32).reshape(-1, 32), axis=1)
+        assert (banks == np.arange(32)).all()
+        assert tile.wavefronts == 1
+
+
+LAYERS = (
+    ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1),
+    ConvShape(128, 512, 14, 14, 512, 3, 3, 1, 1),
+    ConvShape(128, 300, 1, 64, 100, 1, 2),
+    ConvShape(1, 3, 7, 1500, 5, 7, 7, 3, 3, 2),
+    ConvShape(1, 1, 1, 1, 1, 1, 1),
+)
+
+
+@pytest.mark.parametrize("shape", LAYERS, ids=str)
+def test_the_model_finds_tilings_that_fit(shape: ConvShape) -> None:
+    weights = shape.filters * shape.channels * shape.r * shape.s
+    sparse = matrix(shape.filters, weights // shape.filters, 0.01)
+    sizes: tuple[Literal[2, 4], ...] = (2, 4)
+    for element in sizes:
+        for arch in ("sm_70", "sm_75", "sm_90", "sm_121"):
+            model = ConvModel(shape, weights // 10, element, arch)
+            chosen = model.candidates(4)
+            assert len({t.name for t in chosen}) == len(chosen) > 0
+            sparse = layer(replace(shape, batch=1, height=shape.r, width=shape.s, pad_h=0, pad_w=0), density=0.01)[
+                1
+            ].sparse
+            for tiling in chosen:
+                make_program(sparse, shape, tiling, element).check(arch)
+                assert tiling.images * tiling.height * tiling.width <= 1024
+
+
+def test_the_assembler_keeps_all_sums_in_registers() -> None:
+    problem, operands = layer(ConvShape(8, 32, 28, 28, 104, 3, 3, 1, 1), density=0.08)
+    for tiling in (ConvTiling(52, 8, 4, 28, 6), ConvTiling(64, 1, 24, 28, 6, depth=3)):
+        plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
+        try:
+            made = assemble_ptx(plan.source, "sm_90")
+        except Unsupported as error:
+            pytest.skip(str(error))
+        resources = made.resources["direct_conv"]
+        assert resources.spill_bytes == 0
+        assert resources.registers * tiling.allotted_threads <= 65536
+
+
+def test_what_does_not_fit_is_refused_in_words() -> None:
+    problem, operands = layer(ConvShape(2, 3, 9, 200, 3, 3, 3, 1, 1))
+    for tiling, words in (
+        (ConvTiling(3, 2, 9, 200, 1), "threads a block"),
+        (ConvTiling(90, 1, 4, 200, 1), "do not fit"),
+        (ConvTiling(3, 1, 4, 200, 3, stages=12), "shared memory"),
+        (ConvTiling(3, 1, 4, 200, 1, stages=1), "at least 2"),
+    ):
+        with pytest.raises(Unsupported, match=words):
+            direct_conv.make_plan(problem, operands, tiling, "sm_70")

@@ -1,0 +1,166 @@
+"""The published direct sparse convolution against float64 on the processor: its blocks, entries and variants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import conv_layer, execute, fresh_cache, mutated
+
+from nnzbench.devices.cpu_device import SanitizerError
+from nnzbench.kernels.direct_conv import paper as direct_conv_paper
+from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import ConvShape, DType, Problem
+
+__all__ = ["fresh_cache"]
+
+IMAGES = (
+    ConvShape(5, 3, 7, 9, 6, 3, 3, 1, 1),
+    ConvShape(3, 5, 18, 34, 4, 3, 3, 0, 0, 2),
+    ConvShape(1, 40, 4, 4, 3, 5, 5, 2, 2),
+    ConvShape(4, 9, 8, 8, 5, 1, 1),
+)
+# outputs of 1, 7, 49 and 51; padding, stride, batch 1; 599 in three blocks of 200 (one thread is idle); one column
+SIGNALS = (
+    ConvShape(1, 6, 1, 3, 5, 1, 3),
+    ConvShape(3, 9, 1, 7, 4, 1, 1),
+    ConvShape(9, 12, 1, 49, 7, 1, 3, 0, 1),
+    ConvShape(2, 4, 1, 101, 3, 1, 5, 0, 2, 2),
+    ConvShape(2, 3, 1, 600, 3, 1, 2),
+    ConvShape(3, 5, 31, 1, 4, 3, 1, 1, 0),
+)
+WIDE = ConvShape(1, 2, 250, 262, 3, 3, 3, 1, 1)
+"""Offsets of more than 16 bits."""
+TABLE8 = ConvShape(128, 300, 1, 64, 100, 1, 2)
+
+
+def plans(problem: Problem, operands: Operands) -> dict[str, Plan]:
+    return {plan.variant: plan for plan in direct_conv_paper.plans(problem, operands)}
+
+
+@pytest.mark.parametrize("shape", IMAGES + SIGNALS, ids=str)
+def test_the_published_variants_convolve(shape: ConvShape) -> None:
+    problem, operands = conv_layer(shape, empty=(1,), full=0)
+    found = plans(problem, operands)
+    truth = reference(problem, operands)
+    padded = bool(shape.pad_h or shape.pad_w)
+    assert len(found) == 11 if padded else 8
+    assert {"paper_sbs2", "paper_sbs4", "paper_sbs8", "paper_sbs1", "paper_whole"} <= set(found)
+    first, second = ("paper_sbs4_padding_timed", "paper_sbs2") if padded else ("paper_sbs8", "paper_whole")
+    for variant in (first, second if shape in IMAGES else "paper_counts_sbs4"):
+        build = "asan" if variant == first else "plain"
+        assert relative_error(execute(found[variant], build, "backward"), truth) < 1e-6, variant
+
+
+@pytest.mark.parametrize("shape", [IMAGES[0], SIGNALS[2], WIDE], ids=str)
+def test_half_weights_are_summed_in_fp32(shape: ConvShape) -> None:
+    problem, operands = conv_layer(shape, "f16", empty=(2,), full=0)
+    found = plans(problem, operands)
+    truth = reference(problem, operands)
+    assert found["paper_sbs2"].defines["OFFSET_TABLE"] == int(shape == WIDE)
+    for variant in ("paper_sbs2", "paper_counts_sbs8"):
+        result = execute(found[variant], "asan" if variant == "paper_sbs2" else "plain")
+        error = relative_error(result, truth)
+        assert found[variant].math == "f16"
+        assert passes(error, "f16")
+        assert error < 5e-4, "more than rounding the result once"
+
+
+def test_stored_weights_take_8_bytes_or_4() -> None:
+    sizes: tuple[tuple[DType, int], ...] = (("f32", 8), ("f16", 4))
+    for dtype, size in sizes:
+        problem, operands = conv_layer(TABLE8, dtype, 0.2)
+        found = plans(problem, operands)
+        most = int(operands.sparse.row_lengths.max())
+        assert found["paper_sbs4"].buffers["entries"].nbytes == TABLE8.filters * most * size
+        assert found["paper_counts_sbs4"].buffers["entries"].nbytes == operands.sparse.nnz * size
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [(IMAGES[0], "f32"), (SIGNALS[2], "f16"), (WIDE, "f16")], ids=str)
+def test_entries_lead_to_their_column(shape: ConvShape, dtype: DType) -> None:
+    weights = conv_layer(shape, dtype)[1].sparse
+    stored = entries(weights, shape, dtype)
+    channel, tap = np.divmod(weights.indices, shape.r * shape.s)
+    height, width = shape.height + 2 * shape.pad_h, shape.width + 2 * shape.pad_w
+    expected = (channel * height + tap // shape.s) * width + tap % shape.s
+    places = stored["place"].astype(np.int64)
+    assert needs_table(shape, dtype) == (shape == WIDE)
+    assert np.array_equal(column_offsets(shape)[places] if shape == WIDE else places, expected)
+    assert np.array_equal(stored["weight"], weights.values)
+
+
+def test_rows_are_filled_up_to_the_longest_with_places_of_their_own() -> None:
+    shape = IMAGES[0]
+    weights = conv_layer(shape, empty=(1,), full=0)[1].sparse
+    rows = unified(entries(weights, shape, "f32"), weights.row_lengths)
+    assert rows.shape == (6, 27)
+    assert (np.count_nonzero(rows["weight"], axis=1) == weights.row_lengths).all()
+    assert rows["place"].max() == (2 * 9 + 2) * 11 + 2  # channel 2, row 2, column 2 of a 9 x 11 padded image
+    assert not rows["weight"][1].any()
+    assert not rows["place"][1].any()
+    for row, length in zip(rows[2:], weights.row_lengths[2:], strict=True):
+        assert (row["place"][length:] == row["place"][length - 1]).all()
+
+
+@pytest.mark.parametrize("shape", [IMAGES[0], SIGNALS[2]], ids=str)
+def test_filling_changes_the_work_and_not_the_result(shape: ConvShape) -> None:
+    problem, operands = conv_layer(shape, empty=(1,), full=0)
+    found = plans(problem, operands)
+    assert {f"paper_counts_sbs{images}" for images in SUB_BATCHES} <= set(found)
+    assert np.array_equal(execute(found["paper_sbs4"]), execute(found["paper_counts_sbs4"]))
+
+
+def test_weights_without_nonzeros_give_zeros() -> None:
+    problem, operands = conv_layer(SIGNALS[2], "f16", density=0.0)
+    found = plans(problem, operands)
+    for variant in ("paper_sbs2", "paper_counts_sbs8"):
+        assert relative_error(execute(found[variant], "asan"), reference(problem, operands)) == 0
+
+
+def test_a_row_takes_no_more_threads_than_it_has_outputs() -> None:
+    """Table 8's 63 and 62 outputs are a block each; longer rows are shared out evenly."""
+    assert block_of(TABLE8) == (63, 1)
+    assert block_of(ConvShape(1, 1, 1, 256, 1, 1, 1)) == (256, 1)
+    assert block_of(ConvShape(1, 1, 1, 257, 1, 1, 1)) == (129, 1)
+    for width in (*range(1, 70), 255, 256, 257, 511, 600, 1500, 4099):
+        threads, rows = block_of(ConvShape(1, 1, 1, width, 1, 1, 1))
+        blocks = -(-width // threads)
+        assert rows == 1
+        assert threads <= 256
+        assert threads * blocks - width < blocks
+        assert block_of(ConvShape(1, 1, width + 1, 1, 1, 2, 1)) == (1, threads) or width == 1
+    problem, operands = conv_layer(TABLE8, density=0.01)
+    for variant, blocks in (("paper_sbs2", 6400), ("paper_sbs8", 1600), ("paper_sbs1", 12800), ("paper_whole", 100)):
+        launch = plans(problem, operands)[variant].launches[0]
+        assert (launch.grid, launch.block) == ((1, 1, blocks), (63, 1, 1))
+
+
+def test_images_keep_their_tiles() -> None:
+    assert block_of(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1)) == (32, 8)
+    assert block_of(ConvShape(128, 512, 14, 14, 512, 3, 3, 1, 1)) == (16, 16)
+
+
+def test_what_16_bits_cannot_name_is_refused() -> None:
+    problem, operands = conv_layer(ConvShape(1, 7300, 3, 3, 1, 3, 3), "f16", 0.001)
+    with pytest.raises(Unsupported, match="65536 weights"):
+        plans(problem, operands)
+    assert plans(*conv_layer(ConvShape(1, 7300, 3, 3, 1, 3, 3), "f32", 0.001))
+
+
+def test_no_thread_races_with_another() -> None:
+    for shape in (ConvShape(3, 6, 5, 9, 4, 3, 3, 1, 1), SIGNALS[2]):
+        problem, operands = conv_layer(shape, empty=(3,))
+        found = plans(problem, operands)
+        for variant in ("paper_sbs2", "paper_counts_sbs2"):
+            assert relative_error(execute(found[variant], "tsan", "random:3"), reference(problem, operands)) < 1e-6
+
+
+def test_a_missing_barrier_and_a_wrong_place_are_noticed() -> None:
+    problem, operands = conv_layer(SIGNALS[2], "f16", full=0)
+    plan = plans(problem, operands)["paper_whole"]  # two passes, so that the second stages over what the first reads
+    with pytest.raises(SanitizerError, match="data race"):
+        execute(mutated(plan, "            __syncthreads();\n#pragma unroll 2", "#pragma unroll 2"), "tsan")
+    shifted = mutated(plan, "static_cast<int>(entry.place);", "static_cast<int>(entry.place) ^ 1;")
+    assert not passes(relative_error(execute(shifted), reference(problem, operands)), "f16")

@@ -1,0 +1,235 @@
+"""The ring kernel against float64 on the processor, and its packed form against the matrix it holds."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import spmm_operands as operands
+from on_cpu import spmm_problem as problem
+
+from nnzbench.kernels.ring import spmm as ring
+from nnzbench.kernels.ring.spmm import Tiling
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands, reference, round_to
+from nnzbench.problems.problem import DType, Problem
+
+# lanes, columns per lane, warps, row sets, rows of B per chunk, window, ahead, stages
+TILINGS = (
+    Tiling(8, 16, 8, 1, 16, 3, 2, 5),
+    Tiling(4, 16, 4, 2, 32, 2, 1, 3),
+    Tiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2),
+    Tiling(2, 16, 2, 1, 32, 2, 1, 4),
+    Tiling(8, 4, 8, 1, 16, 1, 2, 3, ksplit=4),
+    Tiling(16, 4, 4, 3, 24, 2, 1, 4),
+    Tiling(32, 4, 4, 4, 16, 2, 2, 4),
+    Tiling(4, 8, 8, 4, 16, 3, 2, 6, ksplit=4),
+)
+HALF_TILINGS = (
+    Tiling(8, 16, 8, 1, 16, 3, 2, 5, value_bytes=2),
+    Tiling(4, 16, 4, 2, 32, 2, 1, 3, value_bytes=2),
+    Tiling(4, 8, 4, 1, 16, 3, 2, 6, ksplit=2, value_bytes=2),
+    Tiling(2, 32, 2, 1, 32, 2, 1, 4, value_bytes=2),
+    Tiling(8, 8, 8, 1, 16, 1, 2, 3, ksplit=4, value_bytes=2),
+)
+DTYPES: tuple[DType, ...] = ("f32", "f16")
+# m, k, n, density: edges of tiles and chunks, one column, one row, few and many nonzeros
+SHAPES = ((70, 130, 128, 0.1), (37, 65, 50, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
+
+
+def half_operands(sparse: CSR, n: int) -> Operands:
+    """Whole numbers, so that fp32 sums are exact and many need rounding to fp16."""
+    b = np.random.default_rng(3).integers(-100, 100, (sparse.k, n))
+    return Operands(sparse.with_values(np.round(64 * sparse.values)), {"b": b}, "").cast("f16")
+
+
+def assert_exact(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> None:
+    """The result is the exact product, rounded once."""
+    result = execute(plan, build, order)
+    assert result.dtype == np.float16
+    with np.errstate(over="ignore"):
+        assert np.array_equal(result, reference(problem(data), data).value.astype(np.float16)), plan.variant
+
+
+def plan_of(data: Operands, tiling: Tiling) -> Plan:
+    return ring.make_plan(problem(data), data, tiling)
+
+
+def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
+    return relative_error(execute(plan, build, order), reference(problem(data), data))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+    m, k, n, density = shape
+    data = operands(matrix(m, k, density), n)
+    start = SHAPES.index(shape)
+    for tiling in (TILINGS[start], TILINGS[start + 2]):
+        assert error(plan_of(data, tiling), data) < 1e-6, tiling
+
+
+# copies of 2 bytes (one, seven and 49 columns), 4 and 8; those of 16 are below
+@pytest.mark.parametrize(
+    ("shape", "tiling"),
+    [
+        ((1, 300, 1, 0.1), HALF_TILINGS[2]),
+        ((13, 64, 7, 0.5), HALF_TILINGS[4]),
+        ((29, 100, 49, 0.2), HALF_TILINGS[0]),
+        ((37, 65, 50, 0.2), HALF_TILINGS[1]),
+        ((40, 90, 68, 0.1), HALF_TILINGS[3]),
+    ],
+    ids=str,
+)
+def test_fp16_is_the_exact_product_rounded_once(shape: tuple[int, int, int, float], tiling: Tiling) -> None:
+    m, k, n, density = shape
+    data = half_operands(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n)
+    assert_exact(plan_of(data, tiling), data)
+
+
+def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
+    uneven = matrix(41, 90, 0.05, empty=(0, 3, 40), full=7)
+    empty = CSR.from_dense(np.zeros((41, 90), dtype=np.float32))
+    for sparse, tilings in ((uneven, (*TILINGS[:3], TILINGS[-1])), (empty, TILINGS[:1])):
+        data = operands(sparse, 36)
+        for tiling in tilings:
+            assert error(plan_of(data, tiling), data) < 1e-6, tiling
+
+
+def test_sums_of_many_warps_need_not_fit_in_a_small_ring() -> None:
+    data = half_operands(matrix(40, 40, 0.4), 64)
+    tiling = Tiling(8, 8, 16, 2, 32, 2, 2, 2, ksplit=8, value_bytes=2)
+    assert tiling.shared_bytes > tiling.row_bytes * (tiling.stages * tiling.block_k + 1)
+    assert_exact(plan_of(data, tiling), data, "asan")
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
+def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
+    data = operands(matrix(70, 150, 0.2), 36)
+    for tiling in (TILINGS[1], TILINGS[2]) if build == "plain" else (TILINGS[2], TILINGS[-1]):
+        assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
+    half = half_operands(data.sparse, 36 if build == "tsan" else 7)
+    assert_exact(plan_of(half, HALF_TILINGS[2]), half, build, order)
+
+
+def test_a_copy_that_lands_too_late_is_noticed() -> None:
+    data = operands(matrix(70, 150, 0.2), 36)
+    broken = mutated(plan_of(data, TILINGS[0]), "cp_async_wait<kAhead - 1>", "cp_async_wait<kAhead>")
+    assert not error(broken, data) < 1e-3
+
+
+@pytest.mark.parametrize("tiling", [TILINGS[0], HALF_TILINGS[0]], ids=("f32", "f16"))
+def test_inf_and_nan_in_unused_rows_of_b_do_not_leak(tiling: Tiling) -> None:
+    dense = matrix(20, 64, 0.2).to_dense()
+    dense[:, [0, 17, 63]] = 0
+    make = half_operands if tiling.value_bytes == 2 else operands
+    data, clean = make(CSR.from_dense(dense), 32), make(CSR.from_dense(dense), 32)
+    data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
+    assert np.array_equal(execute(plan_of(data, tiling)), execute(plan_of(clean, tiling)))
+
+
+def test_fp16_keeps_inf_and_nan_and_overflows_to_inf() -> None:
+    data = half_operands(CSR.from_dense(np.eye(4, 32, dtype=np.float32)), 8)
+    data.dense["b"][:3] = [[np.inf], [np.nan], [2000]]
+    result = execute(plan_of(data, HALF_TILINGS[0]))
+    assert np.isposinf(result[[0, 2]]).all()
+    assert np.isnan(result[1]).all()
+    assert np.isfinite(result[3]).all()
+
+
+def unpacked(packed: ring.Packed, tiling: Tiling, m: int, k: int) -> np.ndarray[Any, Any]:
+    """The dense matrix that the packed form holds, walked as the kernel does; fails where a chunk is not there."""
+    dense = np.zeros((m, k), dtype=np.float32)
+    ring_rows = tiling.stages * tiling.block_k
+    kind, row_offset = {
+        4: ([("offset", "<u4"), ("value", "<f4")], 4 * tiling.block_n),
+        2: ([("offset", "<u2"), ("value", "<f2")], tiling.block_n // 8),
+    }[tiling.value_bytes]
+    landed = tiling.steps(k)
+    row_ids = packed.row_ids
+    for group in range(row_ids.shape[0]):
+        for warp in range(tiling.warps):
+            at = packed.starts[group * tiling.warps + warp]
+            for step, counts in enumerate(packed.trips[group * tiling.warps + warp].astype(np.int64)):
+                assert not counts[tiling.row_steps :].any()
+                assert step < landed.size or not counts.any()
+                for row_set, count in enumerate(counts[: tiling.row_steps]):
+                    units = packed.stream[at : at + count * tiling.sub].reshape(count, tiling.sub, 4)
+                    at += count * tiling.sub
+                    for sub, row in enumerate(row_ids[group, warp % (tiling.warps // tiling.ksplit), row_set]):
+                        pairs = np.ascontiguousarray(units[:, sub]).reshape(-1).view(np.dtype(kind))
+                        assert (pairs["offset"] % row_offset == 0).all()
+                        ring_row = pairs["offset"].astype(np.int64) // row_offset
+                        assert (pairs["value"][ring_row == ring_rows] == 0).all()
+                        real = ring_row < ring_rows
+                        # the newest row of B that such a place can hold in this step
+                        there = landed[min(step, landed.size - 1)]
+                        newest = np.arange(ring_rows) + there // ring_rows * ring_rows
+                        column = np.where(newest >= there, newest - ring_rows, newest)[ring_row[real]]
+                        assert (column >= 0).all()
+                        assert (column // tiling.block_k >= step - tiling.window).all()
+                        assert row >= 0 or column.size == 0
+                        assert (dense[row, column] == 0).all()
+                        dense[row, column] = pairs["value"][real]
+    return dense
+
+
+@pytest.mark.parametrize("tiling", [*TILINGS, *HALF_TILINGS], ids=str)
+def test_every_nonzero_is_used_once_and_while_its_chunk_is_there(tiling: Tiling) -> None:
+    for sparse in (matrix(75, 150, 0.15, full=4), matrix(20, 97, 0.9, empty=(2,)), matrix(64, 64, 0.1)):
+        sparse = sparse.with_values(round_to(sparse.values, "f16" if tiling.value_bytes == 2 else "f32"))
+        packed = ring.pack(sparse, tiling)
+        assert np.array_equal(unpacked(packed, tiling, sparse.m, sparse.k), sparse.to_dense())
+        assert sorted(packed.row_ids[packed.row_ids >= 0]) == list(range(sparse.m))
+
+
+def test_a_window_keeps_padding_low_and_warps_even() -> None:
+    sparse = matrix(1024, 1024, 0.1, seed=1)
+    wide = Tiling(4, 16, 16, 1, 64, 6, 2, 8)
+    narrow = Tiling(4, 16, 16, 1, 64, 1, 2, 3)
+    assert ring.pack(sparse, narrow).fill > 1.5
+    packed = ring.pack(sparse, wide)
+    assert packed.fill < 1.03
+    per_warp = packed.trips.sum(axis=2, dtype=np.int64).reshape(-1, wide.warps, packed.trips.shape[1])
+    assert per_warp.max(axis=1).sum() < 1.45 * per_warp.mean(axis=1).sum()
+    assert per_warp.sum(axis=(1, 2)).max() < 1.02 * per_warp.sum(axis=(1, 2)).mean()
+
+
+def test_tilings_fit_every_architecture_and_are_few() -> None:
+    shapes = ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (4096, 1024, 128), (2048, 2048, 32))
+    for (m, k, n), dtype in itertools.product(shapes, DTYPES):
+        wanted = Problem("test", "test", "spmm", m, k, n, 0.9, "uniform:0", dtype)
+        for arch in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100"):
+            found = ring.tilings(wanted, np.full(m, k // 10), arch)
+            assert 0 < len(found) <= 12
+            assert all(tiling.shared_bytes <= block_shared_bytes(arch) for tiling in found)
+
+
+def test_refuses_what_it_is_not_made_for() -> None:
+    small = operands(matrix(8, 8, 0.5), 4)
+    with pytest.raises(Unsupported, match="too few tiles"):
+        list(ring.Ring().plans(problem(small), small, "sm_90"))
+    dense = operands(matrix(2, 600, 1.0), 4)
+    with pytest.raises(Unsupported, match="over 510 nonzeros"):
+        ring.make_plan(problem(dense), dense, Tiling(8, 4, 2, 1, 600, 1, 1, 1))
+
+
+def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps() -> None:
+    wanted = Problem("test", "test", "spmm", 4096, 4096, 128, 0.99, "uniform:0")
+    even = np.full(4096, 40)
+    uneven = np.where(np.arange(4096) == 7, 4096, even)
+    assert ring.tilings(wanted, uneven, "sm_90")[0].ksplit > ring.tilings(wanted, even, "sm_90")[0].ksplit
+
+
+def test_tilings_for_uneven_rows_average_many_rows_per_warp_and_read_further_ahead() -> None:
+    wanted = Problem("test", "test", "spmm", 8192, 2048, 128, 0.75, "uniform:0")
+    uneven = np.random.default_rng(0).gamma(4.0, 128.0, 8192).clip(0, 2048).astype(np.int64)
+    first = ring.tilings(wanted, uneven, "sm_90")[0]
+    even = ring.tilings(wanted, np.full(8192, 512), "sm_90")[0]
+    assert (first.row_steps, first.ksplit, first.read_ahead) == (4, 4, 4)
+    assert (even.ksplit, even.read_ahead) == (1, 2)

@@ -1,0 +1,192 @@
+"""The SDDMM ring against float64 on the processor, and its packed form against the pattern it holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+
+from nnzbench.kernels.ring import sddmm as ring_sddmm
+from nnzbench.kernels.ring.sddmm import Tiling
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import Problem
+
+# lanes, floats per lane, warps, row sets, rows of B per chunk, window, ahead, stages
+TILINGS = (
+    Tiling(8, 16, 4, 1, 16, 3, 2, 5),
+    Tiling(4, 8, 2, 2, 32, 2, 1, 4, drift=True, parts=2),
+    Tiling(8, 4, 4, 1, 16, 3, 2, 6, drift=True),
+    Tiling(16, 4, 4, 3, 24, 2, 1, 4, drift=True, parts=3),
+    Tiling(4, 16, 4, 1, 16, 1, 2, 3),
+    Tiling(32, 4, 2, 4, 16, 9, 9, 9, parts=1),
+)
+# m, n, k, density: edges of tiles, chunks and slices, one column, one row, dot products of length one
+SHAPES = (
+    (70, 130, 128, 0.1),
+    (37, 65, 50, 0.2),
+    (13, 64, 7, 0.5),
+    (1, 300, 1, 0.1),
+    (33, 40, 260, 1.0),
+    (40, 1, 36, 0.5),
+)
+
+
+def operands(pattern: CSR, k: int) -> Operands:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((rows, k), dtype=np.float32) for rows in (pattern.m, pattern.k))
+    return Operands(pattern, {"a": a, "b": b}, pattern.pattern_hash())
+
+
+def problem(data: Operands) -> Problem:
+    pattern, k = data.sparse, data.dense["a"].shape[1]
+    return Problem("test", "test", "sddmm", pattern.m, k, pattern.k, pattern.sparsity, "uniform:0")
+
+
+def fitted(tiling: Tiling, n: int) -> Tiling:
+    """`tiling` with fewer parts where the columns are too few."""
+    return tiling if tiling.parts * tiling.block_k <= n else Tiling(**{**vars(tiling), "parts": 1})
+
+
+def plan_of(data: Operands, tiling: Tiling) -> Plan:
+    return ring_sddmm.make_plan(problem(data), data, fitted(tiling, data.sparse.k))
+
+
+def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
+    return relative_error(execute(plan, build, order), reference(problem(data), data))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+    m, n, k, density = shape
+    data = operands(matrix(m, n, density), k)
+    start = SHAPES.index(shape)
+    for tiling in (TILINGS[start], TILINGS[(start + 1) % len(TILINGS)]):
+        assert error(plan_of(data, tiling), data) < 1e-6, tiling
+
+
+def test_empty_rows_and_a_dense_row() -> None:
+    data = operands(matrix(41, 190, 0.05, empty=(0, 3, 40), full=7), 36)
+    for tiling in TILINGS[:3]:
+        assert error(plan_of(data, tiling), data) < 1e-6, tiling
+
+
+def test_many_slices_are_added_up_by_several_threads() -> None:
+    data = operands(matrix(9, 70, 0.3), 32 * 33 + 4)
+    plan = plan_of(data, TILINGS[2])
+    assert plan.defines["SUM_STRANDS"] == 4
+    assert error(plan, data) < 1e-6
+
+
+def test_sums_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_sddmm, "_MOST_SUM_BYTES", 1000)
+    data = operands(matrix(20, 30, 0.5), 300)
+    with pytest.raises(Unsupported, match="too many sums"):
+        list(ring_sddmm.RingSddmm().plans(problem(data), data, "sm_90"))
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
+def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
+    data = operands(matrix(40, 150, 0.2, full=3), 36)
+    for tiling in TILINGS[2:3] if build == "tsan" else TILINGS[1:3]:
+        assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
+
+
+def test_a_copy_that_lands_too_late_is_noticed() -> None:
+    data = operands(matrix(70, 150, 0.2), 36)
+    broken = mutated(plan_of(data, TILINGS[0]), "cp_async_wait<kAhead - 1>", "cp_async_wait<kAhead + 1>")
+    assert not error(broken, data) < 1e-3
+
+
+def test_inf_and_nan_in_unused_rows_do_not_leak() -> None:
+    dense = matrix(20, 64, 0.2, empty=(5,)).to_dense()
+    dense[:, [0, 17, 63]] = 0
+    clean = operands(CSR.from_dense(dense), 50)
+    a, b = clean.dense["a"].copy(), clean.dense["b"].copy()
+    a[5] = np.nan
+    b[[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
+    plan = plan_of(Operands(clean.sparse, {"a": a, "b": b}, ""), TILINGS[1])
+    assert relative_error(execute(plan), reference(problem(clean), clean)) < 1e-6
+
+
+def entries(packed: ring_sddmm.Packed, tiling: Tiling, pattern: CSR) -> list[int]:
+    """The entries of the packed form, walked as the kernel does; fails where a row of B is not there."""
+    chunks = tiling.chunks(pattern.k)
+    ring_rows = tiling.stages * tiling.block_k
+    rows = np.repeat(np.arange(pattern.m), pattern.row_lengths)
+    row_ids = packed.row_ids.reshape(-1, tiling.row_steps, tiling.sub)
+    found: list[int] = []
+    for warp, steps in enumerate(packed.trips.astype(np.int64)):
+        at = packed.starts[warp]
+        first = warp // (packed.row_ids.shape[1] * tiling.warps) * chunks * tiling.block_k
+        assert not steps[chunks:].any()
+        for step, counts in enumerate(steps):
+            assert not counts[tiling.row_steps :].any()
+            for row_set, count in enumerate(counts[: tiling.row_steps]):
+                span = slice(at, at + count * tiling.sub)
+                offsets = packed.offsets[span].reshape(count, tiling.sub, 4)
+                positions = packed.positions[span].reshape(count, tiling.sub, 4)
+                at += count * tiling.sub
+                real = positions >= 0
+                assert (offsets[~real] == ring_rows * tiling.slice * 4).all()
+                place = positions[real]
+                column = pattern.indices[place] - first
+                assert (offsets[real] == column % ring_rows * tiling.slice * 4).all()
+                assert (column // tiling.block_k <= step).all()
+                assert (column // tiling.block_k > step - tiling.window).all()
+                holder = np.broadcast_to(row_ids[warp, row_set][None, :, None], positions.shape)
+                assert (rows[place] == holder[real]).all()
+                found += place.tolist()
+    return found
+
+
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+def test_every_entry_is_computed_once_and_while_its_chunk_is_there(tiling: Tiling) -> None:
+    for pattern in (matrix(75, 144, 0.15, full=4), matrix(20, 97, 0.9, empty=(2,)), matrix(64, 130, 0.02, full=9)):
+        fits = fitted(tiling, pattern.k)
+        assert sorted(entries(ring_sddmm.pack(pattern, fits), fits, pattern)) == list(range(pattern.nnz))
+
+
+def test_a_part_of_the_columns_may_have_no_entries() -> None:
+    dense = matrix(40, 200, 0.2).to_dense()
+    dense[:, 128:] = 0
+    pattern = CSR.from_dense(dense)
+    assert TILINGS[1].parts == 2
+    assert sorted(entries(ring_sddmm.pack(pattern, TILINGS[1]), TILINGS[1], pattern)) == list(range(pattern.nnz))
+
+
+def test_long_rows_are_shared_out_and_padding_is_low() -> None:
+    tiling = Tiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
+    even = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1), tiling)
+    assert even.fill < 1.06
+    assert len(np.unique(even.row_ids)) == even.row_ids.size == 1024
+    uneven = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1, full=5), tiling)
+    assert (uneven.row_ids == 5).sum() >= 5
+    warps = uneven.trips.sum(axis=(1, 2), dtype=np.int64)
+    assert warps.max() < 1.5 * warps.mean()
+
+
+def test_tilings_fit_every_architecture_and_are_few() -> None:
+    for m, n, k in ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (2048, 2048, 32), (70, 30, 7), (9, 4, 1)):
+        wanted = Problem("test", "test", "sddmm", m, k, n, 0.9, "uniform:0")
+        for arch in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100"):
+            found = ring_sddmm.tilings(wanted, m * n // 10, arch)
+            assert 0 < len(found) <= 8
+            assert len({str(tiling) for tiling in found}) == len(found)
+            for tiling in found:
+                assert not tiling.drift or arch not in ("sm_70", "sm_75")
+                assert tiling.dynamic_bytes + tiling.barrier_bytes <= block_shared_bytes(arch)
+                assert tiling.stages >= min(tiling.window + tiling.ahead, tiling.chunks(n))
+                assert tiling.window * tiling.block_k <= 1020
+
+
+def test_first_plans_are_right_and_nothing_to_compute_is_refused() -> None:
+    data = operands(matrix(150, 200, 0.1), 40)
+    plans = ring_sddmm.RingSddmm().plans(problem(data), data, "sm_70")
+    assert error(next(plans), data) < 1e-6
+    empty = operands(matrix(3, 4, density=0.0), 8)
+    with pytest.raises(Unsupported, match="no nonzeros"):
+        next(ring_sddmm.RingSddmm().plans(problem(empty), empty, "sm_90"))

@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx_interpreter import Kernel, PtxError
+
+from nnzbench.build.pool import assemble_ptx
+from nnzbench.kernels.codegen.addressing import ImagePixels, MatrixColumns
+from nnzbench.kernels.codegen.divide import divide
+from nnzbench.kernels.codegen.model import MAX_NONZEROS, Planner
+from nnzbench.kernels.codegen.ptx import immediate
+from nnzbench.kernels.codegen.schedule import make_schedule
+from nnzbench.kernels.codegen.tiling import Tiling, assign_rows, share_columns, tile_costs
+from nnzbench.kernels.sparsert import spmm as sparsert
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.problem import ConvShape, Problem
+
+
+def random_matrix(m: int, k: int, density: float, seed: int = 0) -> CSR:
+    rng = np.random.default_rng(seed)
+    dense = rng.standard_normal((m, k)).astype(np.float32)
+    return CSR.from_dense(np.where(rng.random((m, k)) < density, dense, np.float32(0)))
+
+
+def truth(matrix: CSR, b: np.ndarray) -> Reference:
+    a = matrix.to_scipy()
+    return Reference(a @ b.astype(np.float64), abs(a) @ abs(b.astype(np.float64)))
+
+
+def interpret(plan: Plan, backward: bool = False) -> np.ndarray:
+    kernel = Kernel(plan.source)
+    buffers = {name: array.copy().reshape(-1) for name, array in plan.buffers.items()}
+    buffers["c"].view(np.uint8)[:] = 0xFF  # NaN
+    launch = plan.launches[0]
+    kernel.launch(launch.grid, launch.block[0], buffers, launch.shared_bytes, backward)
+    return buffers["c"].reshape(plan.buffers["c"].shape)
+
+
+def spmm_plan(matrix: CSR, n: int, tiling: Tiling, arch: str = "sm_90", **options: object) -> tuple[Plan, np.ndarray]:
+    element = options.pop("element", 4)
+    dtype = np.float16 if element == 2 else np.float32
+    b = np.random.default_rng(7).standard_normal((matrix.k, n)).astype(dtype)
+    planner = Planner(matrix, MatrixColumns(n), arch, int(str(element)))
+    return sparsert.make_plan(planner, tiling, b, arch, (matrix.m, n), **options), b  # type: ignore[arg-type]
+
+
+TILINGS = [
+    Tiling(8),
+    Tiling(8, parts=2, depth=4),
+    Tiling(16, parts=4, column_tiles=2),
+    Tiling(4, parts=8, row_tiles=2),
+    Tiling(8, row_tiles=4, staged=True),
+    Tiling(16, parts=4, staged=True, row_tiles=2),
+    Tiling(8, parts=3, loop=2),
+    Tiling(8, loop=3),
+    Tiling(8, parts=2, row_tiles=2, column_tiles=2),
+]
+
+
+@pytest.mark.parametrize("tiling", TILINGS, ids=lambda t: t.name)
+@pytest.mark.parametrize(("m", "k", "n"), [(37, 29, 100), (130, 64, 49), (5, 17, 7), (1, 40, 1)])
+def test_emitted_ptx_multiplies(tiling: Tiling, m: int, k: int, n: int) -> None:
+    matrix = random_matrix(m, k, 0.2 if m < 100 else 0.08)
+    try:
+        plan, b = spmm_plan(matrix, n, tiling)
+    except Unsupported as error:
+        pytest.skip(str(error))
+    assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
+    if tiling.warps > 1 and n == 100:  # another order of warps exposes a missing barrier
+        assert passes(relative_error(interpret(plan, backward=True), truth(matrix, b)), "f32")
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("staged", [False, True])
+def test_several_columns_per_thread(columns: int, parts: int, staged: bool) -> None:
+    matrix = random_matrix(37, 48, 0.2)
+    tiling = Tiling(8, parts=parts, columns_per_thread=columns, row_tiles=2, staged=staged)
+    plan, b = spmm_plan(matrix, 100, tiling)
+    assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
+
+
+def test_staging_without_asynchronous_copies() -> None:
+    matrix = random_matrix(37, 48, 0.2)
+    for n in (100, 49):
+        plan, b = spmm_plan(matrix, n, Tiling(8, row_tiles=4, staged=True), arch="sm_75")
+        assert "cp.async" not in plan.source
+        assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
+
+
+def degenerate() -> dict[str, CSR]:
+    dense = np.zeros((40, 30), np.float32)
+    one_row = dense.copy()
+    one_row[17] = 1.5
+    gaps = random_matrix(40, 30, 0.3).to_dense()
+    gaps[::3] = 0
+    gaps[:, ::4] = 0
+    return {"empty": CSR.from_dense(dense), "one dense row": CSR.from_dense(one_row), "gaps": CSR.from_dense(gaps)}
+
+
+@pytest.mark.parametrize("name", degenerate())
+@pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=4), Tiling(8, row_tiles=2, parts=2)])
+def test_empty_rows_and_columns(name: str, tiling: Tiling) -> None:
+    matrix = degenerate()[name]
+    plan, b = spmm_plan(matrix, 33, tiling)
+    assert relative_error(interpret(plan), truth(matrix, b)) <= 1e-6
+
+
+def test_constants_keep_their_bits() -> None:
+    bits = [0x80000000, 0x00000001, 0x807FFFFF, 0x7F61B1E6, 0x7F7FFFFF, 0x3DCCCCCD]
+    values = np.array(bits, np.uint32).view(np.float32)
+    assert [immediate(v) for v in values] == [f"0f{b:08X}" for b in bits]
+    matrix = CSR(6, 6, np.arange(7, dtype=np.int32), np.arange(6, dtype=np.int32), values)
+    for values_in in ("code", "buffer"):
+        planner = Planner(matrix, MatrixColumns(3), "sm_90")
+        plan = sparsert.make_plan(planner, Tiling(8), np.ones((6, 3), np.float32), "sm_90", (6, 3), values=values_in)
+        assert np.array_equal(interpret(plan), np.repeat(values[:, None], 3, axis=1) + np.float32(0))
+    assert "0f80000000" in plan.source or values_in == "buffer"
+
+
+@pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=4), Tiling(8, parts=2, row_tiles=2, staged=True)])
+def test_values_in_a_buffer_change_without_new_code(tiling: Tiling) -> None:
+    matrix = random_matrix(37, 29, 0.3)
+    other = matrix.with_values((matrix.values * 3 + 1).astype(np.float32))
+    plan, b = spmm_plan(matrix, 40, tiling, values="buffer")
+    again, _ = spmm_plan(other, 40, tiling, values="buffer")
+    assert plan.source == again.source
+    assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
+    assert passes(relative_error(interpret(again), truth(other, b)), "f32")
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("staged", [False, True])
+def test_half_precision_accumulates_in_single(columns: int, parts: int, staged: bool) -> None:
+    matrix = random_matrix(37, 48, 0.3)
+    matrix = matrix.with_values(matrix.values.astype(np.float16))
+    tiling = Tiling(8, parts=parts, columns_per_thread=columns, row_tiles=2, staged=staged)
+    plan, b = spmm_plan(matrix, 72, tiling, element=2)
+    assert plan.math == "f16"
+    assert passes(relative_error(interpret(plan), truth(matrix, b)), "f16")
+
+
+CONVOLUTIONS = [
+    ConvShape(1, 5, 9, 7, 12, 3, 3, 1, 1),
+    ConvShape(2, 3, 6, 6, 9, 3, 3, 1, 1),
+    ConvShape(1, 4, 8, 8, 10, 3, 3, 0, 0),
+    ConvShape(1, 4, 9, 11, 10, 3, 3, 1, 1, stride=2),
+    ConvShape(1, 3, 1, 40, 6, 1, 5, 0, 2),
+]
+
+
+POINTWISE = [
+    ConvShape(3, 24, 4, 6, 21, 1, 1),
+    ConvShape(5, 24, 5, 7, 21, 1, 1),
+    ConvShape(4, 24, 2, 6, 21, 1, 1),
+    ConvShape(70, 24, 1, 1, 21, 1, 1),
+    ConvShape(1, 24, 9, 8, 21, 1, 1),
+]
+"""Blocks cross images in all but the last. Staging copies 16 bytes of the first and last, one element of the second and
+fourth, and of the third 16 bytes in fp32 but one element in fp16, whose planes are no multiple of 16 bytes."""
+
+STAGED = [
+    Tiling(8, row_tiles=4, staged=True),
+    Tiling(16, row_tiles=2, column_tiles=2, staged=True),
+    Tiling(8, parts=4, row_tiles=2, staged=True),
+    Tiling(8, row_tiles=4, column_tiles=2, columns_per_thread=2, staged=True),
+]
+
+
+def conv_plan(shape: ConvShape, tiling: Tiling, arch: str = "sm_90", dtype: str = "f32") -> tuple[Plan, Reference]:
+    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
+    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
+    x = x.astype(np.float16 if dtype == "f16" else np.float32)
+    if dtype == "f16":
+        matrix = matrix.with_values(matrix.values.astype(np.float16).astype(np.float32))
+    n = shape.batch * shape.out_height * shape.out_width
+    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape, dtype=dtype)  # type: ignore[arg-type]
+    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
+    planner = sparsert.make_planner(matrix, ImagePixels(shape), arch, dtype)
+    return sparsert.make_plan(planner, tiling, x, arch, expected.value.shape), expected
+
+
+@pytest.mark.parametrize("shape", CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=3), Tiling(4, parts=2, row_tiles=2, column_tiles=2)])
+def test_convolution_by_virtual_im2col(shape: ConvShape, tiling: Tiling) -> None:
+    plan, expected = conv_plan(shape, tiling)
+    assert passes(relative_error(interpret(plan), expected), "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("shape", POINTWISE, ids=str)
+@pytest.mark.parametrize("tiling", [*STAGED, Tiling(8, columns_per_thread=2)], ids=lambda t: t.name)
+def test_pointwise_convolution_of_several_images(tiling: Tiling, shape: ConvShape, dtype: str) -> None:
+    if tiling.columns_per_thread == 2 and shape.out_height * shape.out_width % 2:
+        with pytest.raises(Unsupported, match="2 columns side by side"):
+            conv_plan(shape, tiling, dtype=dtype)
+        return
+    for arch in ("sm_90", "sm_75"):  # with and without asynchronous copies
+        plan, expected = conv_plan(shape, tiling, arch, dtype)
+        assert passes(relative_error(interpret(plan), expected), dtype)
+
+
+SCATTERED = [
+    ConvShape(2, 24, 6, 6, 21, 3, 3, 1, 1),
+    ConvShape(2, 24, 6, 6, 21, 1, 1, stride=2),
+    ConvShape(2, 24, 6, 6, 21, 1, 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize("shape", SCATTERED, ids=str)
+def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape: ConvShape) -> None:
+    with pytest.raises(Unsupported, match="staging needs columns side by side"):
+        conv_plan(shape, Tiling(8, row_tiles=4, staged=True))
+    with pytest.raises(Unsupported, match="2 columns side by side"):
+        conv_plan(shape, Tiling(8, columns_per_thread=2))
+    plan, expected = conv_plan(shape, Tiling(8, row_tiles=2))
+    assert passes(relative_error(interpret(plan), expected), "f32")
+
+
+@pytest.mark.parametrize("shape", [*POINTWISE, *SCATTERED], ids=str)
+def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape: ConvShape) -> None:
+    matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
+    kinds = {
+        (t.columns_per_thread, t.staged, t.parts > 1): t for t in Planner(matrix, ImagePixels(shape), "sm_90").grid()
+    }
+    assert any(t.staged for t in kinds.values()) == (shape in POINTWISE)
+    for tiling in kinds.values():
+        plan, expected = conv_plan(shape, tiling)
+        assert passes(relative_error(interpret(plan), expected), "f32"), tiling.name
+
+
+def test_every_body_is_in_the_jump_table_and_runs() -> None:
+    matrix = random_matrix(64, 64, 0.2)
+    plan, _ = spmm_plan(matrix, 32, Tiling(8, parts=4, row_tiles=2))
+    kernel = Kernel(plan.source)
+    (targets,) = kernel.tables.values()
+    assert len(targets) == len(set(targets)) == 8 * 4
+    buffers = {name: array.copy().reshape(-1) for name, array in plan.buffers.items()}
+    launch = plan.launches[0]
+    kernel.launch(launch.grid, launch.block[0], buffers, launch.shared_bytes)
+    assert kernel.reached == set(range(len(kernel.code)))
+
+
+def test_a_missing_label_or_a_wild_access_is_caught() -> None:
+    matrix = random_matrix(16, 16, 0.3)
+    plan, _ = spmm_plan(matrix, 32, Tiling(8))
+    with pytest.raises(PtxError, match="do not exist"):
+        Kernel(plan.source.replace("\nL1:", "\nM1:"))
+    buffers = {"b": plan.buffers["b"][:-1].copy(), "c": plan.buffers["c"].copy()}
+    with pytest.raises(PtxError, match="outside a buffer"):
+        Kernel(plan.source).launch(plan.launches[0].grid, 32, buffers, 0)
+
+
+def test_parts_have_equal_work_and_tiles_equal_nonzeros() -> None:
+    matrix = random_matrix(256, 256, 0.1)
+    schedule = make_schedule(matrix, Tiling(32, parts=8))
+    work = np.array([body.instructions for body in schedule.bodies])
+    assert work.max() <= 1.15 * work.mean()
+    assert sum(body.rows.size for body in schedule.bodies) == matrix.nnz
+    tiles = assign_rows(matrix, 32)
+    lengths = np.array([matrix.row_lengths[rows].sum() for rows in tiles])
+    assert lengths.max() - lengths.min() <= matrix.row_lengths.max()
+    shared = share_columns(matrix, tiles)
+    assert sorted(np.concatenate(shared).tolist()) == sorted(np.concatenate(tiles).tolist())
+    assert tile_costs(matrix, shared)[:, 1].sum() < tile_costs(matrix, tiles)[:, 1].sum()
+
+
+def test_kernel_offers_different_tilings_that_all_compute() -> None:
+    matrix = random_matrix(64, 64, 0.1)
+    problem = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
+    b = np.random.default_rng(1).standard_normal((64, 100)).astype(np.float32)
+    plans = list(sparsert.SparseRT().plans(problem, Operands(matrix, {"b": b}, "p"), "sm_90"))
+    assert len(plans) == 12
+    assert len({plan.variant for plan in plans}) == len(plans)
+    assert len({plan.variant.split("_")[0] for plan in plans}) >= 2
+    for plan in plans[:2]:
+        assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
+
+
+def test_a_matrix_beyond_sensible_code_gets_a_reason() -> None:
+    matrix = random_matrix(1024, 1024, 0.12)
+    assert matrix.nnz > MAX_NONZEROS
+    problem = Problem("t", "t", "spmm", 1024, 1024, 49, 0.9, "uniform:0")
+    operands = Operands(matrix, {"b": np.zeros((1024, 49), np.float32)}, "p")
+    with pytest.raises(Unsupported, match=r"straight-line code.*'row_stream' and 'ring'"):
+        next(sparsert.SparseRT().plans(problem, operands, "sm_90"))
+
+
+def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() -> None:
+    def planner(nonzeros: int) -> Planner:
+        per_row = nonzeros // 512
+        indices = np.tile(np.arange(per_row, dtype=np.int32), 512)
+        matrix = CSR(512, 4608, np.arange(513) * per_row, indices, np.ones(indices.size, np.float32))
+        return Planner(matrix, ImagePixels(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1)), 90)
+
+    planner(213_000).check()
+    with pytest.raises(Unsupported, match="filters are written into code up to 262144"):
+        planner(270_000).check()
+
+
+def test_targets_per_architecture() -> None:
+    assert architecture("sm_70").ptx_header() == [".version 6.0", ".target sm_70", ".address_size 64"]
+    assert architecture("sm_90a").ptx_header()[1] == ".target sm_90"
+    with pytest.raises(Unsupported, match="sm_35"):
+        architecture("sm_35").ptx_header()
+
+
+def test_oversized_tilings_are_refused_with_a_sentence() -> None:
+    matrix = random_matrix(64, 64, 0.1)
+    with pytest.raises(Unsupported, match="register file"):
+        spmm_plan(matrix, 64, Tiling(64, parts=32))
+    with pytest.raises(Unsupported, match="multiple of 2"):
+        spmm_plan(matrix, 49, Tiling(8, columns_per_thread=2))
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 49, 196, 3136, 12544, 65537])
+def test_division_by_a_constant_is_exact(divisor: int) -> None:
+    lines = divide("%q", "%x", divisor)
+    for x in [*range(200), *(divisor * j + d for j in (1, 5, 99, 2**20) for d in (-1, 0, 1)), 2**31 - 1]:
+        if x >= 2**31:
+            continue
+        if len(lines) == 1:
+            got = x >> int(lines[0].split()[-1][:-1])
+        else:
+            factor, shift = int(lines[0].split()[-1][:-1]), int(lines[1].split()[-1][:-1])
+            assert factor < 2**32
+            got = (x * factor) >> shift
+        assert got == x // divisor
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
+def test_ptx_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    matrix = random_matrix(64, 64, 0.1)
+    for tiling in (Tiling(16, parts=4, column_tiles=2, loop=2), Tiling(8, row_tiles=4, staged=True)):
+        plan, _ = spmm_plan(matrix, 100, tiling, arch=arch)
+        try:
+            compiled = assemble_ptx(plan.source, arch)
+        except Unsupported as error:
+            pytest.skip(str(error))
+        resources = compiled.resources["sparsert"]
+        assert resources.spill_bytes == 0
+        assert resources.code_bytes >= 16 * matrix.nnz

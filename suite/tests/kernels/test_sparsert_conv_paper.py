@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import execute
+from test_sparsert import random_matrix
+from test_sparsert_cpu import cache, run_on_cpu  # noqa: F401
+from test_sparsert_paper import interpret
+
+from nnzbench.kernels.sparsert.paper import PaperConvolution, Work, unrolled_plan
+from nnzbench.kernels.sparsert.paper_dense import VirtualIm2col
+from nnzbench.kernels.sparsert.paper_schedule import PaperTiling
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.problem import ConvShape, Problem
+
+WHOLE_WARPS = [
+    ConvShape(1, 5, 8, 8, 12, 3, 3, 1, 1),
+    ConvShape(2, 3, 4, 8, 9, 3, 3, 1, 1),
+    ConvShape(1, 4, 10, 10, 10, 3, 3, 0, 0),
+    ConvShape(1, 4, 15, 15, 10, 3, 3, 1, 1, stride=2),
+    ConvShape(1, 4, 16, 8, 10, 3, 3, 1, 1, stride=2),
+    ConvShape(1, 3, 1, 32, 6, 1, 5, 0, 2),
+    ConvShape(2, 6, 4, 8, 5, 1, 1),
+]
+ODD = [
+    ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1),
+    ConvShape(3, 2, 5, 3, 1, 3, 3, 1, 1),
+    ConvShape(1, 4, 1, 1, 5, 3, 3, 1, 1),
+    ConvShape(1, 2, 11, 9, 7, 5, 5, 2, 2, stride=2),
+]
+
+
+def work_of(shape: ConvShape, arch: str = "sm_90", density: float = 0.3) -> tuple[Work, Reference, Problem]:
+    dense = random_matrix(shape.filters, shape.channels * shape.r * shape.s, density).to_dense()
+    dense[shape.filters // 2 :: 5] = 0
+    matrix = CSR.from_dense(dense)
+    x = np.random.default_rng(3).standard_normal((shape.batch, shape.channels, shape.height, shape.width))
+    x = x.astype(np.float32)
+    n = shape.batch * shape.out_height * shape.out_width
+    problem = Problem("t", "t", "conv2d", matrix.m, matrix.k, n, 0.7, "uniform:0", conv=shape)
+    expected = reference(problem, Operands(matrix, {"x": x}, "p"))
+    return Work(matrix, x, VirtualIm2col(shape), shape.output, arch), expected, problem
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("shape", WHOLE_WARPS, ids=str)
+def test_emitted_ptx_convolves_and_reads_nothing_outside_the_image(shape: ConvShape, groups: int) -> None:
+    work, expected, problem = work_of(shape)
+    plan = unrolled_plan(work, PaperTiling(2, problem.n // 32, groups))
+    assert passes(relative_error(interpret(plan), expected), "f32")
+
+
+@pytest.mark.parametrize("shape", ODD, ids=str)
+def test_on_the_processor(shape: ConvShape) -> None:
+    work, expected, problem = work_of(shape, "sm_80")
+    plans = list(PaperConvolution().plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_80"))
+    assert len({plan.variant for plan in plans}) == len(plans)
+    for plan in (plans[0], plans[-1]):
+        assert passes(relative_error(run_on_cpu(plan), expected), "f32")
+
+
+def test_filters_without_nonzeros_give_zeros_on_the_processor() -> None:
+    work, expected, _ = work_of(ConvShape(1, 2, 7, 7, 9, 3, 3, 1, 1), "sm_80", density=0.0)
+    assert work.matrix.nnz == 0
+    result = run_on_cpu(unrolled_plan(work, PaperTiling(3, 7, 2)))
+    assert passes(relative_error(result, expected), "f32")
+    assert not result.any()
+
+
+def test_a_tap_that_stays_inside_the_image_is_not_checked() -> None:
+    dense = VirtualIm2col(ConvShape(1, 2, 8, 8, 4, 3, 3, 1, 1))
+    assert ["%b" in dense.load(tap) for tap in range(9)] == [tap == 4 for tap in range(9)]
+    assert sum(line.startswith("selp") for line in dense.pointers()) == 8
+    unpadded = VirtualIm2col(ConvShape(1, 2, 8, 8, 4, 3, 3))
+    assert not unpadded.zeros
+    assert not any(line.startswith("selp") for line in unpadded.pointers())
+    assert all("[%b+" in unpadded.load(tap) for tap in range(18))
+    # the last column of a strided image is covered only where the size is odd
+    assert VirtualIm2col(ConvShape(1, 2, 8, 9, 4, 3, 3, 1, 1, stride=2)).checked == (
+        (True, False, False),
+        (True, False, True),
+    )
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_ = pytest.importorskip("nnzbench.build.cache")
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    work, _, _ = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1), arch)
+    try:
+        for groups in (1, 4):
+            assert compile_.assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
+    except Unsupported as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
+    work, expected, _ = work_of(ConvShape(1, 3, 7, 7, 11, 3, 3, 1, 1), "sm_80")
+    plan = unrolled_plan(work, PaperTiling(3, 7, 3))
+    for order in ("backward", "random:3"):
+        try:
+            result = execute(plan, build, order)
+        except Unsupported as error:
+            pytest.skip(str(error))
+        assert passes(relative_error(result, expected), "f32")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_sparsert import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, random_matrix, spmm_plan, truth
+
+from nnzbench.devices import open_device
+from nnzbench.kernels.codegen.tiling import Tiling
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.problem import ConvShape
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def run_on_cpu(plan: Plan) -> np.ndarray:
+    try:
+        device = open_device("cpu")
+    except Unsupported as error:
+        pytest.skip(str(error))
+    prepared = device.prepare(plan)
+    try:
+        prepared.poison()
+        prepared.run()
+        return prepared.read()
+    finally:
+        prepared.close()
+        device.close()
+
+
+@pytest.mark.parametrize(
+    ("tiling", "options"),
+    [
+        (Tiling(8), {}),
+        (Tiling(16, parts=4, column_tiles=2), {}),
+        (Tiling(8, row_tiles=4, staged=True), {}),
+        (Tiling(8, parts=3, loop=2), {"values": "buffer"}),
+        (Tiling(8, parts=4, columns_per_thread=2), {"element": 2}),
+    ],
+    ids=["plain", "parts", "staged", "pattern", "half"],
+)
+def test_the_cpp_form_multiplies(tiling: Tiling, options: dict[str, object]) -> None:
+    matrix = random_matrix(37, 48, 0.2)
+    plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
+    if "element" in options:
+        matrix = matrix.with_values(matrix.values.astype(np.float16).astype(np.float32))
+        plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
+    assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), plan.math)
+
+
+@pytest.mark.parametrize("shape", [CONVOLUTIONS[1], CONVOLUTIONS[3]], ids=str)
+def test_the_cpp_form_convolves(shape: ConvShape) -> None:
+    plan, expected = conv_plan(shape, Tiling(8, parts=3), "sm_80")
+    assert passes(relative_error(run_on_cpu(plan), expected), "f32")
+
+
+@pytest.mark.parametrize(
+    ("shape", "tiling", "dtype"),
+    [(POINTWISE[0], STAGED[3], "f16"), (POINTWISE[1], STAGED[0], "f32"), (POINTWISE[2], STAGED[2], "f16")],
+    ids=["vectors", "odd", "parts"],
+)
+def test_the_cpp_form_stages_several_images(shape: ConvShape, tiling: Tiling, dtype: str) -> None:
+    plan, expected = conv_plan(shape, tiling, "sm_80", dtype)
+    on_cpu = run_on_cpu(plan)
+    assert passes(relative_error(on_cpu, expected), dtype)
+    np.testing.assert_allclose(on_cpu, interpret(plan), rtol=1e-3 if dtype == "f16" else 1e-6, atol=1e-6)

@@ -1,0 +1,280 @@
+"""`tensor_spmm` against float64 on the processor, and its packed strips against the matrix they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import spmm_operands as operands
+
+from nnzbench.build.cache import Job
+from nnzbench.devices import gpu
+from nnzbench.devices.cpu import LaunchError
+from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
+from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Strips, pack
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import DType, Problem
+
+# columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
+TILINGS = (
+    Tiling(8, 4, 1, 3, 128, 2, 1, 2, bulk=False),
+    Tiling(16, 4, 2, 2, 256, 2, 1, 1, wide=True),
+    Tiling(32, 4, 1, 3, 128, 3, 1, 3, separate=True),
+    Tiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
+    Tiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
+    Tiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
+)
+# m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
+CASES = (
+    ((70, 300, 7, 0.1), TILINGS[0]),
+    ((33, 520, 1, 0.2), TILINGS[0]),
+    ((37, 65, 16, 0.3), TILINGS[1]),
+    ((1, 300, 12, 0.5), TILINGS[1]),
+    ((65, 390, 30, 0.25), TILINGS[2]),
+    ((40, 129, 49, 0.2), TILINGS[3]),
+    ((20, 257, 104, 0.4), TILINGS[4]),
+    ((32, 64, 130, 1.0), TILINGS[5]),
+)
+
+
+def problem(data: Operands, dtype: DType) -> Problem:
+    sparse, b = data.sparse, data.dense["b"]
+    return Problem("test", "test", "spmm", sparse.m, sparse.k, b.shape[1], sparse.sparsity, "uniform:0", dtype)
+
+
+def whole(sparse: CSR, n: int, dtype: DType = "f16") -> Operands:
+    """Small whole numbers: products and sums are exact, and so is rounding them."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(1, 4, sparse.nnz) * rng.choice((-1, 1), sparse.nnz)
+    b = rng.integers(-1, 2, (sparse.k, n))
+    return Operands(sparse.with_values(values.astype(np.float32)), {"b": b.astype(np.float32)}, "").cast(dtype)
+
+
+def result(plan: Plan, build: str = "plain", order: str = "forward") -> Array:
+    raw = execute(plan, build, order)
+    return plan.unpermute(raw) if plan.unpermute else raw
+
+
+def assert_exact(
+    data: Operands, tiling: Tiling, dtype: DType = "f16", build: str = "plain", order: str = "forward"
+) -> None:
+    expected = reference(problem(data, dtype), data).value
+    assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
+    assert np.array_equal(result(make_plan(problem(data, dtype), data, tiling), build, order), expected), tiling
+
+
+@pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
+def test_every_sum_is_right(shape: tuple[int, int, int, float], tiling: Tiling) -> None:
+    m, k, n, density = shape
+    assert_exact(whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n), tiling)
+
+
+def test_bf16_and_rounding() -> None:
+    data = operands(matrix(40, 200, 0.3), 20).cast("bf16")
+    plan = make_plan(problem(data, "bf16"), data, TILINGS[2])
+    assert plan.math == "bf16"
+    truth = reference(problem(data, "bf16"), data)
+    allowed = 2.0**-8 * np.abs(truth.value) + 1e-6 * truth.scale
+    assert (np.abs(result(plan) - truth.value) <= allowed).all()
+    assert_exact(whole(matrix(40, 200, 0.3), 20, "bf16"), TILINGS[3], "bf16")
+
+
+def test_values_in_fp16_are_summed_in_fp32() -> None:
+    data = operands(matrix(64, 500, 0.2), 24).cast("f16")
+    plan = make_plan(problem(data, "f16"), data, TILINGS[2])
+    assert relative_error(result(plan), reference(problem(data, "f16"), data)) < 5e-4
+
+
+def test_empty_matrices_and_uneven_rows() -> None:
+    for tiling in (TILINGS[0], TILINGS[1]):
+        assert_exact(whole(CSR.from_dense(np.zeros((41, 190), np.float32)), 16), tiling)
+    dense = np.zeros((70, 300), dtype=np.float32)
+    dense[3] = dense[40] = 1  # two full rows among empty ones
+    dense[::2, 17] = dense[::3, 250] = 1
+    assert_exact(whole(CSR.from_dense(dense), 9), TILINGS[0])
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
+def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None:
+    for tiling, n in ((TILINGS[0], 7), (TILINGS[1], 16), (TILINGS[2], 20), (TILINGS[3], 40)):
+        data = whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), n)
+        assert_exact(data, tiling, "f16", build, order)
+
+
+@pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[2], TILINGS[3]], ids=str)
+def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling: Tiling) -> None:
+    data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast("f16")
+    b = data.dense["b"].copy()
+    b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
+    spoilt = Operands(data.sparse, {"b": b}, "")
+    found = result(make_plan(problem(data, "f16"), spoilt, tiling)).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        expected = data.sparse.to_scipy() @ b.astype(np.float64)
+    usual = np.isfinite(expected)
+    assert 0 < (~usual).sum() < 4 * 45
+    assert np.array_equal(np.isnan(found), np.isnan(expected))
+    assert np.array_equal(found[np.isinf(expected)], expected[np.isinf(expected)])
+    assert np.abs(found[usual] - expected[usual]).max() < 0.05
+    assert (found[4] == 0).all()
+
+
+def test_negative_zeros_and_overflow() -> None:
+    sparse = matrix(33, 128, 0.3)
+    data = operands(sparse, 8).cast("f16")
+    zeros = Operands(data.sparse, {"b": np.full((128, 8), -0.0, np.float16)}, "")
+    assert not result(make_plan(problem(zeros, "f16"), zeros, TILINGS[0])).any()
+    large = Operands(
+        data.sparse.with_values(np.full(sparse.nnz, 6e4, np.float16)), {"b": np.full((128, 8), 1e3, np.float16)}, ""
+    )
+    assert np.isposinf(
+        result(make_plan(problem(large, "f16"), large, TILINGS[0]))
+    ).all()  # behind fp16, not behind fp32
+
+
+def test_results_are_the_same_in_any_order() -> None:
+    data = operands(matrix(40, 700, 0.3), 16).cast("f16")
+    plan = make_plan(problem(data, "f16"), data, Tiling(16, 4, 1, 2, 128, 2, 1, 6))
+    first = result(plan).tobytes()
+    assert all(result(plan, "plain", order).tobytes() == first for order in ("backward", "random:1", "random:2"))
+
+
+def test_counters_are_ready_for_the_next_launch() -> None:
+    data = whole(matrix(40, 300, 0.3), 8)
+    prepared = CpuDevice().prepare(make_plan(problem(data, "f16"), data, TILINGS[0]))
+    for _ in range(3):
+        prepared.poison()
+        prepared.run()
+        assert np.array_equal(prepared.read(), reference(problem(data, "f16"), data).value)
+    prepared.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "header"),
+    [
+        ("nnz::cp_async_wait<kStages - 2>();", "nnz::cp_async_wait<kStages - 1>();", "tensor_spmm_copies.cuh"),
+        ("nnz::barrier_wait(filled + slot, parity);", "", "tensor_spmm_copies.cuh"),
+        ("packed.start();", "packed.start(); packed.copy();", ""),
+    ],
+    ids=("late chunk", "bulk copy not waited for", "slot overwritten"),
+)
+def test_a_mistake_in_the_ring_is_noticed(old: str, new: str, header: str) -> None:
+    data = whole(matrix(70, 500, 0.3), 8)
+    plan = make_plan(problem(data, "f16"), data, Tiling(8, 4, 1, 3, 128, 2, 1, 1, bulk="barrier" in old))
+    broken = mutated(plan, old, new, header)
+    try:
+        found = result(broken)
+    except LaunchError:  # a selection that no tensor core takes
+        return
+    assert not np.array_equal(found, reference(problem(data, "f16"), data).value)
+
+
+def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int) -> NDArray[np.float64]:
+    """The matrix that the packed words hold, read as the header of `tensor_spmm.cu` tells."""
+    dense = np.zeros((strips.strips * STRIP_ROWS, strips.panels * panel))
+    words = strips.stream.ravel()
+    chunk_steps = 4 * map_words
+    plain = -(-k // (STEP_COLUMNS * chunk_steps))
+    for unit in range(strips.strips * strips.panels):
+        strip, of_strip = divmod(unit, strips.panels)
+        here = max(
+            0, min(panel // (STEP_COLUMNS * chunk_steps), plain - of_strip * panel // (STEP_COLUMNS * chunk_steps))
+        )
+        for nth, chunk in enumerate(range(strips.panel_chunks[unit], strips.panel_chunks[unit + 1])):
+            held: Any = words[4 * strips.offsets[chunk] : 4 * strips.offsets[chunk + 1]]
+            bits, rest = held[: 32 * map_words].reshape(32, map_words), held[32 * map_words :]
+            starts = rest[:16].view(np.uint16) // 4
+            gathered = nth >= here
+            steps = int(rest[16]) if gathered else chunk_steps
+            columns = rest[20 : 20 + 16 * steps if gathered else 20].view(np.uint16)
+            selected = rest[20 + 16 * steps if gathered else 16 :]
+            for lane in range(32):
+                at = int(starts[lane])
+                for bit in range(8 * steps):
+                    if not bits[lane, bit // 32] >> np.uint32(bit % 32) & 1:
+                        continue
+                    step, tile, group, half = bit // 8, bit // 4 % 2, bit // 2 % 2 * 4 + lane % 4, bit % 2
+                    select = int(selected[32 * step + lane // 4 * 4 + 2 * tile + group // 4]) >> (
+                        16 * half + 4 * (lane % 4)
+                    )
+                    for nth_half, value in enumerate(held[at : at + 1].view(np.float16)):
+                        place = 4 * group + (select >> 2 * nth_half & 3)
+                        column = columns[32 * step + place] if gathered else (nth * chunk_steps + step) * 32 + place
+                        dense[strip * 32 + tile * 16 + half * 8 + lane // 4, of_strip * panel + column] += value
+                    at += 1
+    return dense[:m, :k]
+
+
+@pytest.mark.parametrize(
+    ("density", "map_words", "panel"), [(0.1, 1, 128), (0.5, 2, 512), (1.0, 1, 256), (0.0, 2, 256)]
+)
+def test_packed_strips_hold_the_matrix(density: float, map_words: int, panel: int) -> None:
+    sparse = whole(matrix(45, 600, density, full=3 if density else -1), 1).sparse
+    packed = pack(sparse, map_words, panel, multiple=4)
+    assert packed.strips == 4
+    assert packed.offsets.size == packed.panel_chunks[-1] + 1
+    assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
+    assert np.array_equal(unpacked(packed, map_words, panel, 45, 600), sparse.to_dense().astype(np.float64))
+
+
+def test_packing_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = whole(matrix(200, 300, 0.4), 1).sparse
+    one = pack(sparse, 1, 128)
+    monkeypatch.setattr("nnzbench.kernels.tensor.strips._BLOCK_ELEMENTS", 1)
+    some = pack(sparse, 1, 128)
+    for name in ("stream", "offsets", "panel_chunks", "steps"):
+        assert np.array_equal(getattr(one, name), getattr(some, name)), name
+
+
+def test_values_that_are_zero_count_as_absent() -> None:
+    sparse = CSR(
+        1, 4, np.array([0, 3], np.int32), np.array([0, 1, 3], np.int32), np.array([0.0, -0.0, 2.0], np.float16)
+    )
+    packed = pack(sparse, 1, 128)
+    assert np.count_nonzero(packed.stream.ravel()[:32]) == 1  # bits of one pair
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 49, 64, 128, 256])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_120"])
+def test_plans_fit_their_architecture(arch: str, n: int) -> None:
+    data = operands(matrix(300, 1000, 0.3), n).cast("f16")
+    plans = list(TensorSpmm().plans(problem(data, "f16"), data, arch))
+    assert len({plan.variant for plan in plans}) == len(plans) > 0
+    for plan in plans:
+        assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
+        assert plan.defines["BULK"] == int(arch in ("sm_90", "sm_120"))
+        assert Job.of(plan, arch).arch == (arch + "a" if plan.defines["WIDE"] else arch)
+        assert arch == "sm_90" or not plan.defines["WIDE"]
+
+
+def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(gpu, "compile_cuda", lambda source, defines, arch: seen.append(arch) or 1 / 0)
+    data = operands(matrix(32, 64, 0.3), 8).cast("f16")
+    for tiling in TILINGS[:2]:
+        with pytest.raises(ZeroDivisionError):
+            gpu.build_plan(make_plan(problem(data, "f16"), data, tiling), "sm_90")
+    assert seen == ["sm_90", "sm_90a"]
+
+
+def test_older_tensor_cores_are_refused() -> None:
+    data = operands(matrix(32, 64, 0.3), 8).cast("f16")
+    with pytest.raises(Unsupported, match="2:4"):
+        next(TensorSpmm().plans(problem(data, "f16"), data, "sm_75"))
+
+
+def test_large_layers_fill_one_wave_or_several_better() -> None:
+    def chosen(m: int, k: int) -> list[int]:
+        sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
+        some = Problem("t", "t", "spmm", m, k, 16, 0.9, "uniform:0", "f16")
+        return sorted({tiling.slices for tiling in tilings(some, sparse, "sm_90") if tiling.blocks == 2})
+
+    assert chosen(8192, 8192) == [8]
+    assert chosen(28672, 8192) == [2, 7]

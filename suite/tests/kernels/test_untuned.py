@@ -1,0 +1,68 @@
+"""The kernel that measures nothing: one plan, of the family and tiling that are predicted to be fastest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
+
+from nnzbench.kernels.choice import untuned
+from nnzbench.kernels.choice.untuned import Untuned
+from nnzbench.kernels.ring.spmm import Ring
+from nnzbench.kernels.row_stream import RowStream
+from nnzbench.kernels.sputnik.spmm import Sputnik
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import DType, Problem
+
+
+def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:
+    data = spmm_operands(sparse, n).cast(dtype)
+    return spmm_problem(data), data
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The families as the rule is to rank them."""
+    ranked: list[str] = []
+    monkeypatch.setattr(untuned, "ranked_families", lambda *_: ranked)
+    return ranked
+
+
+@pytest.mark.parametrize("kernel", [Ring(), RowStream(), Sputnik()], ids=lambda kernel: kernel.name)
+def test_it_is_the_first_plan_of_the_family_ranked_first(order: list[str], kernel: Ring | RowStream | Sputnik) -> None:
+    order[:] = [kernel.name, "sputnik"]
+    problem, data = operands(matrix(1024, 64, 0.2), 128)
+    (plan,) = Untuned().plans(problem, data, "sm_90")
+    first = next(iter(kernel.plans(problem, data, "sm_90")))
+    assert plan.variant == f"{kernel.name}_{first.variant}"
+    assert (plan.source, plan.defines, plan.launches) == (first.source, first.defines, first.launches)
+
+
+def test_the_next_family_takes_what_the_first_refuses(order: list[str]) -> None:
+    order[:] = ["sparsert", "ring", "row_stream"]
+    problem, data = operands(matrix(8, 8, 0.5), 4)
+    with pytest.raises(Unsupported):
+        next(Ring().plans(problem, data, "sm_90"))
+    (plan,) = Untuned().plans(problem, data, "sm_90")
+    assert plan.variant.startswith("row_stream_")
+    order[:] = ["sparsert", "ring"]
+    with pytest.raises(Unsupported, match="no family"):
+        list(Untuned().plans(problem, data, "sm_90"))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype: DType) -> None:
+    empty = CSR.from_dense(np.zeros((7, 9), dtype=np.float32))
+    for sparse, n in ((matrix(33, 70, 0.1, empty=(0, 32), full=5), 49), (matrix(1, 40, 0.5), 1), (empty, 7)):
+        problem, data = operands(sparse, n, dtype)
+        (plan,) = Untuned().plans(problem, data, "sm_90")
+        assert relative_error(execute(plan), reference(problem, data)) < (1e-6 if dtype == "f32" else 1e-3)
+
+
+@pytest.mark.parametrize(("n", "family"), [(32, "row_stream_"), (8192, "ring_")])
+def test_small_batches_and_large_ones_get_different_families(n: int, family: str) -> None:
+    (plan,) = Untuned().plans(*operands(matrix(512, 512, 0.1), n), "sm_90")
+    assert plan.variant.startswith(family)

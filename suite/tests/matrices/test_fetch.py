@@ -1,0 +1,276 @@
+"""The download: from a small archive on a local server, interrupted, damaged and malicious."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nnzbench.matrices import download as fetch
+from nnzbench.matrices import index, smtx
+from nnzbench.matrices.download import Fetched, FetchError, fetch_dlmc
+from nnzbench.matrices.index import DlmcEntry
+
+FILES = {
+    "rn50/magnitude_pruning/0.9/a.smtx": b"2, 3, 2\n0 1 2 \n0 2 \n",
+    "rn50/magnitude_pruning/0.9/b.smtx": b"1, 3, 1\n0 1 \n1 \n",
+    "transformer/random_pruning/0.5/c.smtx": b"1, 2, 2\n0 2 \n0 1 \n",
+}
+
+
+def entry(path: str, content: bytes, checksum: str = "sha256") -> DlmcEntry:
+    model, method, level, _ = path.split("/")
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    sha256 = hashlib.sha256(content).hexdigest() if checksum == "sha256" else ""
+    size = len(content) if checksum == "sha256" else None
+    rows, cols, nnz = (int(word) for word in content.split(b"\n")[0].split(b","))
+    return DlmcEntry(
+        path,
+        model,
+        method,
+        level,
+        "fc",
+        rows,
+        cols,
+        nnz,
+        nnz / rows,
+        0,
+        None,
+        None,
+        0,
+        None,
+        50,
+        True,
+        size,
+        sha256,
+        blob,
+    )
+
+
+INDEX = {path: entry(path, content, "git" if "/c." in path else "sha256") for path, content in FILES.items()}
+
+
+def tar_of(members: dict[str, bytes], extra: tuple[tarfile.TarInfo, ...] = ()) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for info in extra:
+            tar.addfile(info)
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+ARCHIVE = tar_of({"dlmc/README": b"hello", **{f"dlmc/{path}": content for path, content in FILES.items()}})
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `content`, with ranges; `cut` closes the connection after so many bytes, once."""
+
+    content = ARCHIVE
+    etag = '"1"'
+    cut: int | None = None
+    ranges = True
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/dlmc.tar.gz"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server = self.server
+        wanted = self.headers.get("Range", "")
+        server.asked.append(wanted)
+        if server.status != 200:
+            self.send_error(server.status)
+            return
+        start = 0
+        if wanted and server.ranges and self.headers.get("If-Range") == server.etag:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(server.content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}")
+        else:
+            self.send_response(200)
+        body = server.content[start:]
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", server.etag)
+        self.end_headers()
+        self.wfile.write(body if server.cut is None else body[: server.cut])
+        server.cut = None
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def get(server: Server, dest: Path) -> Fetched:
+    return fetch_dlmc(dest, server.url, INDEX, show_progress=False)
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != "dlmc.lock"}
+
+
+def test_fetches_verifies_and_then_rests(server: Server, tmp_path: Path) -> None:
+    assert get(server, tmp_path) == Fetched(extracted=3, present=0)
+    assert files_below(tmp_path) == {f"dlmc/{path}" for path in FILES}  # no README, no archive left
+    assert all((tmp_path / "dlmc" / path).read_bytes() == content for path, content in FILES.items())
+    assert smtx.read_smtx(tmp_path / "dlmc/rn50/magnitude_pruning/0.9/a.smtx").nnz == 2
+    assert get(server, tmp_path) == Fetched(extracted=0, present=3)
+    assert len(server.asked) == 1
+
+
+def test_a_damaged_file_is_fetched_again(server: Server, tmp_path: Path) -> None:
+    get(server, tmp_path)
+    victim = tmp_path / "dlmc" / next(iter(FILES))
+    victim.write_bytes(b"2, 3, 2\n0 1 2 \n0 1 \n")
+    assert get(server, tmp_path) == Fetched(extracted=1, present=2)
+    assert victim.read_bytes() == FILES[next(iter(FILES))]
+
+
+def test_an_interrupted_download_goes_on_where_it_stopped(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_PIECE", 50)
+    server.cut = 100
+    with pytest.raises(FetchError, match=r"download failed.*will be continued"):
+        get(server, tmp_path)
+    assert (tmp_path / "dlmc.tar.gz.part").read_bytes() == ARCHIVE[:100]
+    assert get(server, tmp_path).extracted == 3
+    assert server.asked == ["", "bytes=100-"]
+
+
+@pytest.mark.parametrize("change", ["other version", "no ranges", "longer part"])
+def test_a_part_that_cannot_be_continued_is_started_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(fetch, "_PIECE", 50)
+    server.cut = 100
+    with pytest.raises(FetchError):
+        get(server, tmp_path)
+    if change == "other version":
+        server.etag = '"2"'
+    elif change == "no ranges":
+        server.ranges = False
+    else:
+        (tmp_path / "dlmc.tar.gz.part").write_bytes(bytes(len(ARCHIVE)))
+    assert get(server, tmp_path).extracted == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("/etc/evil.smtx", tarfile.REGTYPE, "points outside"),
+        ("dlmc/../../evil.smtx", tarfile.REGTYPE, "points outside"),
+        ("dlmc/rn50/magnitude_pruning/0.9/a.smtx", tarfile.SYMTYPE, "neither a file nor a folder"),
+        ("dlmc/rn50/magnitude_pruning/0.9/a.smtx", tarfile.LNKTYPE, "neither a file nor a folder"),
+        ("dlmc/device", tarfile.CHRTYPE, "neither a file nor a folder"),
+    ],
+)
+def test_unsafe_members_are_refused(server: Server, tmp_path: Path, name: str, kind: bytes, says: str) -> None:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, "/etc/passwd"
+    server.content = tar_of({f"dlmc/{path}": content for path, content in FILES.items()}, (info,))
+    dest = tmp_path / "inner"
+    with pytest.raises(FetchError, match=says):
+        get(server, dest)
+    assert files_below(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"2, 3, 2\n0 1 2 \n1 2 \n", "another checksum"),
+        (bytes(1000), "not the file of the index"),
+    ],
+)
+def test_wrong_contents_are_not_installed(server: Server, tmp_path: Path, content: bytes, says: str) -> None:
+    victim = next(iter(FILES))
+    server.content = tar_of({f"dlmc/{path}": content if path == victim else FILES[path] for path in FILES})
+    with pytest.raises(FetchError, match=says):
+        get(server, tmp_path)
+    assert f"dlmc/{victim}" not in files_below(tmp_path)
+    server.content = ARCHIVE
+    assert get(server, tmp_path).extracted == 3
+
+
+def test_the_git_blob_id_is_checked_where_there_is_no_sha256(server: Server, tmp_path: Path) -> None:
+    victim = "transformer/random_pruning/0.5/c.smtx"
+    server.content = tar_of({**{f"dlmc/{p}": c for p, c in FILES.items()}, f"dlmc/{victim}": b"1, 2, 2\n0 2 \n1 0 \n"})
+    with pytest.raises(FetchError, match="another checksum"):
+        get(server, tmp_path)
+
+
+def test_missing_matrices_and_damaged_archives(server: Server, tmp_path: Path) -> None:
+    server.content = tar_of({f"dlmc/{next(iter(FILES))}": FILES[next(iter(FILES))]})
+    with pytest.raises(FetchError, match="2 matrices are missing"):
+        get(server, tmp_path)
+    for damaged in (ARCHIVE[:-30], b"no archive at all", ARCHIVE[:60] + bytes(40) + ARCHIVE[100:]):
+        server.content = damaged
+        with pytest.raises(FetchError):
+            get(server, tmp_path)
+    server.content = ARCHIVE
+    again = get(server, tmp_path)
+    assert again.present >= 1  # whatever was verified before stays
+    assert again.extracted + again.present == 3
+
+
+def test_an_endless_archive_is_stopped(server: Server, tmp_path: Path) -> None:
+    server.content = tar_of({"dlmc/filler": bytes(80 << 20)})
+    assert len(server.content) < 1 << 20
+    with pytest.raises(FetchError, match="far more than the collection"):
+        get(server, tmp_path)
+
+
+def test_size_limits_and_server_errors(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.status = 404
+    with pytest.raises(FetchError, match="HTTP status 404"):
+        get(server, tmp_path)
+    server.status = 200
+    monkeypatch.setattr(fetch, "MAX_ARCHIVE_BYTES", 10)
+    with pytest.raises(FetchError, match="larger than the 10 allowed"):
+        get(server, tmp_path)
+
+
+def test_the_command_line(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "dlmc", lambda: INDEX)
+    runner = CliRunner()
+    good = runner.invoke(fetch.command, ["dlmc", "--dest", str(tmp_path), "--url", server.url])
+    assert good.exit_code == 0, good.output
+    assert "3 matrices fetched, 0 were there already" in good.output
+    assert "NNZBENCH_DATA" in good.output
+    url = server.url
+    server.server_close()
+    offline = runner.invoke(fetch.command, ["dlmc", "--dest", str(tmp_path / "new"), "--url", url])
+    assert offline.exit_code == 2
+    assert "no connection to the server" in offline.output
+    assert "Traceback" not in offline.output

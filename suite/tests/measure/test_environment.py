@@ -1,0 +1,183 @@
+"""The snapshot's keys and forms, what NVML adds, and what must never be in it."""
+
+import getpass
+import json
+import platform
+import re
+import subprocess
+
+import pytest
+from fake_gpu import open_fake
+
+from nnzbench.measure import environment
+from nnzbench.measure.environment import overrides, settings, snapshot
+from nnzbench.measure.peaks import Peaks
+
+SECTIONS = {
+    "schema": str,
+    "recorded_at": str,
+    "gpu": dict,
+    "peaks": dict,
+    "software": dict,
+    "packages": dict,
+    "overrides": dict,
+    "host": dict,
+    "source": dict,
+}
+GPU = {
+    "name": str,
+    "slug": str,
+    "compute_capability": str,
+    "sms": int,
+    "l2_bytes": int,
+    "memory_bytes": int,
+    "shared_optin_bytes": int,
+    "driver": str,
+    "sm_clock_max_mhz": int,
+    "sm_clock_application_mhz": int,
+    "memory_clock_max_mhz": int,
+    "memory_clock_application_mhz": int,
+    "power_limit_w": float,
+    "power_limit_default_w": float,
+    "persistence": bool,
+    "ecc": bool,
+    "mig": bool,
+    "compute_processes": int,
+    "throttle_reasons": list,
+}
+
+
+def h200():
+    return open_fake(
+        MaxClockInfo=lambda handle, kind: {1: 1980, 2: 3201}[kind],
+        ApplicationsClock=lambda handle, kind: {1: 1980, 2: 3201}[kind],
+        PowerManagementLimit=700_000,
+        PowerManagementDefaultLimit=700_000,
+        PersistenceMode=1,
+        EccMode=[1, 1],
+        MigMode=[0, 0],
+        ComputeRunningProcesses=["one"],
+        CurrentClocksEventReasons=4,
+    )
+
+
+def keys(value):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys(inner)
+
+
+@pytest.mark.parametrize("device", [None, "gpu"])
+def test_sections_and_the_form_of_every_key(device):
+    taken = snapshot(h200() if device else None)
+    assert {name: type(value) for name, value in taken.items()} == SECTIONS
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]+", key) for key in keys(taken))
+    assert json.loads(json.dumps(taken)) == taken
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", taken["recorded_at"])
+
+
+def test_the_gpu_and_its_settings():
+    gpu = snapshot(h200())["gpu"]
+    assert {name: type(value) for name, value in gpu.items()} == GPU
+    assert gpu["slug"] == "nvidia-h200"
+    assert gpu["compute_capability"] == "9.0"
+    assert (gpu["power_limit_w"], gpu["ecc"], gpu["mig"]) == (700.0, True, False)
+    assert gpu["driver"] == "580.65.06"
+    assert gpu["throttle_reasons"] == ["sw_power_cap"]
+
+
+def test_settings_that_nvml_does_not_tell_are_none():
+    known = settings(open_fake().clocks)
+    assert known.pop("driver") == "580.65.06"
+    assert known.pop("throttle_reasons") == []
+    assert set(known.values()) == {None}
+
+
+def test_without_a_gpu_the_snapshot_says_why():
+    class Cpu:
+        name = "cpu"
+
+    assert snapshot(None)["gpu"] == {"missing": "no device was opened"}
+    assert snapshot(Cpu())["gpu"] == {"missing": "the cpu device is not a GPU"}
+
+
+def test_peaks_are_kept_with_it():
+    assert snapshot(None, Peaks(copy_gbs=4300.0))["peaks"]["copy_gbs"] == 4300.0
+    assert set(snapshot(None)["peaks"].values()) == {None}
+
+
+def test_the_software_of_a_gpu_run():
+    software = snapshot(h200())["software"]
+    assert software["device_library"] == "fake 1.0"
+    assert software["cuda_runtime"] == "13.0"
+    assert {"cublas", "cusparse", "cudnn", "nvrtc", "python"} <= software.keys()
+
+
+def test_only_overrides_that_are_set_are_told_and_paths_are_not():
+    environ = {
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "CUDA_VISIBLE_DEVICES": "GPU-8f1b2c3d-1111-2222-3333-444455556666",
+        "PYCUDA_DEFAULT_NVCC_FLAGS": "-I/opt/someone/include",
+        "HOME": "/opt/someone",
+    }
+    assert overrides(environ) == {
+        "nvidia_tf32_override": "0",
+        "cuda_visible_devices": "set",
+        "pycuda_default_nvcc_flags": "set",
+    }
+
+
+def test_nothing_identifies_the_machine_or_its_user():
+    text = json.dumps(snapshot(h200()))
+    assert h200().facts.pci_bus_id not in text
+    assert not re.search(r"GPU-[0-9a-f]{8}", text)
+    assert not re.search(r'"/\w', text)  # an absolute path
+    for name in filter(None, (platform.node(), getpass.getuser())):
+        assert not re.search(rf"\b{re.escape(name)}\b", text)
+
+
+def repository(folder, monkeypatch, ignored=False):
+    def git(*arguments):
+        names = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "-C", str(folder), *names, *arguments], check=True, capture_output=True)
+
+    module = folder / "suite" / "environment.py"
+    module.parent.mkdir()
+    module.write_text("1\n")
+    git("init", "-q")
+    if not ignored:
+        git("add", "suite")
+    (folder / "README.md").write_text("1\n")
+    git("add", "README.md")
+    git("commit", "-q", "-m", "first")
+    monkeypatch.setattr(environment, "__file__", str(module))
+    return module
+
+
+def test_the_commit_and_whether_the_code_was_changed(tmp_path, monkeypatch):
+    module = repository(tmp_path, monkeypatch)
+    source = environment._source()
+    assert re.fullmatch(r"[0-9a-f]{40}", source["commit"])
+    assert source["dirty"] is False
+    (tmp_path / "README.md").write_text("2\n")  # reports and prose change while measuring
+    assert environment._source()["dirty"] is False
+    module.write_text("2\n")
+    assert environment._source()["dirty"] is True
+
+
+def test_an_installed_copy_inside_another_repository_has_no_commit(tmp_path, monkeypatch):
+    repository(tmp_path, monkeypatch, ignored=True)
+    assert environment._source() == {"commit": None, "dirty": None}
+
+
+def test_no_repository_or_no_git_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
+    assert environment._source() == {"commit": None, "dirty": None}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment._source() == {"commit": None, "dirty": None}
+
+
+def test_a_copy_without_its_repository_can_name_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNZBENCH_COMMIT", "0123abc")
+    assert environment.snapshot(None)["source"] == {"commit": "0123abc", "dirty": False}

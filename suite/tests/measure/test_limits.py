@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from nnzbench.matrices.formats import CSR
+from nnzbench.measure.limits import Work, dense_work, limit_us, row_work, useful_work
+from nnzbench.measure.peaks import Peaks
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import ConvShape, Problem
+
+PEAKS = Peaks(
+    copy_gbs=4000.0,
+    l2_gbs=8000.0,
+    fp32_tflops=50.0,
+    tf32_tflops=400.0,
+    f16_tflops=800.0,
+    floor_hot_us=1.0,
+    floor_cold_us=3.0,
+    l2_bytes=50_000_000,
+)
+
+
+def problem(**changes) -> Problem:
+    return dataclasses.replace(Problem("e", "p", "spmm", 4, 6, 8, 0.5, "uniform:0"), **changes)
+
+
+def operands(m: int, k: int, nnz: int, **dense) -> Operands:
+    mask = np.zeros(m * k)
+    mask[:nnz] = 1.0
+    return Operands(CSR.from_dense(mask.reshape(m, k)), dense, "")
+
+
+def test_spmm_counts_nonzeros_and_moves_everything_once():
+    given = operands(4, 6, 10, b=np.zeros((6, 8)))
+    work = useful_work(problem(), given)
+    assert work.flops == 2 * 10 * 8
+    assert work.bytes == 10 * 8 + 5 * 4 + 4 * (6 * 8) + 4 * (4 * 8)
+
+
+def test_half_precision_halves_values_and_dense_operands_but_not_indices():
+    given = operands(4, 6, 10, b=np.zeros((6, 8)))
+    assert useful_work(problem(dtype="f16"), given).bytes == 10 * (2 + 4) + 5 * 4 + 2 * (6 * 8 + 4 * 8)
+
+
+def test_sddmm_reads_two_dense_operands_and_writes_the_pattern():
+    given = operands(4, 8, 10, a=np.zeros((4, 6)), b=np.zeros((8, 6)))
+    work = useful_work(problem(op="sddmm"), given)
+    assert work.flops == 2 * 10 * 6
+    assert work.bytes == 10 * 4 + 5 * 4 + 4 * (4 * 6 + 8 * 6) + 4 * 10
+
+
+def test_convolution_counts_each_output_pixel_of_each_image():
+    conv = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1, stride=2)
+    given = operands(4, 27, 20, x=np.zeros((2, 3, 5, 5)))
+    work = useful_work(problem(op="conv2d", m=4, k=27, n=18, conv=conv), given)
+    assert work.flops == 2 * 20 * (2 * 3 * 3)
+    assert work.bytes == 20 * 8 + 5 * 4 + 4 * (2 * 3 * 5 * 5) + 4 * (2 * 4 * 3 * 3)
+    assert dense_work(problem(op="conv2d", conv=conv), given).flops == 2 * 4 * 27 * 18
+
+
+def test_dense_libraries_are_bounded_by_the_dense_product_alone():
+    given = operands(4, 6, 10, b=np.zeros((6, 8)))
+    assert row_work("cublas", problem(), given) == Work(2 * 4 * 6 * 8, 4 * (4 * 6 + 6 * 8 + 4 * 8))
+    assert row_work("sputnik", problem(), given) == useful_work(problem(), given)
+    gemm = useful_work(problem(op="gemm"), given)
+    assert gemm == dense_work(problem(op="gemm"), given)
+
+
+def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
+    given = operands(4, 64, 128, b=np.zeros((64, 8)))
+    shape = problem(k=64, source="balanced:0")
+    work = row_work("balanced", shape, given)
+    assert work == Work(2 * 128 * 8, 128 * 5 + 4 * (64 * 8 + 4 * 8))
+    assert row_work("balanced", dataclasses.replace(shape, dtype="f16"), given).bytes == 128 * 3 + 2 * (64 * 8 + 4 * 8)
+    wide = problem(k=512, source="balanced:1:0")  # one range of 512 columns
+    assert row_work("balanced", wide, operands(4, 512, 128, b=np.zeros((512, 8)))).bytes == 128 * 6 + 4 * (
+        512 * 8 + 4 * 8
+    )
+    assert row_work("sputnik", shape, given).bytes > work.bytes
+
+
+@pytest.mark.parametrize(
+    ("work", "policy", "math", "expected"),
+    [
+        (Work(50e6, 1e3), "hot", "f32", 1 + 1.0),
+        (Work(400e6, 1e3), "hot", "tf32", 1 + 1.0),
+        (Work(800e6, 1e3), "cold", "f16", 3 + 1.0),
+        (Work(1.0, 8e6), "hot", "f32", 1 + 1.0),  # fits in L2
+        (Work(1.0, 8e6), "cold", "f32", 3 + 2.0),
+        (Work(1.0, 80e6), "hot", "f32", 1 + 20.0),  # larger than L2
+    ],
+)
+def test_limit_is_floor_plus_the_slower_of_compute_and_memory(work, policy, math, expected):
+    assert limit_us(work, PEAKS, policy, math) == pytest.approx(expected)
+
+
+def test_no_limit_without_the_peak_it_needs():
+    assert limit_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "tf32") is None
+    assert limit_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "f32") is not None
+    assert limit_us(Work(1, 1), Peaks(), "hot", "f32") is None
+    assert limit_us(Work(1, 1), PEAKS, "check", "f32") is None

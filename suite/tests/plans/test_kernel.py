@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fakes import FakeDevice, FakeKernel
+
+from nnzbench.kernels import registry as kernel
+from nnzbench.kernels.registry import Kernel, VendorKernel, candidates, kernels, register
+from nnzbench.plans.plan import Candidate, Launch, Plan, Prepared, Unsupported, plans_that_fit, poison_value
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import Problem
+
+PROBLEM = Problem("t", "p", "spmm", 4, 6, 3, 0.5, "uniform:0")
+
+
+def plan(variant: str, math: str = "f32") -> Plan:
+    out = np.zeros(1, np.float32)
+    return Plan(variant, "cuda", "t.cu", {}, {"out": out}, "out", (Launch("t", (1, 1, 1), (1, 1, 1), ("out",)),), math)
+
+
+@dataclasses.dataclass
+class Planner:
+    """A kernel of plans; `asked` tells what it was asked for."""
+
+    name: str = "planner"
+    paper: str = "none"
+    ops: frozenset[str] = frozenset({"spmm"})
+    dtypes: frozenset[str] = frozenset({"f32", "f16"})
+    asked: list = dataclasses.field(default_factory=list)
+
+    def plans(self, problem, operands, arch) -> Iterator[Plan]:
+        self.asked.append((problem, arch))
+        yield plan("a")
+        yield plan("b", "f16")
+
+
+class RecordingDevice(FakeDevice):
+    def __init__(self):
+        super().__init__()
+        self.prepared = []
+
+    def prepare(self, plan):
+        self.prepared.append(plan.variant)
+        nothing = lambda: None  # noqa: E731
+        return Prepared(nothing, lambda: np.zeros(1, np.float32), nothing, nothing)
+
+
+@pytest.fixture
+def empty_registry(monkeypatch):
+    monkeypatch.setattr(kernel, "_registry", {})
+
+
+def test_a_name_is_registered_once(empty_registry):
+    register(FakeKernel("same"))
+    with pytest.raises(ValueError, match="kernel 'same' is registered twice"):
+        register(Planner("same"))
+    assert list(kernel._registry) == ["same"]
+
+
+def test_every_kernel_has_one_kind_a_source_and_known_ops_and_dtypes():
+    from typing import get_args
+
+    from nnzbench.problems.problem import DType, Op
+
+    found = kernels()
+    assert list(found) == sorted(found)
+    assert {"sputnik", "sparsert", "balanced", "direct_conv", "cublas", "cusparse"} <= set(found)
+    for name, one in found.items():
+        assert name == one.name
+        assert one.paper
+        assert isinstance(one, Kernel) != isinstance(one, VendorKernel)
+        assert one.ops
+        assert one.ops <= set(get_args(Op))
+        assert one.dtypes
+        assert one.dtypes <= set(get_args(DType))
+
+
+@pytest.mark.parametrize("one", [Planner(), FakeKernel()])
+def test_another_op_or_dtype_is_refused_with_the_reason_before_the_kernel_is_asked(one):
+    operands = make_operands(PROBLEM)
+    with pytest.raises(Unsupported, match=f"{one.name} does not compute sddmm"):
+        list(candidates(one, dataclasses.replace(PROBLEM, op="sddmm"), operands, FakeDevice()))
+    with pytest.raises(Unsupported, match=f"{one.name} has no bf16 form"):
+        list(candidates(one, dataclasses.replace(PROBLEM, dtype="bf16"), operands, FakeDevice()))
+    assert not getattr(one, "asked", [])
+
+
+def test_plans_become_candidates_that_prepare_their_own_plan_when_asked():
+    planner, device = Planner(), RecordingDevice()
+    found = list(candidates(planner, PROBLEM, make_operands(PROBLEM), device))
+    assert planner.asked == [(PROBLEM, device.arch)]
+    assert [(c.variant, c.math, c.plan.variant) for c in found] == [("a", "f32", "a"), ("b", "f16", "b")]
+    assert device.prepared == []
+    found[1].prepare()
+    found[0].prepare()
+    assert device.prepared == ["b", "a"]
+
+
+def test_a_vendor_gives_its_own_candidates_and_no_plans():
+    vendor = FakeKernel(variants={"f32_default": (5.0, ""), "tf32_default": (3.0, "")})
+    found = list(candidates(vendor, PROBLEM, make_operands(PROBLEM), FakeDevice()))
+    assert [(c.variant, c.math, c.plan) for c in found] == [
+        ("f32_default", "f32", None),
+        ("tf32_default", "tf32", None),
+    ]
+    assert all(isinstance(c, Candidate) for c in found)
+    assert vendor.prepared == []  # nothing is prepared by listing
+
+
+def test_plans_are_made_one_at_a_time():
+    planner = Planner()
+    stream = candidates(planner, PROBLEM, make_operands(PROBLEM), RecordingDevice())
+    assert planner.asked == []
+    assert next(stream).variant == "a"
+    assert len(planner.asked) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_poison_of_floats_is_nan(dtype):
+    assert np.isnan(np.full(1, poison_value(np.dtype(dtype)), dtype)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16])
+def test_poison_of_integers_is_a_value_that_fits_and_stands_out(dtype):
+    assert poison_value(np.dtype(dtype)) == np.iinfo(dtype).max
+
+
+def test_plans_of_choices_that_fit_and_why_none_does():
+    def make(choice):
+        if choice < 0:
+            raise Unsupported(f"{choice} is negative")
+        return choice
+
+    assert list(plans_that_fit([-1, 2, -3, 4], make, "nothing to choose")) == [2, 4]
+    with pytest.raises(Unsupported, match="-3 is negative"):
+        list(plans_that_fit([-1, -3], make, "nothing to choose"))
+    with pytest.raises(Unsupported, match="nothing to choose"):
+        list(plans_that_fit([], make, "nothing to choose"))

@@ -1,0 +1,164 @@
+"""Whose a kernel is decides what it counts for: nothing but its own word moves a cell, a headline or a limit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import fake_records
+import numpy as np
+import pytest
+
+from nnzbench.kernels import registry as kernel
+from nnzbench.kernels.registry import about, kernels, known, register, role_of
+from nnzbench.kernels.roles import OURS, RETIRED, About, Look
+from nnzbench.matrices.formats import CSR
+from nnzbench.measure.limits import dense_work, row_work
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record, append
+from nnzbench.records.selection import select
+from nnzbench.report import generic
+from nnzbench.report.data.frames import ResultSet, load, to_frame
+from nnzbench.report.data.series import BEST, Series, references
+from nnzbench.report.draw import style
+from nnzbench.site import readme
+from nnzbench.site.generations import comparison as generations
+
+LIBRARY = About("library", "MadeLib", Look("ink", "_"), frozenset({"f32", "tf32", "f16"}), "dense")
+
+
+class Made:
+    """A kernel in name alone."""
+
+    paper = "nobody"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32", "f16"})
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def plans(self, *_: object) -> Iterator[kernel.Plan]:
+        yield from ()
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_registry", kernels())  # a copy: what a test registers stays in it
+
+
+def ten_times_cublas(name: str) -> list[Record]:
+    """Rows that are ten times as fast as each of cuBLAS's."""
+    out = []
+    for row in fake_records.table1(policies=("hot",)):
+        if row.kernel == "cublas" and row.median_us:
+            fast = row.median_us / 10
+            out.append(dataclasses.replace(row, kernel=name, median_us=fast, q1_us=fast, q3_us=fast))
+    return out
+
+
+def recorded(folder: Path, more: list[Record]) -> ResultSet:
+    folder = folder / "reports" / "nvidia-h200" / "sparsert_table1"
+    append(folder / "records.csv", select([*fake_records.table1(policies=("hot",)), *more]))
+    return load(folder)
+
+
+def best_cells(results: ResultSet) -> list[tuple[object, ...]]:
+    """Every cell of "best of this project's kernels" on the two pages that draw them, and in the generations."""
+    out: list[tuple[object, ...]] = []
+    for table in (sparsert.table1(results), generic.tabulate(results)):
+        assert table.baseline.kernel == "cublas"
+        for frame in (table.points, table.means):
+            columns = [name for name in ("policy", "problem", "level", "median_us", "speedup") if name in frame]
+            out += frame.loc[frame["series"] == BEST.key, columns].itertuples(index=False, name=None)
+    across = generations.tabulate_sets([results])
+    marked = across[across["kind"].eq("measured") & across["role"].ne("")]
+    columns = ["problem", "policy", "kernel", "time_us", "baseline", "role"]
+    return out + list(marked[columns].itertuples(index=False, name=None))
+
+
+def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) -> None:
+    register(Made("madelib"), LIBRARY)
+    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("madelib"))
+    assert best_cells(beside) == best_cells(without)
+    assert readme.headline(beside.folder) == readme.headline(without.folder)
+    assert set(beside.frame.loc[beside.frame["kernel"] == "madelib", "role"]) == {"library"}
+    labels = [series.label for series in generic.tabulate(beside).series]
+    assert "MadeLib fp32" in labels
+    assert labels.index("MadeLib fp32") > labels.index("cuSPARSE, best")
+
+
+@pytest.mark.parametrize("said", [None, About("guest")])
+def test_a_guest_is_drawn_and_takes_no_best_cell(tmp_path: Path, said: About | None) -> None:
+    register(Made("guest"), said)
+    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("guest"))
+    assert best_cells(beside) == best_cells(without)
+    assert "guest" in {series.label for series in generic.tabulate(beside).series}
+
+
+@pytest.mark.parametrize("role", sorted(OURS))
+def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path: Path, role: str) -> None:
+    register(Made("mine"), About(role))  # type: ignore[arg-type]
+    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
+    assert best_cells(beside) != best_cells(without)
+    assert readme.headline(beside.folder) != readme.headline(without.folder)
+
+
+def test_a_dense_library_is_bounded_by_the_dense_product() -> None:
+    dense = np.ones((64, 256), np.float32)
+    problem = Problem("sparsert_table1", "p", "spmm", 64, 256, 8, 0.5, "uniform:0")
+    operands = Operands(CSR.from_dense(np.triu(dense)), {"b": np.zeros((256, 8), np.float32)}, "")
+    guest = row_work("madelib", problem, operands)
+    register(Made("madelib"), LIBRARY)
+    assert row_work("madelib", problem, operands) == dense_work(problem, operands)
+    assert guest.flops < dense_work(problem, operands).flops
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "role"),
+    [
+        ("balanced", "paper", "paper"),
+        ("balanced", "paper_w8", "paper"),
+        ("balanced", "async2_w16x1_c4_r1_g16", "own"),
+        ("balanced", "", "own"),
+        ("direct_conv", "paper_sbs4_padding_timed", "paper"),
+        ("direct_conv", "paper_whole", "paper"),
+        ("direct_conv", "staged_r12_1x7x7_c8_b1_grouped_l4", "own"),
+        ("sparsert", "r8_g4_s2_w2_d32", "own"),
+        ("sparsert_paper", "mb128_nb1_gy1", "paper"),
+        ("sputnik", "heuristic_y16_x8_w2_v4", "paper"),
+        ("cublas", "f32_rowmajor", "library"),
+        ("panel", "m128_n128_k128_w16_v4_s3", "own"),
+        ("nobody_knows_it", "v", "guest"),
+    ],
+)
+def test_every_row_belongs_to_one_role(name: str, variant: str, role: str) -> None:
+    assert role_of(name, variant) == role
+    assert list(to_frame([fake_records.record(kernel=name, variant=variant)])["role"]) == [role]
+
+
+def test_every_kernel_of_the_package_says_whose_it_is_and_how_it_looks() -> None:
+    for name, said in known().items():
+        assert said.role != "guest", name
+        assert said.look is not None, name
+        assert said.maths, name
+        assert said.look.colour in style.PALETTE, name
+        assert Series("k", "", (name,)).own == (said.role in OURS)
+
+
+def test_references_are_dense_libraries_by_arithmetic_then_the_sparse_one() -> None:
+    register(Made("madelib"), LIBRARY)
+    found = references()
+    assert found[:2] == [("cublas", "f32"), ("cudnn", "f32")]
+    assert found[-3:] == [("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32")]
+    assert "madelib" not in dict(found)
+
+
+def test_a_retired_name_is_known_but_can_not_be_taken() -> None:
+    for name in RETIRED:
+        assert name not in kernels()
+        assert about(name).role in OURS
+        with pytest.raises(ValueError, match="retired"):
+            register(Made(name))

@@ -1,0 +1,32 @@
+"""Shared work is done once, and charged to every plan that needs it."""
+
+from __future__ import annotations
+
+import time
+
+from nnzbench.plans.shared_work import SharedWork
+
+
+def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs() -> None:
+    shared = SharedWork()
+    made = []
+
+    def inner() -> str:
+        time.sleep(0.02)
+        made.append("inner")
+        return "value"
+
+    def outer() -> str:
+        return shared.once("inner", inner) + "!"
+
+    first = shared.timer()
+    assert shared.once("inner", inner) == "value"
+    assert first() >= 20
+    second = shared.timer()
+    assert shared.once("outer", outer) == "value!"
+    assert second() >= 20
+    third = shared.timer()
+    assert shared.once("outer", outer) == "value!"
+    assert third() >= 20  # what `outer` itself found made is part of its time
+    assert made == ["inner"]
+    assert shared.timer()() < 20

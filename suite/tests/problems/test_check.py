@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nnzbench.problems import check
+from nnzbench.problems.check import TOLERANCE, passes, relative_error
+from nnzbench.problems.operands import Reference
+from nnzbench.problems.parts import over_parts
+
+VALUE = np.array([[1.0, -2.0], [3.0, 0.5]])
+SCALE = np.array([[4.0, 8.0], [3.0, 2.0]])
+
+
+def truth(value=VALUE, scale=SCALE):
+    return Reference(np.array(value, np.float64), np.array(scale, np.float64))
+
+
+def test_the_error_is_the_largest_one_measured_by_the_products_that_were_summed():
+    result = VALUE.astype(np.float32)
+    assert relative_error(result, truth()) == 0
+    result[0, 1] += 0.5  # 0.5 of 8
+    result[1, 0] += 0.125  # 0.125 of 3
+    assert relative_error(result, truth()) == 0.0625
+
+
+def test_cancellation_is_not_blamed_on_the_kernel():
+    near_zero = truth([1e-9], [1000.0])
+    assert passes(relative_error(np.array([5e-4], np.float32), near_zero), "f32")
+    assert not passes(relative_error(np.array([5e-2], np.float32), near_zero), "f32")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("place", [(0, 0), (1, 1)])
+def test_one_bad_element_anywhere_fails(bad, dtype, place):
+    result = VALUE.astype(dtype)
+    result[place] = bad
+    error = relative_error(result, truth())
+    assert error == float("inf")
+    assert not any(passes(error, math) for math in TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 1), (2, 2, 1), (3, 2), (0,)])
+def test_a_wrong_shape_fails_even_where_it_could_be_broadcast(shape):
+    assert relative_error(np.ones(shape, np.float32), truth(np.ones((2, 2)), np.ones((2, 2)))) == float("inf")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_where_nothing_is_summed_the_result_is_exactly_zero(dtype):
+    empty_row = truth([[0.0, 0.0], [3.0, 0.5]], [[0.0, 0.0], [3.0, 2.0]])
+    result = np.array([[0.0, -0.0], [3.0, 0.5]], dtype)
+    assert relative_error(result, empty_row) == 0
+    for least in (np.finfo(dtype).smallest_subnormal, dtype(1), dtype(np.nan)):
+        result[0, 1] = least
+        assert relative_error(result, empty_row) == float("inf")
+
+
+def test_an_empty_result_is_right_and_one_of_all_empty_rows_must_be_zero():
+    assert relative_error(np.zeros((0, 3), np.float32), truth(np.zeros((0, 3)), np.zeros((0, 3)))) == 0
+    nothing = truth(np.zeros((2, 2)), np.zeros((2, 2)))
+    assert relative_error(np.zeros((2, 2), np.float32), nothing) == 0
+    assert relative_error(np.ones((2, 2), np.float32), nothing) == float("inf")
+
+
+@pytest.fixture
+def many_parts(monkeypatch):
+    """Parts of six elements, so that small results are checked in many."""
+    monkeypatch.setattr(check, "over_parts", lambda work, shape: over_parts(work, shape, 6))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(200,), (40, 5), (5, 40), (3, 4, 5, 7)])
+def test_the_error_found_in_parts_is_that_of_the_whole(shape, dtype, many_parts):
+    rng = np.random.default_rng(1)
+    value, scale = rng.standard_normal(shape), rng.uniform(1, 2, shape)
+    value[0] = scale[0] = 0
+    result = value.astype(dtype)
+    least = float(np.finfo(np.float16).smallest_subnormal) / 2 if dtype == np.float16 else 0.0
+    expected = ((np.abs(result - value) - least)[1:] / scale[1:]).max()
+    assert relative_error(result, truth(value, scale)) == pytest.approx(expected, rel=1e-12)
+    for place in (0, result.size // 2, -1):
+        for bad in (np.nan, np.inf):
+            wrong = result.copy()
+            wrong.flat[place] = bad
+            assert relative_error(wrong, truth(value, scale)) == float("inf")
+    wrong = result.copy()
+    wrong.flat[0] = np.finfo(dtype).smallest_subnormal  # where nothing is summed
+    assert relative_error(wrong, truth(value, scale)) == float("inf")
+
+
+def test_half_a_subnormal_step_is_no_error_of_fp16_and_more_is():
+    step = float(np.finfo(np.float16).smallest_subnormal)
+    between = truth([0.5 * step], [step])  # no fp16 number is nearer than half a step
+    for nearest in (0.0, step):
+        assert relative_error(np.array([nearest], np.float16), between) == 0
+    assert not passes(relative_error(np.array([2 * step], np.float16), between), "f16")
+    assert not passes(relative_error(np.array([0.0], np.float32), between), "f32")
+
+
+@pytest.mark.parametrize("math", TOLERANCE)
+def test_each_class_passes_up_to_its_own_tolerance(math):
+    assert passes(0.0, math)
+    assert passes(TOLERANCE[math], math)
+    assert not passes(TOLERANCE[math] * 1.01, math)
+    assert not passes(float("nan"), math)
+
+
+def test_tolerances_are_above_the_rounding_of_their_class_and_below_its_double():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 64, 4096)).astype(np.float32)
+    exact = truth((a.astype(float) * b).sum(axis=1), np.abs(a.astype(float) * b).sum(axis=1))
+    assert passes(relative_error((a * b).sum(axis=1), exact), "f32")
+    halved = (a.astype(np.float16).astype(np.float32) * b).sum(axis=1)  # operands of 11 bits are not fp32
+    assert not passes(relative_error(halved, exact), "f32")
+    assert passes(relative_error(halved, exact), "tf32")
+    one_missing = (a[:, 1:] * b[:, 1:]).sum(axis=1)
+    assert not passes(relative_error(one_missing, exact), "f32")
+
+
+def test_an_unknown_class_is_a_defect_not_a_pass():
+    with pytest.raises(KeyError):
+        passes(0.0, "fp8")

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.sparse import issparse
+
+from nnzbench.matrices.formats import CSR
+from nnzbench.problems import operands as module
+from nnzbench.problems.operands import Operands, make_operands, reference, round_to, storage_dtype
+from nnzbench.problems.problem import ConvShape, Problem
+
+
+def problem(op="spmm", m=7, k=9, n=5, conv=None, **changes):
+    return Problem("t", "p", op, m, k, n, 0.5, "uniform:0", conv=conv, **changes)
+
+
+def with_empty_rows(operands: Operands) -> Operands:
+    dense = operands.sparse.to_dense()
+    dense[[0, -1]] = 0
+    return dataclasses.replace(operands, sparse=CSR.from_dense(dense))
+
+
+def spmm_loops(a, b):
+    value, scale = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            for p in range(a.shape[1]):
+                value[i, j] += float(a[i, p]) * float(b[p, j])
+                scale[i, j] += abs(float(a[i, p]) * float(b[p, j]))
+    return value, scale
+
+
+@pytest.mark.parametrize(("op", "n"), [("spmm", 5), ("spmv", 1), ("gemm", 4)])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_products_agree_with_loops(op, n, dtype):
+    asked = problem(op, n=n, dtype=dtype)
+    operands = with_empty_rows(make_operands(asked))
+    value, scale = spmm_loops(operands.sparse.to_dense(), operands.dense["b"])
+    found = reference(asked, operands)
+    assert found.value.dtype == np.float64
+    np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found.scale, scale, rtol=0, atol=1e-13)
+    assert (found.scale[[0, -1]] == 0).all()
+    assert (found.scale[1:-1] > 0).all()
+
+
+def test_sampled_products_agree_with_loops_in_the_order_of_the_pattern():
+    asked = problem("sddmm", m=6, k=4, n=8)
+    operands = with_empty_rows(make_operands(asked))
+    a, b, pattern = operands.dense["a"].astype(float), operands.dense["b"].astype(float), operands.sparse
+    expected = [
+        (a[i] @ b[j], np.abs(a[i]) @ np.abs(b[j]))
+        for i in range(pattern.m)
+        for j in pattern.indices[pattern.offsets[i] : pattern.offsets[i + 1]]
+    ]
+    found = reference(asked, operands)
+    np.testing.assert_allclose(np.stack([found.value, found.scale], axis=1), expected, rtol=1e-13)
+
+
+def test_sampled_products_of_an_empty_pattern_are_none():
+    asked = problem("sddmm", m=3, k=4, n=5)
+    operands = dataclasses.replace(make_operands(asked), sparse=CSR.from_dense(np.zeros((3, 5), np.float32)))
+    assert reference(asked, operands).value.shape == (0,)
+
+
+def test_softmax_agrees_with_loops_for_rows_empty_short_and_huge():
+    dense = np.array([[0, 0, 0], [5, 0, 0], [1000, -1000, 999], [0, 0, 0]], np.float32)
+    asked = problem("sparse_softmax", m=4, k=3, n=3)
+    found = reference(asked, Operands(CSR.from_dense(dense), {}, ""))
+    e = np.exp([0.0, -2000.0, -1.0])
+    np.testing.assert_allclose(found.value, [1.0, *(e / e.sum())], rtol=1e-15)
+    assert (found.scale == 1).all()
+
+
+def convolution_loops(c: ConvShape, weights, x):
+    """Cross-correlation, element by element."""
+    value = np.zeros(c.output)
+    scale = np.zeros_like(value)
+    w = weights.reshape(c.filters, c.channels, c.r, c.s).astype(float)
+    for image, filter_, y, z in np.ndindex(value.shape):
+        for channel, i, j in np.ndindex(c.channels, c.r, c.s):
+            row, column = y * c.stride + i - c.pad_h, z * c.stride + j - c.pad_w
+            if 0 <= row < c.height and 0 <= column < c.width:
+                product = w[filter_, channel, i, j] * float(x[image, channel, row, column])
+                value[image, filter_, y, z] += product
+                scale[image, filter_, y, z] += abs(product)
+    return value, scale
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        ("conv2d", ConvShape(2, 3, 5, 6, 4, 3, 3, 1, 1)),
+        ("conv2d", ConvShape(1, 2, 7, 8, 3, 3, 2, 0, 1, stride=2)),
+        ("conv2d", ConvShape(2, 4, 4, 4, 3, 1, 1, stride=3)),
+        ("conv2d", ConvShape(1, 1, 3, 3, 2, 5, 5, 2, 2)),
+        ("conv1d", ConvShape(2, 3, 1, 11, 4, 1, 5, 0, 2)),
+        ("conv1d", ConvShape(1, 2, 1, 10, 3, 1, 4, 0, 0, stride=3)),
+    ],
+)
+def test_convolutions_agree_with_loops(op, shape):
+    k = shape.channels * shape.r * shape.s
+    asked = problem(op, shape.filters, k, shape.batch * shape.out_height * shape.out_width, conv=shape)
+    operands = make_operands(asked)
+    value, scale = convolution_loops(shape, operands.sparse.to_dense(), operands.dense["x"])
+    found = reference(asked, operands)
+    np.testing.assert_allclose(found.value, value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found.scale, scale, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("bits", "rounded"),
+    [
+        (0x3F800000, 0x3F800000),  # 1
+        (0x3F808000, 0x3F800000),  # a tie goes to the even neighbour below
+        (0x3F818000, 0x3F820000),  # a tie goes to the even neighbour above
+        (0x3F808001, 0x3F810000),  # just over a tie
+        (0x3F807FFF, 0x3F800000),  # just under
+        (0xBF808001, 0xBF810000),  # the sign has no say
+        (0x3FFFFFFF, 0x40000000),  # carries into the exponent
+        (0x7F7FFFFF, 0x7F800000),  # overflows to infinity
+        (0x00000000, 0x00000000),
+        (0x80000000, 0x80000000),
+        (0x00018000, 0x00020000),  # subnormals round alike
+    ],
+)
+def test_bf16_rounds_to_nearest_even(bits, rounded):
+    found = round_to(np.array([bits], np.uint32).view(np.float32), "bf16")
+    assert found.dtype == np.float32
+    assert found.view(np.uint32)[0] == rounded
+
+
+def test_casting_rounds_every_array_and_keeps_the_pattern():
+    exact = make_operands(problem("sddmm", m=6, k=4, n=8))
+    for dtype in ("f32", "f16", "bf16"):
+        cast = exact.cast(dtype)
+        for before, after in [
+            (exact.sparse.values, cast.sparse.values),
+            *((exact.dense[n], cast.dense[n]) for n in "ab"),
+        ]:
+            assert after.dtype == storage_dtype(dtype)
+            assert np.array_equal(after, round_to(before, dtype))
+        assert cast.pattern == exact.pattern == cast.sparse.pattern_hash()
+    assert np.array_equal(exact.cast("f16").dense["a"], exact.dense["a"].astype(np.float16))
+
+
+def test_the_reference_is_of_the_rounded_operands():
+    operands = make_operands(problem(dtype="f16"))
+    expected, _ = spmm_loops(operands.sparse.to_dense(), operands.dense["b"])
+    np.testing.assert_allclose(reference(problem(dtype="f16"), operands).value, expected, atol=1e-13)
+
+
+def test_the_same_problem_gives_the_same_bits_and_another_seed_others():
+    def bits(asked):
+        made = make_operands(asked)
+        return (made.pattern, made.sparse.values.tobytes(), *(array.tobytes() for array in made.dense.values()))
+
+    first = bits(problem(seed=3))
+    assert bits(problem(seed=3)) == first
+    pattern, values, b = bits(problem(seed=4))
+    assert pattern == first[0]  # drawn from the source's own seed
+    assert values != first[1]
+    assert b != first[2]
+    other = dataclasses.replace(problem(seed=3), source="uniform:1")
+    assert bits(other)[0] != first[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        ("spmm", {"b": (9, 5)}),
+        ("sddmm", {"a": (7, 9), "b": (5, 9)}),
+        ("sparse_softmax", {}),
+    ],
+)
+def test_dense_operands_have_the_documented_shapes_and_no_zeros(op, shapes):
+    operands = make_operands(problem(op, n=5 if op != "sparse_softmax" else 9))
+    assert {name: array.shape for name, array in operands.dense.items()} == shapes
+    assert all(array.all() for array in operands.dense.values())
+
+
+@pytest.mark.parametrize("op", ["spmm", "conv2d"])
+def test_dense_and_sparse_references_agree(op, monkeypatch):
+    conv = ConvShape(2, 6, 7, 5, 8, 3, 3, 1, 1) if op == "conv2d" else None
+    asked = problem(op, m=8, k=54, n=11, conv=conv)
+    operands = with_empty_rows(make_operands(asked))
+    taken = []
+
+    def left(matrix, columns, real=module._left):
+        taken.append(real(matrix, columns))
+        return taken[-1]
+
+    monkeypatch.setattr(module, "_left", left)
+    dense = reference(asked, operands)
+    monkeypatch.setattr(module, "DENSE_REFERENCE", 99)
+    sparse = reference(asked, operands)
+    assert [issparse(matrix) for matrix in taken] == [False, True]  # half of the weights are zero
+    np.testing.assert_allclose(dense.value, sparse.value, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(dense.scale, sparse.scale, rtol=1e-13)
+    np.testing.assert_array_equal(dense.scale == 0, sparse.scale == 0)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_picked_and_gathered_sampled_products_agree(dtype, monkeypatch):
+    asked = problem("sddmm", m=23, k=12, n=17, dtype=dtype)
+    operands = with_empty_rows(make_operands(asked))
+    taken = []
+    for name in ("_picked_products", "_gathered_products"):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, name=name, real=real: taken.append(name) or real(*given))
+    monkeypatch.setattr(module, "BLOCK", 5 * 17)  # five rows at a time, the last time fewer
+    before = {name: array.copy() for name, array in operands.dense.items()}
+    picked = reference(asked, operands)
+    monkeypatch.setattr(module, "DENSE_SDDMM", 1)
+    gathered = reference(asked, operands)
+    assert taken == ["_picked_products"] * 2 + ["_gathered_products"]
+    np.testing.assert_allclose(picked.value, gathered.value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(picked.scale, gathered.scale, rtol=1e-13)
+    assert all(np.array_equal(before[name], operands.dense[name]) for name in before)
+
+
+@pytest.mark.parametrize("op", ["spmm", "conv2d"])
+def test_the_reference_leaves_its_operands_alone_and_blocks_do_not_show(op, monkeypatch):
+    conv = ConvShape(2, 6, 7, 5, 8, 3, 3, 1, 1) if op == "conv2d" else None
+    asked = problem(op, m=8, k=54, n=11, conv=conv)
+    operands = make_operands(asked)
+    before = [operands.sparse.values.copy(), *(array.copy() for array in operands.dense.values())]
+    whole = reference(asked, operands)
+    assert all(map(np.array_equal, before, [operands.sparse.values, *operands.dense.values()]))
+    monkeypatch.setattr(module, "BLOCK", 2 * 54 * 5)  # two rows of outputs at a time
+    parts = reference(asked, operands)
+    np.testing.assert_allclose(parts.value, whole.value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-13)

@@ -1,0 +1,329 @@
+"""Problem tables and published results: complete, consistent, and refused with file, line and column where wrong."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pytest
+from realdata import find
+
+from nnzbench import paths
+from nnzbench.matrices import index, prune
+from nnzbench.matrices.weights import load_weights
+from nnzbench.problems import tables
+from nnzbench.problems.sources import find_real, load_sparse, shape_of
+from nnzbench.problems.tables import TableError
+
+EXPECTED = {
+    "balanced_figure1": 15,
+    "balanced_figure4": 66,
+    "balanced_models": 54,
+    "direct_conv_table6": 32,
+    "direct_conv_table7": 16,
+    "direct_conv_table8": 18,
+    "direct_conv_table9": 12,
+    "eie_table4": 18,
+    "nm_sparsity": 18,
+    "sparsert_ablation": 20,
+    "sparsert_table1": 31,
+    "sparsert_table3": 8,
+    "spmm_scaling": 12,
+    "sputnik_ablation": 4 * 180,
+    "sputnik_attention": 5,
+    "sputnik_dlmc": 60 * 2 * 3,
+    "sputnik_figure1": 15,
+    "sputnik_figure7": 11,
+    "sputnik_mobilenet": 180,
+    "sputnik_rnn": 168,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_real_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NNZBENCH_DATA", raising=False)
+
+
+def test_every_experiment_has_its_table() -> None:
+    assert tables.experiments_with_tables() == sorted(EXPECTED)
+
+
+@pytest.mark.parametrize("experiment", EXPECTED)
+def test_loads_with_unique_names(experiment: str) -> None:
+    problems = tables.load(experiment)
+    assert len(problems) == EXPECTED[experiment]
+    assert len({p.name for p in problems}) == len(problems)
+    for p in problems:
+        assert p.experiment == experiment
+        assert min(p.m, p.k, p.n) >= 1
+        assert not p.source.startswith(("dlmc:", "weights:"))  # nothing real is on disk here
+        assert (p.conv is not None) == (p.op.startswith("conv") or p.op == "depthwise")
+        assert not set(p.name) & set(" /\\,")
+
+
+def test_the_smaller_patterns_of_every_table_can_be_made() -> None:
+    for experiment in EXPECTED:
+        for p in tables.load(experiment)[:60:7]:
+            rows, columns = shape_of(p)
+            if rows * columns > 1 << 20:
+                continue
+            matrix = load_sparse(p)
+            assert (matrix.m, matrix.k) == (rows, columns)
+            slack = 0.05 if p.source.startswith(("balanced", "standin", "block")) else 1.0 / columns
+            assert abs(matrix.sparsity - p.sparsity) <= slack, p.name
+
+
+def test_table1_is_the_papers() -> None:
+    problems = tables.load("sparsert_table1", real=True)
+    assert Counter(p.sparsity for p in problems) == {0.9: 20, 0.95: 11}
+    with (paths.datasets() / "published" / "sparsert_table1_spmm.csv").open() as stream:
+        published = [(int(r["m"]), int(r["k"]), int(r["n"]), float(r["sparsity"])) for r in csv.DictReader(stream)]
+    assert [(p.m, p.k, p.n, p.sparsity) for p in problems] == published
+    assert problems[0].name == "01_64x256x3136_90_dlmc"
+    assert Counter(p.source.partition(":")[0] for p in problems) == {"dlmc": 22, "weights": 8, "standin": 1}
+    for p in problems:
+        kind, _, name = p.source.partition(":")
+        if kind == "dlmc":
+            assert (index.dlmc()[name].rows, index.dlmc()[name].cols) == (p.m, p.k)
+            assert index.dlmc()[name].n_single_image in (p.n, None)
+    rows = tables.rows("sparsert_table1")
+    assert sum(r.count for r in rows) == 257  # instances the paper counts
+
+
+def test_real_matrices_are_preferred_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = tables.load("sparsert_table1", real=True)[0]
+    path = tmp_path / "data" / "dlmc" / real.source.removeprefix("dlmc:")
+    path.parent.mkdir(parents=True)
+    path.write_text("1, 1, 0\n0 0 \n\n")
+    monkeypatch.setenv("NNZBENCH_DATA", str(tmp_path / "data"))
+    first, second = tables.load("sparsert_table1")[:2]
+    assert (first.source, first.name) == (real.source, real.name)
+    assert second.source.startswith("standin:")
+    assert tables.load("sparsert_table1", real=False)[0].name == "01_64x256x3136_90_standin"
+    uniform = tables.as_uniform(first)
+    assert (uniform.name, uniform.source, uniform.m) == ("01_64x256x3136_90_uniform", "uniform:0", 64)
+
+
+def test_convolutions_give_their_matrix_sizes() -> None:
+    conv = tables.load("sparsert_table3")[0]
+    assert (conv.m, conv.k, conv.n) == (64, 576, 3136)
+    first = tables.load("direct_conv_table6")[0]
+    assert (first.m, first.k, first.n) == (64, 576, 128 * 224 * 224)
+    one = tables.load("direct_conv_table8")[0]
+    assert (one.op, one.m, one.k, one.n) == ("conv1d", 100, 600, 128 * 63)
+
+
+def test_rnn_cells_multiply_state_by_gates() -> None:
+    sizes = {p.label: (p.m, p.k, p.n) for p in tables.load("sputnik_rnn")}
+    assert sizes["rnn1k_b32"] == (1024, 1024, 32)
+    assert sizes["gru2k_b128"] == (6144, 2048, 128)
+    assert sizes["lstm8k_b32"] == (32768, 8192, 32)
+    assert sizes["sddmm_lstm1k_b32"] == (4096, 32, 1024)
+
+
+def test_the_collection_is_sputniks() -> None:
+    entries = tables.dlmc_selection()
+    assert len(entries) == 3012
+    assert len(index.dlmc()) == 3846
+    assert len({e.group for e in index.dlmc().values()}) == 49  # the paper's "49 models"
+    sputnik = {p.name: p for p in tables.load("sputnik_dlmc", full=True)}
+    assert len(sputnik) == 3012 * 2 * 3
+    name = "rn50.magnitude_pruning.0.9.bottleneck_1_block_group4_1_1_b1_512x2048x52_90_standin"
+    assert sputnik[name].n == 52  # 49 positions in multiples of four
+
+
+def test_the_ablation_stands_for_all_of_sputniks_matrices() -> None:
+    """One matrix per shape and level: of the magnitude-pruned ones, where there are any, that of median variation."""
+    strata: dict[tuple[str, int, int, str], list[index.DlmcEntry]] = {}
+    for entry in tables.dlmc_selection():
+        kind = "attn" if "attn" in entry.layer_kind else entry.layer_kind
+        strata.setdefault((kind, entry.rows, entry.cols, entry.target_sparsity), []).append(entry)
+    counted: Counter[tuple[str, bool]] = Counter()
+    seen: Counter[tuple[str, bool, str]] = Counter()
+    for row in tables.rows("sputnik_ablation"):
+        problem, entry = row.problem, index.dlmc()[row.problem.source.removeprefix("dlmc:")]
+        kind = "attn" if "attn" in entry.layer_kind else entry.layer_kind
+        alike = strata[kind, entry.rows, entry.cols, entry.target_sparsity]
+        variations = [e.row_cov for e in alike if e.row_cov is not None]
+        middle = median(variations) if variations else 0.0
+        assert entry == min(
+            alike,
+            key=lambda e: (
+                "magnitude" not in e.method, e.row_cov is None, abs((e.row_cov or 0.0) - middle), e.path
+            ),
+        )  # fmt: skip
+        inference = problem.label.endswith("_b1")
+        columns = tables.columns_of(entry, 1 if inference else 8 if entry.model == "transformer" else 256)
+        sizes = (entry.rows, entry.cols, columns) if problem.op == "spmm" else (entry.rows, columns, entry.cols)
+        assert (problem.m, problem.k, problem.n) == sizes
+        assert (row.count, problem.sparsity) == (len(alike), float(entry.target_sparsity))
+        counted[problem.op, inference] += row.count
+        seen[problem.op, inference, problem.source] += 1
+    assert len(strata) == 180
+    assert counted == dict.fromkeys([(op, first) for op in ("spmm", "sddmm") for first in (True, False)], 3012)
+    assert set(seen.values()) == {1}
+
+
+def test_the_sample_has_its_share_of_every_stratum() -> None:
+    chosen, everything = tables.dlmc_sample(), tables.dlmc_selection()
+    assert len(chosen) == 60
+    assert {e.group for e in chosen} == {e.group for e in everything}
+    for share in (lambda e: e.model, lambda e: e.layer_kind):
+        counts, expected = Counter(map(share, chosen)), Counter(map(share, everything))
+        assert all(abs(counts[one] - expected[one] / 50.2) < 3 for one in expected)
+    sizes = sorted(e.rows * e.cols for e in chosen)
+    assert sizes[0] <= 1 << 14
+    assert sizes[-1] >= 1 << 21
+    names = {p.name for p in tables.load("sputnik_dlmc", full=True)}
+    assert {p.name for p in tables.load("sputnik_dlmc")} < names  # a full run goes on with the sample's records
+
+
+def test_scaling_grows_fourfold_in_nonzeros_from_1e5_to_1e8() -> None:
+    problems = tables.load("spmm_scaling")
+    assert {(p.op, p.dtype, p.sparsity, p.source) for p in problems} == {("spmm", "f32", 0.9, "uniform:0")}
+    counts = (104_858, 419_430, 1_677_722, 6_710_886, 26_843_546, 107_374_182)
+    sides = (1024, 2048, 4096, 8192, 16384, 32768)
+    for columns in (128, 1024):
+        some = [p for p in problems if p.n == columns]
+        assert [(p.m, p.k) for p in some] == [(side, side) for side in sides]
+        assert tuple(prune.keep_count(p.m * p.k, p.sparsity) for p in some) == counts
+    assert problems[0].name == "square_1024x1024x128_90_uniform"
+    smallest = [p for p in problems if p.m == 1024]
+    assert {load_sparse(p).nnz for p in smallest} == {counts[0]}
+
+
+def test_mobilenet_widths_round_to_multiples_of_eight() -> None:
+    problems = {p.label: p for p in tables.load("sputnik_mobilenet", real=True)}
+    assert problems["sparse_w1.3_pw00"].recorded_op == "gemm"
+    assert (problems["sparse_w1.3_pw05"].m, problems["sparse_w1.3_pw05"].k) == (664, 336)
+    assert problems["sparse_w1_pw05"].source == "weights:mbv1_pw05_weight"
+    assert {p.sparsity for p in problems.values() if p.recorded_op == "spmm"} == {0.9}
+    for label, p in problems.items():  # the image that a depthwise layer writes is what its 1x1 convolution reads
+        if p.op == "depthwise":
+            assert (problems[label.replace("_dw", "_pw")].k, problems[label.replace("_dw", "_pw")].n) == (p.m, p.n)
+
+
+HEADER = "label,op,m,k,n,sparsity,matrix"
+GOOD = "a,spmm,8,16,4,0.5,uniform:0"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("label,op,m,k,n,sparsity\n", "line 1: column 'matrix' is missing"),
+        (f"{HEADER},colour\n{GOOD},red\n", "line 1: unknown column 'colour'"),
+        (f"{HEADER}\n{GOOD}\na,spmm,8,x,4,0.5,uniform:0\n", "line 3, column 'k': 'x' is not a whole number"),
+        (f"{HEADER}\na,spmm,0,16,4,0.5,uniform:0\n", "line 2, column 'm': '0'"),
+        (f"{HEADER}\na,spmm,8,16,99999999999,0.5,uniform:0\n", "column 'n'"),
+        (f"{HEADER}\na,magic,8,16,4,0.5,uniform:0\n", "column 'op': 'magic' is not one of spmm"),
+        (f"{HEADER}\na,spmm,8,16,4,1.5,uniform:0\n", "column 'sparsity'"),
+        (f"{HEADER}\na,spmm,8,16,4,nan,uniform:0\n", "column 'sparsity'"),
+        (f"{HEADER}\na,spmm,8,16,4,,uniform:0\n", "column 'sparsity'"),
+        (f"{HEADER}\na,spmm,8,16,4,0.5,magic:0\n", "column 'matrix': 'magic:0'"),
+        (f"{HEADER}\na,spmm,8,16,4,0.5,\n", "column 'matrix': ''"),
+        (f"{HEADER}\na b,spmm,8,16,4,0.5,uniform:0\n", "column 'label'"),
+        (f"{HEADER}\na,spmm,8,16,4,0.5\n", "not as many columns"),
+        (f"{HEADER}\n{GOOD},7\n", "not as many columns"),
+        (f"{HEADER},dtype\n{GOOD},f64\n", "column 'dtype'"),
+        (f"{HEADER},count\n{GOOD},0\n", "column 'count'"),
+        (f"{HEADER}\na,conv2d,8,16,4,0.5,uniform:0\n", "column 'batch'"),
+    ],
+)
+def test_wrong_tables_name_the_place(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(TableError) as caught:
+        tables.read_table(path)
+    assert says in str(caught.value)
+    assert "mine.csv" in str(caught.value)
+
+
+def test_contradicting_sizes_and_unreadable_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "label,op,m,sparsity,matrix,batch,channels,height,width,filters,r,s\na,conv2d,9,0.5,uniform:0,1,4,8,8,8,3,3\n"
+    )
+    with pytest.raises(TableError, match="column 'm': 9 contradicts the convolution's 8"):
+        tables.read_table(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TableError, match=r"mine\.csv"):
+        tables.read_table(path)
+    with pytest.raises(TableError, match="no problem table for 'none'"):
+        tables.load("none")
+
+
+def test_duplicate_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / "mine.csv").write_text(f"{HEADER}\n{GOOD}\n{GOOD}\n")
+    monkeypatch.setattr(paths, "datasets", lambda: tmp_path)
+    with pytest.raises(TableError, match="problems 1 and 2 are both 'a_8x16x4_50_uniform'"):
+        tables.load("mine")
+
+
+def published(name: str) -> list[dict[str, str]]:
+    with (paths.datasets() / "published" / name).open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_published_table1_has_the_papers_means() -> None:
+    rows = published("sparsert_table1_spmm.csv")
+    for level, mean in (("0.9", 3.42), ("0.95", 5.41)):
+        logs = [math.log(float(r["speedup"])) for r in rows if r["sparsity"] == level]
+        assert math.exp(sum(logs) / len(logs)) == pytest.approx(mean, abs=0.005)
+
+
+def test_published_tables_meet_their_problem_tables() -> None:
+    layers = {r["layer"] for r in published("eie_table4_us.csv")}
+    assert {p.label.rsplit("_", 1)[0] for p in tables.load("eie_table4")} == layers
+    vgg = {f"vgg16_{r['layer']}_balanced" for r in published("balanced_table2_vgg16.csv") if r["layer"] != "total"}
+    assert vgg <= {p.label for p in tables.load("balanced_models")}
+    total = sum(float(r["dense_us"]) for r in published("balanced_table2_vgg16.csv")[:-1])
+    assert total == pytest.approx(float(published("balanced_table2_vgg16.csv")[-1]["dense_us"]), rel=0.001)
+    kept = {int(r["kept_per_256"]) for r in published("balanced_figure4_digitised.csv")}
+    assert {round(256 * (1 - p.sparsity)) for p in tables.load("balanced_figure4")} == kept
+
+
+def test_gpus_are_consistent() -> None:
+    with (paths.datasets() / "gpus.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    halved = ("sm_70", "sm_75", "sm_80")  # 64 fp32 lanes an SM, where the others have 128
+    for r in rows:
+        rate = int(r["sms"]) * (64 if r["arch"] in halved else 128) * 2 * int(r["boost_mhz"]) * 1e-6
+        assert rate == pytest.approx(float(r["fp32_tflops"]), rel=0.01), r["slug"]
+        assert r["source"]
+        assert float(r["bandwidth_gbs"]) > 100
+    assert {"nvidia-h200", "tesla-t4", "nvidia-l4", "nvidia-geforce-rtx-4090"} <= {r["slug"] for r in rows}
+
+
+def test_the_index_agrees_with_itself() -> None:
+    for e in index.dlmc().values():
+        assert e.path.startswith(f"{e.group}/")
+        assert e.row_mean == pytest.approx(e.nnz / e.rows, rel=1e-4)
+        assert len(e.sha256) == (64 if e.available else 0)
+        assert len(e.git_blob_sha1) == 40
+
+
+def test_real_files_are_those_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    archive = find("real_weights.npz")
+    for entry in index.weights().values():
+        if entry.real:
+            matrix = load_weights(archive, entry.name)
+            assert matrix.shape == (entry.rows, entry.cols)
+            assert (matrix != 0).sum() == entry.nnz  # half of the zeros are -0.0
+
+
+def test_filters_and_their_dlmc_pattern_are_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    entry = index.weights()["rn50_conv3x3_g2_s95_weight"]
+    find(f"dlmc/{entry.dlmc}")
+    if find_real(f"weights:{entry.name}") is None or find_real(f"dlmc:{entry.dlmc}") is None:
+        pytest.skip("real filters or pattern not under NNZBENCH_DATA")
+    problem = next(p for p in tables.load("sparsert_table3", real=True) if p.source == f"weights:{entry.name}")
+    values, pattern = load_sparse(problem), load_sparse(replace(problem, source=f"dlmc:{entry.dlmc}"))
+    assert values.pattern_hash() == pattern.pattern_hash()

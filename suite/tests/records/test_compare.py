@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fake_records import record
+
+from nnzbench.cli import main
+from nnzbench.records.compare import compare
+from nnzbench.records.record import append
+
+
+def row(us=10.0, spread=0.1, samples=25, clock=1980.0, **changes):
+    return record(
+        **{
+            "median_us": us,
+            "q1_us": us - spread / 2,
+            "q3_us": us + spread / 2,
+            "samples": samples,
+            "sm_clock_mhz": clock,
+            "selected": False,
+            **changes,
+        }
+    )
+
+
+def failed(**changes):
+    return record(
+        status="wrong", reason="relative error 1", median_us=None, q1_us=None, q3_us=None, selected=False, **changes
+    )
+
+
+def verdict(before, after):
+    (found,) = compare([before], [after]).rows
+    return found.verdict
+
+
+def measured(rng, us, policy):
+    """One run's row as a GPU gives it: a shift of the whole run, noise with a tail, event steps when cold."""
+    run_to_run = 1 + rng.normal(0, 0.01)  # as seen between runs on an H200
+    samples = us * run_to_run * (1 + np.abs(rng.normal(0, 0.01, 21)) + rng.exponential(0.002, 21))
+    if policy == "cold":
+        samples = np.maximum(np.round(samples / 0.032), 1) * 0.032
+    q1, median, q3 = np.quantile(samples, [0.25, 0.5, 0.75])
+    clock = 1980.0 * (1 + rng.normal(0, 0.003))
+    return record(policy=policy, median_us=median, q1_us=q1, q3_us=q3, samples=21, sm_clock_mhz=clock, selected=False)
+
+
+@pytest.mark.parametrize("policy", ["hot", "cold"])
+def test_two_runs_of_one_build_are_never_called_different(policy):
+    rng = np.random.default_rng(3)
+    times = np.exp(rng.uniform(np.log(1.5), np.log(500), 2000))
+    verdicts = [verdict(measured(rng, us, policy), measured(rng, us, policy)) for us in times]
+    false = sum(v in ("FASTER", "SLOWER") for v in verdicts)
+    assert false == 0
+    assert verdicts.count("SAME") > 1900
+
+
+@pytest.mark.parametrize("policy", ["hot", "cold"])
+def test_a_real_difference_of_thirty_percent_is_found_and_one_of_twelve_is_not_called_same(policy):
+    rng = np.random.default_rng(4)
+    times = np.exp(rng.uniform(np.log(20.0), np.log(500), 300))
+    slower = [verdict(measured(rng, us, policy), measured(rng, 1.3 * us, policy)) for us in times]
+    faster = [verdict(measured(rng, 1.3 * us, policy), measured(rng, us, policy)) for us in times]
+    assert slower.count("SLOWER") > 285
+    assert faster.count("FASTER") > 285
+    nearer = [verdict(measured(rng, us, policy), measured(rng, 1.12 * us, policy)) for us in times]
+    assert nearer.count("SAME") < 15
+
+
+def test_a_difference_within_the_noise_is_unclear_not_the_same():
+    assert verdict(row(10.0, spread=4.0), row(11.0, spread=4.0)) == "UNCLEAR"
+
+
+def test_the_change_is_told_with_its_bounds():
+    (found,) = compare([row(100.0, spread=2.0, samples=25)], [row(150.0, spread=3.0, samples=25)]).rows
+    old = 3.5 * 1.2533 * 2.0 / 1.349 / 5 + 0.025
+    new = 3.5 * 1.2533 * 3.0 / 1.349 / 5 + 0.025
+    assert found.ratio == pytest.approx(1.5)
+    assert (found.low, found.high) == pytest.approx(((150 - new) / (100 + old), (150 + new) / (100 - old)))
+
+
+def test_documented_limits_are_the_codes():
+    from nnzbench.records.compare import DIFFERENT_BEYOND, SAME_WITHIN
+
+    said = (
+        f"plus {100 * DIFFERENT_BEYOND:g} %",
+        f"{100 * SAME_WITHIN['hot']:g} % (hot) or {100 * SAME_WITHIN['cold']:g} %",
+    )
+    page = (Path(__file__).resolve().parents[3] / "docs" / "measuring.md").read_text(encoding="utf-8")
+    words = " ".join(CliRunner().invoke(main, ["compare", "--help"]).output.split())
+    for text in said:
+        assert text in " ".join(page.split())
+        assert text in words
+
+
+def test_a_difference_that_only_the_clock_makes_is_unclear():
+    assert verdict(row(100.0, clock=1980.0), row(120.0, clock=1650.0)) == "UNCLEAR"
+    assert verdict(row(100.0, clock=1980.0), row(120.0, clock=1980.0)) == "SLOWER"
+    assert verdict(row(100.0, clock=None), row(120.0, clock=None)) == "SLOWER"
+
+
+def test_a_kernel_that_stopped_being_correct_is_failed_and_a_regression():
+    result = compare([row()], [failed()])
+    assert result.rows[0].verdict == "FAILED"
+    assert result.regressed
+
+
+def test_rows_of_one_run_only_are_counted_not_compared():
+    result = compare([row(), row(variant="gone")], [row(), row(variant="new1"), row(variant="new2")])
+    assert (len(result.rows), result.only_before, result.only_after) == (1, 1, 2)
+
+
+def write(path, *rows):
+    append(path / "records.csv", rows)
+    return str(path)
+
+
+def test_command_exits_1_on_a_regression_and_says_which_row(tmp_path):
+    a, b = write(tmp_path / "a" / "x", row(100.0)), write(tmp_path / "b" / "x", row(150.0))
+    result = CliRunner().invoke(main, ["compare", a, b])
+    assert result.exit_code == 1
+    assert "SLOWER" in result.output
+    assert "+50.0 %" in result.output
+    assert CliRunner().invoke(main, ["compare", b, a]).exit_code == 0
+    same = CliRunner().invoke(main, ["compare", a, a, "--json"])
+    assert json.loads(same.output)["counts"] == {"SAME": 1, "only_before": 0, "only_after": 0}
+
+
+def test_runs_on_two_gpus_are_refused_in_one_sentence(tmp_path):
+    a, b = write(tmp_path / "a", row()), write(tmp_path / "b", row(gpu="other-gpu"))
+    result = CliRunner().invoke(main, ["compare", a, b])
+    assert result.exit_code == 2
+    assert "only runs on one GPU compare" in result.output
+
+
+def test_a_file_that_is_no_records_file_is_refused(tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("a,b\n1,2\n")
+    result = CliRunner().invoke(main, ["compare", str(bad), str(bad)])
+    assert result.exit_code == 2
+    assert "bad.csv" in result.output
+    assert CliRunner().invoke(main, ["compare", str(tmp_path), str(tmp_path)]).exit_code == 2

@@ -1,0 +1,160 @@
+"""Device memory of attention's candidates: what is measured, written and read, and what is left out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fake_gpu import open_fake
+from fakes import FakeDevice, FakeKernel
+from test_sweep import Notes, Small, sweep
+
+from nnzbench.devices import DeviceLost
+from nnzbench.measure.sweep import Choice
+from nnzbench.plans.plan import Candidate, Prepared
+from nnzbench.problems.problem import Problem
+from nnzbench.records import memory
+from nnzbench.records.memory import Memory, Use
+from nnzbench.records.record import RecordError
+from nnzbench.report.data.frames import load
+
+ATTENTION = Problem("small", "p0", "attention", 8, 8, 8, 0.0, "banded:2:0")
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+
+
+def candidate(device, kept_mb, passing_mb=0, run=lambda: None):
+    """Holds some memory while it is prepared, and more that preparing frees again."""
+
+    def prepare():
+        held = [device.empty((kept_mb * MB,), np.uint8)]
+        if passing_mb:
+            device.empty((passing_mb * MB,), np.uint8)
+        return Prepared(run, lambda: np.zeros(1), lambda: None, held.clear)
+
+    return Candidate("v", "f32", prepare)
+
+
+def test_the_most_that_was_held_is_measured():
+    device = open_fake()
+    kept = device.empty((3 * MB,), np.uint8)
+    use = memory.measure(ATTENTION, candidate(device, 7, 5), device)
+    assert use == Use(503 * MB, 515 * MB, 503 * MB)
+    assert (use.taken_bytes, use.steady) == (12 * MB, True)
+    kept.free()
+    use = memory.measure(ATTENTION, candidate(device, 7), device)
+    assert use == Use(500 * MB, 507 * MB, 500 * MB)
+
+
+def test_what_is_loaded_once_is_not_the_candidates():
+    device = open_fake()
+    loads = iter([40 * MB, 0, 0])
+
+    def run():
+        device.backend.other_bytes += next(loads)
+
+    use = memory.measure(ATTENTION, candidate(device, 7, run=run), device)
+    assert use == Use(540 * MB, 547 * MB, 540 * MB)
+
+
+def test_memory_of_other_programs_that_keeps_moving_is_told():
+    device = open_fake()
+
+    def run():
+        device.backend.other_bytes += 9 * MB
+
+    use = memory.measure(ATTENTION, candidate(device, 7, run=run), device)
+    assert use == Use(518 * MB, 534 * MB, 527 * MB)
+    assert not use.steady
+
+
+def test_nothing_is_measured_of_other_ops_and_off_a_gpu():
+    def prepare():
+        raise AssertionError("prepared for nothing")
+
+    one = Candidate("v", "f32", prepare)
+    assert memory.measure(Problem("t", "p", "spmm", 8, 8, 8, 0.5, "uniform:0"), one, open_fake()) is None
+    assert memory.measure(ATTENTION, one, FakeDevice()) is None
+
+
+def test_memory_is_freed_where_the_run_fails():
+    device = open_fake()
+
+    def run():
+        raise RuntimeError("too many resources")
+
+    with pytest.raises(RuntimeError, match="too many"):
+        memory.measure(ATTENTION, candidate(device, 7, run=run), device)
+    device.release()
+    assert device.used_bytes() == 500 * MB
+
+
+def test_rows_are_read_as_written_and_the_later_counts(tmp_path):
+    path = tmp_path / memory.FILE
+    assert memory.read(path) == {}
+    key = ("p", "f32", "k", "v", "cupy")
+    memory.add(path, Memory(*key, 1, 2, 3))
+    memory.add(path, Memory(*key, 10, 20, 10))
+    memory.add(path, Memory("p", "f16", "k", "v", "cupy", 4, 5, 6))
+    assert memory.read(path) == {key: Use(10, 20, 10), ("p", "f16", "k", "v", "cupy"): Use(4, 5, 6)}
+    assert Memory(*key, 1, 2, 3).key == key
+    assert Memory(*key, 1, 2, 3).use == Use(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["problem,dtype\np,f32\n", "", "x", "-1", "1.5"], ids=["columns", "blank", "word", "below", "broken"]
+)
+def test_another_table_is_refused(tmp_path, text):
+    path = tmp_path / memory.FILE
+    header = "problem,dtype,kernel,variant,device,before_bytes,peak_bytes,after_bytes\n"
+    path.write_text(text if "problem" in text else f"{header}p,f32,k,v,cupy,{text},2,3\n")
+    with pytest.raises(RecordError, match=r"memory\.csv: not a table of memory"):
+        memory.read(path)
+
+
+def small(tmp_path, kernel, **changes):
+    return sweep(tmp_path, kernel, exp=Small("small", "", "", "", {kernel.name: ("f32",)}, ("hot", "cold")), **changes)
+
+
+def test_a_run_writes_one_row_per_right_candidate(tmp_path, monkeypatch):
+    uses = iter([Use(10, 50 * MB, 10), Use(10, 70 * MB, 10), Use(10, 30 * MB, 90 * MB), RuntimeError("no memory")])
+
+    def measure(problem, candidate, device):
+        use = next(uses)
+        if isinstance(use, Exception):
+            raise use
+        return use
+
+    monkeypatch.setattr(memory, "measure", measure)
+    notes = Notes()
+    kernel = FakeKernel(variants={"slow": (20.0, ""), "bad": (1.0, "wrong"), "fast": (5.0, "")})
+    small(tmp_path, kernel, progress=notes)
+    found = memory.read(tmp_path / "out" / memory.FILE)
+    assert [key[:4] for key in found] == [
+        ("p0", "f32", "fake", "slow"),
+        ("p0", "f32", "fake", "fast"),
+        ("p1", "f32", "fake", "slow"),
+    ]
+    assert "fake fast on p1: memory not measured (no memory)" in notes.notes
+    frame = load(tmp_path / "out").frame.set_index(["problem", "variant", "policy"])["memory_bytes"]
+    assert frame["p0", "slow", "hot"] == frame["p0", "slow", "cold"] == 50 * MB - 10
+    assert frame["p0", "fast", "hot"] == 70 * MB - 10
+    assert math.isnan(frame["p1", "slow", "hot"])  # another program's memory moved meanwhile
+    assert math.isnan(frame["p1", "fast", "hot"])
+    monkeypatch.setattr(memory, "measure", lambda *of: None)
+    small(tmp_path, kernel, choice=Choice(overwrite=True))
+    assert not (tmp_path / "out" / memory.FILE).exists()
+
+
+def test_a_device_that_is_lost_ends_the_run(tmp_path, monkeypatch):
+    def lost(*of):
+        raise DeviceLost("an illegal memory access was encountered")
+
+    monkeypatch.setattr(memory, "measure", lost)
+    with pytest.raises(DeviceLost):
+        small(tmp_path, FakeKernel())

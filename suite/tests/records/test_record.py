@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+
+import pytest
+from fake_records import failed, record
+
+from nnzbench.records.record import COLUMNS, RecordError, append, read_records, replace_all, to_row
+
+FIXED = (
+    "schema,experiment,problem,op,m,k,n,shape,dtype,sparsity,nnz,pattern,source,kernel,variant,selected,device,gpu,arch,"
+    "policy,status,reason,median_us,q1_us,q3_us,samples,sm_clock_mhz,flops,bytes,limit_us,floor_us,prepare_ms,compile_ms,"
+    "registers,shared_bytes,spill_bytes,code_bytes,relative_error,environment"
+)
+
+
+def spoilt(path, **cells):
+    """A records file of two good rows and a third with the given cells changed."""
+    append(path, [record(problem="a"), record(problem="b")])
+    row = dict(zip(COLUMNS, to_row(record(problem="c")), strict=True)) | cells
+    with path.open("a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerow(row.values())
+    return path
+
+
+def test_the_columns_that_other_tools_read_stay_as_they_are():
+    assert ",".join(COLUMNS) == FIXED
+
+
+@pytest.mark.parametrize("status", ["wrong", "unsupported", "compile-error", "launch-error", "timeout"])
+def test_only_an_ok_row_can_hold_a_time_or_be_selected(status):
+    blank = failed(record(), status, "why")
+    for change in ({"median_us": 1.0}, {"q1_us": 1.0}, {"q3_us": 1.0}, {"selected": True}):
+        with pytest.raises(RecordError, match=f"'{status}' can't hold a time"):
+            dataclasses.replace(blank, **change)
+    with pytest.raises(RecordError, match="needs a reason"):
+        dataclasses.replace(blank, reason="")
+
+
+@pytest.mark.parametrize("error", [None, float("nan"), float("inf")])
+def test_an_ok_row_needs_the_finite_error_of_its_check(error):
+    with pytest.raises(RecordError, match="finite error of its check"):
+        record(relative_error=error)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 0.0, -1.0])
+@pytest.mark.parametrize("column", ["median_us", "q1_us", "q3_us"])
+def test_a_time_that_is_no_time_is_refused(column, time):
+    with pytest.raises(RecordError, match="above zero"):
+        record(**{column: time})
+
+
+def test_an_unknown_status_is_refused():
+    with pytest.raises(RecordError, match="status 'fine'"):
+        record(status="fine")
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    rows = [
+        record(selected=True, reason='ended early, "clearly" behind', shape="n1_c2", sparsity=0.9),
+        failed(record(problem="ü, with a comma", registers=None, compile_ms=None), "unsupported", "no sm_75 form"),
+        record(policy="check", device="cpu", median_us=None, q1_us=None, q3_us=None, samples=None),
+    ]
+    append(tmp_path / "records.csv", rows)
+    assert read_records(tmp_path / "records.csv") == rows
+
+
+def test_a_reason_of_several_lines_is_one_cell_and_one_line(tmp_path):
+    append(tmp_path / "records.csv", [failed(record(), "compile-error", "line 1\n  line 2\r\n")])
+    assert read_records(tmp_path / "records.csv")[0].reason == "line 1 line 2"
+    assert (tmp_path / "records.csv").read_bytes().count(b"\n") == 2
+
+
+def test_numbers_keep_six_digits(tmp_path):
+    append(tmp_path / "records.csv", [record(median_us=12.3456789, flops=123456789.0)])
+    found = read_records(tmp_path / "records.csv")[0]
+    assert (found.median_us, found.flops) == (12.3457, 1.23457e8)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("median_us", "nan"),
+        ("median_us", "inf"),
+        ("sparsity", "NaN"),
+        ("flops", "1e999"),
+        ("limit_us", "-inf"),
+        ("m", "64.5"),
+        ("m", ""),
+        ("nnz", "many"),
+        ("selected", "True"),
+        ("schema", "nnzbench/0"),
+    ],
+)
+def test_a_bad_cell_is_named_by_file_line_and_column(tmp_path, column, cell):
+    path = spoilt(tmp_path / "records.csv", **{column: cell})
+    with pytest.raises(RecordError, match=rf"records\.csv, line 4: column '{column}'"):
+        read_records(path)
+
+
+def test_a_row_that_contradicts_itself_is_named_by_file_and_line(tmp_path):
+    path = spoilt(tmp_path / "records.csv", status="wrong", reason="error 1")
+    with pytest.raises(RecordError, match=r"records\.csv, line 4: .*can't hold a time"):
+        read_records(path)
+
+
+@pytest.mark.parametrize("change", [lambda line: line + ",1", lambda line: line.rpartition(",")[0]])
+def test_a_row_of_too_many_or_too_few_cells_is_refused(tmp_path, change):
+    path = spoilt(tmp_path / "records.csv")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], change(lines[-1])]) + "\n")
+    with pytest.raises(RecordError, match=r"records\.csv, line 4: expected 39 cells"):
+        read_records(path)
+
+
+def test_a_last_line_that_was_cut_off_is_refused_wherever_it_was_cut(tmp_path):
+    whole = spoilt(tmp_path / "records.csv").read_bytes()
+    last = whole.rstrip(b"\n").rfind(b"\n") + 1
+    for end in (last + 1, (last + len(whole)) // 2, len(whole) - 4, len(whole) - 1):
+        (tmp_path / "cut.csv").write_bytes(whole[:end])
+        with pytest.raises(RecordError, match=r"cut\.csv, line 4: "):
+            read_records(tmp_path / "cut.csv")
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "said"), [(b'"open quote,\n', "unexpected end"), (b"\xff\xfe\n", "UTF-8"), (b"a\n", "line 2")]
+)
+def test_what_is_no_csv_is_one_sentence_too(tmp_path, bytes_, said):
+    path = tmp_path / "records.csv"
+    path.write_bytes(FIXED.encode() + b"\n" + bytes_)
+    with pytest.raises(RecordError, match=rf"records\.csv.*{said}"):
+        read_records(path)
+
+
+@pytest.mark.parametrize("header", ["", FIXED.replace("median_us", "median_ms"), FIXED + ",note", FIXED[::-1]])
+def test_another_header_is_another_schema(tmp_path, header):
+    (tmp_path / "records.csv").write_text(header + "\n")
+    with pytest.raises(RecordError, match="header is not the nnzbench/1 column list"):
+        read_records(tmp_path / "records.csv")
+
+
+def test_appending_writes_the_header_once_and_flushes_each_time(tmp_path, monkeypatch):
+    path, synced = tmp_path / "new" / "records.csv", []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(path.read_bytes().count(b"\n")))
+    append(path, [record(problem="a")])
+    append(path, [record(problem="b"), record(problem="c")])
+    assert synced == [2, 4]  # lines that a reader could see each time
+    assert path.read_text().count("schema,") == 1
+    assert [row.problem for row in read_records(path)] == ["a", "b", "c"]
+
+
+def test_replacing_all_rows_shows_the_old_ones_until_the_new_are_whole(tmp_path):
+    path = tmp_path / "records.csv"
+    append(path, [record(problem="old")])
+
+    def rows():
+        yield record(problem="new 1")
+        assert [row.problem for row in read_records(path)] == ["old"]
+        yield record(problem="new 2")
+
+    replace_all(path, rows())
+    assert [row.problem for row in read_records(path)] == ["new 1", "new 2"]
+
+    def broken():
+        yield record(problem="half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_all(path, broken())
+    assert [row.problem for row in read_records(path)] == ["new 1", "new 2"]
+    replace_all(path, [record(problem="after")])  # what the interrupt left behind is not added to
+    assert [row.problem for row in read_records(path)] == ["after"]
+
+
+def test_the_key_tells_rows_apart_by_what_was_run_and_how():
+    same = {"median_us": 9.0, "gpu": "tesla-t4", "environment": "environment-2.json", "selected": True}
+    assert record(**same).key == record().key
+    for change in ("experiment", "problem", "dtype", "kernel", "variant", "device", "policy"):
+        assert record(**{change: "other"}).key != record().key

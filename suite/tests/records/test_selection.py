@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import dataclasses
+
+from fake_records import record
+
+from nnzbench.records.selection import math_class, select
+
+
+def row(variant, us, **changes):
+    return record(variant=variant, median_us=us, q1_us=us, q3_us=us, selected=False, **changes)
+
+
+def chosen(rows):
+    return [r.variant for r in select(rows) if r.selected]
+
+
+def test_the_fastest_correct_row_is_selected_per_policy():
+    rows = [row("a", 5.0), row("b", 4.0), row("a", 1.0, policy="cold"), row("b", 2.0, policy="cold")]
+    assert [(r.variant, r.policy) for r in select(rows) if r.selected] == [("b", "hot"), ("a", "cold")]
+
+
+def test_a_wrong_row_is_never_selected_and_an_old_choice_is_forgotten():
+    wrong = record(
+        variant="fast", status="wrong", reason="error", median_us=None, q1_us=None, q3_us=None, selected=False
+    )
+    stale = dataclasses.replace(row("slow", 9.0), selected=True)
+    assert chosen([wrong, stale, row("good", 5.0)]) == ["good"]
+
+
+def test_math_modes_compete_apart():
+    rows = [row("f32_algo1", 5.0, kernel="cublas"), row("tf32_algo1", 2.0, kernel="cublas")]
+    assert chosen(rows) == ["f32_algo1", "tf32_algo1"]
+    assert [math_class(r) for r in rows] == ["f32", "tf32"]
+
+
+def test_math_class_is_the_dtype_where_the_variant_names_none():
+    assert math_class(row("csr_alg2_preprocess", 1.0, dtype="f16")) == "f16"
+    assert math_class(row("f32", 1.0)) == "f32"
+
+
+def test_of_equals_the_first_recorded_stands_and_order_is_kept():
+    rows = [row("a", 5.0), row("b", 5.0)]
+    assert chosen(rows) == ["a"]
+    assert [r.variant for r in select(rows)] == ["a", "b"]
+
+
+def test_rows_checked_on_the_processor_are_not_selected():
+    assert chosen([record(variant="v", policy="check", median_us=None, q1_us=None, q3_us=None, selected=False)]) == []

@@ -1,0 +1,210 @@
+"""`nnzbench validate`: every rule is broken once, on a set of a second, invented GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import fake_records
+import pytest
+from click.testing import CliRunner
+
+from nnzbench.cli import main
+from nnzbench.contribute.validate import validate
+from nnzbench.problems import tables
+from nnzbench.records import memory
+from nnzbench.records.record import replace_all
+from nnzbench.records.selection import select
+
+GPU = "nvidia-b100"
+SNAPSHOT = {
+    "schema": "nnzbench-environment/1",
+    "gpu": {"name": "NVIDIA B100", "slug": GPU, "compute_processes": 1},
+    "source": {"commit": "ab" * 20, "dirty": False},
+    "software": {"cusparselt": "10.3.9.90"},
+}
+PROBLEM = "04_n1_c512_h7_w7_d512_r3_s3_p1_95_standin"
+
+
+def row(problem="01_64x256x3136_90_dlmc", **changes):
+    return fake_records.record(**{"problem": problem, "gpu": GPU, "sparsity": 1 - 1638 / (64 * 256), **changes})
+
+
+@pytest.fixture
+def rows():
+    """A set that is fit: four problems (a quick run has the three smallest), two variants, one of them wrong."""
+    names = ["01_64x256x3136_90_dlmc", "02_256x64x3136_90_dlmc", "07_512x2048x49_90_dlmc", "20_1024x1024x49_90_dlmc"]
+    made = [row(name, variant=variant) for name in names for variant in ("a", "b")]
+    made[1] = dataclasses.replace(made[1], median_us=3.0, q1_us=2.9, q3_us=3.1)
+    return select([*made, fake_records.failed(row(variant="c"), "wrong", "far from the reference")])
+
+
+@pytest.fixture
+def folder(tmp_path, rows):
+    return fake_records.write(tmp_path / GPU / "sparsert_table1", rows, SNAPSHOT)
+
+
+def faults(folder):
+    return [finding.sentence for finding in validate(folder) if finding.fault]
+
+
+def notes(folder):
+    return [finding.sentence for finding in validate(folder) if not finding.fault]
+
+
+def command(*arguments):
+    return CliRunner().invoke(main, ["validate", *map(str, arguments)])
+
+
+def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
+    assert faults(folder) == []
+    (missing,) = [note for note in notes(folder) if "problems" in note]
+    assert missing.startswith("27 of 31 problems of sparsert_table1 are missing: `03_128x512x784_90`")
+    assert any("`cublas`" in note and "`row_stream`" in note for note in notes(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"gpu": "tesla-t4"}, "of gpu 'nvidia-b100' and its rows are of `tesla-t4`"),
+        ({"experiment": "sparsert_table3"}, "of experiment 'sparsert_table1' and its rows are of `sparsert_table3`"),
+        ({"device": "cpu"}, "1 rows are from the processor"),
+        ({"m": 65, "nnz": 1664}, "disagree on what it is: `01_64x256x3136_90_dlmc`"),
+        ({"pattern": "feedbeef"}, "disagree on what it is"),
+        ({"variant": "b"}, "1 rows are there more than once"),
+        ({"selected": True}, "`selected` does not mark"),
+        ({"environment": "environment-9.json"}, "'environment-9.json' is missing"),
+        ({"environment": "../environment.json"}, "'../environment.json' is missing"),
+        ({"kernel": "no_such_kernel"}, "no kernel `no_such_kernel` in this version"),
+        ({"problem": "99_64x256x3136_90_dlmc"}, "sparsert_table1 has no problem `99_64x256x3136_90_dlmc`"),
+        ({"sparsity": 0.91}, "line 2: `sparsity` is 0.91 and 1638 nonzeros make 0.900024"),
+        ({"q3_us": 3.95}, "line 2: the median 4 us is not between its quartiles 3.9 and 3.95"),
+        ({"median_us": None, "q1_us": None, "q3_us": None}, "line 2: a row with status 'ok' has no time"),
+        ({"reason": "ptxas /opt/ada/x.cu: no"}, "line 2: `reason` or `variant` holds a path"),
+    ],
+)
+def test_each_fault_of_a_row_is_found(folder, rows, change, sentence):
+    replace_all(folder / "records.csv", [dataclasses.replace(rows[0], **change), *rows[1:]])
+    assert any(sentence in fault for fault in faults(folder)), faults(folder)
+    assert command(folder).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("nnzbench/1,", "nnzbench/2,", "line 2: column 'schema': 'nnzbench/2' is not nnzbench/1"),
+        (",4,3.9,", ",nan,3.9,", "line 2: column 'median_us': 'nan' is not a finite number"),
+        (",4,3.9,", ",-4,3.9,", "line 2: times must be finite and above zero"),
+        ("median_us", "median_ms", "the header is not the nnzbench/1 column list"),
+        (",ok,", ",fine,", "line 2: status 'fine' is not one of"),
+        (",environment.json\n", "\n", "line 2: expected 39 cells"),
+    ],
+)
+def test_a_file_that_breaks_the_schema_is_unfit_and_named_by_line(folder, before, after, sentence):
+    path = folder / "records.csv"
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    assert any(sentence in fault for fault in faults(folder)), faults(folder)
+    assert command(folder).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("gpu", {}, "does not describe the GPU"),
+        ("gpu", {"name": "Tesla T4", "slug": "tesla-t4"}, "is of GPU 'tesla-t4' and its rows are of 'nvidia-b100'"),
+        ("schema", "other/1", "of schema 'other/1'"),
+        ("host", {"hostname": "n017"}, "holds a name of the machine in 'host.hostname'"),
+        ("host", {"processor": "node3.cluster.local"}, "holds a host name in 'host.processor'"),
+        ("overrides", {"cuda_cache": "/opt/ada/cache"}, "holds a path in 'overrides.cuda_cache'"),
+        ("host", {"system": "10.1.2.3"}, "holds a network address in 'host.system'"),
+        ("gpu", {"name": "B100", "id": "GPU-0123abcd-ffff"}, "holds a serial number in 'gpu.id'"),
+    ],
+)
+def test_each_fault_of_a_snapshot_is_found(folder, key, value, sentence):
+    (folder / "environment.json").write_text(json.dumps({**SNAPSHOT, key: value}))
+    assert any(sentence in fault for fault in faults(folder)), faults(folder)
+
+
+def test_what_readers_should_know_is_a_note_and_no_fault(folder):
+    changed = {**SNAPSHOT, "source": {"commit": "cd" * 20, "dirty": True}}
+    (folder / "environment.json").write_text(json.dumps(changed))
+    (folder / "environment-2.json").write_text("{}")
+    assert faults(folder) == []
+    assert any("differed from commit cdcdcdcdcdcd" in note for note in notes(folder))
+    assert any("no row refers to the snapshot 'environment-2.json'" in note for note in notes(folder))
+
+
+def test_sparsity_is_of_the_pattern_whatever_the_op(folder):
+    sizes = {"m": 64, "nnz": 1638}
+    of_pattern = [
+        row(op="sddmm", k=32, n=256, **sizes),
+        row("02_256x64x3136_90_dlmc", op="sparse_softmax", k=256, n=1, **sizes),
+    ]
+    replace_all(folder / "records.csv", select(of_pattern))
+    assert not any("nonzeros make" in fault for fault in faults(folder))
+    replace_all(folder / "records.csv", select([row(op="sddmm", k=256, n=32, **sizes)]))
+    assert any("nonzeros make 0.200195" in fault for fault in faults(folder))
+
+
+def test_rows_of_a_retired_kernel_are_valid(folder, rows):
+    replace_all(folder / "records.csv", select([*rows, dataclasses.replace(rows[0], kernel="panel")]))
+    assert not any("panel" in fault for fault in faults(folder))
+
+
+def test_a_kernel_without_a_row_and_a_policy_without_a_row_are_named(folder, rows):
+    more = [dataclasses.replace(rows[0], kernel="panel"), dataclasses.replace(rows[0], policy="cold")]
+    replace_all(folder / "records.csv", select([*rows, *more]))
+    assert any("`panel` (f32) has no row for `02_256x64x3136_90_dlmc`" in note for note in notes(folder))
+    assert any("candidates have no cold row, such as sparsert_table1 01_64x256" in note for note in notes(folder))
+
+
+def test_a_quick_run_is_unfit(folder):
+    table = sorted((r.problem for r in tables.rows("sparsert_table1")), key=lambda p: p.m * p.k * p.n)[:3]
+    replace_all(folder / "records.csv", select([row(problem.name, variant="a") for problem in table]))
+    assert any("as a --quick run has" in fault for fault in faults(folder))
+
+
+def test_real_patterns_do_not_pass_as_stand_ins(folder, rows):
+    below = fake_records.write(folder / "standin", rows, SNAPSHOT)
+    assert faults(below) == ["it lies in standin/ and has rows on real patterns: `dlmc:rn50/x`"]
+
+
+def test_a_folder_without_records_is_not_a_result_set(tmp_path):
+    result = command(tmp_path)
+    assert result.exit_code == 2
+    assert "is not a result set" in result.output
+    assert command(tmp_path / "nowhere").exit_code == 2
+    assert command().exit_code == 2
+
+
+def test_the_command_takes_whole_trees_and_tells_json(folder, rows, tmp_path):
+    other = tmp_path / GPU / "sparsert_table3"
+    fake_records.write(other, [row(PROBLEM, experiment="sparsert_table3", sparsity=0.5, gpu=GPU)], SNAPSHOT)
+    result = command(tmp_path, "--json")
+    assert result.exit_code == 1
+    good, bad = json.loads(result.output)
+    assert (good["fit"], bad["fit"]) == (True, False)
+    assert any("`sparsity` is 0.5" in fault for fault in bad["faults"])
+    text = command(folder, folder / "records.csv")
+    assert text.exit_code == 0
+    assert text.output.count(": fit") == 1
+
+
+def test_memory_is_of_rows_that_are_ok(folder, rows):
+    ok, wrong = rows[0], rows[-1]
+    path = folder / memory.FILE
+    memory.add(path, memory.Memory(ok.problem, ok.dtype, ok.kernel, ok.variant, ok.device, 1, 2, 1))
+    assert faults(folder) == []
+    memory.add(path, memory.Memory(wrong.problem, wrong.dtype, wrong.kernel, wrong.variant, wrong.device, 1, 2, 1))
+    (fault,) = faults(folder)
+    assert fault.startswith(f"memory.csv has memory of what has no row that is ok: `{wrong.problem} f32")
+    path.write_text("problem,dtype\n1,2\n", encoding="utf-8")
+    (fault,) = faults(folder)
+    assert fault.startswith("memory.csv: not a table of memory")
+
+
+def test_an_empty_file_is_unfit(folder):
+    replace_all(folder / "records.csv", [])
+    assert faults(folder) == ["it has no rows"]

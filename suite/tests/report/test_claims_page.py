@@ -1,0 +1,46 @@
+"""The page and the table that show the verdicts on the claims, and when a report writes them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+
+import fake_records
+from fake_claim_records import CLAIMS, GPU, table1
+from fake_records import write
+
+from nnzbench.records.selection import select
+from nnzbench.site import build, claims, claims_page
+from nnzbench.site.claims import Verdict
+
+
+def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
+    write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
+    page = claims_page.write(tmp_path, GPU)
+    first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
+    claims_page.write(tmp_path, GPU)
+    assert first == {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
+    assert set(first) == {"claims.md", "claims.csv"}
+    with (page.parent / "claims.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [r["id"] for r in rows] == list(CLAIMS)
+    assert list(rows[0]) == [field.name for field in dataclasses.fields(Verdict)]
+    text = first["claims.md"].decode()
+    line = "5.00× **reproduced** (11 of 11) | the same rival | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
+    assert line in text
+    assert f"**{len(CLAIMS)} claims, " in text
+    assert text.count('<a id="') == len(CLAIMS)
+
+
+def test_report_judges_the_claims_of_every_gpu_it_draws(tmp_path):
+    write(tmp_path / GPU / "sparsert_table1", fake_records.table1())
+    build.build(tmp_path, ["sparsert_table1"])
+    assert (tmp_path / GPU / "claims.md").is_file()
+    assert {path.name for folder in build.find(tmp_path).values() for path in folder} == {"sparsert_table1"}
+
+
+def test_numbers_are_shown_in_their_unit():
+    assert [claims.show(*pair) for pair in ((2.314, "x"), (0.7312, "sparsity"), (47.51, "%"), (math.nan, "x"))] == [
+        "2.31×", "73.1 %", "47.5 %", "",
+    ]  # fmt: skip

@@ -1,0 +1,375 @@
+"""What a claim is judged by: the number that its rule makes of records with known answers, and which records count."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+from fake_claim_records import GPU, names, row, table1
+from fake_records import failed, record, write
+
+from nnzbench.kernels.roles import OURS
+from nnzbench.papers.sputnik import ablation
+from nnzbench.problems.names import stem_of
+from nnzbench.problems.tables import load
+from nnzbench.records import memory
+from nnzbench.records.record import Record
+from nnzbench.records.selection import select
+from nnzbench.report.claims.quantities import Quantity, Ratio
+from nnzbench.report.claims.records import JUDGES, Records
+from nnzbench.report.data import frames
+from nnzbench.report.data.series import Series
+from nnzbench.site.claims import (
+    CONTRADICTED,
+    NOT_COMPARABLE,
+    NOT_MEASURABLE,
+    REPRODUCED,
+    RULES,
+    STRONGER,
+    WEAKER,
+    Verdict,
+    judge,
+)
+
+PAPER = "sparsert_paper"
+
+
+def judged(tmp_path: Path, *sets: list[Record]) -> dict[str, Verdict]:
+    for rows in sets:
+        write(tmp_path / GPU / rows[0].experiment, select(rows))
+    return {one.id: one for one in judge(tmp_path, GPU)}
+
+
+def test_a_geometric_mean_is_judged_against_each_arithmetic_of_the_dense_product(tmp_path):
+    one = judged(tmp_path, table1(5.0))["sparsert-spmm-95"]
+    assert one.measured == pytest.approx(5.0)  # cuBLASLt's 10 us, not cuBLAS's 12
+    assert (one.measured_tf32, one.measured_fp16) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert one.measured_cold == pytest.approx(2.5)
+    assert (one.verdict, one.verdict_tf32, one.verdict_fp16) == (REPRODUCED, WEAKER, CONTRADICTED)
+    assert one.problems == "11 of 11"
+    assert "With cold caches: weaker." in one.note
+    assert "11 of 11 problems are on generated stand-ins" not in one.note  # their source is real
+
+
+def test_the_papers_own_kernel_judges_and_ours_stands_beside(tmp_path):
+    ours = [dataclasses.replace(r, kernel="sparsert", median_us=2.0) for r in table1(2.5) if r.kernel == PAPER]
+    one = judged(tmp_path, [*table1(2.5), *ours])["sparsert-spmm-95"]
+    assert one.measured == pytest.approx(2.5)
+    assert one.kernel.startswith("`sparsert_paper`")
+    assert "This project's generator `sparsert`: 5.00×, TF32 2.00×, fp16 1.00×" in one.note
+
+
+def test_no_design_of_this_project_judges_a_claim(tmp_path):
+    """Whatever a rule names, rows of role `own` and of users' kernels do not reach it."""
+    ours = [dataclasses.replace(r, kernel="sparsert") for r in table1(5.0) if r.kernel == PAPER]
+    guest = [dataclasses.replace(r, kernel="mine") for r in table1(5.0) if r.kernel == PAPER]
+    libraries = [r for r in table1(5.0) if r.kernel != PAPER]
+    one = judged(tmp_path, [*libraries, *ours, *guest])["sparsert-spmm-95"]
+    assert one.verdict == NOT_MEASURABLE
+    records = Records(tmp_path, GPU)
+    everybody = Series("k", "", (), roles=OURS | {"guest"})
+    for series in (everybody, Series("k", "", ("sparsert",)), Series("k", "", ("mine",))):
+        assert records.times("sparsert_table1", "hot", series, "(.*)")
+        assert not records.published().times("sparsert_table1", "hot", series, "(.*)")
+    assert not JUDGES & {"own", "guest"}
+
+
+def test_a_paper_with_a_weaker_rival_is_judged_twice(tmp_path):
+    rows = []
+    for name in names("sputnik_rnn", "_32"):
+        at = {"experiment": "sputnik_rnn"}
+        rows += [
+            row(name, "sputnik", 10.0, "heuristic_x", **at),
+            row(name, "sputnik", 1.0, "y1_other", **at),
+            row(name, "cusparse", 35.0, "csr_default_col", **at),
+            row(name, "cusparse", 9.0, "csr_alg2_row", **at),
+        ]
+    one = judged(tmp_path, rows)["sputnik-rnn-cusparse"]
+    assert (one.measured, one.measured_today) == (pytest.approx(3.5), pytest.approx(0.9))
+    assert one.rival_today == "the best of cuSPARSE"
+    assert one.problems == one.problems_today
+    assert one.verdict == one.verdict_today == NOT_COMPARABLE  # only some of its problems
+    full = [
+        row(n, kernel, us, variant, "sputnik_rnn")
+        for n in names("sputnik_rnn")
+        for kernel, us, variant in (
+            ("sputnik", 10.0, "heuristic_x"),
+            ("cusparse", 35.0, "csr_default_col"),
+            ("cusparse", 9.0, "csr_alg2_row"),
+        )
+    ]
+    one = judged(tmp_path / "b", full)["sputnik-rnn-cusparse"]
+    assert (one.verdict, one.verdict_today) == (REPRODUCED, CONTRADICTED)
+
+
+def test_the_best_of_today_is_another_rival_on_the_same_problems():
+    def sides(quantity: Quantity) -> tuple[str, ...]:
+        return tuple(side.cases for side in quantity.subject) if isinstance(quantity, Ratio) else ()
+
+    for name, rule in RULES.items():
+        if rule.today is not None:
+            assert sides(rule.quantity) == sides(rule.today), name
+
+
+def test_slower_than_dense_contradicts(tmp_path):
+    assert judged(tmp_path, table1(0.8))["sparsert-spmm-95"].verdict == CONTRADICTED
+
+
+def test_fewer_problems_than_the_papers_are_shown_and_not_judged(tmp_path):
+    some = judged(tmp_path, table1(5.0, keep=10))["sparsert-spmm-95"]
+    assert (some.problems, some.verdict, some.measured) == ("10 of 11", NOT_COMPARABLE, pytest.approx(5.0))
+    assert some.reason == "10 of 11 problems are recorded."
+
+
+def test_rows_without_a_checked_time_do_not_count(tmp_path):
+    rows = [failed(r, "wrong", "far") if r.kernel == PAPER and i % 2 else r for i, r in enumerate(table1(5.0))]
+    gone = [failed(r, "wrong", "far") if r.kernel == PAPER else r for r in table1(5.0)]
+    assert judged(tmp_path / "a", rows)["sparsert-spmm-95"].problems == "11 of 11"
+    one = judged(tmp_path / "b", gone)["sparsert-spmm-95"]
+    assert math.isnan(one.measured)
+    assert (one.verdict, one.problems) == (NOT_MEASURABLE, "0 of 11")
+    assert "No problem of sparsert_table1 has a checked hot time" in one.reason
+
+
+def test_nothing_recorded_says_so(tmp_path):
+    found = {one.id: one for one in judge(tmp_path, GPU)}
+    assert {one.verdict for one in found.values()} == {NOT_MEASURABLE}
+    assert "sputnik_rnn is not recorded on this GPU yet." in found["sputnik-rnn-cusparse"].reason
+    assert "not part of this suite" in found["sputnik-rnn-aspt"].reason
+
+
+def test_records_that_break_the_schema_judge_nothing_and_are_named(tmp_path):
+    path = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0))) / "records.csv"
+    path.write_bytes(path.read_bytes()[:-20])
+    found = judged(tmp_path, figure1(0.73))
+    assert found["sparsert-spmm-95"].verdict == NOT_MEASURABLE
+    assert "The records of sparsert_table1 are refused" in found["sparsert-spmm-95"].reason
+    assert found["sputnik-crossover"].verdict == REPRODUCED
+
+
+def test_processor_times_judge_nothing(tmp_path):
+    rows = [dataclasses.replace(r, device="cpu") for r in table1(5.0)]
+    assert judged(tmp_path, rows)["sparsert-spmm-95"].verdict == NOT_MEASURABLE
+
+
+def test_stand_ins_are_named(tmp_path):
+    rows = [dataclasses.replace(r, source="standin:rn50/x") for r in table1(5.0)]
+    assert "11 of 11 problems are on generated stand-ins" in judged(tmp_path, rows)["sparsert-spmm-95"].note
+
+
+def figure1(crossing: float) -> list[Record]:
+    """Time falls linearly with density and meets cuBLAS's 10 us at `crossing`; cuSPARSE takes three times as long."""
+    rows = []
+    for p in load("sputnik_figure1", False):
+        us = 10 * (1 - p.sparsity) / (1 - crossing)
+        rows += [
+            row(p.name, "sputnik", us, "heuristic_x", p.experiment, sparsity=p.sparsity),
+            row(p.name, "sputnik", us / 2, "y1_other", p.experiment, sparsity=p.sparsity),
+            row(p.name, "cublas", 10.0, "f32_rowmajor", p.experiment, sparsity=p.sparsity),
+            row(p.name, "cublas", 1e-3, "tf32_rowmajor", p.experiment, sparsity=p.sparsity),
+            row(p.name, "cusparse", 3 * us, "csr_default_col", p.experiment, sparsity=p.sparsity),
+        ]
+    return rows
+
+
+def test_a_crossover_is_interpolated_for_the_papers_heuristic_alone(tmp_path):
+    found = judged(tmp_path, figure1(0.73))
+    one = found["sputnik-crossover"]
+    assert one.measured == pytest.approx(0.73, abs=0.002)
+    assert one.verdict == REPRODUCED
+    assert math.isnan(one.measured_tf32)
+    assert one.verdict_tf32 == CONTRADICTED  # never as fast
+    assert found["sputnik-crossover-nonzeros"].measured == pytest.approx(3, rel=0.03)
+    assert found["sputnik-crossover-nonzeros"].verdict == WEAKER
+
+
+def test_a_crossover_outside_what_was_recorded_is_no_number(tmp_path):
+    below = judged(tmp_path / "a", figure1(0.3))["sputnik-crossover"]
+    assert (below.measured, below.verdict) == (pytest.approx(0.5), STRONGER)
+    assert "below 50 %" in below.note
+    above = judged(tmp_path / "b", figure1(0.99))["sputnik-crossover"]
+    assert math.isnan(above.measured)
+    assert above.verdict == CONTRADICTED
+    cut = [r for r in figure1(0.9) if r.sparsity < 0.8]
+    partial = judged(tmp_path / "c", cut)["sputnik-crossover"]
+    assert partial.verdict == NOT_COMPARABLE
+    assert "problems are recorded" in partial.reason
+    assert "Not all sparsities are recorded." in partial.note
+
+
+def test_imbalance_compares_uneven_rows_with_even_ones(tmp_path):
+    def at(name: str) -> str:
+        return next(n for n in names("sputnik_figure7") if n.startswith(name))
+
+    rows = [
+        row(at("cov0_"), "sputnik_ablation", 10.0, "complete_x", "sputnik_figure7"),
+        row(at("cov1.7_"), "sputnik_ablation", 10.5, "complete_x", "sputnik_figure7"),
+        row(at("cov1.7_"), "sputnik_ablation", 20.0, "no_load_balancing_x", "sputnik_figure7"),
+        row(at("cov1.5_"), "sputnik_ablation", 99.0, "no_load_balancing_x", "sputnik_figure7"),
+    ]
+    found = judged(tmp_path, rows)
+    assert found["sputnik-imbalance"].measured == pytest.approx(50.0)
+    assert found["sputnik-swizzle"].measured == pytest.approx(100 / 1.05)
+    assert {found["sputnik-imbalance"].verdict, found["sputnik-swizzle"].verdict} == {NOT_COMPARABLE}  # 1.7 is a guess
+
+
+def test_an_ablation_is_percent_of_the_complete_kernel(tmp_path):
+    rows = []
+    for name in names("sputnik_ablation"):
+        at = {"experiment": "sputnik_ablation", "problem": name, "kernel": "sputnik_ablation"}
+        rows += [record(variant="complete_x", median_us=8.0, **at), record(variant="no_vector_x", median_us=10.0, **at)]
+    found = judged(tmp_path, rows)
+    assert found["sputnik-no-vector-rn50-256"].measured == pytest.approx(80.0)
+    assert found["sputnik-no-vector-rn50-256"].verdict == WEAKER
+    assert found["sputnik-no-vector-tf-1"].verdict == CONTRADICTED  # the paper sees no change there
+    assert found["sputnik-sddmm-no-vector-rn50-256"].verdict == CONTRADICTED  # SDDMM gains without them in the paper
+    assert found["sputnik-no-residue-unroll-rn50-1"].verdict == NOT_MEASURABLE
+
+
+def test_an_ablation_counts_a_layer_for_all_matrices_it_stands_for(tmp_path):
+    """The page's mean and the claims' are one: 3 x 3 filters lose half their speed, the other layers none."""
+    rows = []
+    for name in names("sputnik_ablation", "rn50"):
+        at = {"experiment": "sputnik_ablation", "problem": name, "kernel": "sputnik_ablation"}
+        slow = 20.0 if "rn50_3x3" in name else 10.0
+        rows += [
+            record(variant="complete_x", median_us=10.0, **at),
+            record(variant="no_vector_x", median_us=slow, **at),
+        ]
+    percent = judged(tmp_path, rows)["sputnik-no-vector-rn50-256"].measured
+    assert percent == pytest.approx(100 - 50 * 240 / 807)  # of 807 matrices 240 are 3 x 3
+    page = ablation.shares(frames.load(tmp_path / GPU / "sputnik_ablation"))
+    page = page.set_index(["policy", "op", "part", "model", "batch"])
+    assert page["percent"]["hot", "spmm", "-vector_inst", "resnet50", 256] == pytest.approx(percent)
+
+
+def mobilenet(pointwise: float, depthwise: float = 2.0) -> list[Record]:
+    rows = []
+    for name in names("sputnik_mobilenet"):
+        experiment = "sputnik_mobilenet"
+        if "_dw" in name:
+            rows.append(row(name, "depthwise_conv", depthwise, "o1", experiment))
+            continue
+        rows += [
+            row(name, "cublas_bias_relu", 4.0, "f32_x", experiment),
+            row(name, "cublas_bias_relu", 1.0, "tf32_x", experiment),
+        ]
+        if name.startswith("sparse") and "pw00" not in name:
+            rows.append(row(name, "sputnik_bias_relu", pointwise, "heuristic_x", experiment))
+    return rows
+
+
+def test_frames_per_second_sum_the_layers_as_often_as_they_occur(tmp_path):
+    one = judged(tmp_path, mobilenet(3.0))["sputnik-mobilenet-1.2"]
+    assert one.measured == pytest.approx(13 * (2 + 4) / (13 * 2 + 4 + 12 * 3))  # 13 pairs, the first dense in both
+    assert one.measured_tf32 == pytest.approx(13 * (2 + 1) / (13 * 2 + 1 + 12 * 3))
+    assert one.verdict == NOT_COMPARABLE  # layers, not the whole network
+    assert one.problems == "18 of 18"
+
+
+def test_patterns_of_one_layer_are_paired_across_problems(tmp_path):
+    def at(kind: str) -> str:
+        return next(n for n in names("balanced_models") if n.startswith(f"ptb_{kind}"))
+
+    rows = [
+        row(at("balanced"), "balanced", 10.0, "paper", "balanced_models"),
+        row(at("balanced"), "balanced", 2.0, "queue_w8", "balanced_models"),
+        row(at("balanced"), "cublas", 25.0, "f32_rowmajor", "balanced_models"),
+        row(at("random"), "cusparse", 30.0, "spmv_csr_default", "balanced_models"),
+        row(at("random"), "cusparse", 20.0, "spmv_csr_alg1", "balanced_models"),
+        row(at("balanced"), "cusparse", 1.0, "spmv_csr_alg1", "balanced_models"),
+    ]
+    found = judged(tmp_path, rows)
+    assert found["balanced-ptb-dense"].measured == pytest.approx(2.5)
+    assert "All variants of `balanced`: 12.50×" in found["balanced-ptb-dense"].note
+    assert found["balanced-ptb-dense"].verdict == NOT_COMPARABLE
+    assert found["balanced-ptb-random"].measured == pytest.approx(3.0)
+    assert found["balanced-ptb-random"].measured_today == pytest.approx(2.0)
+    assert found["balanced-ptb-block"].verdict == NOT_MEASURABLE
+
+
+def test_half_precision_pairs_with_single_on_problems_of_two_names(tmp_path):
+    rows = []
+    for p in load("direct_conv_table6", False):
+        us = 3.0 if p.dtype == "f16" else 4.0
+        at = {"experiment": p.experiment, "dtype": p.dtype}
+        rows += [
+            row(p.name, "direct_conv", us, "paper_sbs4", **at),
+            row(p.name, "direct_conv", 0.5, "paper_sbs4_padding_timed", **at),
+        ]
+        rows.append(row(p.name, "cudnn", 2.0 * us, f"{p.dtype}_nchw_plan00_default", **at))
+        rows.append(row(p.name, "cudnn", us / 2, f"{p.dtype}_nhwc_plan07", **at))
+    found = judged(tmp_path, rows)
+    assert found["direct-half-over-single"].measured == pytest.approx(100.0)
+    assert found["direct-vgg-last"].measured == pytest.approx(2.0)
+    assert found["direct-vgg-last"].measured_today == pytest.approx(0.5)  # cuDNN's fastest engine
+    assert found["direct-vgg-last"].measured_fp16 == pytest.approx(0.375)  # its 1.5 us in fp16 over our 4 in fp32
+    assert found["direct-vgg-last-half"].measured == pytest.approx(2.0)
+    assert found["direct-vgg-last-half"].verdict_fp16 == ""
+
+
+def test_the_gain_of_a_unified_count_is_judged_where_counts_differ(tmp_path):
+    rows = []
+    for p in load("direct_conv_table6", False):
+        if p.dtype == "f32":
+            own = 100.0 if p.source.startswith("uniform") else 81.0
+            at = {"experiment": p.experiment}
+            rows += [row(p.name, "direct_conv", 73.0, "paper_sbs4", **at)]
+            rows += [row(p.name, "direct_conv", own + extra, f"paper_counts_sbs{2 + extra}", **at) for extra in (0, 2)]
+    found = judged(tmp_path, rows)["direct-unified-count"]
+    assert found.measured == pytest.approx(27.0)
+    assert found.problems == "8 of 8"
+    assert "9.9 %" in found.note  # equal counts: 73 of 81 us
+
+
+def attention_rows() -> list[Record]:
+    name, causal = (
+        next(n for n in names("sputnik_attention") if n.startswith(what)) for what in ("attention", "causal")
+    )
+    at = {
+        "experiment": "sputnik_attention",
+        "m": 12288,
+        "k": 12288,
+        "n": 128,
+        "shape": "attention",
+        "nnz": 12288 * 1228,
+    }
+    return [
+        row(name, "sparse_attention", 10.0, "heuristic_x", **at),
+        row(name, "dense_attention", 80.0, "f32", **at),
+        row(name, "cudnn_attention", 30.0, "f16_bias_plan00_default", dtype="f16", **at),
+        row(causal, "cudnn_attention", 5.0, "f16_causal_plan00_default", dtype="f16", **at),
+    ]
+
+
+def test_a_part_of_a_model_is_shown_and_not_judged(tmp_path):
+    found = judged(tmp_path, attention_rows())
+    time = found["sputnik-attention-time"]
+    assert (time.measured, time.measured_fp16) == (pytest.approx(8.0), pytest.approx(0.5))  # the fused one as fp16
+    assert time.verdict == NOT_COMPARABLE
+    assert "one head" in time.reason
+
+
+def test_memory_is_counted_until_it_is_measured(tmp_path):
+    counted = judged(tmp_path, attention_rows())["sputnik-attention-memory"]
+    outside, scores = 2**4 * 128 * 12288, 4 * 12288 * (12288 + 384)
+    sparse = outside + 12 * 12288 * 1228 + 16 * 12288 + 16 * (12288 * 1228 // 32 + 6144)
+    assert counted.measured == pytest.approx((outside + scores) / sparse)
+    assert counted.measured_fp16 == pytest.approx(outside / 2 / sparse)
+    assert counted.verdict == NOT_COMPARABLE
+    assert counted.reason.startswith("Counted, not measured. Memory of one head")
+    path = tmp_path / GPU / "sputnik_attention" / memory.FILE
+    for one, taken in zip(attention_rows(), (100, 600, 300, 15), strict=True):
+        key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
+        memory.add(path, memory.Memory(*key, 7, 7 + taken, 7))
+    measured = next(one for one in judge(tmp_path, GPU) if one.id == "sputnik-attention-memory")
+    assert (measured.measured, measured.measured_fp16) == (pytest.approx(6.0), pytest.approx(0.15))
+    assert measured.verdict == NOT_COMPARABLE
+    assert measured.reason.startswith("Memory of one head")
+
+
+def test_names_lose_source_and_dtype_and_nothing_else():
+    assert stem_of("01_64x256x3136_90_dlmc") == stem_of("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
+    assert stem_of("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"

@@ -1,0 +1,279 @@
+"""GPUs side by side: what is joined, what is not, and numbers recomputed by hand. The second GPU is invented."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import fake_records
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from nnzbench.cli import main
+from nnzbench.problems import tables
+from nnzbench.records.record import RecordError, replace_all
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import geometric_mean
+from nnzbench.site.generations import comparison as generations
+from nnzbench.site.generations import page as generations_page
+from nnzbench.site.generations import peaks
+from nnzbench.site.generations import published as generations_published
+from nnzbench.site.generations import summary as generations_summary
+
+T4, H200 = "tesla-t4", "nvidia-h200"
+NAMES = ("01_64x256x3136_90_dlmc", "02_256x64x3136_90_dlmc", "03_128x512x784_90_dlmc")
+PEAKS = {
+    T4: {"copy_gbs": 250.0, "l2_gbs": 1000.0, "fp32_tflops": 8.0, "l2_bytes": 4 << 20, "floor_hot_us": 1.0},
+    H200: {"copy_gbs": 4000.0, "l2_gbs": 8000.0, "fp32_tflops": 64.0, "tf32_tflops": 350.0, "f16_tflops": 750.0}
+    | {"l2_bytes": 50 << 20, "floor_hot_us": 0.5},
+}
+TIMES = {  # kernel, variant, dtype: microseconds on both
+    ("cublas", "f32_default_nn", "f32"): (80.0, 8.0),
+    ("sparsert", "r8", "f32"): (20.0, 4.0),
+    ("sputnik", "x64", "f32"): (40.0, 5.0),
+    ("cusparse", "csr_alg2", "f32"): (10.0, 2.0),
+}
+TENSOR = {("cublas", "tf32_default_nn", "f32"): 2.0, ("cublas", "f16_default_nn", "f16"): 1.0}
+
+
+def environment(gpu):
+    return {"gpu": {"name": gpu.upper(), "slug": gpu}, "peaks": PEAKS[gpu], "source": {"commit": "ab" * 20}}
+
+
+def rows(gpu, **changes):
+    at = (T4, H200).index(gpu)
+    times = {key: both[at] for key, both in TIMES.items()} | (TENSOR if gpu == H200 else {})
+    sizes = {name: tuple(map(int, name.split("_")[1].split("x"))) for name in NAMES}
+    made = [
+        fake_records.record(
+            **{
+                "problem": name, "gpu": gpu, "kernel": kernel, "variant": variant, "dtype": dtype, "median_us": time,
+                "q1_us": time, "q3_us": time, "m": m, "k": k, "n": n, "nnz": m * k // 10, "sparsity": 0.9,
+                "flops": 2.0 * (m * k // 10) * n, "bytes": 2e6, "limit_us": time / 2, "floor_us": 0.5, **changes,
+            }
+        )
+        for name, (m, k, n) in sizes.items()
+        for (kernel, variant, dtype), time in times.items()
+    ]  # fmt: skip
+    return select(made)
+
+
+def put(tmp_path, gpu, records, experiment="sparsert_table1"):
+    return fake_records.write(tmp_path / gpu / experiment, records, environment(gpu))
+
+
+@pytest.fixture
+def two(tmp_path):
+    for gpu in (T4, H200):
+        put(tmp_path, gpu, rows(gpu))
+    return tmp_path
+
+
+def report(folder, *arguments):
+    return CliRunner().invoke(main, ["report", "--reports", str(folder), *arguments])
+
+
+def pick(frame, **wanted):
+    for name, value in wanted.items():
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def test_every_published_row_belongs_to_a_problem_and_its_speedup_is_the_quotient_of_the_printed_times():
+    printed = generations_published.rows()
+    counts = pd.Series([row.paper for row in printed]).value_counts().to_dict()
+    assert counts == {"SparseRT": 39, "Balanced Sparsity": 108, "Direct sparse convolution": 64, "EIE": 36}
+    one = next(row for row in printed if row.problem.label == "08_equal" and row.kernel == "direct_conv")
+    assert (one.gpu, one.time_us) == ("tesla-v100-sxm2-32gb", pytest.approx(4230.0))
+    assert one.speedup == pytest.approx(4.84 / 4.23)
+    batch = next(row for row in printed if row.problem.label == "alexnet_fc6_b64" and row.kernel == "cusparse")
+    assert batch.time_us == pytest.approx(64 * 94.6)
+    assert all(math.isnan(row.time_us) for row in printed if row.paper == "SparseRT")
+
+
+def test_least_work_of_a_published_product_by_hand():
+    problem = next(row.problem for row in generations_published.rows() if row.problem.label == "01")
+    assert (problem.m, problem.k, problem.n, problem.sparsity) == (64, 256, 3136, 0.9)
+    nnz, dense = 1638, 256 * 3136 + 64 * 3136
+    assert generations_published.sparse_work(problem).flops == 2 * nnz * 3136
+    assert generations_published.sparse_work(problem).bytes == 4 * (nnz + 65 + nnz + dense)
+    assert generations_published.dense_work(problem).flops == 2 * 64 * 256 * 3136
+    assert generations_published.dense_work(problem).bytes == 4 * (64 * 256 + dense)
+
+
+def test_shares_and_speedups_of_a_measured_row_by_hand(two):
+    frame = generations.tabulate(two)
+    case = pick(frame, case="01_64x256x3136_90", gpu=H200, policy="hot")
+    ours = pick(case, kernel="sparsert").iloc[0]
+    assert ours["speedup"] == pytest.approx(8.0 / 4.0)
+    assert (ours["baseline"], ours["role"], ours["memory"]) == ("cublas-f32", "best", "L2")
+    assert ours["share_of_bandwidth"] == pytest.approx(2e6 / 4e-6 / 8000e9)
+    assert ours["share_of_flops"] == pytest.approx(2 * 1638 * 3136 / 4e-6 / 64e12, rel=1e-5)
+    dense = pick(case, kernel="cublas", math="f32").iloc[0]
+    assert dense["share_of_flops"] == pytest.approx(2 * 64 * 256 * 3136 / 8e-6 / 64e12, rel=1e-3)
+    assert pick(case, math="tf32").iloc[0]["share_of_flops"] == pytest.approx(
+        2 * 64 * 256 * 3136 / 2e-6 / 350e12, rel=1e-3
+    )
+
+
+def test_a_library_is_best_only_where_this_project_has_no_time(tmp_path):
+    put(tmp_path, H200, [row for row in rows(H200) if row.kernel in ("cublas", "cusparse")])
+    frame = generations.tabulate(tmp_path)
+    assert set(pick(frame, gpu=H200, role="best")["kernel"]) == {"cusparse"}
+
+
+def test_gains_and_means_from_one_gpu_to_the_next_by_hand(two):
+    found = generations_summary.compare(generations.tabulate(two))
+    gain = pick(found.gains, kind_from="measured", policy="hot").iloc[0]
+    assert (gain["gpu_from"], gain["gpu_to"], gain["count"]) == (T4, H200, 3)
+    assert gain["dense_gain"] == pytest.approx(10.0)
+    assert gain["sparse_gain"] == pytest.approx(5.0)
+    assert gain["dense_over_sparse"] == pytest.approx(2.0)
+    assert (gain["speedup_from"], gain["speedup_to"]) == (pytest.approx(4.0), pytest.approx(2.0))
+    assert gain["floor_of_sparse"] == pytest.approx(0.5 / 4.0)
+    sparse = [2e6 / 320e9 / max(2 * m * k // 10 * n / 66.9e12, 2e6 / 4800e9) for m, k, n in [(64, 256, 3136)]]
+    assert gain["expected_sparse"] == pytest.approx(sparse[0], rel=0.35)
+    assert 8.2 < gain["expected_dense"] <= 15.0
+    paper = pick(found.gains, kind_from="published", policy="hot").iloc[0]
+    assert math.isnan(paper["dense_gain"])
+    assert paper["speedup_from"] == pytest.approx(geometric_mean([4.3, 2.5, 4.0]))
+    mean = pick(found.means, gpu=T4, kind="measured").iloc[0]
+    assert (mean["geometric_mean"], mean["count"], mean["faster"]) == (pytest.approx(4.0), 3, 3)
+
+
+def test_the_sparse_kernel_is_set_against_each_arithmetic_of_the_dense_one(two):
+    found = generations_summary.compare(generations.tabulate(two)).arithmetic
+    got = {(row.gpu, row.math): row.geometric_mean for row in found.itertuples()}
+    want = {(T4, "f32"): 4.0, (H200, "f32"): 2.0, (H200, "tf32"): 0.5, (H200, "f16"): 0.25}
+    assert got == pytest.approx(want)
+
+
+def test_other_patterns_under_the_same_name_are_not_compared_and_said_so(two):
+    other = rows(T4, pattern="feedbeef")
+    replace_all(two / T4 / "sparsert_table1" / "records.csv", other)
+    found = generations_summary.compare(generations.tabulate(two))
+    assert pick(found.gains, kind_from="measured").empty
+    assert pick(found.means, gpu=T4, kind="measured").empty
+    assert "3 problems of sparsert_table1 were run on other patterns" in found.gaps[0]
+
+
+def test_a_problem_without_a_baseline_enters_no_mean(two):
+    missing = [r for r in rows(T4) if not (r.kernel == "cublas" and r.problem == NAMES[0])]
+    replace_all(two / T4 / "sparsert_table1" / "records.csv", missing)
+    found = generations_summary.compare(generations.tabulate(two))
+    mean = pick(found.means, gpu=T4, kind="measured").iloc[0]
+    assert (mean["count"], mean["of"]) == (2, 3)
+
+
+def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
+    from nnzbench.site.generations.figures import gpu_colour
+
+    order = generations.gpu_order([H200, "unheard-of", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", "unnamed"])
+    assert order == ["unnamed", T4, "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", H200, "unheard-of"]
+    looks = {gpu_colour(gpu) for gpu in peaks.listed()}
+    assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(peaks.listed())
+
+
+def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(two):
+    result = report(two, "--json")
+    assert result.exit_code == 0, result.output
+    folder = two / generations_page.FOLDER
+    last = json.loads(result.output)[-1]
+    assert (last["experiment"], last["page"]) == ("generations", str(folder / "README.md"))
+    names = ["README.md", "arithmetic.csv", "gain.png", "gain.svg", "gains.csv", "means.csv", "points.csv"]
+    names += ["shares.csv", "shares.png", "shares.svg", "speedup.png", "speedup.svg"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    page = before["README.md"].decode()
+    assert "TESLA-T4 → NVIDIA-H200 (3 problems): sparse over dense goes from 4.00× to 2.00×" in page
+    assert "The dense product gained 10.0×, the sparse one 5.0×" in page
+    assert "0.50× over TF32 and 0.25× over fp16" in page
+    assert "does not name its GPU" in page
+    generations_page.write(two)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    points = pd.read_csv(folder / "points.csv")
+    assert set(points["role"]) == {"dense", "best"}
+    assert len(pick(points, gpu=T4, kind="measured")) == 6
+
+
+def test_one_measured_gpu_stands_beside_the_published_ones(tmp_path):
+    put(tmp_path, H200, rows(H200))
+    generations_page.write(tmp_path)
+    page = (tmp_path / "generations" / "README.md").read_text()
+    assert "Tesla T4 (SparseRT paper) → NVIDIA-H200 (3 problems)" in page
+    assert not (tmp_path / "generations" / "gain.png").exists()
+    assert "`direct_conv_table6` is on one GPU only" in page
+
+
+def test_without_any_measured_gpu_there_is_no_page(tmp_path):
+    put(tmp_path, H200, rows(H200, device="cpu", policy="check"))
+    assert generations_page.write(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (",80,80,80,", ",nan,80,80,", "line 2: column 'median_us': 'nan' is not a finite number"),
+        ("nnzbench/1,", "nnzbench/2,", "line 2: column 'schema': 'nnzbench/2' is not nnzbench/1"),
+        ("median_us,q1_us", "q1_us,median_us", "the header is not the nnzbench/1 column list"),
+        ("tesla-t4,", "tesla-t5,", "comparisons need one gpu"),
+    ],
+)
+def test_a_set_that_breaks_the_schema_is_refused_in_one_sentence(two, before, after, sentence):
+    path = two / T4 / "sparsert_table1" / "records.csv"
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    result = report(two, "--gpu", T4)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.output.split())
+    with pytest.raises(RecordError, match="records"):
+        generations.tabulate(two)
+
+
+def test_rows_twice_and_rows_in_a_foreign_folder_are_refused(two):
+    path = two / T4 / "sparsert_table1" / "records.csv"
+    good = path.read_text()
+    path.write_text(good + good.splitlines()[1] + "\n")
+    result = report(two, "--gpu", T4)
+    assert (result.exit_code, "repeats line 2" in " ".join(result.output.split())) == (2, True)
+    path.write_text(good)
+    (two / T4).rename(two / "tesla-t5")
+    result = report(two, "--gpu", "tesla-t5")
+    assert result.exit_code == 2
+    assert "and the folder is tesla-t5/sparsert_table1" in " ".join(result.output.split())
+
+
+def nm_rows():
+    """The first four problems of an experiment that has no page of its own kind, and one that it does not have."""
+    problems = [row.problem for row in tables.rows("nm_sparsity")][:4]
+    problems.append(dataclasses.replace(problems[0], name="extra_10240x1280x10240_50_nm_f16"))
+    return select(
+        fake_records.record(
+            experiment="nm_sparsity", problem=p.name, m=p.m, k=p.k, n=p.n, sparsity=p.sparsity, dtype="f16", gpu=H200,
+            nnz=p.m * p.k // 2, kernel=kernel, variant="f16_algo0",
+        )
+        for p in problems
+        for kernel in ("cublas", "cusparselt")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("experiment", "missing"), [("sparsert_table1", "28 of the 31"), ("nm_sparsity", "14 of the 18")]
+)
+def test_missing_and_extra_problems_are_named_on_the_page(tmp_path, experiment, missing):
+    if experiment == "nm_sparsity":
+        made = nm_rows()
+    else:
+        extra = [
+            dataclasses.replace(r, problem="extra_1x2x3_90_dlmc", m=65) for r in rows(H200) if r.problem == NAMES[0]
+        ]
+        made = [*rows(H200), *extra]
+    put(tmp_path, H200, made, experiment)
+    result = report(tmp_path, experiment)
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / H200 / experiment / "README.md").read_text()
+    assert f"{missing} problems of {experiment} are not recorded: `" in page
+    assert f"The table of {experiment} does not have `extra_" in page

@@ -1,0 +1,138 @@
+"""The times of the original codes, and the page that sets them beside the records of the same problems."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from fake_claim_records import GPU, row
+from fake_records import write
+
+from nnzbench import paths
+from nnzbench.kernels.registry import about
+from nnzbench.records.record import RecordError
+from nnzbench.records.selection import select
+from nnzbench.site import peers, peers_page
+from nnzbench.site.peers import Answer
+
+REAL = next(match for match in peers.MATCHES if match.session == "table1_real")
+
+
+def session(name: str, **which: str) -> pd.DataFrame:
+    times = peers.read()[2]
+    kept = times["session"] == name
+    for column, value in which.items():
+        kept &= times[column] == value
+    return times[kept]
+
+
+def recorded(gain: float, dense: float = 1.0, count: int = 99):
+    """Records on the session's real problems: `sputnik` is `gain` times as fast as the original's own choice."""
+    original = session("table1_real", code="sputnik", choice="heuristic").head(count)
+    libraries = session("table1_real", code="cublas")
+    rows = []
+    for place, ((_, mine), (_, other)) in enumerate(zip(original.iterrows(), libraries.iterrows(), strict=False)):
+        same = {
+            "problem": f"p{place}",
+            "source": mine["source"],
+            "sparsity": mine["sparsity"],
+            "experiment": "sparsert_table1",
+        }
+        same |= {name: int(mine[name]) for name in ("m", "k", "n")}
+        rows += [
+            row(kernel="sputnik", us=mine["median_us"] / gain, variant="heuristic_y4", **same),
+            row(kernel="cublas", us=other["median_us"] * dense, variant="f32_rowmajor", **same),
+            row(kernel="ring", us=0.5, variant="m32", **same),
+        ]
+    return select(rows)
+
+
+def first_block(tmp_path, rows):
+    write(tmp_path / GPU / "sparsert_table1", rows)
+    (block,) = peers.blocks_of(tmp_path / GPU, REAL, peers.read()[2])
+    return block
+
+
+@pytest.mark.parametrize(
+    ("gain", "dense", "verdict"),
+    [(1.2, 1.0, "better"), (1.0, 1.0, "as good"), (0.8, 1.0, "worse"), (1.0, 0.5, "not settled"), (3.0, 0.5, "better")],
+)
+def test_a_verdict_holds_through_the_dense_products_and_from_the_times(tmp_path, gain, dense, verdict):
+    block = first_block(tmp_path, recorded(gain, dense))
+    found = peers.answer(block.rows, 0)
+    assert (found.verdict, found.have, found.of) == (verdict, 30, 30)
+    assert found.dense == pytest.approx(dense)
+    assert found.here / found.theirs == pytest.approx(gain * dense)
+    assert found.faster == (30 if gain > 1 else 0) or gain == 1
+
+
+def test_problems_are_matched_by_their_very_pattern(tmp_path):
+    rows = recorded(1.0, count=3)
+    block = first_block(tmp_path, rows)
+    assert (block.rows["problem"] != "").sum() == 3
+    assert set(block.rows["own"].dropna()) == {0.5}
+    other = [row.__class__(**{**vars(row), "source": "standin:elsewhere"}) for row in rows]
+    write(tmp_path / "b" / GPU / "sparsert_table1", other)
+    (block,) = peers.blocks_of(tmp_path / "b" / GPU, REAL, peers.read()[2])
+    assert not (block.rows["problem"] != "").any()
+    assert peers.answer(block.rows, 0).verdict == "not known"
+
+
+def test_this_projects_own_designs_are_never_judged(tmp_path):
+    """Neither by name nor by variant: where a kernel has a paper's mapping and ours, the row's role tells."""
+    for match in peers.MATCHES:
+        for pair in match.pairs:
+            assert about(pair.kernel).role == "paper" or about(pair.kernel).paper_variants
+    (match,) = (match for match in peers.MATCHES if match.code == "escoin")
+    rows = []
+    for mine in session("table6", code="escoin", dtype="f32").itertuples():
+        same = {"source": "equal_rows:0", "op": "conv2d", "shape": mine.shape, "sparsity": mine.sparsity}
+        same |= {"problem": mine.shape, "m": mine.m, "k": mine.k, "n": mine.n, "experiment": "direct_conv_table6"}
+        rows += [
+            row(kernel="direct_conv", us=100.0, variant="paper_sbs4", **same),
+            row(kernel="direct_conv", us=1.0, variant="staged_r16", **same),
+        ]
+    write(tmp_path / GPU / "direct_conv_table6", select(rows))
+    block = peers.blocks_of(tmp_path / GPU, match, peers.read()[2])[0]
+    assert set(block.rows["here0"]) == {100.0}
+    assert set(block.rows["own"]) == {1.0}
+
+
+def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
+    write(tmp_path / GPU / "sparsert_table1", recorded(1.0))
+    page = peers_page.write(tmp_path, GPU)
+    first = page.read_bytes()
+    assert peers_page.write(tmp_path, GPU).read_bytes() == first
+    text = first.decode()
+    codes = peers.read()[0]
+    for code in codes[codes["repository"] != ""].itertuples():
+        assert f"[{code.name}]({code.repository})" in text
+    assert "**as good** | 30 of 30 | 1.00" in text
+    assert "wrong" in text  # Flash-LLM at 50 % zeros
+    assert (page.parent / "peers.csv").is_file()
+    assert peers_page.write(tmp_path, "nvidia-a100") is None
+
+
+def test_times_that_contradict_themselves_are_refused(tmp_path, monkeypatch):
+    for name in ("codes", "sessions", "times"):
+        text = (paths.datasets() / "peers" / f"{name}.csv").read_text(encoding="utf-8")
+        (tmp_path / "peers").mkdir(exist_ok=True)
+        (tmp_path / "peers" / f"{name}.csv").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(paths, "datasets", lambda: tmp_path)
+    peers.read()
+    times = tmp_path / "peers" / "times.csv"
+    good = times.read_text(encoding="utf-8")
+    for old, new, told in (
+        (",sputnik,heuristic,", ",other,heuristic,", "'other' is not listed"),
+        (",hot,ok,4.99\n", ",hot,wrong,4.99\n", "exactly where its status is 'ok'"),
+        (",hot,ok,4.99\n", ",hot,ok,\n", "exactly where its status is 'ok'"),
+        ("median_us\n", "microseconds\n", "the columns must be"),
+    ):
+        times.write_text(good.replace(old, new, 1), encoding="utf-8")
+        with pytest.raises(RecordError, match=told):
+            peers.read()
+
+
+def test_nothing_in_common_is_no_verdict():
+    assert Answer(math.nan, math.nan, math.nan, 0, 31, 0).verdict == "not known"

@@ -1,0 +1,131 @@
+"""The pages of EIE's GPU rows and of 2:4 sparsity on records with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import fake_records
+
+from nnzbench.papers.eie import table4 as eie_table4
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import load
+from nnzbench.report.text import pages
+from nnzbench.report.text.tables import write_csv
+
+Times = Callable[[Problem], dict[tuple[str, str], float]]
+
+
+def records(experiment: str, times: Times, policies=("hot",)) -> list[Record]:
+    rows = []
+    for policy in policies:
+        for one in tables.load(experiment):
+            common = {
+                "experiment": experiment, "problem": one.name, "op": one.op, "m": one.m, "k": one.k, "n": one.n,
+                "sparsity": one.sparsity, "source": one.source, "policy": policy, "dtype": one.dtype,
+            }  # fmt: skip
+            for (kernel, variant), us in times(one).items():
+                time = {"median_us": us, "q1_us": us, "q3_us": us, "limit_us": us}
+                rows.append(fake_records.record(kernel=kernel, variant=variant, **time, **common))
+    return select(rows)
+
+
+def page_of(tmp_path: Path, experiment: str, rows: list[Record]) -> tuple[str, Path]:
+    folder = tmp_path / "nvidia-h200" / experiment
+    if not folder.exists():
+        fake_records.write(folder, rows)
+    results = load(folder)
+    page, drawn = fake_records.drawn(results)
+    write_csv(drawn, folder / "summary.csv")
+    return pages.write(page, results).read_text(), folder
+
+
+def line_of(page: str, start: str, place: int = 0) -> list[str]:
+    found = [line for line in page.splitlines() if line.startswith(start)]
+    return [cell.strip() for cell in found[place].split("|")[1:-1]]
+
+
+def layers(one: Problem) -> dict[tuple[str, str], float]:
+    """Dense 64 us whatever the batch, sparse 32 (default 48); at batch 64 sputnik 16 and row_stream 8."""
+    times = {
+        ("cublas", "f32_rowmajor"): 64.0,
+        ("cublas", "tf32_rowmajor"): 60.0,
+        ("cublaslt", "f32_rowmajor_algo00"): 62.0,
+        ("cusparse", "spmv_csr_default" if one.n == 1 else "csr_default_row"): 48.0,
+        ("cusparse", "spmv_coo_alg1" if one.n == 1 else "csr_alg1_row_preprocess"): 32.0,
+    }
+    return times if one.n == 1 else times | {("sputnik", "x32"): 16.0, ("row_stream", "w8"): 8.0}
+
+
+def test_eie_rows_are_per_image_beside_the_titan_x(tmp_path: Path) -> None:
+    page, folder = page_of(tmp_path, "eie_table4", records("eie_table4", layers, ("hot", "cold")))
+    sparse = "| NVIDIA H200 | sparse: cuSPARSE, best |"
+    assert line_of(page, sparse)[2:] == ["32.00"] * 9 + ["**2.00**"]
+    assert line_of(page, sparse, 1)[2:] == ["0.50"] * 9 + ["**2.00**"]
+    assert line_of(page, "| NVIDIA H200 | sparse: cuSPARSE, its default |")[2] == "48.00"
+    assert line_of(page, "| NVIDIA H200 | sparse: row_stream |")[2] == "0.12"
+    assert line_of(page, "| Titan X (published) | dense |")[2:4] == ["541.5", "243.0"]
+    assert line_of(page, "| Titan X (published) | sparse |", 1)[2:4] == ["94.6", "51.5"]
+    assert "At batch 1 the best cuSPARSE algorithm is 2.00× as fast as cuBLAS fp32 on NVIDIA H200" in page
+    assert "dense: cuBLASLt TF32, best at batch 64 (hot, cold) is recorded for any row." in page
+    assert "sputnik at batch 1" not in page
+    assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_published_batch_times_are_per_image() -> None:
+    """Of a whole batch they would need many times what the GPU computes."""
+    paper, found = eie_table4.paper_times(), eie_table4.problems()
+    one = found[64, "alexnet_fc6"]
+    tflops = 2e-6 * one.m * one.k * one.n / paper["dense", 64, "alexnet_fc6"]
+    assert tflops > 10 * 6.6  # peak of a Titan X
+
+
+def test_eie_with_one_layer_recorded_names_the_others(tmp_path: Path) -> None:
+    some = [r for r in records("eie_table4", layers) if r.problem.startswith("nt_we_b1")]
+    page, _ = page_of(tmp_path, "eie_table4", some)
+    assert line_of(page, "| NVIDIA H200 | dense: cuBLAS fp32 |")[8] == "64.00"
+    assert "in geometric mean over 1 of 9 layers" in page
+    assert "is recorded for AlexNet fc6, AlexNet fc7, " in page
+
+
+def products(one: Problem) -> dict[tuple[str, str], float]:
+    """cuBLAS 100 us, cuBLASLt 90; cuSPARSELt 60 by default and 50 after its search."""
+    math = "tf32" if one.dtype == "f32" else "f16"
+    times = {
+        ("cublas", f"{math}_rowmajor"): 100.0,
+        ("cublaslt", f"{math}_rowmajor_algo00"): 90.0,
+        ("cusparselt", f"{math}_rowmajor_default"): 60.0,
+        ("cusparselt", f"{math}_colmajor_search"): 50.0,
+    }
+    return times | ({("cublas", "f32_rowmajor"): 500.0} if math == "tf32" else {})
+
+
+def test_nm_compares_with_the_best_dense_product_in_the_same_arithmetic(tmp_path: Path) -> None:
+    page, folder = page_of(tmp_path, "nm_sparsity", records("nm_sparsity", products, ("hot", "cold")))
+    first = line_of(page, "| m = n = 10240 (figure 3) | 10240×1280×10240 |")
+    assert first[2:] == ["100.00", "90.00", "60.00", "50.00", "2.00", "1.80", "nearly 2"]
+    assert line_of(page, "| layers of BERT-large | qkv 1024×1024×256 |", 1)[2] == "100.00"  # TF32, not fp32
+    assert "fp16, 2:4, m = n = 10240 (figure 3): 1.80× in geometric mean" in page
+    assert "TF32, 1:2, layers of BERT-large: 1.80× in geometric mean" in page
+    assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_nm_without_the_library_names_the_gap(tmp_path: Path) -> None:
+    rows = [
+        fake_records.failed(r, "unsupported", "cusparselt is not installed") if r.kernel == "cusparselt" else r
+        for r in records("nm_sparsity", products)
+    ]
+    page, _ = page_of(tmp_path, "nm_sparsity", rows)
+    assert "cuSPARSELt, best of its search (fp16, 2:4) (hot) is recorded for any row." in page
+    assert "cusparselt is not installed" in page
+
+
+def test_both_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
+    for experiment, times in (("eie_table4", layers), ("nm_sparsity", products)):
+        _, folder = page_of(tmp_path, experiment, records(experiment, times))
+        first = {path.name: path.read_bytes() for path in folder.iterdir()}
+        page_of(tmp_path, experiment, [])
+        assert first == {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,0 +1,138 @@
+"""The numbers in reports/index.html: rows, speed-ups, means and the answer are those of the records."""
+
+from __future__ import annotations
+
+import math
+
+import fake_records
+import numpy as np
+import pytest
+from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
+
+from nnzbench.papers.sparsert import table1 as sparsert
+from nnzbench.records.record import read_records
+from nnzbench.records.selection import math_class
+from nnzbench.report.data.frames import load
+from nnzbench.report.text import baselines
+from nnzbench.site.index import answer as html_answer
+
+
+def test_rows_are_the_records(reports, data):
+    rows, problems = data["rows"], data["problems"]
+    assert len({len(column) for column in rows.values()}) == 1
+    recorded = {
+        (record.gpu, record.problem, record.policy, record.kernel, record.variant): record
+        for gpu in (H200, OTHER)
+        for record in read_records(reports / gpu / "sparsert_table1" / "records.csv")
+    }
+    seen = set()
+    for i, problem in enumerate(rows["problem"]):
+        series = data["series"][rows["series"][i]]
+        gpu = data["gpus"][data["sets"][problems["set"][problem]]["gpu"]]["slug"]
+        variant, policy = data["variants"][rows["variant"][i]], data["policies"][rows["policy"][i]]
+        record = recorded[gpu, problems["name"][problem], policy, series["kernel"], variant]
+        assert rows["us"][i] == record.median_us
+        assert (rows["q1"][i], rows["q3"][i]) == (record.q1_us, record.q3_us)
+        assert rows["share"][i] == pytest.approx(record.limit_us / record.median_us, rel=1e-3)
+        assert rows["gflops"][i] == pytest.approx(record.flops / record.median_us / 1e3, rel=1e-3)
+        assert rows["intensity"][i] == pytest.approx(record.flops / record.bytes, rel=1e-3)
+        if not series["hollow"]:  # hollow are defaults, beside the selected
+            seen.add((gpu, problems["name"][problem], policy, series["kernel"], series["math"]))
+    assert seen == {(r.gpu, r.problem, r.policy, r.kernel, math_class(r)) for r in recorded.values() if r.selected}
+
+
+def test_speedups_divide_the_rivals_time_of_the_same_gpu_problem_and_policy(reports, data):
+    rows, problems = data["rows"], data["problems"]
+    times: dict = {}
+    for gpu in (H200, OTHER):
+        for r in read_records(reports / gpu / "sparsert_table1" / "records.csv"):
+            math_mode = r.variant.split("_")[0] if r.kernel.startswith("cublas") else "f32"
+            times.setdefault((gpu, r.problem, r.policy), {}).setdefault((r.kernel, math_mode), []).append(r.median_us)
+    rivals = [
+        [("cublas", "f32")],
+        [("cublaslt", "f32")],
+        [("cublas", "tf32"), ("cublaslt", "tf32")],
+        [("cublas", "f16"), ("cublaslt", "f16")],
+        [("cusparse", "f32")],
+    ]
+    for i in range(0, len(rows["problem"]), 7):
+        problem = rows["problem"][i]
+        gpu = data["gpus"][data["sets"][problems["set"][problem]]["gpu"]]["slug"]
+        mine = times[gpu, problems["name"][problem], data["policies"][rows["policy"][i]]]
+        for number, names in enumerate(rivals):
+            least = min(time for name in names for time in mine[name])
+            assert rows[f"over{number}"][i] == pytest.approx(least / rows["us"][i], rel=1e-3)
+
+
+def test_means_are_those_of_the_page(reports, data):
+    table = sparsert.table1(load(reports / H200 / "sparsert_table1"))
+    expected = {
+        (row.policy, row.level, row.series_label): (row.geometric_mean, row.count, row.faster)
+        for row in table.means.itertuples()
+    }
+    means = data["means"]
+    found = {
+        (data["policies"][p], level, data["series"][s]["label"]): (mean, count, wins)
+        for st, p, level, s, rival, mean, count, wins in zip(
+            *(means[n] for n in ("set", "policy", "level", "series", "rival", "mean", "count", "wins")), strict=True
+        )
+        if rival == 0 and data["gpus"][data["sets"][st]["gpu"]]["slug"] == H200
+    }
+    assert set(found) == set(expected)
+    for key, (mean, count, wins) in expected.items():
+        assert found[key] == (pytest.approx(mean, rel=1e-3), count, wins)
+
+
+def test_best_marks_one_own_row_per_problem_and_policy(data):
+    rows = data["rows"]
+    best = [i for i, flag in enumerate(rows["best"]) if flag]
+    keys = {(rows["problem"][i], rows["policy"][i]) for i in best}
+    assert len(best) == len(keys) == 2 * 31 * 2
+    for i in best:
+        series = data["series"][rows["series"][i]]
+        assert series["own"]
+        assert series["math"] == "f32"
+        others = [
+            rows["us"][j]
+            for j, (problem, policy) in enumerate(zip(rows["problem"], rows["policy"], strict=True))
+            if (problem, policy) == (rows["problem"][i], rows["policy"][i]) and data["series"][rows["series"][j]]["own"]
+        ]
+        assert rows["us"][i] == min(others)
+
+
+def test_answer_names_every_rival_policy_and_gpu(reports, page):
+    words = visible(page)
+    for gpu, name in ((H200, "NVIDIA H200"), (OTHER, "NVIDIA L4")):
+        results = load(reports / gpu / "sparsert_table1")
+        table = sparsert.table1(results)
+        found = html_answer.answer(results, table)
+        assert found.gpu == name
+        assert [row.rival for row in found.rows] == [rival.label for rival in baselines.RIVALS]
+        for row, rival in zip(found.rows, baselines.RIVALS, strict=True):
+            assert row.rival in words
+            for cell, (level, policy) in zip(row.cells, found.columns, strict=True):
+                ratios = baselines.ratios(table, policy, rival)
+                values = ratios.loc[ratios["level"] == level, "ratio"]
+                assert cell is not None
+                assert cell.mean == pytest.approx(math.exp(np.log(values).mean()))
+                assert f"{cell.mean:.2f}× {cell.wins} of {cell.count}" in words
+    assert "90 % zeros, hot" in words
+    assert "90 % zeros, cold" in words
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ([1.4, 1.2], "yes"), ([1.05], "yes"), ([0.9, 0.95], "no"), ([1.0, 1.04], "even"),
+        ([1.4, 0.8], "it depends"), ([1.4, 1.0], "it depends"), ([], "not recorded"),
+    ],
+)  # fmt: skip
+def test_verdict_of_the_answer(means, expected):
+    assert html_answer.verdict(means) == expected
+
+
+def test_sparse_kernels_that_lose_are_told_to_lose(tmp_path):
+    put(tmp_path, rows=fake_records.table1(scale=20.0))
+    words = visible(rendered(tmp_path))
+    assert f"no against {baselines.RIVALS[0].label}" in words
+    assert f"yes against {baselines.RIVALS[0].label}" not in words

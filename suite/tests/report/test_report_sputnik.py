@@ -1,0 +1,275 @@
+"""Sputnik's figure 1 and tables II to IV from invented records with known answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import fake_records
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from sputnik_records import Timed, apart, draw, records, report, sddmm, spmm
+
+from nnzbench.papers import sputnik
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
+from nnzbench.records import memory
+from nnzbench.report.data.frames import load
+from nnzbench.report.draw import crossover, style
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Every figure saved, by its stem."""
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
+    return saved
+
+
+# crossover
+
+
+def test_a_crossover_lies_between_the_levels_around_it() -> None:
+    # half as fast with 40 % nonzeros, twice as fast with 10 %: as fast with 20 %, as is a time in proportion
+    assert crossover.crossover([(0.5, 0.5), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
+    assert crossover.crossover([(0.9, 2.0), (0.6, 0.5)]) == pytest.approx(0.8)
+    # faster at 0.5, slower again at 0.6: only the last crossing is one
+    assert crossover.crossover([(0.5, 2.0), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
+
+
+def test_a_crossover_outside_the_levels_is_only_bounded() -> None:
+    always, never = crossover.crossover([(0.5, 1.0), (0.9, 3.0)]), crossover.crossover([(0.5, 1.5), (0.9, 0.9)])
+    assert (crossover.text(always, 0.5, 0.9), crossover.text(never, 0.5, 0.9)) == ("below 50 %", "above 90 %")
+    assert crossover.text(crossover.crossover([]), 0.5, 0.9) == "–"
+
+
+# figure 1
+
+FIGURE1: tuple[Timed, ...] = (
+    ("sputnik", "y2_x64", lambda p: 400 * (1 - p.sparsity)),
+    ("sputnik", "heuristic_y4_x64", lambda p: 800 * (1 - p.sparsity)),
+    ("cusparse", "default_row", lambda p: 5000 * (1 - p.sparsity)),
+    ("cublas", "f32_default_nn", lambda _: 100.0),
+    ("cublas", "tf32_default_nn", lambda _: 10.0),
+)
+
+
+def test_figure1_finds_where_the_curves_cross(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_figure1", FIGURE1))
+    found = drawn[drawn["row"] == "crossover"].set_index(["series", "rival"])["sparsity"]
+    fp32, tf32 = "cuBLAS fp32, its default algorithm", "TF32 tensor cores, best of cuBLAS and cuBLASLt"
+    assert found["sputnik-f32", fp32] == pytest.approx(0.75)
+    assert found["sputnik-f32-default", fp32] == pytest.approx(0.875)  # between levels, not on one
+    assert found["sputnik-f32", tf32] == pytest.approx(0.975)
+    assert found["cusparse-f32", fp32] == pytest.approx(0.98)
+    assert math.isinf(found["cusparse-f32", tf32])
+    assert "above 98 %" in page
+    assert "71 % (V100)" in page
+    assert "No time of fp16 tensor cores" in page
+    assert (drawn["row"] == "time").sum() == 15 * 7  # five series and the defaults and the best of ours, at every level
+
+
+def test_figure1_names_levels_that_were_not_recorded(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1, keep=lambda p: p.sparsity != 0.92))
+    assert "1 of the 15 problems of sputnik_figure1 are not recorded: `lstm_8192x2048x128_92`" in page
+
+
+def test_figure1_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    draw("sputnik_figure1", tmp_path, records("sputnik_figure1", FIGURE1))
+    (axis,) = figures["runtime"].axes
+    assert axis.get_xlim() == pytest.approx((49, 99))
+    legend = {text.get_text() for text in figures["runtime"].legends[0].get_texts()}
+    assert {"sputnik", "cuBLAS fp32", "cuBLAS TF32", "best faster than cuBLAS fp32: from 75.0 %"} <= legend
+    assert {"paper (V100): sputnik meets cuBLAS at 71 %", "paper (V100): cuSPARSE meets cuBLAS at 97.9 %"} <= legend
+    crossings = [line for line in axis.lines if line.get_marker() == "D"]
+    assert [line.get_xdata()[0] for line in crossings] == pytest.approx([71, 97.93])
+    assert {line.get_ydata()[0] for line in crossings} == {100}  # on the dense line
+    apart(figures["runtime"])
+
+
+# table IV and figure 12
+
+
+def pointwise(us: float, sparse: bool = False) -> Callable[[Problem], float | None]:
+    return lambda p: us if p.op == "pointwise" and (p.sparsity > 0 or not sparse) else None
+
+
+MOBILENET: tuple[Timed, ...] = (
+    ("depthwise_conv", "o4", lambda p: 2.0 if p.op == "depthwise" else None),
+    ("cublas_bias_relu", "f32_rowmajor", pointwise(10.0)),
+    ("cublas_bias_relu", "tf32_rowmajor", pointwise(3.0)),
+    ("sputnik_bias_relu", "heuristic_y4", pointwise(5.0, sparse=True)),
+    ("row_stream_bias_relu", "n64", pointwise(4.0, sparse=True)),
+)
+
+
+def test_mobilenet_sums_the_chain(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_mobilenet", MOBILENET))
+    fps = drawn.set_index(["curve", "model", "width"])["frames_per_second"]
+    assert fps["dense", "dense", 1.4] == pytest.approx(1e6 / (13 * 2 + 13 * 10), rel=1e-5)
+    assert fps["dense_tf32", "dense", 1.0] == pytest.approx(1e6 / (13 * 2 + 13 * 3), rel=1e-5)
+    assert fps["sparse", "sparse", 1.8] == pytest.approx(1e6 / (13 * 2 + 10 + 12 * 4), rel=1e-5)
+    assert fps["sparse_sputnik", "sparse", 1.3] == pytest.approx(1e6 / (13 * 2 + 10 + 12 * 5), rel=1e-5)
+    assert fps["paper", "sparse", 1.8] == 2095
+    assert "| dense 1.4, sparse 1.8 | 1.86 | 1.62 | 0.77 | 1.21 |" in page  # 156/84, 156/96, 65/84, 2095/1729
+
+
+def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("sputnik_mobilenet", MOBILENET, keep=lambda p: p.label != "sparse_w1.8_pw06")
+    page, drawn = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
+    assert any("no speed at widths 1.8 (1 layers), whose layers lack times: first pw06." in gap for gap in page.gaps)
+    assert isinstance(drawn, pd.DataFrame)
+    lost = drawn[drawn["us"].isna()]
+    assert set(zip(lost["model"], lost["width"], strict=True)) == {("sparse", 1.8)}
+    assert figures["accuracy"].axes[0].get_xlim()[0] == 0
+    apart(figures["accuracy"])
+
+
+# table II
+
+
+ABLATION: tuple[Timed, ...] = (
+    ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 8.0)),
+    ("sputnik_ablation", "no_load_balancing_y4_x64", spmm(lambda _: 10.0)),
+    ("sputnik_ablation", "no_vector_y1_x64_w32_v1", spmm(lambda p: 16.0 if "tf_attn" in p.label else 8.0)),
+    ("sputnik_ablation", "no_residue_unroll_y4_x64", spmm(lambda _: 6.4)),
+    ("sputnik_ablation", "no_prescale_y4_x64", spmm(lambda _: 8.1)),
+    ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
+    ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 5.0)),
+)
+
+
+def test_ablation_is_a_percentage_of_the_complete_kernel(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_ablation", ABLATION))
+    found = drawn.set_index(["op", "part", "model", "batch"])
+    assert found["percent"]["spmm", "-load_balancing", "resnet50", 256] == pytest.approx(80)
+    # 1,640 of the collection's attention matrices at half the speed, 565 others at all of it
+    assert found["percent"]["spmm", "-vector_inst", "transformer", 1] == pytest.approx((1640 * 50 + 565 * 100) / 2205)
+    assert found["paper_percent"]["spmm", "-load_balancing", "resnet50", 256] == 78.5
+    signs = found["sign"]
+    assert signs["spmm", "-load_balancing", "resnet50", 256] == "same"
+    assert signs["spmm", "-residue_unroll", "resnet50", 256] == "opposite"  # 125 % here, 92.6 % there
+    assert signs["spmm", "-index_prescale", "transformer", 1] == "same"  # 98.8 % and 100.6 %: no effect
+    assert signs["spmm", "-vector_inst", "transformer", 1] == "only here"
+    assert signs["spmm", "-vector_inst", "resnet50", 256] == "only there"
+    assert signs["sddmm", "-vector_inst", "resnet50", 256] == "–"  # not recorded
+    assert "SDDMM, ResNet-50, batch 256 (hot): layers with both times: vector instructions 0 of 152." in page
+
+
+def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    draw("sputnik_ablation", tmp_path, records("sputnik_ablation", ABLATION))
+    spmm_axis, sddmm_axis = figures["ablation"].axes
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in (spmm_axis, sddmm_axis)] == ["SpMM", "SDDMM"]
+    assert len(spmm_axis.patches) == 16  # four parts of four sets
+    assert len(sddmm_axis.patches) == 4  # one part has no record
+    apart(figures["ablation"])
+
+
+# table III
+
+ATTENTION: tuple[Timed, ...] = (
+    ("dense_attention", "f32", lambda p: 900.0 if p.op == "attention" else None),
+    ("dense_attention", "tf32", lambda p: 300.0 if p.op == "attention" else None),
+    ("sparse_attention", "heuristic_s32", lambda p: 200.0 if p.label == "attention" else None),
+    ("sparse_attention", "s32_w32", lambda p: 150.0 if p.label == "attention" else None),
+    ("sputnik_sddmm", "heuristic_s32", lambda p: 60.0 if p.op == "sddmm" else None),
+    ("sparse_softmax", "w1", lambda p: 10.0 if p.op == "sparse_softmax" else None),
+)
+
+
+def test_attention_compares_time_and_memory(tmp_path: Path) -> None:
+    page, drawn = report(tmp_path, records("sputnik_attention", ATTENTION))
+    rows = drawn[drawn["what"] == "attention"].set_index(["kernel", "math"])
+    assert rows["us"]["sparse_attention", "f32"] == 150  # the faster variant
+    tokens = rows["tokens_per_second"]["sparse_attention", "f32"]
+    assert tokens == pytest.approx(12288 / (24 * 150e-6), rel=1e-5)  # 3 layers of 8 heads
+    assert "6.00 times as fast" in page
+    assert "Against TF32 tensor cores it is 2.00 times as fast" in page
+    assert "times less memory (counted)" in page
+    assert "| the paper's sparse transformer, whole model, V100 | – | 67857 | – | 734 | 2.09 | 12.8 |" in page
+    assert "No time of the step context (hot)." in page
+    assert "No time of dense, fused, cuDNN fp16 attention (hot)." in page
+    assert "Memory of sparse, fp32 attention is not measured (hot)." in page
+
+
+FUSED: tuple[Timed, ...] = (
+    ("cudnn_attention", "f16_bias_plan00", lambda p: 240.0 if p.label == "attention" else None),
+    ("cudnn_attention", "f16_causal_plan00", lambda p: 60.0 if p.label == "causal" else None),
+    ("sparse_attention", "s32_w32", lambda p: 90.0 if p.label == "attention" else None),
+)
+
+
+def test_attention_is_held_against_fused_attention_in_time_and_measured_memory(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    rows = records("sputnik_attention", ATTENTION) + records("sputnik_attention", FUSED, "f16")
+    folder = fake_records.write(tmp_path / "r", rows)
+    sizes = {"dense_attention": 618, "sparse_attention": 103, "f16_bias_plan00": 320, "f16_causal_plan00": 12}
+    for one in rows:
+        if size := sizes.get(one.kernel, sizes.get(one.variant)):
+            key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
+            memory.add(folder / memory.FILE, memory.Memory(*key, 5 << 20, (5 + size) << 20, 5 << 20))
+    page, _ = fake_records.drawn(load(folder))
+    text = page.sections[0].text
+    assert "6.00 times as fast in 6.0 times less memory (measured)" in text
+    assert (
+        "(cuDNN, fp16, every key up to the query) takes 60 µs: 2.50 times as fast as sparse attention in fp32" in text
+    )
+    assert "and 1.50 times as fast as in fp16, in 8.6 times less memory than in fp32 (measured)." in text
+    (fused,) = (line for line in page.sections[0].tables[0].splitlines() if line.startswith("| dense, fused, cuDNN"))
+    assert fused.endswith("| 60.0 | 8533333 | 12.0 | 12.0 | 15.00 | 51.5 |")
+    assert not [gap for gap in page.gaps if "attention" in gap]
+    apart(figures["attention"])
+
+
+def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("sputnik_attention", [timed for timed in ATTENTION if timed[0] != "dense_attention"])
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
+    assert "no speed-up is stated" in page.sections[0].text
+    assert "No time of dense, cuBLAS fp32 attention (hot)." in page.gaps
+    apart(figures["attention"])
+
+
+def test_the_attention_mask_is_drawn_to_scale(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", records("sputnik_attention", ATTENTION))))
+    assert "768 tokens and a band of 16 for 12,288 and 256" in page.sections[-1].text
+    dense, sparse = (axis.images[0].get_array() for axis in figures["mask"].axes)
+    assert dense.sum() == 768 * 769 // 2
+    assert not sparse[~dense].any()  # nothing above the diagonal
+    assert all(sparse[row, max(0, row - 15) : row + 1].all() for row in (0, 5, 400, 767))  # the whole band
+    assert 0.085 < sparse.sum() / dense.sum() < 0.1
+    apart(figures["mask"])
+
+
+# all pages
+
+EVERY = {
+    "sputnik_figure1": FIGURE1,
+    "sputnik_ablation": ABLATION,
+    "sputnik_attention": ATTENTION,
+}
+
+
+@pytest.mark.parametrize("experiment", EVERY)
+def test_drawing_twice_gives_the_same_bytes(experiment: str, tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        folder = tmp_path / name / "nvidia-h200" / experiment
+        fake_records.write(folder, records(experiment, EVERY[experiment]))
+        fake_records.drawn(load(folder))
+        found.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+    assert found[0] == found[1]
+    assert any(name.endswith(".svg") for name in found[0])
+
+
+@pytest.mark.parametrize("experiment", [one.name for one in sputnik.EXPERIMENTS if one.kernels])
+def test_records_without_times_make_a_page(experiment: str, tmp_path: Path) -> None:
+    problem = tables.load(experiment, real=False)[0]
+    row = fake_records.record(
+        experiment=experiment, problem=problem.name, op=problem.recorded_op, m=problem.m, k=problem.k, n=problem.n,
+        shape=problem.shape, sparsity=problem.sparsity, source=problem.source,
+    )  # fmt: skip
+    page, _ = report(tmp_path, [fake_records.failed(row, "timeout", "took too long")])
+    assert "took too long" in page

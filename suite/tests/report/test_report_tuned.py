@@ -1,0 +1,68 @@
+"""Kernels whose tuning a run did not finish are named and not drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_records import failed, record
+
+from nnzbench.records.record import RecordError, append
+from nnzbench.report.data import tuned
+from nnzbench.report.data.frames import load
+
+HEADER = "problem,dtype,kernel,device,policies,candidates,ok,seconds\n"
+
+
+def folder(path: Path, tuning: str | None) -> Path:
+    place = path / "nvidia-h200" / "sparsert_table1"
+    place.mkdir(parents=True)
+    rows = [
+        record(kernel="sputnik", policy="hot"),
+        record(kernel="sputnik", policy="cold"),
+        record(kernel="cublas", variant="f32_row", policy="hot", median_us=40.0),
+        failed(record(kernel="row_stream", policy="hot"), "unsupported", "none"),
+    ]
+    append(place / "records.csv", rows)
+    if tuning is not None:
+        (place / "tuning.csv").write_text(tuning, encoding="utf-8")
+    return place
+
+
+def test_without_a_tuning_table_every_row_counts(tmp_path: Path) -> None:
+    assert len(load(folder(tmp_path, None)).frame) == 4
+
+
+def test_an_unfinished_kernel_is_left_out_and_named(tmp_path: Path) -> None:
+    results = load(folder(tmp_path, HEADER + "p,f32,sputnik,cupy,hot,9,9,1.5\n"))
+    assert set(zip(results.frame["kernel"], results.frame["policy"], strict=True)) == {
+        ("sputnik", "hot"),
+        ("row_stream", "hot"),
+    }
+    assert results.left_out == (
+        "`sputnik` is not drawn on `p` (f32, cold): the run ended before its last candidate.",
+        "`cublas` is not drawn on `p` (f32, hot): the run ended before its last candidate.",
+    )
+    assert results.tuning_seconds == {"sputnik": 1.5}
+
+
+def test_both_policies_finished_together(tmp_path: Path) -> None:
+    text = HEADER + "p,f32,sputnik,cupy,hot+cold,9,9,1.5\np,f32,cublas,cupy,hot+cold,2,2,0.5\n"
+    results = load(folder(tmp_path, text))
+    assert (len(results.frame), results.left_out) == (4, ())
+
+
+@pytest.mark.parametrize("text", ["", "kernel,seconds\nsputnik,1\n"])
+def test_a_broken_table_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tuning.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError, match="not a tuning table"):
+        tuned.seconds(path, "cupy")
+
+
+def test_records_are_read_again_only_where_they_changed(tmp_path: Path) -> None:
+    place = folder(tmp_path, None)
+    first = load(place)
+    assert load(place) is first
+    append(place / "records.csv", [record(kernel="ring")])
+    assert [row.kernel for row in load(place).records] == [*(row.kernel for row in first.records), "ring"]

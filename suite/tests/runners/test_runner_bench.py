@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+RUNNER = Path(__file__).resolve().parents[3] / "runners" / "bench.py"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("runner_bench", RUNNER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "runner_bench", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "UNFINISHED", tmp_path / "build" / "unfinished")
+    return module
+
+
+@pytest.mark.parametrize(
+    ("driver", "capabilities", "extra"),
+    [
+        (13010, ((9, 0),), "cuda13"),
+        (13000, ((7, 5), (8, 0)), "cuda13"),
+        (13000, ((7, 0),), "cuda12"),
+        (13000, ((8, 0), (7, 0)), "cuda12"),
+        (12090, ((9, 0),), "cuda12"),
+    ],
+)
+def test_extra_follows_driver_and_oldest_gpu(
+    bench: ModuleType, driver: int, capabilities: tuple[tuple[int, int], ...], extra: str
+) -> None:
+    assert bench.extra_for(bench.Gpus(driver, capabilities)) == extra
+
+
+def test_without_a_gpu_only_the_compilers_are_needed(bench: ModuleType) -> None:
+    assert bench.extra_for(None) == "compile"
+
+
+def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, ...]] = []
+    statuses = [130, 0, 0]
+
+    def nnzbench(*arguments: str) -> int:
+        calls.append(arguments)
+        return statuses.pop(0) if arguments[0] == "run" else 0
+
+    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    assert bench.on_gpu([], []) == {"run": 130, "report": 0}
+    assert bench.on_gpu([], ["--quick"]) == {"run": 0, "report": 0}
+    assert bench.on_gpu(["sparsert_table1"], []) == {"run": 0, "report": 0}
+    assert [call for call in calls if call[0] == "run"] == [
+        ("run", "all", "--overwrite"),
+        ("run", "all", "--quick", "--resume"),
+        ("run", "sparsert_table1", "--overwrite"),
+    ]
+
+
+def test_a_failed_step_fails_the_whole_and_the_others_still_run(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[str] = []
+
+    def nnzbench(*arguments: str) -> int:
+        calls.append(arguments[0])
+        return int(arguments[0] == "compile")
+
+    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    monkeypatch.setattr(bench, "find_gpus", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install"])
+    assert bench.main() == 1
+    assert calls == ["run", "compile", "report"]
+    out = capsys.readouterr().out
+    assert "Failed: nnzbench compile" in out
+    assert out.rstrip().split("\n")[-1].startswith("Figures and tables:")

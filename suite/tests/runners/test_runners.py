@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import ctypes
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from nnzbench.papers.catalogue import EXPERIMENTS
+
+RUNNERS = Path(__file__).resolve().parents[3] / "runners"
+GPUS = [("Tesla T4", "GPU-1"), ("Tesla T4", "GPU-2"), ("NVIDIA A100", "GPU-3")]
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUNNERS))
+    yield
+    sys.modules.pop("all_gpus", None)
+
+
+def test_runners_are_ways_of_running_and_no_list_of_experiments():
+    assert not {path.stem for path in RUNNERS.glob("*.py")} & set(EXPERIMENTS)
+
+
+def test_each_model_runs_every_experiment_once_and_gpus_of_one_model_share_them(monkeypatch):
+    all_gpus = importlib.import_module("all_gpus")
+    seen, both_t4 = [], threading.Barrier(2, timeout=10)
+
+    def run_one(gpu, experiment, options):
+        assert options == ["--quick"]
+        seen.append((gpu, experiment))
+        if experiment in ("a", "b") and gpu != "GPU-3":
+            both_t4.wait()  # two processes at a time, or this fails
+        return int(experiment == "c")
+
+    monkeypatch.setattr(all_gpus, "run_one", run_one)
+    statuses = all_gpus.share_out(GPUS, ["a", "b", "c"], ["--quick"])
+    assert sorted(statuses) == [0, 0, 0, 0, 1, 1]
+    assert sorted(name for gpu, name in seen if gpu != "GPU-3") == ["a", "b", "c"]
+    assert [name for gpu, name in seen if gpu == "GPU-3"] == ["a", "b", "c"]
+
+
+def test_all_gpus_splits_its_command_line_and_fails_where_one_failed(monkeypatch, capsys):
+    all_gpus = importlib.import_module("all_gpus")
+    calls = []
+    monkeypatch.setattr(all_gpus, "visible_gpus", lambda: GPUS)
+    monkeypatch.setattr(
+        all_gpus, "share_out", lambda *arguments: calls.append(arguments) or [0, calls[0][1] != ["eie_table4"]]
+    )
+    monkeypatch.setattr(all_gpus.subprocess, "run", lambda command, cwd: subprocess.CompletedProcess(command, 0))
+    monkeypatch.setattr(sys, "argv", ["all_gpus.py", "eie_table4", "--policy", "hot"])
+    assert all_gpus.main() == 0
+    assert calls.pop() == (GPUS, ["eie_table4"], ["--policy", "hot"])
+    monkeypatch.setattr(sys, "argv", ["all_gpus.py", "--quick"])
+    assert all_gpus.main() == 1
+    assert "sparsert_table1" in calls[0][1]
+    assert calls[0][2] == ["--quick"]
+    monkeypatch.setattr(all_gpus, "visible_gpus", list)
+    assert all_gpus.main() == 2
+    assert "no GPU" in capsys.readouterr().err
+
+
+def test_each_process_sees_its_own_gpu_and_writes_a_log(monkeypatch, tmp_path):
+    all_gpus = importlib.import_module("all_gpus")
+    monkeypatch.setattr(all_gpus, "ROOT", tmp_path)
+    monkeypatch.setattr(all_gpus, "LOGS", tmp_path / "logs")
+    program = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], sys.argv[1:]); sys.exit(3)"
+    monkeypatch.setattr(all_gpus, "PROGRAM", program)
+    assert all_gpus.run_one("GPU-7", "nm_sparsity", ["--quick"]) == 3
+    assert (tmp_path / "logs" / "nm_sparsity-GPU-7.log").read_text() == "GPU-7 ['run', 'nm_sparsity', '--quick']\n"
+
+
+FAKE_DRIVER = """
+extern "C" int cuInit(unsigned) { return 0; }
+extern "C" int cuDeviceGetCount(int* count) { *count = 2; return 0; }
+extern "C" int cuDeviceGet(int* device, int index) { *device = index; return 0; }
+extern "C" int cuDeviceGetName(char* name, int, int device) { name[0] = 'A' + device; name[1] = 0; return 0; }
+extern "C" int cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
+    for (int i = 0; i < 16; ++i) bytes[i] = 16 * device + i;
+    return 0;
+}
+"""
+
+
+def test_gpus_are_named_as_cuda_visible_devices_takes_them(monkeypatch, tmp_path):
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("a C++ compiler builds the stand-in for the driver")
+    (tmp_path / "driver.cpp").write_text(FAKE_DRIVER)
+    library = tmp_path / "libcuda.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "driver.cpp"], check=True)
+    all_gpus = importlib.import_module("all_gpus")
+    driver = ctypes.CDLL(str(library))
+    monkeypatch.setattr(all_gpus.ctypes, "CDLL", lambda name: driver)
+    assert all_gpus.visible_gpus() == [
+        ("A", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        ("B", "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"),
+    ]
+
+
+def test_all_gpus_explains_itself_and_needs_a_driver(monkeypatch, capsys):
+    all_gpus = importlib.import_module("all_gpus")
+    monkeypatch.setattr(sys, "argv", ["all_gpus.py", "--help"])
+    assert all_gpus.main() == 0
+    assert "one process per GPU" in capsys.readouterr().out
+
+    def none(name):
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(all_gpus.ctypes, "CDLL", none)
+    assert all_gpus.visible_gpus() == []
+
+
+def test_the_slurm_script_is_valid_bash_and_names_a_runner_that_exists():
+    text = (RUNNERS / "slurm.sbatch").read_text()
+    subprocess.run(["bash", "-n", str(RUNNERS / "slurm.sbatch")], check=True)
+    assert all((RUNNERS / name).is_file() for name in re.findall(r"runners/([\w.]+)", text))
+    assert "#SBATCH --gpus=1" in text

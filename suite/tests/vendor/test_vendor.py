@@ -1,0 +1,293 @@
+"""Vendor kernels against float64, over libraries that follow their documentation but compute in NumPy."""
+
+import re
+
+import numpy as np
+import pytest
+from fake_cusparse import FakeCusparse
+from fake_gpu import FACTS, FakeCublas, FakeCublasLt, open_fake
+
+from nnzbench.devices.gpu import LaunchError
+from nnzbench.devices.gpu_backend import GpuFacts
+from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.vendor import support as vendor_support
+from nnzbench.kernels.vendor.cublaslt import ALGORITHMS
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import Problem
+
+FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00", "cusparse": "csr_default_row"}
+SHAPES = [(8, 16, 4), (7, 5, 1), (33, 17, 49), (1, 64, 7)]
+
+
+def make(m, k, n, dtype="f32", density=0.3):
+    rng = np.random.default_rng(m * n)
+    dense = rng.standard_normal((m, k)).astype(np.float32) * (rng.random((m, k)) < density)
+    dense[m // 2] = 0.0  # a row without a nonzero
+    matrix = CSR.from_dense(dense)
+    b = rng.standard_normal((k, n)).astype(np.float32)
+    problem = Problem("t", "p", "spmm", m, k, n, 0.7, "uniform:0", dtype)
+    return problem, Operands(matrix, {"b": b}, matrix.pattern_hash()).cast(dtype)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    device = open_fake()
+    libraries = {
+        "cublas": FakeCublas(device.backend),
+        "cublasLt": FakeCublasLt(device.backend),
+        "cusparse": FakeCusparse(device.backend),
+    }
+
+    def load(name):
+        return libraries[name]
+
+    for module in ("vendor_cublas", "vendor_cublaslt", "vendor_cusparse_support"):
+        monkeypatch.setattr(f"nnzbench.kernels.{module}.load_bindings", load)
+    device.fakes = libraries
+    return device
+
+
+def every(kernel, problem, operands, device):
+    return {one.variant: one for one in candidates(kernels()[kernel], problem, operands, device)}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("kernel", ["cublas", "cublaslt", "cusparse"])
+def test_every_variant_computes_the_product(kernel, dtype, shape, gpu):
+    problem, operands = make(*shape, dtype)
+    expected = reference(problem, operands)
+    found = every(kernel, problem, operands, gpu)
+    assert found
+    for candidate in found.values():
+        if candidate.variant == "blocks":  # no size fits these shapes
+            continue
+        prepared = candidate.prepare()
+        prepared.poison()
+        assert np.isnan(prepared.read().astype(np.float32)).all()
+        prepared.run()
+        assert passes(relative_error(prepared.read(), expected), candidate.math), candidate.variant
+        assert prepared.capturable
+        prepared.close()
+
+
+def test_cublas_offers_each_math_mode_in_both_weight_layouts(gpu):
+    found = every("cublas", *make(4, 8, 4), gpu)
+    assert list(found) == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
+    assert found["tf32_colmajor"].math == "tf32"
+    for one in found.values():
+        one.prepare().run()
+    modes = [call[1] for call in gpu.fakes["cublas"].calls if call[0] == "gemm"]
+    assert {int(mode) for mode in modes[: len(modes) // 2]} == {68}  # IEEE fp32 first, TF32 only where it says so
+    assert {int(mode) for mode in modes[len(modes) // 2 :]} == {77}
+    assert list(every("cublas", *make(4, 8, 4, "f16"), gpu)) == ["f16_rowmajor", "f16_colmajor"]
+
+
+def test_one_cublas_handle_serves_all_and_has_its_workspace_after_its_stream(gpu):
+    for one in every("cublas", *make(4, 8, 4), gpu).values():
+        one.prepare()
+    calls = [call for call in gpu.fakes["cublas"].calls if isinstance(call, str)]
+    assert calls == ["create", "set_stream", "set_workspace"]
+    gpu.close()
+    assert gpu.fakes["cublas"].calls[-1] == "destroy"
+
+
+def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descriptors(gpu):
+    found = every("cublaslt", *make(4, 8, 4), gpu)
+    assert list(found)[:4] == [
+        "f32_rowmajor_algo00",
+        "f32_rowmajor_algo01",
+        "f32_rowmajor_algo02",
+        "f32_colmajor_algo00",
+    ]
+    assert len(found) == 12
+    library = gpu.fakes["cublasLt"]
+    prepared = found["tf32_colmajor_algo02"].prepare()
+    assert library.run_with[-1] == (77, 1002)
+    prepared.close()
+    assert list(library.live.values()) == ["handle"]
+
+
+def test_the_number_of_algorithms_is_bounded(gpu):
+    gpu.fakes["cublasLt"].proposals = 100
+    assert len(every("cublaslt", *make(4, 8, 4, "f16"), gpu)) == 2 * ALGORITHMS
+
+
+def test_a_mode_without_an_algorithm_is_a_row_with_a_reason(gpu):
+    gpu.fakes["cublasLt"].proposals = 0
+    found = every("cublaslt", *make(4, 8, 4), gpu)
+    assert list(found) == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
+    with pytest.raises(Unsupported, match="knows no tf32_colmajor algorithm"):
+        found["tf32_colmajor"].prepare()
+
+
+def test_cusparse_sweeps_algorithms_layouts_and_preprocessing(gpu):
+    found = every("cusparse", *make(4, 8, 4), gpu)
+    layouts = ["row", "col"]
+    once = [f"csr_{name}_{layout}" for name in ("default", "alg1", "alg2", "alg3") for layout in layouts]
+    once += [f"coo_alg{number}_{layout}" for number in (1, 2, 3, 4) for layout in layouts]
+    again = [f"csr_{name}_{layout}_preprocess" for name in ("alg1", "alg3") for layout in layouts]
+    assert sorted(found) == sorted([*once, *again, "blocks"])
+    library = gpu.fakes["cusparse"]
+    found["csr_alg3_col_preprocess"].prepare()
+    steps = [step for step, _ in library.calls]
+    assert steps[:3] == ["size", "preprocess", "run"]
+    assert steps.count("preprocess") == 1  # never while timing
+
+
+def test_what_a_library_refuses_is_unsupported_and_frees_everything(gpu):
+    library = gpu.fakes["cusparse"]
+    library.refused = FakeCusparse.SpMMAlg.CSR_ALG3
+    found = every("cusparse", *make(4, 8, 4), gpu)
+    found["csr_alg2_row"].prepare().close()
+    with pytest.raises(Unsupported, match=r"cusparse csr_alg3_row: CUSPARSE_STATUS_NOT_SUPPORTED"):
+        found["csr_alg3_row"].prepare()
+    assert list(library.live.values()) == ["handle"]
+
+
+def test_a_library_failure_is_a_launch_error(gpu):
+    gpu.fakes["cublas"].fail = "CUBLAS_STATUS_EXECUTION_FAILED (13): the function failed to launch on the GPU"
+    with pytest.raises(LaunchError, match=r"cublas f32.*: CUBLAS_STATUS_EXECUTION_FAILED"):
+        every("cublas", *make(4, 8, 4), gpu)["f32_rowmajor"].prepare()
+
+
+@pytest.mark.parametrize("kernel", ["cublas", "cublaslt", "cusparse"])
+def test_memory_is_given_back(kernel, gpu):
+    problem, operands = make(8, 16, 4)
+    every(kernel, problem, operands, gpu)[FIRST[kernel]].prepare().close()
+    before = len(gpu.backend.memory)  # what the library's handle and the timer keep
+    found = list(every(kernel, problem, operands, gpu).values())
+    held = []
+    for _ in range(2):
+        for one in found:
+            if one.variant != "blocks":
+                one.prepare().close()
+        held.append(len(gpu.backend.memory))
+    assert held[0] == held[1] > before  # the inputs, for as long as there are candidates
+    del one, found
+    assert len(gpu.backend.memory) == before
+
+
+@pytest.mark.parametrize(("kernel", "uploads"), [("cublas", 3), ("cublaslt", 3), ("cusparse", 6)])
+def test_each_form_of_an_input_is_uploaded_once_for_all_candidates(kernel, uploads, gpu):
+    found = every(kernel, *make(8, 16, 4), gpu)
+    found[FIRST[kernel]].prepare()  # opens the library and the timer
+    gpu.backend.log.clear()
+    found = every(kernel, *make(8, 16, 4), gpu)
+    for one in found.values():
+        if one.variant != "blocks":
+            one.prepare()
+    assert len(found) >= 4
+    # cublas: weights in both layouts, b; cusparse: offsets or rows, columns, values, b in both layouts
+    assert sum(step[0] == "upload" for step in gpu.backend.log) == uploads
+
+
+def test_tf32_and_bf16_are_refused_where_a_library_would_quietly_use_another_arithmetic(gpu):
+    gpu.backend.facts = GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 5)})
+    found = every("cublas", *make(4, 8, 4), gpu)
+    found["f32_rowmajor"].prepare()
+    with pytest.raises(Unsupported, match="tf32 needs sm_80 or later, this GPU is sm_75"):
+        found["tf32_rowmajor"].prepare()
+    with pytest.raises(Unsupported, match="tf32 needs sm_80"):
+        every("cublaslt", *make(4, 8, 4), gpu)["tf32_rowmajor"].prepare()
+    with pytest.raises(Unsupported, match="bf16 needs sm_80"):
+        every("cusparse", *make(4, 8, 4, "bf16"), gpu)["csr_alg2_row"].prepare()
+
+
+class NoGpu:
+    name = "cpu"
+    arch = "cpu"
+
+
+@pytest.mark.parametrize("kernel", ["cublas", "cublaslt", "cusparse"])
+def test_other_devices_are_unsupported(kernel):
+    with pytest.raises(Unsupported, match=f"{kernel} needs a CUDA GPU, not the cpu device"):
+        every(kernel, *make(4, 8, 4), NoGpu())
+
+
+def test_missing_bindings_say_what_to_install(monkeypatch):
+    def missing(name):
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr(vendor_support.importlib, "import_module", missing)
+    with pytest.raises(Unsupported, match=r"cusparse needs nvmath-python .*pip install 'nnzbench\[cuda13\]'"):
+        vendor_support.load_bindings("cusparse")
+
+
+def test_a_library_that_does_not_load_is_unsupported():
+    def broken():
+        raise RuntimeError("libcublas.so.13: cannot open\nshared object file")
+
+    with pytest.raises(
+        Unsupported, match=r"cublas can't be loaded \(libcublas.so.13: cannot open shared object file\)"
+    ):
+        vendor_support.open_library(open_fake(), "cublas", broken)
+
+
+# ---------------------------------------------------------------- the real bindings, which import without a GPU
+
+CALLS = {
+    "cublas": {"create": 0, "destroy": 1, "set_stream": 2, "set_workspace": 3, "gemm_ex": 19, "get_property": 1},
+    "cublasLt": {
+        "matmul": 16,
+        "matmul_algo_get_heuristic": 10,
+        "matmul_desc_create": 2,
+        "matmul_desc_set_attribute": 4,
+        "matrix_layout_create": 4,
+        "matmul_preference_create": 0,
+        "matmul_preference_set_attribute": 4,
+    },
+    "cusparse": {
+        "create_csr": 10,
+        "create_coo": 9,
+        "create_sliced_ell": 12,
+        "create_bsr": 13,
+        "create_blocked_ell": 9,
+        "create_dn_vec": 3,
+        "sp_mv_buffer_size": 9,
+        "sp_mv_preprocess": 10,
+        "sp_mv": 10,
+        "sddmm_buffer_size": 11,
+        "sddmm_preprocess": 11,
+        "sddmm": 11,
+        "destroy_dn_vec": 1,
+        "create_dn_mat": 6,
+        "sp_mm_buffer_size": 10,
+        "sp_mm_preprocess": 11,
+        "sp_mm": 11,
+        "destroy_sp_mat": 1,
+        "destroy_dn_mat": 1,
+        "set_stream": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("library", CALLS)
+def test_the_installed_bindings_take_the_arguments_that_we_pass(library):
+    pytest.importorskip("nvmath")
+    bindings = vendor_support.load_bindings(library)
+    for name, count in CALLS[library].items():
+        parameters = re.match(rf"{name}\((.*?)\)", getattr(bindings, name).__doc__)[1]
+        assert len([p for p in parameters.split(",") if p.strip()]) == count, name
+
+
+@pytest.mark.parametrize(
+    ("library", "fake"), [("cublas", FakeCublas), ("cublasLt", FakeCublasLt), ("cusparse", FakeCusparse)]
+)
+def test_the_installed_bindings_have_the_values_that_the_fakes_have(library, fake):
+    pytest.importorskip("nvmath")
+    bindings = vendor_support.load_bindings(library)
+    for enum in vars(fake).values():
+        for member in getattr(enum, "__members__", {}).values():
+            assert getattr(bindings, enum.__name__)[member.name] == member
+
+
+def test_the_heuristic_result_starts_with_the_algorithm():
+    pytest.importorskip("nvmath")
+    dtype = vendor_support.load_bindings("cublasLt").matmul_heuristic_result_dtype
+    assert dtype.fields["algo"][1] == 0
+    assert dtype["algo"].itemsize == 64
+    assert "state" in dtype.fields

@@ -1,0 +1,194 @@
+"""cuDNN against float64, over a frontend whose engines compute in NumPy."""
+
+import importlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_cudnn import Engine, FakeCudnn, Graph, Knob, Note
+from fake_gpu import FACTS, FakeDriverError, open_fake
+
+from nnzbench.devices import DeviceLost
+from nnzbench.devices.gpu import LaunchError
+from nnzbench.devices.gpu_backend import GpuFacts
+from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.vendor import cudnn as vendor_cudnn
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import ConvShape, Problem
+
+SPLIT = {Knob.SPLIT: 3}
+ENGINES = [
+    Engine("eng0", 90, proposed=({},)),  # the fallback
+    Engine("eng1", 40, (Note.TENSOR_CORE,), proposed=(SPLIT, {Knob.SPLIT: 4})),
+    Engine("eng2", 30, tiles=3),  # left out by the heuristics
+    Engine("eng3", 20, (Note.WINOGRAD,)),
+    Engine("eng4", 1, fails="create"),
+    Engine("eng5", 2, fails="build"),
+    Engine("eng6", 3, (Note.DOWN_CONVERT_INPUTS, Note.TENSOR_CORE), proposed=(SPLIT,)),
+    Engine("eng7", 4, workspace=FACTS.memory_bytes),
+    Engine("eng8", 5, fails="run"),
+    Engine("eng9", 50, (Note.TENSOR_CORE,)),
+]
+SHAPES = [
+    ConvShape(2, 3, 5, 6, 4, 3, 3, 1, 1),
+    ConvShape(1, 4, 7, 9, 2, 1, 1, stride=2),
+    ConvShape(3, 5, 1, 11, 6, 1, 2),
+]
+
+
+def make(shape, dtype="f32"):
+    rng = np.random.default_rng(shape.channels)
+    k = shape.channels * shape.r * shape.s
+    dense = rng.standard_normal((shape.filters, k)).astype(np.float32) * (rng.random((shape.filters, k)) < 0.4)
+    matrix = CSR.from_dense(dense)
+    x = rng.standard_normal((shape.batch, shape.channels, shape.height, shape.width)).astype(np.float32)
+    n = shape.batch * shape.out_height * shape.out_width
+    op = "conv1d" if shape.height == shape.r == 1 else "conv2d"
+    problem = Problem("t", "p", op, shape.filters, k, n, 0.6, "uniform:0", dtype, conv=shape)
+    return problem, Operands(matrix, {"x": x}, matrix.pattern_hash()).cast(dtype)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    device = open_fake()
+    device.cudnn = FakeCudnn(device.backend, list(ENGINES))
+    monkeypatch.setattr(vendor_cudnn, "load_frontend", lambda: device.cudnn)
+    return device
+
+
+def every(problem, operands, device):
+    return {one.variant: one for one in candidates(kernels()["cudnn"], problem, operands, device)}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_every_plan_computes_the_convolution(dtype, shape, gpu):
+    problem, operands = make(shape, dtype)
+    expected = reference(problem, operands)
+    found = every(problem, operands, gpu)
+    assert len(found) == (10 if dtype == "f32" else 6)
+    for candidate in found.values():
+        prepared = candidate.prepare()
+        prepared.poison()
+        assert np.isnan(prepared.read().astype(np.float32)).all()
+        prepared.run()
+        assert passes(relative_error(prepared.read(), expected), candidate.math), candidate.variant
+        assert prepared.capturable
+        prepared.close()
+
+
+def test_rows_are_the_first_choice_and_the_fastest_of_all_engines(gpu):
+    found = every(*make(SHAPES[0]), gpu)
+    assert list(found) == [
+        "f32_nchw_plan00_eng0_default",
+        "f32_nchw_plan08_eng3_winograd",
+        "f32_nchw_plan04_eng2",
+        "tf32_nchw_plan01_eng1_default",
+        "tf32_nchw_plan02_eng1",
+        "f32_nhwc_plan00_eng0_default",
+        "f32_nhwc_plan08_eng3_winograd",
+        "f32_nhwc_plan04_eng2",
+        "tf32_nhwc_plan01_eng1_default",
+        "tf32_nhwc_plan02_eng1",
+    ]
+    assert {name for name, one in found.items() if one.tolerance == "winograd"} == {
+        "f32_nchw_plan08_eng3_winograd",
+        "f32_nhwc_plan08_eng3_winograd",
+    }
+    assert {name.partition("_")[0]: one.math for name, one in found.items()} == {"f32": "f32", "tf32": "tf32"}
+
+
+def test_an_engine_that_the_heuristics_leave_out_is_tried_in_every_tile_size(gpu):
+    every(*make(SHAPES[0]), gpu)
+    assert {"eng2", "eng2_TILE_SIZE=0", "eng2_TILE_SIZE=1", "eng2_TILE_SIZE=2"} <= set(gpu.cudnn.calls)
+
+
+def test_half_precision_may_use_any_engine_that_sums_in_fp32(gpu):
+    gpu.cudnn.engines.append(
+        Engine("eng10", 1, (Note.TENSOR_CORE, Note.REDUCED_PRECISION_REDUCTION), proposed=(SPLIT,))
+    )
+    names = list(every(*make(SHAPES[0], "f16"), gpu))
+    assert names[:3] == ["f16_nchw_plan00_eng0_default", "f16_nchw_plan09_eng3_winograd", "f16_nchw_plan05_eng2"]
+
+
+def test_a_mode_without_an_engine_is_a_row_with_the_reason(gpu):
+    gpu.cudnn.engines = ENGINES[:1]
+    found = every(*make(SHAPES[0]), gpu)
+    assert list(found) == ["f32_nchw_plan00_eng0_default", "tf32_nchw", "f32_nhwc_plan00_eng0_default", "tf32_nhwc"]
+    with pytest.raises(Unsupported, match="cudnn has no tf32_nchw engine for this convolution"):
+        found["tf32_nchw"].prepare()
+    gpu.cudnn.engines = []
+    with pytest.raises(Unsupported, match=r"no plan for this convolution \(no engine proposed\)"):
+        every(*make(SHAPES[0]), gpu)["f32_nhwc"].prepare()
+
+
+def test_tf32_needs_a_gpu_that_has_it(gpu):
+    gpu.backend.facts = GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 5)})
+    with pytest.raises(Unsupported, match="tf32 needs sm_80"):
+        every(*make(SHAPES[0]), gpu)["tf32_nchw"].prepare()
+
+
+def test_memory_goes_back_with_the_last_candidate(gpu):
+    problem, operands = make(SHAPES[0])
+    for candidate in candidates(kernels()["cudnn"], problem, operands, gpu):
+        candidate.prepare().close()
+        del candidate
+    held = len(gpu.backend.memory)
+    for candidate in candidates(kernels()["cudnn"], problem, operands, gpu):
+        candidate.prepare().close()
+        del candidate
+    assert len(gpu.backend.memory) == held
+    gpu.close()
+    assert gpu.cudnn.calls.count("create") == gpu.cudnn.calls.count("destroy") == 1
+
+
+def test_a_plan_that_fails_later_is_a_launch_error_and_a_lost_device_ends_the_search(gpu):
+    candidate = every(*make(SHAPES[0]), gpu)["f32_nchw_plan00_eng0_default"]
+    gpu.cudnn.engines[0] = Engine("eng0", 90, proposed=({},), fails="run")
+    with pytest.raises(LaunchError, match="cudnn f32_nchw plan 0: CUDNN_STATUS_EXECUTION_FAILED"):
+        candidate.prepare()
+
+    def fault():
+        raise FakeDriverError("an illegal memory access was encountered")
+
+    gpu.backend.synchronise = fault
+    with pytest.raises(DeviceLost):
+        every(*make(SHAPES[0]), gpu)
+
+
+def test_a_missing_frontend_or_library_says_what_to_install(monkeypatch):
+    modules = {}
+
+    def load(name):
+        if name not in modules:
+            raise ImportError(f"No module named '{name}'")
+        return modules[name]
+
+    def missing():
+        raise RuntimeError("Unable to find symbol cudnnGetVersion")
+
+    monkeypatch.setattr(importlib, "import_module", load)
+    with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[vendor13\]'"):
+        vendor_cudnn.load_frontend()
+    modules["cudnn"] = SimpleNamespace(backend_version=missing)
+    with pytest.raises(Unsupported, match=r"libcudnn can't be loaded \(Unable to find symbol cudnnGetVersion\)"):
+        vendor_cudnn.load_frontend()
+    modules["cudnn"].backend_version = lambda: 92800
+    with pytest.raises(Unsupported, match="cudnn needs libcublasLt"):
+        vendor_cudnn.load_frontend()
+    modules["cuda.pathfinder"] = SimpleNamespace(load_nvidia_dynamic_lib=lambda name: None)
+    assert vendor_cudnn.load_frontend() is modules["cudnn"]
+
+
+def test_the_installed_frontend_has_what_we_use():
+    cudnn = pytest.importorskip("cudnn")
+    for owner, fake in ((cudnn.numerical_note, Note), (cudnn.data_type, FakeCudnn.data_type)):
+        assert all(hasattr(owner, name) for name in fake.__members__)
+    assert all(hasattr(cudnn.heur_mode, name) for name in ("A", "B", "FALLBACK"))
+    assert hasattr(cudnn.knob_type, "TILE_SIZE")
+    graphs = (cudnn.pygraph, cudnn._pybind_module.backend_graph)  # the first hands on to the second
+    for name in vars(Graph):
+        assert name.startswith("_") or any(hasattr(graph, name) for graph in graphs), name

@@ -1,0 +1,134 @@
+"""cuSPARSE's SpMV, SDDMM and block formats against float64, over a library that computes in NumPy."""
+
+import numpy as np
+import pytest
+from fake_cusparse import FakeCusparse
+from fake_gpu import open_fake
+
+from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.vendor.cusparse_spmm import Blocks
+from nnzbench.kernels.vendor.cusparse_spmv import sliced_ell
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import Problem
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    device = open_fake()
+    device.cusparse = FakeCusparse(device.backend)
+    monkeypatch.setattr("nnzbench.kernels.vendor.cusparse_support.load_bindings", lambda name: device.cusparse)
+    return device
+
+
+def scattered(m, k, density=0.2):
+    rng = np.random.default_rng(m + k)
+    dense = rng.standard_normal((m, k)).astype(np.float32) * (rng.random((m, k)) < density)
+    dense[m // 2] = 0.0
+    return CSR.from_dense(dense)
+
+
+def in_blocks(m, k, size, share, seed=0):
+    """Blocks of `size`, filled with one probability, a nonzero here and there missing."""
+    rng = np.random.default_rng(seed)
+    blocks = np.kron(rng.random((m // size, k // size)) < share, np.ones((size, size)))
+    dense = rng.standard_normal((m, k)).astype(np.float32) * blocks * (rng.random((m, k)) < 0.9)
+    return CSR.from_dense(dense)
+
+
+def make(op, matrix, n, dtype="f32"):
+    rng = np.random.default_rng(n)
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    if op == "sddmm":  # the matrix is the pattern of the m x n result
+        dense = {"a": normal(matrix.m, n), "b": normal(matrix.k, n)}
+        problem = Problem("t", "p", op, matrix.m, n, matrix.k, 0.8, "uniform:0", dtype)
+    else:
+        dense = {"b": normal(matrix.k, n)}
+        problem = Problem("t", "p", op, matrix.m, matrix.k, n, 0.8, "uniform:0", dtype)
+    return problem, Operands(matrix, dense, matrix.pattern_hash()).cast(dtype)
+
+
+def every(problem, operands, device):
+    return {one.variant: one for one in candidates(kernels()["cusparse"], problem, operands, device)}
+
+
+def check(candidate, problem, operands):
+    prepared = candidate.prepare()
+    prepared.poison()
+    assert np.isnan(prepared.read().astype(np.float32)).all()
+    prepared.run()
+    error = relative_error(prepared.read(), reference(problem, operands))
+    assert passes(error, candidate.math), f"{candidate.variant}: {error}"
+    prepared.close()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(("op", "n"), [("spmv", 1), ("sddmm", 24)])
+@pytest.mark.parametrize("shape", [(70, 33), (1, 5), (32, 64)])
+def test_every_variant_of_spmv_and_sddmm_computes_the_result(op, n, shape, dtype, gpu):
+    problem, operands = make(op, scattered(*shape), n, dtype)
+    found = every(problem, operands, gpu)
+    assert len(found) == {"spmv": 8, "sddmm": 6}[op]
+    for candidate in found.values():
+        check(candidate, problem, operands)
+    assert list(gpu.cusparse.live.values()) == ["handle"]
+
+
+def test_spmv_and_sddmm_preprocess_before_they_run(gpu):
+    for op, n, variant in (("spmv", 1, "spmv_csr_alg2_preprocess"), ("sddmm", 8, "sddmm_preprocess_col")):
+        gpu.cusparse.calls.clear()
+        every(*make(op, scattered(9, 7), n), gpu)[variant].prepare()
+        steps = [step for step, _ in gpu.cusparse.calls]
+        assert steps[:3] == ["size", "preprocess", "run"]
+        assert steps.count("preprocess") == 1
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_block_formats_compute_the_product(dtype, gpu):
+    problem, operands = make("spmm", in_blocks(64, 96, 16, 0.4), 24, dtype)
+    found = {name: one for name, one in every(problem, operands, gpu).items() if "bsr" in name or "bell" in name}
+    tf32 = "tf32_" if dtype == "f32" else ""
+    each = [
+        f"{name}{size}_{layout}" for size in (8, 16, 32) for name in ("bsr", f"{tf32}bell") for layout in ("row", "col")
+    ]
+    assert list(found) == each
+    for name, candidate in found.items():
+        assert candidate.math == ("tf32" if name.startswith("tf32") else dtype)
+        check(candidate, problem, operands)
+    assert list(gpu.cusparse.live.values()) == ["handle"]
+
+
+def test_scattered_patterns_and_odd_sizes_have_no_block_rows_but_the_reason(gpu):
+    found = every(*make("spmm", scattered(64, 64, 0.3), 8), gpu)
+    with pytest.raises(Unsupported, match=r"at least 100 % of the blocks of 8, 16 or 32 hold a nonzero"):
+        found["blocks"].prepare()
+    assert not [name for name in found if "bsr" in name or "bell" in name]
+    with pytest.raises(Unsupported, match="m and k are no multiples of 8"):
+        every(*make("spmm", scattered(60, 64), 8), gpu)["blocks"].prepare()
+
+
+def test_blocks_of_a_matrix():
+    dense = np.zeros((4, 6), np.float32)
+    dense[0, 5], dense[1, 4], dense[3, 0], dense[2, 3] = 1, 2, 3, 4
+    blocks = Blocks.of(CSR.from_dense(dense), 2)
+    assert blocks.ids.tolist() == [2, 3, 4]
+    assert blocks.occupied == 0.5
+    offsets, columns, values = blocks.bsr(CSR.from_dense(dense))
+    assert (offsets.tolist(), columns.tolist()) == ([0, 1, 3], [2, 0, 1])
+    assert values[0].tolist() == [[0, 1], [2, 0]]
+    columns, values = blocks.blocked_ell(CSR.from_dense(dense))
+    assert columns.tolist() == [[2, -1], [0, 1]]
+    assert values.tolist() == [[0, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, 4], [3, 0, 0, 0]]
+
+
+def test_an_empty_matrix_has_formats_too():
+    empty = CSR.from_dense(np.zeros((16, 8), np.float32))
+    columns, values = Blocks.of(empty, 8).blocked_ell(empty)
+    assert (columns.tolist(), values.shape) == ([[-1], [-1]], (16, 8))
+    offsets, columns, values = sliced_ell(empty)
+    assert (offsets.tolist(), columns.size, values.size) == ([0, 0], 0, 0)
