@@ -21,7 +21,7 @@ TILES = 3
 """The likeliest tiles of a kernel, which are those that a user runs; sweeps check all of them before they time one."""
 WORK: list[tuple[Op, DType, tuple[str, ...]]] = [
     ("spmm", "f32", ("sputnik", "sputnik_transposed", "row_stream", "ring")),
-    ("spmm", "f16", ("sputnik", "sputnik_transposed", "row_stream", "ring")),
+    ("spmm", "f16", ("sputnik", "sputnik_transposed", "row_stream", "ring", "tensor_spmm")),
     ("sddmm", "f32", ("sputnik_sddmm", "ring_sddmm")),
     ("sddmm", "f16", ("sputnik_sddmm",)),
     ("sparse_softmax", "f32", ("sparse_softmax",)),
