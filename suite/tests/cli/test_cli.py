@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from fakes import FakeDevice, FakeKernel
 
 from nnzbench import devices
-from nnzbench.kernels import registry as kernel
 from nnzbench.cli import main
 from nnzbench.cli import run as cli_run
 from nnzbench.devices import DeviceLost
+from nnzbench.kernels import registry as kernel
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from fake_records import record
 from fakes import FakeTimer
 
-from nnzbench.kernels import registry as kernel
 from nnzbench.cli import main
 from nnzbench.devices.gpu_timer import LEAST_FLUSH_BYTES, GpuTimer
+from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure import timing
 from nnzbench.measure.sweep import QUICK_CANDIDATES, QUICK_PROBLEMS

@@ -16,9 +16,9 @@ from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, PaperKernel, Work, rol
 from nnzbench.kernels.sparsert.paper_dense import MatrixB
 from nnzbench.kernels.sparsert.paper_schedule import PaperTiling
 from nnzbench.matrices.formats import CSR
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.experiment import EXPERIMENTS
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

@@ -8,11 +8,11 @@ from on_cpu import matrix
 from test_tensor_spmm import problem, whole
 
 from nnzbench.devices import Device
-from nnzbench.kernel import Unsupported
-from nnzbench.kernels.tensor_spmm import TensorSpmm
+from nnzbench.kernels.tensor.spmm import TensorSpmm
 from nnzbench.matrices.formats import CSR
-from nnzbench.operands import Operands, reference, round_to
-from nnzbench.problem import DType
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import Operands, reference, round_to
+from nnzbench.problems.problem import DType
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
