@@ -26,11 +26,13 @@ in the same arithmetic, where that is another one. The number of problems stands
 
 * **reproduced**: a ratio within a factor of {BAND:g} of the published one, a percentage within {POINTS:g} points, a
   sparsity whose nonzeros left are within a factor of {BAND:g}. GPUs and libraries differ by generations from the
-  papers', so nearer would say little. What is claimed to be *over* a number has to reach it.
+  papers', so nearer would say little. What is claimed to be *over* a number has to reach it, and *every* problem
+  means all.
 * **stronger**, **weaker**: the same direction, further away.
 * **contradicted**: the other direction, such as slower where the paper is faster; or a change where it sees none.
 * **not comparable**: there is a number, but not of the same thing: sizes that the paper does not print and that were
-  guessed, a quantity that was counted and not measured, a part of a model, or fewer problems than the paper's.
+  guessed, problems or mappings that it leaves open, a quantity that was counted and not measured, a part of a model,
+  a kind of GPU that this suite does not run on, or fewer problems than the paper's.
 * **not measurable**: there is no number; the reason says why.
 
 Times are hot unless a column says cold. TF32 and fp16 are the same claim against the best dense product on tensor

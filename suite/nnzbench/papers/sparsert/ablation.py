@@ -64,7 +64,8 @@ class Parts:
 def collect(results: ResultSet) -> Parts:
     """Computes the gains of every recorded problem."""
     table = generic.tabulate(results)
-    names = {str(row.problem): f"{row.label}: {row.size}" for row in each(table.problems)}
+    by_number = table.problems.sort_values("label", key=lambda labels: labels.astype(int))
+    names = {str(row.problem): f"{row.label}: {row.size}" for row in each(by_number)}
     found = {policy: gains(results.frame, policy) for policy in context.policies(results.frame)}
     return Parts(table, names, {policy: one.reindex(list(names)).dropna(how="all") for policy, one in found.items()})
 

@@ -42,7 +42,7 @@ def _show4(view: View[Compared]) -> Shown:
     here, values = view.data.here, Values(view.data.drawn, view.policy)
     caption = (
         "a: operations of the sparse product (2 per nonzero and column) over time, so that cuBLAS's multiplications"
-        " by zero do not count.\nb: the same at two levels. c, d: speed-ups of sparsert; its tiling, cuSPARSE's "
+        " by zero do not count.\nb: the same at two levels. c, d: speed-ups of sparsert_paper; its tiling, cuSPARSE's "
         "format and algorithm are the fastest per problem."
     )
     figure = _drawn(view, _figure4(here, values), caption)
@@ -52,7 +52,7 @@ def _show4(view: View[Compared]) -> Shown:
 def _show5(view: View[Compared]) -> Shown:
     here, others, values = view.data.here, _others(view), Values(view.data.drawn, view.policy)
     caption = (
-        "Speed-up of sparsert over cuBLAS (left) and cuSPARSE (right), problems 1 to 11. Of cuSPARSE the paper "
+        "Speed-up of sparsert_paper over cuBLAS (left) and cuSPARSE (right), problems 1 to 11. Of cuSPARSE the paper "
         "prints geometric means only, that over these\nproblems at 95 %; of its V100 it prints no numbers."
     )
     figure = _drawn(view, _figure5(here, others, values), caption)
@@ -104,12 +104,12 @@ def _groups(here: Measured, labels: Sequence[str]) -> tuple[str, ...]:
 def _level_bars(
     here: Measured, values: Values, figure: str, labels: Sequence[str], column: str, over: str = ""
 ) -> tuple[Bars, ...]:
-    """Both levels of sparsert, with the published value of each bar for ratios."""
+    """Both levels of sparsert_paper, with the published value of each bar for ratios."""
     out = []
     for level, colour in zip(LEVELS, (COLOURS[SPARSERT], light(COLOURS[SPARSERT])), strict=True):
         measured = values.of(figure, labels, column, gpu=here.gpu, level=level, series=SPARSERT, over=over)
         paper = values.of(figure, labels, column, gpu=PAPER_GPU, level=level, series="paper", over=over) if over else ()
-        out.append(Bars(f"sparsert at {percent(level)} zeros", measured, colour, printed=paper))
+        out.append(Bars(f"sparsert_paper at {percent(level)} zeros", measured, colour, printed=paper))
     return tuple(out)
 
 
@@ -118,7 +118,7 @@ def _figure4(here: Measured, values: Values) -> list[Panel]:
     groups, whole = _groups(here, labels), (*labels, MEAN)
     libraries = tuple(
         Bars(
-            tables.NAMES[series] if series != SPARSERT else f"sparsert at {percent(LEVELS[0])} zeros",
+            tables.NAMES[series] if series != SPARSERT else f"sparsert_paper at {percent(LEVELS[0])} zeros",
             values.of("4a", labels, "tflops", gpu=here.gpu, level=LEVELS[0], series=series),
             COLOURS[series],
         )
@@ -136,7 +136,7 @@ def _figure4(here: Measured, values: Values) -> list[Panel]:
     )
     return [
         Panel(f"a: useful TFLOP/s at {ninety} zeros", labels, groups, libraries, RATE, ratio=False),
-        Panel(f"b: TFLOP/s of sparsert at {both}", labels, groups, b, RATE, ratio=False),
+        Panel(f"b: TFLOP/s of sparsert_paper at {both}", labels, groups, b, RATE, ratio=False),
         Panel("c: speed-up over cuBLAS", ticks, groups, c, SPEEDUP, ratio=True),
         Panel("d: speed-up over cuSPARSE", ticks, groups, d, SPEEDUP, ratio=True),
     ]
@@ -164,7 +164,7 @@ def _figure5(here: Measured, others: Sequence[Measured], values: Values) -> list
 
 def _figure6(here: Measured, values: Values) -> list[Panel]:
     groups = _groups(here, MOBILENET)
-    words = {SPARSERT: "sparsert", SPUTNIK: "sputnik, fastest tiling", HEURISTIC: "sputnik, its rule's tiling"}
+    words = {SPARSERT: "sparsert_paper", SPUTNIK: "sputnik, fastest tiling", HEURISTIC: "sputnik, its rule's tiling"}
     colours = {**COLOURS, HEURISTIC: light(style.BLUE)}
     speeds = tuple(
         Bars(
@@ -177,7 +177,7 @@ def _figure6(here: Measured, values: Values) -> list[Panel]:
     whole = (*MOBILENET, MEAN)
     gains = tuple(
         Bars(
-            f"sparsert over {words[over]}",
+            f"over {words[over]}",
             values.of("6b", whole, "speedup", gpu=here.gpu, level=LEVELS[0], series=SPARSERT, over=over),
             colour,
         )

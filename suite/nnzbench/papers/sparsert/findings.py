@@ -36,9 +36,9 @@ def figure4(here: Measured, values: Values) -> str:
     over = [f"{name} on {_wins(speed[SPARSERT], speed[key])}" for key, name in NAMED]
     if all(known(found) for found in speed.values()):
         sentences.append(
-            f"At {percent(LEVELS[0])} zeros sparsert is faster than {' and than '.join(over)} problems (the paper: on "
-            f"all), and cuBLAS is faster than cuSPARSE on {_wins(speed[CUBLAS], speed[CUSPARSE])} (the paper: on all, "
-            "with the cuSPARSE of CUDA 10.1)."
+            f"At {percent(LEVELS[0])} zeros sparsert_paper is faster than {' and than '.join(over)} problems (the "
+            f"paper: on all), and cuBLAS is faster than cuSPARSE on {_wins(speed[CUBLAS], speed[CUSPARSE])} (the "
+            "paper: on all, with the cuSPARSE of CUDA 10.1)."
         )
     both = labels_of(here.table, LEVELS[1])
     denser, sparser = (values.of("4b", both, "tflops", gpu=here.gpu, level=level, series=SPARSERT) for level in LEVELS)
@@ -82,7 +82,7 @@ def figure5(here: Measured, others: Sequence[Measured], values: Values) -> str:
             ]
             if len(known(means)) == len(means):
                 sentences.append(
-                    f"On {one.name} sparsert is {means[0]:.2f}× as fast as cuBLAS and {means[1]:.2f}× as fast as "
+                    f"On {one.name} sparsert_paper is {means[0]:.2f}× as fast as cuBLAS and {means[1]:.2f}× as fast as "
                     f"cuSPARSE at {percent(level)} zeros, in geometric mean over problems 1 to 11."
                 )
     for level in LEVELS:
@@ -111,6 +111,6 @@ def figure6(here: Measured, values: Values) -> str:
             if found:
                 parts.append(f"{geometric_mean(found):.2f}× on problems {labels[0]} to {labels[-1]}")
         if parts:
-            sentences.append(f"Against sputnik with {what}, sparsert is {' and '.join(parts)} in geometric mean.")
+            sentences.append(f"Against sputnik with {what}, sparsert_paper is {' and '.join(parts)} in geometric mean.")
     sentences.append("The paper states 2 to 3× on smaller matrices and comparable speed on larger ones.")
     return " ".join(sentences)

@@ -26,7 +26,7 @@ from nnzbench.report.text.tables import GAP, markdown, number
 NAMES = {
     CUBLAS: "cuBLAS",
     CUSPARSE: "cuSPARSE",
-    SPARSERT: "sparsert",
+    SPARSERT: "sparsert_paper",
     SPUTNIK: "sputnik, fastest tiling",
     HEURISTIC: "sputnik, its rule's tiling",
 }
@@ -49,7 +49,7 @@ def figure4(here: Measured, values: Values) -> tuple[str, ...]:
         found = values.of("4a", labels, "tflops", gpu=here.gpu, level=LEVELS[0], series=series)
         columns.append(Column(f"{NAMES[series]}, {percent(LEVELS[0])}", found, 3))
     denser = values.of("4b", labels, "tflops", gpu=here.gpu, level=LEVELS[1], series=SPARSERT)
-    columns.append(Column(f"sparsert, {percent(LEVELS[1])}", denser, 3))
+    columns.append(Column(f"sparsert_paper, {percent(LEVELS[1])}", denser, 3))
     speeds = _table(here, labels, columns)
     ratios = []
     for figure, over in (("4c", CUBLAS), ("4d", CUSPARSE)):
@@ -61,7 +61,7 @@ def figure4(here: Measured, values: Values) -> tuple[str, ...]:
             ratios.append(Column(f"paper, T4, {percent(level)}", paper, 1))
     return (
         f"4a and 4b, TFLOP/s on {here.name} (the paper prints no numbers):\n\n{speeds}",
-        f"4c and 4d, speed-up of sparsert on {here.name} beside the paper's (its means are as it states them):\n\n"
+        f"4c and 4d, speed-up of sparsert_paper on {here.name} beside the paper's (its means as it states them):\n\n"
         f"{_table(here, (*labels, MEAN), ratios)}",
     )
 
@@ -91,7 +91,7 @@ def figure6(here: Measured, values: Values) -> tuple[str, ...]:
         columns.append(Column(f"{NAMES[series]} (TFLOP/s)", found, 3))
     for over in (SPUTNIK, HEURISTIC):
         found = values.of("6b", labels, "speedup", gpu=here.gpu, level=LEVELS[0], series=SPARSERT, over=over)
-        columns.append(Column(f"sparsert over {NAMES[over]}", found, 2, len(MOBILENET)))
+        columns.append(Column(f"sparsert_paper over {NAMES[over]}", found, 2, len(MOBILENET)))
     low, high = (
         values.of("6b", labels, "speedup", gpu="T4 and V100", level=LEVELS[0], series=f"paper-{end}", over=SPUTNIK)
         for end in ("low", "high")

@@ -18,7 +18,7 @@ from nnzbench.kernels.registry import role_of
 from nnzbench.records import memory
 from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
-from nnzbench.report.data import tuned
+from nnzbench.report.data import sources, tuned
 
 GPU_DEVICES = ("cupy", "pycuda")
 """Devices whose times count as performance, the preferred one first."""
@@ -35,10 +35,11 @@ class ResultSet:
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
     frame: pd.DataFrame
     """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the
-    device memory that the row's candidate took at most where it was measured."""
+    device memory that the row's candidate took at most where it was measured. Rows of a stand-in are those of the
+    real pattern's problem (`sources.joined`)."""
     device: str
     left_out: tuple[str, ...]
-    """Sentences on rows that are not drawn."""
+    """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
     environment: dict[str, Any]
     """That of the last row."""
     environments: tuple[tuple[str, int, dict[str, Any]], ...]
@@ -102,14 +103,15 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
     kept = [record for record in records if record.device == devices[0]]
     kept, unfinished = tuned.split(kept, folder / "tuning.csv")
     kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
+    frame, patterns = sources.joined(to_frame(kept).assign(memory_bytes=_memory(kept, folder / memory.FILE)))
     return ResultSet(
         folder=folder,
         experiment=records[0].experiment,
         gpu=records[0].gpu,
         records=tuple(kept),
-        frame=to_frame(kept).assign(memory_bytes=_memory(kept, folder / memory.FILE)),
+        frame=frame,
         device=devices[0],
-        left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished)),
+        left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished), *patterns),
         environment=_environment(folder, kept[-1].environment),
         environments=tuple(
             (name, sum(record.environment == name for record in kept), _environment(folder, name))
