@@ -296,7 +296,7 @@ def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() 
         per_row = nonzeros // 512
         indices = np.tile(np.arange(per_row, dtype=np.int32), 512)
         matrix = CSR(512, 4608, np.arange(513) * per_row, indices, np.ones(indices.size, np.float32))
-        return Planner(matrix, ImagePixels(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1)), 90)
+        return Planner(matrix, ImagePixels(ConvShape(1, 512, 7, 7, 512, 3, 3, 1, 1)), "sm_90")
 
     planner(213_000).check()
     with pytest.raises(Unsupported, match="filters are written into code up to 262144"):

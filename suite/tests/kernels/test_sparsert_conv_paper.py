@@ -87,12 +87,12 @@ def test_a_tap_that_stays_inside_the_image_is_not_checked() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_ = pytest.importorskip("nnzbench.build.cache")
+    pool = pytest.importorskip("nnzbench.build.pool")
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     work, _, _ = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1), arch)
     try:
         for groups in (1, 4):
-            assert compile_.assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
+            assert pool.assemble_ptx(unrolled_plan(work, PaperTiling(2, 1, groups)).source, arch).resources
     except Unsupported as error:
         pytest.skip(str(error))
 

@@ -44,8 +44,8 @@ def gpu(monkeypatch):
     def load(name):
         return libraries[name]
 
-    for module in ("vendor_cublas", "vendor_cublaslt", "vendor_cusparse_support"):
-        monkeypatch.setattr(f"nnzbench.kernels.{module}.load_bindings", load)
+    for module in ("cublas", "cublaslt", "cusparse_support"):
+        monkeypatch.setattr(f"nnzbench.kernels.vendor.{module}.load_bindings", load)
     device.fakes = libraries
     return device
 
