@@ -65,7 +65,8 @@ def test_an_installed_wheel_finds_kernels_and_data(tmp_path):
         archive.extractall(installed)
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnzbench"}  # no other import name is taken
     program = (
-        "import json, nnzbench; from nnzbench import paths; from nnzbench.problems import tables; from nnzbench.matrices import index; "
+        "import json, nnzbench; from nnzbench import paths; "
+        "from nnzbench.matrices import index; from nnzbench.problems import tables; "
         "print(json.dumps([nnzbench.__file__, str(paths.kernels_cu()), len(tables.load('sparsert_table1')), "
         "len(index.dlmc()), sorted(p.name for p in paths.kernels_cu().rglob('*.cu*'))]))"
     )
