@@ -3,7 +3,9 @@
     python runners/all_gpus.py [EXPERIMENT...] [options of `nnzbench run`]      default: every experiment
 
 GPUs of one model share the experiments out; each model runs all of them. An experiment stays on one GPU, so that its
-rows can be compared. CUDA_VISIBLE_DEVICES narrows the choice of GPUs; each process writes a log below build/.
+rows can be compared. Rows and pages go to results/, or to the folder that `--out` names.
+
+CUDA_VISIBLE_DEVICES narrows the choice of GPUs; each process writes a log below build/.
 """
 
 from __future__ import annotations
@@ -91,6 +93,17 @@ def share_out(gpus: Sequence[tuple[str, str]], experiments: Sequence[str], optio
     return statuses
 
 
+def report_options(options: Sequence[str]) -> list[str]:
+    """What `nnzbench report` needs to draw the folder that the runs write to: `--reports` for the last `--out`."""
+    found: list[str] = []
+    for at, word in enumerate(options):
+        if word.startswith("--out="):
+            found = ["--reports", word.removeprefix("--out=")]
+        elif word == "--out" and at + 1 < len(options):
+            found = ["--reports", options[at + 1]]
+    return found
+
+
 def main() -> int:
     """Parses the command line, runs, redraws; 0 where everything is right."""
     if {"-h", "--help"} & set(sys.argv[1:]):
@@ -105,7 +118,7 @@ def main() -> int:
         print("no GPU: the CUDA driver shows none to this process", file=sys.stderr)
         return 2
     statuses = share_out(gpus, [experiment(name).name for name in named] or runnable, options)
-    statuses.append(subprocess.run([sys.executable, "-c", PROGRAM, "report"], cwd=ROOT).returncode)
+    statuses.append(subprocess.run([sys.executable, "-c", PROGRAM, "report", *report_options(options)]).returncode)
     return 1 if any(statuses) else 0
 
 

@@ -1,7 +1,8 @@
-"""What `make bench` does: finds the GPU, installs what it needs, runs, redraws the reports and says where they are.
+"""What `make bench` does: finds the GPU, installs what it needs, runs, draws the reports and says where they are.
 
-Without a GPU it does what can be done without one: every kernel of the experiments runs on the processor and is checked
-against float64, all kernels are compiled for every architecture, and the reports are redrawn from the recorded runs.
+A GPU's rows and pages go to results/. Without a GPU it does what can be done without one: every kernel of the
+experiments runs on the processor and is checked against float64, all kernels are compiled for every architecture, and
+the reports are redrawn from a copy of the published runs. Nothing that is committed changes.
 Exit status: 0 done, 1 something computed wrong or did not compile.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib.util
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 UNFINISHED = ROOT / "build" / "bench.unfinished"
 """Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
-CPU_RESULTS = ROOT / "build" / "bench" / "cpu"
+CPU_RESULTS = ROOT / "build" / "bench"
+REDRAWN = ROOT / "build" / "reports"
+"""The copy of the published runs that is redrawn where there is no GPU."""
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CUdevice_attribute numbers of the driver API
 
 
@@ -85,18 +89,20 @@ def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
     UNFINISHED.parent.mkdir(exist_ok=True)
     UNFINISHED.touch()
     status = nnzbench("run", *(experiments or ["all"]), *quick, "--resume" if going_on else "--overwrite")
-    if status in (0, 1):
+    if status in (0, 1) or (status == 2 and not going_on):  # 2: refused before anything ran
         UNFINISHED.unlink()
     return {"run": status, "report": nnzbench("report")}
 
 
 def on_processor(experiments: Sequence[str]) -> dict[str, int]:
-    """Checks the kernels on the processor, compiles them all, redraws the reports; statuses by step."""
-    chosen = [*(experiments or ["sparsert_table1"]), "--device", "cpu", "--quick", "--overwrite"]
+    """Checks the kernels on the processor, compiles them all, redraws a copy of the reports; statuses by step."""
+    chosen = [*(experiments or ["sparsert_table1"]), "--device", "cpu", "--quick", "--overwrite", "--yes"]
+    shutil.rmtree(REDRAWN, ignore_errors=True)
+    shutil.copytree(ROOT / "reports", REDRAWN)
     return {
         "run": nnzbench("run", *chosen, "--out", str(CPU_RESULTS)),
         "compile": nnzbench("compile"),
-        "report": nnzbench("report"),
+        "report": nnzbench("report", "--reports", str(REDRAWN)),
     }
 
 
@@ -119,13 +125,13 @@ def main() -> int:
         statuses = on_gpu(arguments.experiments, ["--quick"] if arguments.quick else [])
 
     failed = [step for step, status in statuses.items() if status]
-    index = ROOT / "reports" / "index.html"
+    index = (REDRAWN if gpus is None else ROOT / "results") / "index.html"
     print()
     if failed:
         print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
     if gpus is None:
-        print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/<experiment>/records.csv")
-    print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'reports/'}")
+        print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/records.csv")
+    print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'none: no page was drawn'}")
     return 1 if failed else 0
 
 

@@ -30,10 +30,18 @@ def datasets() -> Path:
     return _data("datasets")
 
 
+def results() -> Path:
+    """Folder of one's own runs, `<gpu>/<experiment>/`: `results/` of the checkout (not in git), else `./results`."""
+    return _beside("results")
+
+
 def reports() -> Path:
-    """Folder that holds `<gpu>/<experiment>/`: the checkout's `reports/`, else `./reports`."""
-    beside = _CHECKOUT / "reports"
-    return beside if (_CHECKOUT / "pyproject.toml").is_file() else Path.cwd() / "reports"
+    """Folder of the runs that are published, laid out likewise: the checkout's `reports/`, else `./reports`."""
+    return _beside("reports")
+
+
+def _beside(name: str) -> Path:
+    return (_CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else Path.cwd()) / name
 
 
 def cache() -> Path:
@@ -56,6 +64,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path in the same folder to write to; where the block ends well, that file becomes `path` by one rename.
 
     A reader sees the old file or all of the new one; nothing stays behind where the block raises. Folders are made.
+    Where `path` is a link, the link is replaced and what it points to is left alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".partial-{secrets.token_hex(8)}")
@@ -64,3 +73,9 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a text file, by the rules of `replacing`."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")

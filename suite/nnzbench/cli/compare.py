@@ -8,24 +8,27 @@ from typing import Any
 
 import click
 
-from nnzbench.records.compare import Comparison, compare_files
+from nnzbench import paths
+from nnzbench.records.compare import Comparison, compare_files, compare_with_results
 
 
 @click.command("compare")
 @click.argument("before", type=click.Path(exists=True, path_type=Path))
-@click.argument("after", type=click.Path(exists=True, path_type=Path))
+@click.argument("after", type=click.Path(exists=True, path_type=Path), required=False)
 @click.option("--all", "everything", is_flag=True, help="Show rows that are the SAME too.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, all rows.")
 @click.pass_context
-def command(ctx: click.Context, before: Path, after: Path, everything: bool, as_json: bool) -> None:
+def command(ctx: click.Context, before: Path, after: Path | None, everything: bool, as_json: bool) -> None:
     """Compare run AFTER with run BEFORE (records files, or folders with records.csv below them), row by row.
+
+    Without AFTER: what results/ has of the same GPU and experiments.
 
     A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 15 %, which is more
     than two runs of one build have differed by, in time and in clock cycles; SAME within 4 % (hot) or 7 % (cold);
     UNCLEAR between; FAILED where it was timed before and no longer passes. Brackets hold the bounds of the change.
     Exit status 1 if any row is SLOWER or FAILED.
     """
-    result = compare_files(before, after)
+    result = compare_files(before, after) if after else compare_with_results(before, paths.results())
     if as_json:
         counts = {**result.counts, "only_before": result.only_before, "only_after": result.only_after}
         click.echo(json.dumps({"counts": counts, "rows": [_row(row) for row in result.rows]}, indent=2))

@@ -1,8 +1,9 @@
-"""`nnzbench report`: figures, tables and pages from the committed records; needs no GPU."""
+"""`nnzbench report`: figures, tables and pages from recorded runs; needs no GPU."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,27 +14,47 @@ from nnzbench.records.record import RecordError
 
 @click.command("report", short_help="Redraw every figure, table and page from recorded runs.")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
-@click.option("--reports", type=click.Path(file_okay=False, path_type=Path), help="Folder of recorded runs.")
+@click.option(
+    "--reports",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of recorded runs, as `run --out` was given it [default: results/; with --readme reports/].",
+)
 @click.option("--gpu", metavar="SLUG", help="Only the runs of this GPU, such as nvidia-h200.")
+@click.option("--readme", is_flag=True, help="Also renew the headline of the README.md beside that folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
-def command(experiments: tuple[str, ...], reports: Path | None, gpu: str | None, as_json: bool) -> None:
-    """Rebuild the page of each EXPERIMENT (default: all) from reports/<gpu>/<experiment>/records.csv."""
+def command(
+    experiments: tuple[str, ...],
+    reports: Path | None = None,
+    gpu: str | None = None,
+    readme: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Rebuild the page of each EXPERIMENT (default: all) from <reports>/<gpu>/<experiment>/records.csv.
+
+    Everything is written below that folder, and nothing elsewhere without --readme. `--reports reports` redraws the
+    published runs.
+    """
     from nnzbench.papers.catalogue import EXPERIMENTS
     from nnzbench.site.build import build, find  # matplotlib takes a second to load
+    from nnzbench.site.readme import write_headline
 
-    folder = reports or paths.reports()
+    folder = reports or (paths.reports() if readme else paths.results())
     if reports is not None and not reports.is_dir():
         raise click.UsageError(f"{reports} is not a folder")
-    recorded = find(folder)
-    for name in experiments:
-        if name not in EXPERIMENTS and name not in recorded:
-            raise click.UsageError(f"there is no experiment '{name}': see nnzbench list experiments")
-    slugs = sorted({path.parent.name for paths_ in recorded.values() for path in paths_})
-    if gpu is not None and gpu not in slugs:
-        known = f"recorded are {', '.join(slugs)}" if slugs else "none is recorded"
-        raise click.UsageError(f"no run of GPU '{gpu}' is in {folder}: {known}")
     try:
+        recorded = find(folder)
+        for name in experiments:
+            if name not in EXPERIMENTS and name not in recorded:
+                raise click.UsageError(f"there is no experiment '{name}': see nnzbench list experiments")
+        slugs = sorted({path.parent.name for paths_ in recorded.values() for path in paths_})
+        if gpu is not None and gpu not in slugs:
+            known = f"recorded are {', '.join(slugs)}" if slugs else "none is recorded"
+            raise click.UsageError(f"no run of GPU '{gpu}' is in {folder}: {known}")
+        if not recorded and not (experiments and all(not EXPERIMENTS[name].kernels for name in experiments)):
+            raise click.UsageError(_nothing(folder))
         built = build(folder, experiments, gpu)
+        if readme:
+            write_headline(folder)
     except RecordError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
@@ -46,3 +67,19 @@ def command(experiments: tuple[str, ...], reports: Path | None, gpu: str | None,
     for one in built:
         which = f"{one.experiment} on {one.gpu}" if one.page and one.gpu else one.experiment
         click.echo(f"{which}: {one.page or one.status}")
+
+
+def _nothing(folder: Path) -> str:
+    """Why there is nothing to draw in `folder`, and what to do: records may lie one level off."""
+    whole = folder.resolve()
+    near: Sequence[tuple[str, Path]] = (("*/records.csv", whole.parent), ("records.csv", whole.parent.parent))
+    for pattern, root in near:
+        if any(folder.glob(pattern)):
+            return (
+                f"{folder} holds records, and not in <gpu>/<experiment>/ as `nnzbench run` lays them out: "
+                f"if they lie so in {root}, give --reports {root}"
+            )
+    return (
+        f"no run is recorded in {folder} (<gpu>/<experiment>/records.csv): `nnzbench run EXPERIMENT` records one, and "
+        f"`nnzbench report --reports {paths.reports().name}` redraws the published runs"
+    )

@@ -61,7 +61,12 @@ def _names_of(
 @click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Default: reports/<gpu>/.")
+@click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write to OUT/<gpu>/<experiment>/ [default: results/, which git ignores].",
+)
 @click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
 @click.pass_context
 def command(
@@ -78,6 +83,7 @@ def command(
     full: bool,
     resume: bool,
     overwrite: bool,
+    yes: bool,
     out: Path | None,
     report: bool,
 ) -> None:
@@ -90,8 +96,8 @@ def command(
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
     if uniform and standin is not None:
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
-    if report and out is not None:
-        raise click.UsageError("--report draws what lies in reports/, and --out writes elsewhere: choose one")
+    if yes and not overwrite:
+        raise click.UsageError("--yes answers what --overwrite asks, and says nothing alone")
     chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
@@ -103,16 +109,18 @@ def command(
         uniform=uniform,
         resume=resume,
         overwrite=overwrite,
+        yes=yes,
     )
     device = devices.open_device(device_name) if device_name else default_device()
+    folder = out or paths.results()
     try:
-        summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
+        summaries = _run_all(chosen, device, choice, folder / device.gpu)
     finally:
         device.close()
     if report:
         from nnzbench.cli import report as cli_report  # loads what draws
 
-        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen))
+        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen), reports=folder)
     if any(summary.failed for summary in summaries):
         ctx.exit(1)
 

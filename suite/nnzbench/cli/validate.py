@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from nnzbench import paths
 from nnzbench.contribute.validate import Finding, find_sets, validate
 
 SHOWN = 20
@@ -14,16 +15,16 @@ SHOWN = 20
 
 
 @click.command("validate")
-@click.argument("folders", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True, path_type=Path))
+@click.argument("folders", nargs=-1, metavar="[PATH]...", type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, all findings.")
 @click.pass_context
 def command(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> None:
-    """Check each result set at or below PATH, such as reports/<gpu>/<experiment>, and say what is wrong in it.
+    """Check each result set at or below PATH (default: results/) and say what is wrong in it.
 
     Faults make a set unfit; notes say what its readers should know, missing problems included. Exit status 0 without
     faults, 1 with any, 2 where PATH holds no result set.
     """
-    sets = list(dict.fromkeys(folder for path in folders for folder in find_sets(path)))
+    sets = list(dict.fromkeys(folder for path in folders or (paths.results(),) for folder in find_sets(path)))
     found = {folder: validate(folder) for folder in sets}
     if as_json:
         click.echo(json.dumps([_set(folder, findings) for folder, findings in found.items()], indent=2))

@@ -10,7 +10,7 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.tables import as_uniform
 from nnzbench.records import memory
 from nnzbench.records.folder import Results, Tuning
-from nnzbench.records.record import FAILURES
+from nnzbench.records.record import FAILURES, Record
 
 QUICK_PROBLEMS = 3
 QUICK_CANDIDATES = 8
@@ -55,6 +55,8 @@ class Choice:
     """Uniformly random patterns of the same sizes and levels instead."""
     resume: bool = False
     overwrite: bool = False
+    yes: bool = False
+    """Overwrite also where more is recorded than this run brings."""
 
 
 @dataclass
@@ -104,12 +106,38 @@ def run_experiment(
     problems = choose_problems(problems, choice)
     work = list(choose_work(problems, ops, chosen, session.kernels, choice))
     counts: Counter[str] = Counter()
-    with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note) as results:
+    policies = policies_of(experiment, session, choice) or (CHECK,)
+    contests = {(p.name, p.dtype, kernel, policy) for p, names in work for kernel in names for policy in policies}
+
+    def not_again(rows: Sequence[Record]) -> int:
+        return rows_left_out(rows, contests, session.device.name, choice.quick)
+
+    asks = None if choice.yes else not_again
+    with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note, asks) as results:
         run = _Run(experiment, session, results, choice, counts)
         progress.start(experiment.name, sum(len(names) for _, names in work))
         for problem, names in work:
             run.problem(problem, names, progress)
     return Summary(folder, dict(counts))
+
+
+def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tuple[Policy, ...]:
+    """Policies to time; none on the processor."""
+    return () if session.device.timer is None else choice.policies or experiment.policies
+
+
+def rows_left_out(rows: Iterable[Record], contests: Set[tuple[str, str, str, str]], device: str, quick: bool) -> int:
+    """How many of the recorded rows a run has no counterpart of.
+
+    Those of another device, or of a problem, dtype, kernel and policy that are not in `contests`; and of a quick run,
+    which tries few candidates, those beyond that number.
+    """
+    found = Counter((row.device, row.problem, row.dtype, row.kernel, row.policy) for row in rows)
+    lost = 0
+    for (ran_on, *contest), count in found.items():
+        again = ran_on == device and tuple(contest) in contests
+        lost += count if not again else max(0, count - QUICK_CANDIDATES) if quick else 0
+    return lost
 
 
 def choose_problems(problems: list[Problem], choice: Choice) -> list[Problem]:
@@ -164,9 +192,7 @@ class _Run:
     @property
     def policies(self) -> tuple[Policy, ...]:
         """Policies to time; none on the processor."""
-        if self.session.device.timer is None:
-            return ()
-        return self.choice.policies or self.experiment.policies
+        return policies_of(self.experiment, self.session, self.choice)
 
     @property
     def labels(self) -> tuple[str, ...]:

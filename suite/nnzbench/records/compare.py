@@ -78,6 +78,19 @@ def compare_files(before: Path, after: Path) -> Comparisons:
     return compare(a, b)
 
 
+def compare_with_results(before: Path, results: Path) -> Comparisons:
+    """Compares a run with what the folder `results` has of the same GPUs and experiments.
+
+    Raises `RecordError` where one has no rows.
+    """
+    a = _load(before)
+    folders = sorted({results / record.gpu / record.experiment for record in a})
+    b = [record for folder in folders if folder.is_dir() for record in _load(folder)]
+    if not b:
+        raise RecordError(f"{results} has no run of the experiments and the GPU of {before}: name the run to compare")
+    return compare(a, b)
+
+
 def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparisons:
     """Compares rows with equal keys; only rows timed in `before` can regress."""
     a = _timed(before)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +13,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from nnzbench import paths
 from nnzbench.records import memory
 from nnzbench.records.record import Key, Record, RecordError, append, read_records, replace_all
 from nnzbench.records.selection import select
+
+LOCK = ".lock"
+"""Held by the one run that writes into a folder. In the folder, so that it counts whatever the cache and the host."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class Tuning:
 class Results:
     """Rows are on disk as soon as they are added; leaving the `with` block marks the selected ones.
 
+    `not_again` says how many of the rows that `overwrite` would delete the run does not bring again; None deletes all.
+
     Raises `RecordError` where another run holds the folder, where records are there and neither `resume` nor
-    `overwrite` is asked for, or where they can't be read.
+    `overwrite` is asked for, where `overwrite` would lose rows, where they can't be read, or where they are links.
     """
 
     def __init__(
@@ -53,20 +56,22 @@ class Results:
         overwrite: bool,
         environment: Mapping[str, Any],
         note: Callable[[str], None],
+        not_again: Callable[[Sequence[Record]], int] | None = None,
     ) -> None:
         self.folder = folder
         self.records_path = folder / "records.csv"
         self.tuning_path = folder / "tuning.csv"
         self.memory_path = folder / memory.FILE
         self._resume, self._overwrite, self._note = resume, overwrite, note
-        self._lock = FileLock(_lock_path(folder))
+        self._lock = FileLock(folder / LOCK)
+        self._not_again = not_again
         self._snapshot, self._environment = environment, ""
         self.done: set[Key] = set()
         self.tuned: set[tuple[str, ...]] = set()
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
-        Path(self._lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        refuse_links(self.folder / LOCK, self.records_path, self.tuning_path, self.memory_path)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -89,8 +94,7 @@ class Results:
 
     def _open(self) -> None:
         if self._overwrite:
-            for path in (self.records_path, self.tuning_path, self.memory_path, *self.folder.glob("environment*.json")):
-                path.unlink(missing_ok=True)
+            self._delete()
         if not self.records_path.exists():
             for path in (self.tuning_path, self.memory_path):  # say nothing without their records
                 path.unlink(missing_ok=True)
@@ -103,6 +107,25 @@ class Results:
         if self.records_path.stat().st_size:
             self.done = {record.key for record in read_records(self.records_path)}
         self.tuned = {tuning.key for tuning in _read_tuning(self.tuning_path)}
+
+    def _delete(self) -> None:
+        """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
+        beside = (self.tuning_path, self.memory_path, *sorted(self.folder.glob("environment*.json")))
+        gone = [path for path in (self.records_path, *beside) if path.exists()]
+        if not gone:
+            return
+        count = max(self.records_path.read_bytes().count(b"\n") - 1, 0) if self.records_path.exists() else 0
+        if count and self._not_again is not None:
+            drop_cut_off_line(self.records_path)
+            lost = self._not_again(read_records(self.records_path))
+            if lost:
+                raise RecordError(
+                    f"{self.records_path}: --overwrite would delete {count:,} rows, and this run does not bring "
+                    f"{lost:,} of them again: add --yes to replace them all the same, or --out FOLDER to keep both"
+                )
+        self._note(f"{self.folder}: --overwrite deletes {count:,} rows ({', '.join(path.name for path in gone)})")
+        for path in gone:
+            path.unlink()
 
     @property
     def environment(self) -> str:
@@ -134,10 +157,11 @@ class Results:
         memory.add(self.memory_path, row)
 
 
-def _lock_path(folder: Path) -> Path:
-    """In the cache: results folders are published, lock files are not."""
-    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    return paths.cache() / "locks" / f"{name}.lock"
+def refuse_links(*paths: Path) -> None:
+    """Raises `RecordError` where one of the paths is a symbolic link: a results folder holds its files itself."""
+    for path in paths:
+        if path.is_symlink():
+            raise RecordError(f"{path} is a link: nothing outside a results folder is read or written for it")
 
 
 def drop_cut_off_line(path: Path) -> bool:

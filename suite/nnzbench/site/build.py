@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnzbench import paths
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.records import coverage
+from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import load
 from nnzbench.report.page_spec import assemble
@@ -16,7 +18,6 @@ from nnzbench.report.text.pages import Page
 from nnzbench.site import claims_page, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
-from nnzbench.site.readme import write_headline
 
 NOT_RECORDED = "not recorded yet"
 
@@ -31,21 +32,26 @@ class Built:
     page: Path | None = None
 
 
-def find(reports: Path, gpu: str | None = None) -> dict[str, list[Path]]:
-    """Folders with records by experiment, sorted by GPU."""
+def find(reports: Path) -> dict[str, list[Path]]:
+    """Folders with records by experiment, sorted by GPU. Raises `RecordError` where a link leads to one of them."""
     found: dict[str, list[Path]] = {}
     for path in sorted(reports.glob("*/*/records.csv")):
-        if gpu is None or path.parent.parent.name == gpu:
-            found.setdefault(path.parent.name, []).append(path.parent)
+        refuse_links(path, path.parent, path.parent.parent)
+        found.setdefault(path.parent.name, []).append(path.parent)
     return found
 
 
 def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None) -> list[Built]:
-    """Rebuilds the pages of `experiments` (all known and recorded ones for none), then README and index.html.
+    """Rebuilds the pages of `experiments` (all known and recorded ones for none) and index.html, all below `reports`.
 
-    Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment.
+    Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment,
+    and for a link that leads to or stands for a folder or file that is read: nothing outside `reports` is read or
+    written on behalf of what lies in it.
     """
-    found = find(reports, gpu)
+    everything = find(reports)
+    refuse_links(*(path for path in reports.glob("*") if path.is_dir()))
+    refuse_links(*(reports.glob(f"*/{peers_page.FOLDER}")))
+    found = {name: mine for name, every in everything.items() if (mine := _of(every, gpu))}
     built = []
     for experiment in experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]:
         folders = found.get(experiment, [])
@@ -60,11 +66,13 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
     for name in sorted({one.gpu for one in built if one.page and one.gpu}):
         claims_page.write(reports, name)
         peers_page.write(reports, name)
-    write_headline(reports)
-    everything = find(reports)
     if everything:
         html.write(reports, list(EXPERIMENTS), everything)
     return built
+
+
+def _of(folders: Sequence[Path], gpu: str | None) -> list[Path]:
+    return [folder for folder in folders if gpu in (None, folder.parent.name)]
 
 
 def _build_one(folder: Path) -> Built:
@@ -75,7 +83,7 @@ def _build_one(folder: Path) -> Built:
     page, drawn = assemble(page_of(results.experiment), folder, results)
     page = replace(page, gaps=(*coverage.gaps(results.experiment, results.frame["problem"]), *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
-    (folder / "summary.md").write_text(_summary(page), encoding="utf-8", newline="\n")
+    paths.write_text(folder / "summary.md", _summary(page))
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.report.data import context
 from nnzbench.report.text import tables
 from nnzbench.report.text.tables import GAP, markdown
@@ -45,7 +46,7 @@ def write(reports: Path, gpu: str) -> Path:
     verdicts = judge(reports, gpu)
     tables.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
     path = reports / gpu / "claims.md"
-    path.write_text(_page(verdicts, gpu), encoding="utf-8", newline="\n")
+    paths.write_text(path, _page(verdicts, gpu))
     return path
 
 

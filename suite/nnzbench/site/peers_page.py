@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import each, percent
 from nnzbench.report.text import tables
@@ -44,7 +45,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         gaps=_gaps(blocks),
     )
     path = folder / "README.md"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    paths.write_text(path, text)
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from nnzbench import paths
 from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import load
@@ -20,10 +21,12 @@ PREFERRED_GPU = "nvidia-h200"
 
 
 def write_headline(reports: Path) -> bool:
-    """Replaces the text between the markers of the README beside `reports`; True where it changed.
+    """Replaces the text between the markers of the README.md that lies beside `reports`; True where it changed.
 
+    Nothing else writes outside a results folder, and it is done on an explicit word only (`nnzbench report --readme`).
     Does nothing where there is no README, no pair of markers or no recorded run.
     """
+    reports = reports.resolve()
     readme = reports.parent / "README.md"
     folder = _folder(reports)
     if folder is None or not readme.is_file():
@@ -35,7 +38,7 @@ def write_headline(reports: Path) -> bool:
     after = HEADLINE.sub(lambda match: f"{match[1]}{text}\n{match[2]}", before, count=1)
     if after == before:
         return False
-    readme.write_text(after, encoding="utf-8", newline="\n")
+    paths.write_text(readme, after)
     return True
 
 
@@ -49,6 +52,7 @@ def headline(folder: Path) -> str:
     stem = layout.stem("speedup", policy)
     date = context.recorded_on(results.environment)
     when = f", recorded {date}" if date else ""
+    root = folder.parts[-3]
     large = folder.parent / LARGE
     claims = "/".join((*folder.parts[-3:-1], "claims.md"))
     return "\n\n".join(
@@ -59,7 +63,7 @@ def headline(folder: Path) -> str:
             baselines.against(table, policy),
             *(_large_layers(large) if (large / "records.csv").is_file() else ()),
             f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters "
-            "and a roofline: [reports/index.html](reports/index.html) (download it; it needs no network). The papers' "
+            f"and a roofline: [{root}/index.html]({root}/index.html) (download it; it needs no network). The papers' "
             f"claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report`.",
         ]
     )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -42,10 +44,11 @@ class Small(Experiment):
 
 @pytest.fixture
 def world(monkeypatch, tmp_path):
-    """One small experiment on a fake GPU; returns the kernels by name, and results go to tmp_path/reports."""
+    """One small experiment on a fake GPU; returns the kernels by name, and results go to tmp_path/results."""
     known = {"fake": FakeKernel(variants={"a": (5.0, ""), "b": (4.0, "")})}
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cli_run.paths, "reports", lambda: tmp_path / "reports")
+    for name in ("results", "reports"):
+        monkeypatch.setattr(cli_run.paths, name, functools.partial(Path.joinpath, tmp_path, name))
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": (), "future": ()}))
     monkeypatch.setattr(cli_run, "kernels", lambda: known)
     monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice(timed=name != "cpu"))
@@ -57,7 +60,7 @@ def invoke(*args):
 
 
 def rows(tmp_path, gpu="fake-gpu", part=""):
-    return read_records(tmp_path / "reports" / gpu / "small" / part / "records.csv")
+    return read_records(tmp_path / "results" / gpu / "small" / part / "records.csv")
 
 
 def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):
@@ -75,9 +78,56 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     assert again.exit_code == 2
     assert "--resume to go on or --overwrite" in again.output
     assert "nothing new" in invoke("run", "small", "--resume").output
-    assert invoke("run", "small", "--overwrite", "--policy", "cold").exit_code == 0
+    fewer = ("run", "small", "--overwrite", "--policy", "cold")
+    refused = invoke(*fewer)
+    assert refused.exit_code == 2
+    assert "would delete 8 rows, and this run does not bring 4 of them again" in refused.output
+    assert len(rows(tmp_path)) == 8
+    replaced = invoke(*fewer, "--yes")
+    assert replaced.exit_code == 0
+    assert "--overwrite deletes 8 rows (records.csv, tuning.csv, environment.json)" in replaced.output
     assert {(r.policy, r.problem) for r in rows(tmp_path)} == {("cold", "p0_None"), ("cold", "p1_None")}
     assert invoke("run", "small", "--resume", "--overwrite").exit_code == 2
+    assert invoke("run", "small", "--yes").exit_code == 2
+    assert invoke("run", "small", "--overwrite").exit_code == 0, "it brings all of it again, and more"
+    assert len(rows(tmp_path)) == 8
+
+
+def test_a_quick_run_does_not_replace_more_candidates_than_it_tries(world, tmp_path):
+    world["fake"].variants = {f"v{i}": (5.0, "") for i in range(10)}
+    assert invoke("run", "small").exit_code == 0
+    refused = invoke("run", "small", "--quick", "--overwrite")
+    assert refused.exit_code == 2
+    assert "would delete 40 rows, and this run does not bring 8 of them again" in refused.output
+    assert len(rows(tmp_path)) == 40
+    assert invoke("run", "small", "--quick", "--overwrite", "--yes").exit_code == 0
+    assert len(rows(tmp_path)) == 32
+
+
+def test_what_is_published_changes_only_where_it_is_named(world, tmp_path):
+    published = tmp_path / "reports"
+    assert invoke("run", "small", "--report").exit_code == 0
+    assert not published.exists()
+    assert invoke("report").exit_code == 0
+    assert not published.exists()
+    assert invoke("run", "small", "--out", str(published)).exit_code == 0
+    assert (published / "fake-gpu" / "small" / "records.csv").is_file()
+    drawn = invoke("report", "small", "--reports", str(published))
+    assert drawn.exit_code == 0, drawn.output
+    assert (published / "fake-gpu" / "small" / "README.md").is_file()
+
+
+def test_compare_and_validate_find_ones_own_results(world, tmp_path):
+    none = invoke("validate")
+    assert none.exit_code == 2
+    assert "results is not a result set" in none.output
+    assert invoke("run", "small", "--out", str(tmp_path / "before")).exit_code == 0
+    alone = invoke("compare", str(tmp_path / "before"))
+    assert alone.exit_code == 2
+    assert "has no run of the experiments and the GPU" in alone.output
+    assert invoke("run", "small").exit_code == 0
+    assert "8 SAME" in invoke("compare", str(tmp_path / "before")).output
+    assert str(tmp_path / "results" / "fake-gpu" / "small") in invoke("validate").output
 
 
 def test_a_full_run_goes_on_with_the_sample(world, tmp_path):
@@ -147,15 +197,16 @@ def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, 
     assert [one.name for one in cli_run._experiments(("all",), False)] == ["small"]
 
 
-def test_a_run_draws_its_pages_when_asked_and_nothing_that_lies_elsewhere(world, tmp_path):
+def test_a_run_draws_its_pages_when_asked_where_its_rows_are(world, tmp_path):
     world["fake"] = FakeKernel(variants={"a": (5.0, ""), "b": (4.0, "wrong")})
     result = invoke("run", "small", "--report")
     assert result.exit_code == 1, "the run's status"
-    assert (tmp_path / "reports" / "fake-gpu" / "small" / "README.md").is_file()
-    assert (tmp_path / "reports" / "index.html").is_file()
-    refused = invoke("run", "small", "--report", "--out", str(tmp_path / "out"))
-    assert refused.exit_code == 2
-    assert "choose one" in refused.output
+    for folder, options in (("results", ()), ("out", ("--report", "--out", str(tmp_path / "out")))):
+        if options:
+            assert invoke("run", "small", *options).exit_code == 1
+        assert (tmp_path / folder / "fake-gpu" / "small" / "README.md").is_file()
+        assert (tmp_path / folder / "index.html").is_file()
+    assert not (tmp_path / "reports").exists()
 
 
 def test_what_runs_nothing_is_refused_and_has_no_problems(world):
@@ -186,7 +237,7 @@ def test_a_kernel_file_of_the_user_runs_beside_named_kernels(monkeypatch, tmp_pa
     out = tmp_path / "out"
     result = invoke("run", "small", "--kernel", str(file), "--out", str(out), "--policy", "hot")
     assert result.exit_code == 0, result.output
-    found = read_records(out / "small" / "records.csv")
+    found = read_records(out / "fake-gpu" / "small" / "records.csv")
     assert {(r.kernel, r.status, r.reason) for r in found} == {("mine_only", "unsupported", "only a test")}
     again = invoke("run", "small", "--kernel", str(file), "--out", str(out))
     assert again.exit_code == 2

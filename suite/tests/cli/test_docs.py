@@ -231,7 +231,7 @@ def test_the_example_kernel_runs_as_the_page_says(monkeypatch, tmp_path):
     arguments = ["run", "small", "--quick", "--device", "cpu", "--kernel", "./scalar_spmm.py", "--out", "build/mine"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    rows = read_records(tmp_path / "build" / "mine" / "small" / "records.csv")
+    rows = read_records(tmp_path / "build" / "mine" / "cpu" / "small" / "records.csv")
     assert {(row.problem, row.variant, row.status) for row in rows} == {
         (problem, variant, "ok") for problem in ("p1", "p37", "p16") for variant in ("x32", "x64", "x128")
     }
@@ -249,7 +249,7 @@ def test_the_example_kernel_is_found_wrong_when_it_is(monkeypatch, tmp_path):
     arguments = ["run", "small", "--device", "cpu", "--kernel", str(tmp_path / "scalar_spmm.py"), "--problem", "p37"]
     result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
-    assert {row.status for row in read_records(tmp_path / "out" / "small" / "records.csv")} == {"wrong"}
+    assert {row.status for row in read_records(tmp_path / "out" / "cpu" / "small" / "records.csv")} == {"wrong"}
 
 
 def test_the_snippet_of_devices_runs_and_asan_finds_nothing():

@@ -19,6 +19,10 @@ def test_in_a_checkout_the_folders_beside_the_package_count():
     assert paths.kernels_cu() == CHECKOUT / "kernels_cu"
     assert paths.datasets() == CHECKOUT / "datasets"
     assert paths.reports() == CHECKOUT / "reports"
+    assert paths.results() == CHECKOUT / "results"
+    ignored = (CHECKOUT / ".gitignore").read_text().splitlines()
+    assert "/results/" in ignored
+    assert ".lock" in ignored
     assert (paths.kernels_cu() / "include" / "nnz.cuh").is_file()
     assert (paths.datasets() / "gpus.csv").is_file()
 
@@ -32,6 +36,7 @@ def test_installed_the_packaged_copies_count_and_reports_go_to_the_current_folde
     assert paths.datasets() == package / "_data" / "datasets"
     assert paths.kernels_cu() == package / "_data" / "kernels_cu"
     assert paths.reports() == tmp_path / "reports"
+    assert paths.results() == tmp_path / "results"
 
 
 def test_the_cache_is_where_the_variable_says_else_the_users_own(monkeypatch, tmp_path):

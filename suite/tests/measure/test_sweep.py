@@ -258,6 +258,32 @@ def test_two_runs_never_write_to_one_folder(tmp_path):
     assert "another run is writing" in refused[0]
 
 
+def test_the_lock_holds_across_caches_and_is_no_link(tmp_path, monkeypatch):
+    kernel = FakeKernel()
+    refused = []
+
+    def second():
+        monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "another cache"))
+        try:
+            sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
+        except RecordError as error:
+            refused.append(str(error))
+
+    kernel.after_prepare = second
+    sweep(tmp_path, kernel)
+    assert refused
+    assert "another run is writing" in refused[0]
+    keys = [row.key for row in rows(tmp_path)]
+    assert len(keys) == len(set(keys))
+    lock, victim = tmp_path / "out" / ".lock", tmp_path / "victim"
+    victim.write_text("mine")
+    lock.unlink()
+    lock.symlink_to(victim)
+    with pytest.raises(RecordError, match=r"\.lock is a link"):
+        sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
+    assert victim.read_text() == "mine"
+
+
 def test_on_the_processor_rows_are_checked_and_hold_no_time(tmp_path):
     kernel = FakeKernel(variants={"good": (5.0, ""), "bad": (5.0, "wrong")})
     summary = sweep(tmp_path, kernel, device=FakeDevice(timed=False))
@@ -346,7 +372,7 @@ def test_kernels_run_the_ops_they_compute_in_the_dtype_of_the_table(tmp_path):
         ("product", "product_only", "f16", "ok"),
         ("softmax", "softmax_only", "f32", "ok"),
     ]
-    sweep(tmp_path, product, softmax, exp=exp, choice=Choice(problems=("product",), overwrite=True))
+    sweep(tmp_path, product, softmax, exp=exp, choice=Choice(problems=("product",), overwrite=True, yes=True))
     assert [(r.problem, r.kernel, r.status) for r in rows(tmp_path)] == [("product", "product_only", "ok")]
 
 

@@ -63,16 +63,32 @@ def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
     ]
 
 
+def test_a_run_that_was_refused_is_not_gone_on_with(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(bench, "nnzbench", lambda *arguments: calls.append(arguments) or 2)
+    bench.on_gpu([], [])
+    bench.on_gpu([], [])
+    assert [call[-1] for call in calls if call[0] == "run"] == ["--overwrite", "--overwrite"]
+
+
 def test_a_failed_step_fails_the_whole_and_the_others_still_run(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     calls: list[str] = []
 
     def nnzbench(*arguments: str) -> int:
         calls.append(arguments[0])
+        if arguments[0] == "report":  # a copy is redrawn, never what is published
+            assert arguments[1:] == ("--reports", str(tmp_path / "build" / "reports"))
+            assert (tmp_path / "build" / "reports" / "index.html").read_text() == "published"
         return int(arguments[0] == "compile")
 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    monkeypatch.setattr(bench, "CPU_RESULTS", tmp_path / "build" / "bench")
+    monkeypatch.setattr(bench, "REDRAWN", tmp_path / "build" / "reports")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "index.html").write_text("published")
     monkeypatch.setattr(bench, "find_gpus", lambda: None)
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install"])
     assert bench.main() == 1

@@ -53,7 +53,10 @@ def test_all_gpus_splits_its_command_line_and_fails_where_one_failed(monkeypatch
     monkeypatch.setattr(
         all_gpus, "share_out", lambda *arguments: calls.append(arguments) or [0, calls[0][1] != ["eie_table4"]]
     )
-    monkeypatch.setattr(all_gpus.subprocess, "run", lambda command, cwd: subprocess.CompletedProcess(command, 0))
+    drawn = []
+    monkeypatch.setattr(
+        all_gpus.subprocess, "run", lambda command: drawn.append(command[3:]) or subprocess.CompletedProcess(command, 0)
+    )
     monkeypatch.setattr(sys, "argv", ["all_gpus.py", "eie_table4", "--policy", "hot"])
     assert all_gpus.main() == 0
     assert calls.pop() == (GPUS, ["eie_table4"], ["--policy", "hot"])
@@ -61,6 +64,10 @@ def test_all_gpus_splits_its_command_line_and_fails_where_one_failed(monkeypatch
     assert all_gpus.main() == 1
     assert "sparsert_table1" in calls[0][1]
     assert calls[0][2] == ["--quick"]
+    for options in (["--out", "there"], ["--out=there", "--quick"]):
+        monkeypatch.setattr(sys, "argv", ["all_gpus.py", "eie_table4", *options])
+        all_gpus.main()
+    assert drawn == [["report"], ["report"], ["report", "--reports", "there"], ["report", "--reports", "there"]]
     monkeypatch.setattr(all_gpus, "visible_gpus", list)
     assert all_gpus.main() == 2
     assert "no GPU" in capsys.readouterr().err

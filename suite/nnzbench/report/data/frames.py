@@ -16,6 +16,7 @@ import pandas as pd
 
 from nnzbench.kernels.registry import role_of
 from nnzbench.records import memory
+from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
 from nnzbench.report.data import sources, tuned
@@ -78,7 +79,8 @@ def load(folder: Path) -> ResultSet:
     """Reads `records.csv` and its environment in `folder`, which must hold one experiment on one GPU.
 
     Raises `RecordError` naming file, line and column for anything that breaks the schema, a line cut off, a row
-    twice, a second variant selected for one kernel, or rows of another experiment or GPU.
+    twice, a second variant selected for one kernel, or rows of another experiment or GPU, and for a link or an
+    `environment` cell that leads out of the folder.
 
     Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
@@ -88,6 +90,7 @@ def load(folder: Path) -> ResultSet:
         folder / memory.FILE,
         *sorted(folder.glob("environment*.json")),
     ]
+    refuse_links(folder, *files)
     states = [(path.name, path.stat()) for path in files if path.is_file()]
     return _load(folder, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
 
@@ -189,6 +192,11 @@ def _device_rank(device: str) -> tuple[int, str]:
 
 def _environment(folder: Path, name: str) -> dict[str, Any]:
     path = folder / (name or "environment.json")
+    if path.parent != folder or name == "..":
+        raise RecordError(
+            f"{folder / 'records.csv'}, column 'environment': '{name}' is not the name of a file beside it"
+        )
+    refuse_links(path)
     if not path.is_file():
         return {}
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from nnzbench import paths
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.roles import Look
 
@@ -72,6 +73,7 @@ def styled() -> Iterator[None]:
 
 def save(figure: Figure, stem: Path) -> None:
     """Writes `stem.png` and `stem.svg` without dates or program versions, so that equal figures are equal bytes."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(stem.with_suffix(".png"), dpi=170, metadata={"Software": None})
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+    with paths.replacing(stem.with_suffix(".png")) as partial:
+        figure.savefig(partial, format="png", dpi=170, metadata={"Software": None})
+    with paths.replacing(stem.with_suffix(".svg")) as partial:
+        figure.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})

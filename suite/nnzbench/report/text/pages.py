@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nnzbench import paths
 from nnzbench.report.data import context, sessions
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.text import tables
@@ -73,5 +74,5 @@ def write_unrecorded(page: Page, experiment: str, folder: Path) -> Path:
 
 def _written(folder: Path, text: str) -> Path:
     path = folder / "README.md"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    paths.write_text(path, text)
     return path

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.report.data.frames import each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series
 from nnzbench.report.draw.figures import SpeedupTable
@@ -35,7 +36,8 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
 def write_csv(drawn: SpeedupTable | pd.DataFrame, path: Path) -> None:
     """Writes a frame as it is, or a speed-up table's rows, with the same six digits on every machine."""
     whole = drawn if isinstance(drawn, pd.DataFrame) else drawn_rows(drawn)
-    whole.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    with paths.replacing(path) as partial:
+        whole.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
 
 
 def drawn_rows(table: SpeedupTable) -> pd.DataFrame:

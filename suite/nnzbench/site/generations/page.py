@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from nnzbench import paths
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.draw import style
 from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import peaks, published
 from nnzbench.site.generations.figures import GpuKey, gain_figure, share_figure, speedup_figure
@@ -59,7 +60,7 @@ def write(reports: Path) -> Path | None:
         )
     )
     path = folder / "README.md"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    paths.write_text(path, text)
     return path
 
 
@@ -93,7 +94,7 @@ def _write_csv(folder: Path, found: Comparison) -> None:
     points = found.points[[*generations.COLUMNS, "group", "compared"]]
     tables = {"means": found.means, "arithmetic": found.arithmetic, "gains": found.gains, "shares": found.shares}
     for name, table in {"points": points, **tables}.items():
-        table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+        write_csv(table, folder / f"{name}.csv")
 
 
 def _names(frame: pd.DataFrame, sets: list[ResultSet]) -> dict[GpuKey, str]:

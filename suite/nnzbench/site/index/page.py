@@ -12,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from nnzbench import paths
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
@@ -65,7 +66,7 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
     verdicts = {gpu: claims.judge(reports, gpu) for gpu in sound}
     path = reports / NAME
     beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
-    path.write_text(render(recorded, order, refused, verdicts, beside), encoding="utf-8", newline="\n")
+    paths.write_text(path, render(recorded, order, refused, verdicts, beside))
     return path
 
 

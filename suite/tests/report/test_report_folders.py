@@ -1,0 +1,115 @@
+"""`report` reads and writes below the folder it was given, and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import fake_records
+import pytest
+from click.testing import CliRunner, Result
+
+from nnzbench import paths
+from nnzbench.cli import main
+
+HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
+
+
+def report(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+
+
+def recorded(reports: Path) -> Path:
+    return fake_records.write(reports / "nvidia-h200" / "sparsert_table1", fake_records.table1(policies=["hot"]))
+
+
+def tree(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_only_what_lies_below_the_folder_changes_and_the_readme_when_asked(tmp_path: Path) -> None:
+    recorded(tmp_path / "x")
+    readme = tmp_path / "README.md"
+    readme.write_text(HEADLINE)
+    before = tree(tmp_path)
+    done = report("sparsert_table1", "--reports", tmp_path / "x")
+    assert done.exit_code == 0, done.output
+    changed = {path for path, content in tree(tmp_path).items() if before.get(path) != content}
+    assert changed
+    assert all(path.is_relative_to(tmp_path / "x") for path in changed)
+    asked = report("sparsert_table1", "--reports", tmp_path / "x", "--readme")
+    assert asked.exit_code == 0, asked.output
+    assert "(x/nvidia-h200/sparsert_table1/README.md)" in readme.read_text()
+    assert "[x/index.html](x/index.html)" in readme.read_text()
+
+
+def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:
+    blank = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "floor_us"))
+    rows = [
+        dataclasses.replace(row, device="cpu", gpu="cpu", policy="check", selected=False, **blank)
+        for row in fake_records.table1(policies=["hot"])
+    ]
+    folder = fake_records.write(tmp_path / "cpu" / "sparsert_table1", rows)
+    drawn = report("sparsert_table1", "--reports", tmp_path, "--json")
+    assert drawn.exit_code == 0, (drawn.output, drawn.exception)
+    assert [row["page"] for row in json.loads(drawn.stdout)] == [str(folder / "README.md")]
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_records_one_level_off_and_none_at_all_are_an_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(tmp_path / "x")
+    for folder in (tmp_path / "x" / "nvidia-h200", tmp_path / "x" / "nvidia-h200" / "sparsert_table1"):
+        off = report("--reports", folder)
+        assert off.exit_code == 2
+        assert f"give --reports {tmp_path / 'x'}" in " ".join(off.output.split())
+    monkeypatch.setattr(paths, "results", lambda: tmp_path / "results")
+    none = report()
+    assert none.exit_code == 2
+    assert "--reports reports` redraws the published runs" in none.output
+
+
+@pytest.mark.parametrize("cell", ["../../secret.json", "{root}/secret.json", ".."])
+def test_an_environment_cell_leads_nowhere_else(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "secret.json").write_text('{"gpu": {"name": "a secret"}}')
+    rows = [dataclasses.replace(row, environment=cell.format(root=tmp_path)) for row in fake_records.table1()]
+    folder = fake_records.write(tmp_path / "x" / "nvidia-h200" / "sparsert_table1", rows)
+    refused = report("sparsert_table1", "--reports", tmp_path / "x")
+    assert refused.exit_code == 2
+    assert "is not the name of a file beside it" in " ".join(refused.output.split())
+    assert not (folder / "README.md").exists()
+
+
+@pytest.mark.parametrize("name", ["environment.json", "records.csv", "tuning.csv", "", "..", "standin", "peers"])
+def test_a_link_is_not_read_through(tmp_path: Path, name: str) -> None:
+    folder = recorded(tmp_path / "x")
+    link = folder.parent / name if name == "peers" else (folder / name) if name != ".." else folder.parent
+    target = tmp_path / "elsewhere"
+    if link.exists():
+        link.rename(target)
+    elif name in ("standin", "peers"):
+        fake_records.write(target, fake_records.table1())
+    else:
+        target.write_text("secret")
+    link.symlink_to(target)
+    before = tree(target) if target.is_dir() else {target: target.read_bytes()}
+    refused = report("sparsert_table1", "--reports", tmp_path / "x")
+    assert refused.exit_code == 2, refused.output
+    assert "is a link" in refused.output
+    assert (tree(target) if target.is_dir() else {target: target.read_bytes()}) == before
+
+
+def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "x")
+    places = [folder / name for name in ("README.md", "summary.csv", "summary.md", "speedup.png", "speedup.svg")]
+    places += [tmp_path / "x" / "index.html", folder.parent / "claims.csv", folder.parent / "claims.md"]
+    for place in places:
+        target = tmp_path / f"kept-{place.name}"
+        target.write_text("kept")
+        place.symlink_to(target)
+    done = report("sparsert_table1", "--reports", tmp_path / "x")
+    assert done.exit_code == 0, done.output
+    assert {path.read_text() for path in tmp_path.glob("kept-*")} == {"kept"}
+    assert not [place for place in places if place.is_symlink()]
