@@ -85,7 +85,7 @@ class CpuDevice:
 
         return Prepared(
             run=lambda: self._run(built, written),
-            read=written.read,
+            read=lambda: plan.result(written.read()),
             poison=written.poison,
             close=close,
             compile_ms=sum({made.path: made.compile_ms for made in built}.values()),

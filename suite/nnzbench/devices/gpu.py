@@ -244,8 +244,7 @@ class GpuDevice:
                 raise translate(error) from error
 
         def read() -> Array:
-            raw = output.read()
-            return raw if plan.unpermute is None else plan.unpermute(raw)
+            return plan.result(output.read())
 
         def close() -> None:
             self.synchronise()
