@@ -67,10 +67,11 @@ class _LazyGroup(click.Group):
 def _is_input_error(error: Exception) -> bool:
     """Whether the message was written for the user: a plain ValueError is a defect and keeps its traceback."""
     from nnzbench.matrices.formats import MatrixError
+    from nnzbench.measure.unmatched import NothingMatched
     from nnzbench.problems.experiment import UnknownExperiment
     from nnzbench.records.record import RecordError
 
-    return isinstance(error, MatrixError | RecordError | UnknownExperiment | Unsupported)
+    return isinstance(error, MatrixError | NothingMatched | RecordError | UnknownExperiment | Unsupported)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

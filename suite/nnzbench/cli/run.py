@@ -20,6 +20,7 @@ from nnzbench.measure.environment import snapshot
 from nnzbench.measure.peaks import Peaks, measure_peaks
 from nnzbench.measure.progress import Bar, Lines, RunProgress
 from nnzbench.measure.sweep import Choice, Session, Summary, run_experiment
+from nnzbench.measure.unmatched import NothingMatched, nearest, require_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
@@ -104,6 +105,7 @@ def command(
         resume=resume,
         overwrite=overwrite,
     )
+    require_work(chosen, kernels(), choice)
     device = devices.open_device(device_name) if device_name else default_device()
     try:
         summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
@@ -147,7 +149,10 @@ def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
         elif text in kernels():
             names.append(text)
         else:
-            raise click.UsageError(f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file")
+            near = nearest(text, kernels())
+            raise click.UsageError(
+                f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file{near}"
+            )
     return tuple(dict.fromkeys(names))
 
 
@@ -183,7 +188,17 @@ def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
+        for line in summary.explain():
+            click.echo(f"  {line}")
+    _require_plans(summaries, choice)
     return summaries
+
+
+def _require_plans(summaries: list[Summary], choice: Choice) -> None:
+    """Raises `NothingMatched` where a kernel asked for by name was silent on every problem."""
+    silent = sorted(frozenset.intersection(*(summary.planless for summary in summaries)) & set(choice.kernels or ()))
+    if silent:
+        raise NothingMatched(f"{', '.join(silent)}: no plan for any of the problems chosen, and no reason given")
 
 
 @contextmanager

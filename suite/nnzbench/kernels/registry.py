@@ -56,6 +56,11 @@ class VendorKernel(Protocol):
 
 AnyKernel = Kernel | VendorKernel
 
+
+class KernelDefect(Exception):
+    """A kernel breaks its contract; the message names the kernel and what it did."""
+
+
 _registry: dict[str, AnyKernel] = {}
 _about: dict[str, About] = {}
 
@@ -122,12 +127,22 @@ def role_of(name: str, variant: str) -> Role:
 def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
     """The candidates of any kernel: a vendor's own, or one per plan.
 
-    Raises `Unsupported` where the kernel has none for this op or dtype.
+    Raises `Unsupported` where the kernel has none for this op or dtype, `KernelDefect` at the second candidate of one
+    name: rows are known by it, so that one of the two would never be measured.
     """
     if problem.op not in kernel.ops:
         raise Unsupported(f"{kernel.name} does not compute {problem.op}")
     if problem.dtype not in kernel.dtypes:
         raise Unsupported(f"{kernel.name} has no {problem.dtype} form")
+    seen: set[str] = set()
+    for candidate in _candidates(kernel, problem, operands, device):
+        if candidate.variant in seen:
+            raise KernelDefect(f"{kernel.name} has two candidates named '{candidate.variant}' for one problem")
+        seen.add(candidate.variant)
+        yield candidate
+
+
+def _candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
     if isinstance(kernel, VendorKernel):
         yield from kernel.candidates(problem, operands, device)
         return

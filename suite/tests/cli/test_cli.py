@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from fakes import FakeDevice, FakeKernel
 
 from nnzbench import devices
+from nnzbench.build.cache import CompileError
 from nnzbench.cli import main
 from nnzbench.cli import run as cli_run
 from nnzbench.devices import DeviceLost
@@ -137,6 +138,74 @@ def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
     assert result.exit_code == 2
     assert sentence in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("--problem", "nosuch*"), "no problem of small is named like 'nosuch*': the nearest are p1_None, p0_None"),
+        (("--problem", "p0*", "--problem", "q0_None"), "'q0_None': the nearest are p0_None"),
+        (("--dtype", "bf16"), "nothing of small runs in bf16: the kernels chosen run there in f32"),
+        (("--kernel", "fak"), "unknown kernel 'fak': choose from fake, or give a .py file: the nearest are fake"),
+    ],
+)
+def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_path, args, sentence):
+    assert invoke("run", "small").exit_code == 0
+    before = (tmp_path / "reports/fake-gpu/small/records.csv").read_bytes()
+    result = invoke("run", "small", "--overwrite", *args)
+    assert result.exit_code == 2, result.output
+    assert sentence in " ".join(result.output.split())
+    assert (tmp_path / "reports/fake-gpu/small/records.csv").read_bytes() == before
+
+
+def test_an_experiment_that_a_choice_leaves_empty_keeps_its_records(world, tmp_path, monkeypatch):
+    class Other(Small):
+        def problems(self, real=None):
+            return [Problem("other", "only", "spmm", 8, 16, 4, 0.5, "uniform:1")]
+
+    monkeypatch.setitem(EXPERIMENTS, "other", Other("other", "", "", "", {"fake": ()}))
+    assert invoke("run", "small", "other").exit_code == 0
+    assert invoke("run", "small", "other", "--overwrite", "--problem", "only").exit_code == 0
+    assert len(rows(tmp_path)) == 8
+
+
+def test_a_kernel_without_plans_is_refused_by_name(world):
+    world["empty"] = FakeKernel("empty", variants={})
+    result = invoke("run", "small", "--kernel", "empty")
+    assert result.exit_code == 2
+    assert "empty: no plan for any of the problems chosen" in result.output
+    assert invoke("run", "small", "--resume", "--kernel", "fake").exit_code == 0
+
+
+def test_reasons_are_summed_up_at_the_end(world):
+    log = "k.cu(4): error: expected a ';'\nk.cu(5): error: more"
+    world["fake"].variants |= {"bad": (1.0, CompileError(log)), "late": (1.0, Unsupported("needs sm_100"))}
+    world["fake"].variants |= {f"o{i}": (1.0, Unsupported(f"reason {i}")) for i in range(6)}
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert "\n  4 compile-error: fake: k.cu(4): error: expected a ';'\n" in result.stdout
+    assert "\n  4 unsupported: fake: needs sm_100\n" in result.stdout
+    assert "\n  8 unsupported for 2 other reasons: see " in result.stdout
+
+
+def test_two_candidates_of_one_name_are_an_error(world, tmp_path):
+    class Twice(FakeKernel):
+        def candidates(self, problem, operands, device):
+            yield from super().candidates(problem, operands, device)
+            yield from super().candidates(problem, operands, device)
+
+    world["fake"] = Twice(variants={"a": (5.0, "")})
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert "fake has two candidates named 'a' for one problem" in result.stdout
+    assert {(r.variant, r.status) for r in rows(tmp_path)} == {("a", "ok"), ("", "launch-error")}
+
+
+def test_tuning_without_a_timer_is_refused_once(world):
+    result = invoke("tune", "sparsert_table1", "--device", "cpu")
+    assert result.exit_code == 2, result.output
+    assert result.output.count("tuning needs a GPU") == 1
+    assert "the nearest are" in invoke("tune", "sparsert_table1", "--problems", "nosuch*").output
 
 
 def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, monkeypatch):
