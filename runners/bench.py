@@ -2,7 +2,7 @@
 
 Without a GPU it does what can be done without one: every kernel of the experiments runs on the processor and is checked
 against float64, all kernels are compiled for every architecture, and the reports are redrawn from the recorded runs.
-Exit status: 0 done, 1 something computed wrong or did not compile.
+Exit status: 0 done, 1 something computed wrong or did not compile, 2 an experiment can't be run (told before any work).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 UNFINISHED = ROOT / "build" / "bench.unfinished"
 """Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
 CPU_RESULTS = ROOT / "build" / "bench" / "cpu"
+BAD_INPUT = 2
+"""Exit status of `nnzbench` for what the user must change."""
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CUdevice_attribute numbers of the driver API
 
 
@@ -79,6 +81,19 @@ def nnzbench(*arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT).returncode
 
 
+def check(experiments: Sequence[str]) -> str:
+    """Why these experiments can't be run, empty where they can: told before anything is run or compiled."""
+    from nnzbench.cli.run import choose_experiments
+    from nnzbench.plans.plan import Unsupported
+    from nnzbench.problems.experiment import UnknownExperiment
+
+    try:
+        choose_experiments(tuple(experiments) or ("all",), False)
+    except (UnknownExperiment, Unsupported) as error:
+        return str(error)
+    return ""
+
+
 def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
     """Runs the experiments; statuses by step. An interrupted run is gone on with, a finished one done again."""
     going_on = UNFINISHED.exists()
@@ -93,11 +108,10 @@ def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
 def on_processor(experiments: Sequence[str]) -> dict[str, int]:
     """Checks the kernels on the processor, compiles them all, redraws the reports; statuses by step."""
     chosen = [*(experiments or ["sparsert_table1"]), "--device", "cpu", "--quick", "--overwrite"]
-    return {
-        "run": nnzbench("run", *chosen, "--out", str(CPU_RESULTS)),
-        "compile": nnzbench("compile"),
-        "report": nnzbench("report"),
-    }
+    statuses = {"run": nnzbench("run", *chosen, "--out", str(CPU_RESULTS))}
+    if statuses["run"] == BAD_INPUT:  # nothing ran; the sentence should not drown in what follows
+        return statuses
+    return {**statuses, "compile": nnzbench("compile"), "report": nnzbench("report")}
 
 
 def main() -> int:
@@ -112,6 +126,9 @@ def main() -> int:
     extra = extra_for(gpus)
     if missing(extra) and not arguments.no_install:
         install(extra)
+    if reason := check(arguments.experiments):
+        print(f"Error: {reason}", file=sys.stderr)
+        return BAD_INPUT
     if gpus is None:
         print("No GPU found: checking the kernels on the processor, which gives no times.")
         statuses = on_processor(arguments.experiments)

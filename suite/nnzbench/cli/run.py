@@ -93,7 +93,7 @@ def command(
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
     if report and out is not None:
         raise click.UsageError("--report draws what lies in reports/, and --out writes elsewhere: choose one")
-    chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
+    chosen = [replace(one, full=full) for one in choose_experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
         kernels=_kernel_names(kernel_names),
@@ -119,7 +119,7 @@ def command(
         ctx.exit(1)
 
 
-def _experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
+def choose_experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
     """The named experiments; for `all`, those that have a kernel in this version.
 
     `any_kernel`: the user names the kernels. Raises `Unsupported` where an experiment has none.

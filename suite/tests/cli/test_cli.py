@@ -213,7 +213,7 @@ def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, 
     result = invoke("run", "later")
     assert result.exit_code == 2
     assert "none of future" in result.output
-    assert [one.name for one in cli_run._experiments(("all",), False)] == ["small"]
+    assert [one.name for one in cli_run.choose_experiments(("all",), False)] == ["small"]
 
 
 def test_a_run_draws_its_pages_when_asked_and_nothing_that_lies_elsewhere(world, tmp_path):
