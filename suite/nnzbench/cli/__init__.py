@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from nnzbench import paths
 from nnzbench.devices import DeviceLost
 from nnzbench.plans.plan import Unsupported
 
@@ -59,6 +60,11 @@ class _LazyGroup(click.Group):
                 raise
             raise _InputError(str(error)) from error
         except OSError as error:
+            if paths.is_full(error):
+                where = f"{error.filename}: " if error.filename else ""
+                raise _InputError(
+                    f"{where}{error.strerror}: what is recorded is whole, the rest is not written"
+                ) from error
             if error.errno == errno.EPIPE or error.filename is None:
                 raise
             raise _InputError(f"{error.filename}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import click
 from rich.console import Console
@@ -48,6 +48,11 @@ def _names_of(
 @click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
 @click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
+@click.option(
+    "--sanitize",
+    type=click.Choice(["asan", "ubsan", "tsan"]),
+    help="With --device cpu: find accesses out of bounds, undefined arithmetic, or races.",
+)
 @click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
 @click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
@@ -70,6 +75,7 @@ def command(
     experiments: tuple[str, ...],
     quick: bool,
     device_name: str | None,
+    sanitize: Literal["asan", "ubsan", "tsan"] | None,
     kernel_names: tuple[str, ...],
     policies: tuple[Policy, ...] | None,
     problems: tuple[str, ...],
@@ -93,6 +99,8 @@ def command(
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
     if report and out is not None:
         raise click.UsageError("--report draws what lies in reports/, and --out writes elsewhere: choose one")
+    if sanitize and device_name != "cpu":
+        raise click.UsageError("--sanitize is for --device cpu: on a GPU, run compute-sanitizer")
     chosen = [replace(one, full=full) for one in choose_experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
@@ -106,7 +114,7 @@ def command(
         overwrite=overwrite,
     )
     require_work(chosen, kernels(), choice)
-    device = devices.open_device(device_name) if device_name else default_device()
+    device = _open(device_name, sanitize)
     try:
         summaries = _run_all(chosen, device, choice, out or paths.reports() / device.gpu)
     finally:
@@ -154,6 +162,14 @@ def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
                 f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file{near}"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _open(name: str | None, sanitize: Literal["asan", "ubsan", "tsan"] | None) -> Device:
+    if sanitize:
+        from nnzbench.devices.cpu_device import CpuDevice
+
+        return CpuDevice(sanitize)
+    return devices.open_device(name) if name else default_device()
 
 
 def default_device() -> Device:

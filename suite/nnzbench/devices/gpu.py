@@ -310,6 +310,9 @@ class GpuDevice:
             lambda: self.backend.launcher(module, launch.entry, launch.grid, launch.block, args, size, opt_in)
         )
 
+    def abandon(self) -> None:
+        """Nothing: the driver ends a process's launches with it, and waiting for them here would hang."""
+
     def close(self) -> None:
         """Closes libraries, the timer's memory and the backend."""
         for handle in self._libraries.values():

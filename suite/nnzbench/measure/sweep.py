@@ -298,11 +298,14 @@ class _Run:
     ) -> None:
         """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
         reason = f"no answer within {HANG_S:g} s"
-        self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
-        progress.note(
-            f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
-        )
-        os._exit(1)
+        try:
+            self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
+            progress.note(
+                f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
+            )
+            self.session.device.abandon()
+        finally:
+            os._exit(1)
 
     def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
         device = self.session.device.name

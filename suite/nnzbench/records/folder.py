@@ -111,7 +111,8 @@ class Results:
             taken = len(list(self.folder.glob("environment*.json")))
             self._environment = f"environment-{taken + 1}.json" if taken else "environment.json"
             text = json.dumps(self._snapshot, indent=2, sort_keys=True, default=str) + "\n"
-            (self.folder / self._environment).write_text(text, encoding="utf-8")
+            with paths.replacing(self.folder / self._environment) as partial:
+                partial.write_text(text, encoding="utf-8")
         return self._environment
 
     def add(self, records: Iterable[Record]) -> None:
@@ -122,7 +123,7 @@ class Results:
 
     def add_tuning(self, tuning: Tuning) -> None:
         """Appends one row to tuning.csv."""
-        with self.tuning_path.open("a", newline="", encoding="utf-8") as file:
+        with paths.appending(self.tuning_path) as file:
             writer = csv.writer(file, lineterminator="\n")
             if file.tell() == 0:
                 writer.writerow(field.name for field in fields(Tuning))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from nnzbench import devices
 from nnzbench.build.cache import CompileError
 from nnzbench.cli import main
 from nnzbench.cli import run as cli_run
-from nnzbench.devices import DeviceLost
+from nnzbench.devices import DeviceLost, cpu_device
 from nnzbench.kernels import registry as kernel
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
@@ -199,6 +200,79 @@ def test_two_candidates_of_one_name_are_an_error(world, tmp_path):
     assert result.exit_code == 1
     assert "fake has two candidates named 'a' for one problem" in result.stdout
     assert {(r.variant, r.status) for r in rows(tmp_path)} == {("a", "ok"), ("", "launch-error")}
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_one_sentence_and_never_a_failure_of_a_kernel(world, tmp_path):
+    world["fake"].variants["b"] = (1.0, FULL)
+    result = invoke("run", "small")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: No space left on device: what is recorded is whole")
+    assert {(r.variant, r.status, r.selected) for r in rows(tmp_path)} == {("a", "ok", True)}
+    world["fake"].variants["b"] = (4.0, "")
+    assert invoke("run", "small", "--resume").exit_code == 0
+    assert {r.status for r in rows(tmp_path)} == {"ok"}
+
+
+def test_a_full_disk_ends_a_report_with_one_sentence(world, monkeypatch):
+    def build(*arguments, **options):
+        raise FULL
+
+    monkeypatch.setattr("nnzbench.site.build.build", build)
+    result = invoke("report")
+    assert result.exit_code == 2
+    assert "Error: No space left on device" in result.output
+
+
+def test_sanitizers_are_for_the_processor(world, monkeypatch):
+    built = []
+    monkeypatch.setattr(cpu_device, "CpuDevice", lambda build: built.append(build) or FakeDevice(timed=False))
+    assert invoke("run", "small", "--device", "cpu", "--sanitize", "asan").exit_code == 0
+    assert built == ["asan"]
+    refused = invoke("run", "small", "--sanitize", "asan")
+    assert refused.exit_code == 2
+    assert "--sanitize is for --device cpu" in refused.output
+    assert invoke("run", "small", "--device", "cpu", "--sanitize", "msan").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"bad_one", "none"', '5, "none"', "a kernel's name must be one word, not 5"),
+        ('"bad_one", "none"', '"two words", "none"', "not 'two words'"),
+        ("name, paper, ops, dtypes", "name, paper, others, dtypes", "kernel 'bad_one' needs `ops`"),
+        ('frozenset({"spmm"})', '"spmm"', "kernel 'bad_one' needs `ops`"),
+        ('frozenset({"f32"})', 'frozenset({"f64"})', "kernel 'bad_one' needs `dtypes`"),
+        ("def plans", "def plan", "kernel 'bad_one' needs a method `plans`"),
+        ("class Mine", "import sys; sys.exit(0)\nclass Mine", "failed: SystemExit: 0"),
+    ],
+)
+def test_a_kernel_file_that_breaks_the_contract_is_one_sentence(monkeypatch, tmp_path, old, new, says):
+    text = USER_KERNEL.format(name="bad_one")
+    assert text.count(old) == 1 or old == "class Mine"
+    (tmp_path / "bad.py").write_text(text.replace('"{name}"', '"bad_one"').replace(old, new))
+    monkeypatch.setattr(kernel, "_registry", kernel.kernels())
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": ()}))
+    monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice())
+    result = invoke("run", "small", "--kernel", str(tmp_path / "bad.py"), "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2, result.output
+    assert says in result.output
+
+
+def test_a_kernel_that_exits_within_a_run_is_a_row(world, tmp_path):
+    world["fake"].variants["b"] = (1.0, SystemExit(0))
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert {(r.variant, r.status) for r in rows(tmp_path)} == {("a", "ok"), ("b", "launch-error")}
+
+
+@pytest.mark.parametrize("module", ["nnzbench", "nnzbench.cli"])
+def test_the_package_runs_as_a_module(module):
+    done = subprocess.run([sys.executable, "-m", module, "nosuch"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No such command 'nosuch'" in done.stderr
 
 
 def test_tuning_without_a_timer_is_refused_once(world):
