@@ -3,7 +3,7 @@
 A GPU's rows and pages go to results/. Without a GPU it does what can be done without one: every kernel of the
 experiments runs on the processor and is checked against float64, all kernels are compiled for every architecture, and
 the reports are redrawn from a copy of the published runs. Nothing that is committed changes.
-Exit status: 0 done, 1 something computed wrong or did not compile.
+Exit status: 0 done, 1 something computed wrong or did not compile, 2 an experiment can't be run (told before any work).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ UNFINISHED = ROOT / "build" / "bench.unfinished"
 CPU_RESULTS = ROOT / "build" / "bench"
 REDRAWN = ROOT / "build" / "reports"
 """The copy of the published runs that is redrawn where there is no GPU."""
+BAD_INPUT = 2
+"""Exit status of `nnzbench` for what the user must change."""
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CUdevice_attribute numbers of the driver API
 
 
@@ -83,6 +85,19 @@ def nnzbench(*arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT).returncode
 
 
+def check(experiments: Sequence[str]) -> str:
+    """Why these experiments can't be run, empty where they can: told before anything is run or compiled."""
+    from nnzbench.cli.run import choose_experiments
+    from nnzbench.plans.plan import Unsupported
+    from nnzbench.problems.experiment import UnknownExperiment
+
+    try:
+        choose_experiments(tuple(experiments) or ("all",), False)
+    except (UnknownExperiment, Unsupported) as error:
+        return str(error)
+    return ""
+
+
 def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
     """Runs the experiments; statuses by step. An interrupted run is gone on with, a finished one done again."""
     going_on = UNFINISHED.exists()
@@ -97,13 +112,12 @@ def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
 def on_processor(experiments: Sequence[str]) -> dict[str, int]:
     """Checks the kernels on the processor, compiles them all, redraws a copy of the reports; statuses by step."""
     chosen = [*(experiments or ["sparsert_table1"]), "--device", "cpu", "--quick", "--overwrite", "--yes"]
+    statuses = {"run": nnzbench("run", *chosen, "--out", str(CPU_RESULTS))}
+    if statuses["run"] == BAD_INPUT:  # nothing ran; the sentence should not drown in what follows
+        return statuses
     shutil.rmtree(REDRAWN, ignore_errors=True)
     shutil.copytree(ROOT / "reports", REDRAWN)
-    return {
-        "run": nnzbench("run", *chosen, "--out", str(CPU_RESULTS)),
-        "compile": nnzbench("compile"),
-        "report": nnzbench("report", "--reports", str(REDRAWN)),
-    }
+    return {**statuses, "compile": nnzbench("compile"), "report": nnzbench("report", "--reports", str(REDRAWN))}
 
 
 def main() -> int:
@@ -118,6 +132,9 @@ def main() -> int:
     extra = extra_for(gpus)
     if missing(extra) and not arguments.no_install:
         install(extra)
+    if reason := check(arguments.experiments):
+        print(f"Error: {reason}", file=sys.stderr)
+        return BAD_INPUT
     if gpus is None:
         print("No GPU found: checking the kernels on the processor, which gives no times.")
         statuses = on_processor(arguments.experiments)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import platformdirs
 
@@ -57,6 +59,28 @@ def data_roots() -> list[Path]:
     """
     named = [Path(p) for p in os.environ.get("NNZBENCH_DATA", "").split(os.pathsep) if p]
     return [*named, cache()]
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def appending(path: Path) -> Iterator[TextIO]:
+    """The file to append text to, on disk when the block ends; where anything fails, it is again as it was."""
+    before = path.stat().st_size if path.exists() else None
+    try:
+        with path.open("a", newline="", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        if before is None:
+            path.unlink(missing_ok=True)
+        else:
+            os.truncate(path, before)
+        raise
 
 
 @contextlib.contextmanager

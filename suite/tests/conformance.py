@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,9 +113,11 @@ def _case(
     expected: Any,
     poison: bool = True,
     runs: int = 1,
+    unpermute: Callable[[Array], Array] | None = None,
 ) -> Case:
-    plan = Plan(name, "cuda", SOURCE, {"VALUE": 7}, buffers, "y", launches)
-    return Case(name, plan, np.asarray(expected, dtype=buffers["y"].dtype), poison, runs)
+    plan = Plan(name, "cuda", SOURCE, {"VALUE": 7}, buffers, "y", launches, unpermute=unpermute)
+    dtype = buffers["y"].dtype if unpermute is None else None
+    return Case(name, plan, np.asarray(expected, dtype), poison, runs)
 
 
 def _cases() -> tuple[Case, ...]:
@@ -155,6 +158,13 @@ def _cases() -> tuple[Case, ...]:
             ),
             {"x": x, "between": zeros, "y": zeros},
             3 * (2 * x + 1 + 110) - 1 + 10,
+        ),
+        _case(
+            "a layout and a type of its own",
+            (affine,),
+            {"x": x, "y": zeros},
+            (-1.5 * x.astype(np.float64) - 3).reshape(40, 25).T,
+            unpermute=lambda raw: raw.astype(np.float64).reshape(40, 25).T,
         ),
         _case(
             "three dimensions",

@@ -94,10 +94,13 @@ class FakeDevice:
         self.gpu = gpu if timed else "cpu"
         self.arch = "sm_90"
         self.compiles_from_cache = timed
-        self.closed = False
+        self.closed = self.abandoned = False
 
     def prepare(self, plan: Plan) -> Prepared:
         raise NotImplementedError("fake kernels are vendor kernels")
+
+    def abandon(self):
+        self.abandoned = True
 
     def close(self):
         self.closed = True

@@ -26,6 +26,10 @@ from nnzbench.plans.plan import Unsupported
 _ROOT = Path(__file__).resolve().parent.parent
 
 
+class _WorkerError(OSError):
+    """What kept a worker from writing to the cache."""
+
+
 class _Worker:
     """One process, started at its first program and started again after it was killed."""
 
@@ -36,7 +40,10 @@ class _Worker:
         self._closed = False
 
     def compile(self, program: Program) -> CompileError | None:
-        """None where the cache now holds the result, else why it can't."""
+        """None where the cache now holds the result, else why it can't.
+
+        Raises `_WorkerError` where the cache can't be written.
+        """
         process = self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -62,6 +69,8 @@ class _Worker:
                 timer.join()  # from here on `expired` is final
         if answer and not expired.is_set():
             failure = json.loads(answer)
+            if isinstance(failure, list):
+                raise _WorkerError(*failure)
             return CompileError(failure) if failure else None
         code = process.wait()
         self.close()
@@ -132,9 +141,12 @@ class Pool:
             thread.join()
 
     def run(self, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
-        """Yields (index, failure) as each is done; None means that the cache holds the result."""
+        """Yields (index, failure) as each is done; None means that the cache holds the result.
+
+        Raises `OSError` where the cache can't be written: that is nobody's failure to compile.
+        """
         todo: queue.SimpleQueue[tuple[int, Program]] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[int, CompileError | None]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, CompileError | OSError | None]] = queue.SimpleQueue()
         for item in enumerate(programs):
             todo.put(item)
 
@@ -147,6 +159,8 @@ class Pool:
                         return
                     try:
                         done.put((index, worker.compile(program)))
+                    except _WorkerError as error:
+                        done.put((index, error))
                     except Exception as error:  # a waiting caller must hear of anything
                         done.put((index, CompileError(f"{program.name}: {error}")))
 
@@ -155,7 +169,10 @@ class Pool:
             self._threads.append(thread)
             thread.start()
         for _ in programs:
-            yield done.get()
+            index, failure = done.get()
+            if isinstance(failure, OSError):
+                raise failure
+            yield index, failure
 
 
 def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
@@ -180,7 +197,8 @@ def compile_many(
     Jobs of the same program are compiled once.
     A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
     `workers` is the number of processes, by default one per processor this process may use.
-    Raises `Unsupported` where a compiler is missing or does not know an architecture.
+    Raises `Unsupported` where a compiler is missing or does not know an architecture, `OSError` where the cache
+    can't be written.
     """
     for arch in sorted({job.arch for job in jobs}):
         toolchain.check_arch(arch)
@@ -228,11 +246,13 @@ def _serve() -> None:
     sys.stdout = sys.stderr  # nothing a library prints may pass for an answer
     print(file=answers, flush=True)
     for line in sys.stdin:
-        failure = ""
+        failure: str | list[object] = ""
         try:
             build(Program(**json.loads(line)))
         except (CompileError, Unsupported) as error:
             failure = str(error)
+        except OSError as error:
+            failure = [error.errno, error.strerror, str(error.filename or folder())]
         print(json.dumps(failure), file=answers, flush=True)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from nnzbench import paths
 from nnzbench.devices import DeviceLost
 from nnzbench.plans.plan import Unsupported
 
@@ -59,6 +60,11 @@ class _LazyGroup(click.Group):
                 raise
             raise _InputError(str(error)) from error
         except OSError as error:
+            if paths.is_full(error):
+                where = f"{error.filename}: " if error.filename else ""
+                raise _InputError(
+                    f"{where}{error.strerror}: what is recorded is whole, the rest is not written"
+                ) from error
             if error.errno == errno.EPIPE or error.filename is None:
                 raise
             raise _InputError(f"{error.filename}: {error.strerror}") from error
@@ -67,10 +73,11 @@ class _LazyGroup(click.Group):
 def _is_input_error(error: Exception) -> bool:
     """Whether the message was written for the user: a plain ValueError is a defect and keeps its traceback."""
     from nnzbench.matrices.formats import MatrixError
+    from nnzbench.measure.unmatched import NothingMatched
     from nnzbench.problems.experiment import UnknownExperiment
     from nnzbench.records.record import RecordError
 
-    return isinstance(error, MatrixError | RecordError | UnknownExperiment | Unsupported)
+    return isinstance(error, MatrixError | NothingMatched | RecordError | UnknownExperiment | Unsupported)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -75,7 +75,7 @@ def command(ctx: click.Context, arches: tuple[str, ...], names: tuple[str, ...],
         if name not in known:
             raise click.UsageError(f"unknown kernel '{name}': choose from {', '.join(known)}")
     errors = Console(stderr=True)
-    wanted, rows = _wanted([known[name] for name in names or known], chosen)
+    wanted, rows = _wanted([known[name] for name in dict.fromkeys(names or known)], chosen)
     if not names:
         wanted += _support({one.job.source for one in wanted}, chosen)
     built = _build([one.job for one in wanted], errors)

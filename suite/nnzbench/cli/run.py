@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import click
 from rich.console import Console
@@ -20,6 +20,7 @@ from nnzbench.measure.environment import snapshot
 from nnzbench.measure.peaks import Peaks, measure_peaks
 from nnzbench.measure.progress import Bar, Lines, RunProgress
 from nnzbench.measure.sweep import Choice, Session, Summary, run_experiment
+from nnzbench.measure.unmatched import NothingMatched, nearest, require_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
@@ -47,6 +48,11 @@ def _names_of(
 @click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
 @click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
+@click.option(
+    "--sanitize",
+    type=click.Choice(["asan", "ubsan", "tsan"]),
+    help="With --device cpu: find accesses out of bounds, undefined arithmetic, or races.",
+)
 @click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
 @click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
@@ -74,6 +80,7 @@ def command(
     experiments: tuple[str, ...],
     quick: bool,
     device_name: str | None,
+    sanitize: Literal["asan", "ubsan", "tsan"] | None,
     kernel_names: tuple[str, ...],
     policies: tuple[Policy, ...] | None,
     problems: tuple[str, ...],
@@ -98,7 +105,9 @@ def command(
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
     if yes and not overwrite:
         raise click.UsageError("--yes answers what --overwrite asks, and says nothing alone")
-    chosen = [replace(one, full=full) for one in _experiments(experiments, bool(kernel_names))]
+    if sanitize and device_name != "cpu":
+        raise click.UsageError("--sanitize is for --device cpu: on a GPU, run compute-sanitizer")
+    chosen = [replace(one, full=full) for one in choose_experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
         kernels=_kernel_names(kernel_names),
@@ -111,7 +120,8 @@ def command(
         overwrite=overwrite,
         yes=yes,
     )
-    device = devices.open_device(device_name) if device_name else default_device()
+    require_work(chosen, kernels(), choice)
+    device = _open(device_name, sanitize)
     folder = out or paths.results()
     try:
         summaries = _run_all(chosen, device, choice, folder / device.gpu)
@@ -125,7 +135,7 @@ def command(
         ctx.exit(1)
 
 
-def _experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
+def choose_experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
     """The named experiments; for `all`, those that have a kernel in this version.
 
     `any_kernel`: the user names the kernels. Raises `Unsupported` where an experiment has none.
@@ -155,8 +165,19 @@ def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
         elif text in kernels():
             names.append(text)
         else:
-            raise click.UsageError(f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file")
+            near = nearest(text, kernels())
+            raise click.UsageError(
+                f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file{near}"
+            )
     return tuple(dict.fromkeys(names))
+
+
+def _open(name: str | None, sanitize: Literal["asan", "ubsan", "tsan"] | None) -> Device:
+    if sanitize:
+        from nnzbench.devices.cpu_device import CpuDevice
+
+        return CpuDevice(sanitize)
+    return devices.open_device(name) if name else default_device()
 
 
 def default_device() -> Device:
@@ -191,7 +212,17 @@ def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
+        for line in summary.explain():
+            click.echo(f"  {line}")
+    _require_plans(summaries, choice)
     return summaries
+
+
+def _require_plans(summaries: list[Summary], choice: Choice) -> None:
+    """Raises `NothingMatched` where a kernel asked for by name was silent on every problem."""
+    silent = sorted(frozenset.intersection(*(summary.planless for summary in summaries)) & set(choice.kernels or ()))
+    if silent:
+        raise NothingMatched(f"{', '.join(silent)}: no plan for any of the problems chosen, and no reason given")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 
 import click
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.progress import Progress
 from nnzbench.devices import DEVICES, open_device
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.exhaustive import tune
+from nnzbench.measure.unmatched import nearest
 from nnzbench.papers.catalogue import experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
@@ -25,13 +27,17 @@ from nnzbench.problems.operands import make_operands
 @click.option("--device", default="cupy", type=click.Choice(sorted(DEVICES)), show_default=True)
 def command(name: str, problems: str, limit: int | None, timeout_s: float, workers: int | None, device: str) -> None:
     """Measure every feasible tiling of SparseRT's generator on each problem of EXPERIMENT and remember the fastest."""
-    chosen = [p for p in experiment(name).problems() if p.op in ("spmm", "conv2d", "conv1d")]
-    chosen = [p for p in chosen if fnmatch.fnmatchcase(p.name, problems)]
+    able = [p for p in experiment(name).problems() if p.op in ("spmm", "conv2d", "conv1d")]
+    chosen = [p for p in able if fnmatch.fnmatchcase(p.name, problems)]
     if not chosen:
-        raise click.UsageError(f"{name} has no sparse product or convolution named like '{problems}'")
+        near = nearest(problems, (p.name for p in able))
+        raise click.UsageError(f"{name} has no sparse product or convolution named like '{problems}'{near}")
     opened = open_device(device)
     console = Console()
+    refused: Counter[str] = Counter()
     try:
+        if opened.timer is None:
+            raise Unsupported(f"tuning needs a GPU: the times of the {opened.name} device mean nothing for one")
         for problem in chosen:
             with Progress(console=console, transient=True) as bar:
                 task = bar.add_task(problem.name)
@@ -42,7 +48,8 @@ def command(name: str, problems: str, limit: int | None, timeout_s: float, worke
                 try:
                     found = tune(problem, make_operands(problem), opened, show, timeout_s, workers, limit)
                 except (Unsupported, MatrixError) as error:
-                    console.print(f"{problem.name}: {error}")
+                    console.print(f"{problem.name}: {error}", markup=False)
+                    refused[str(error)] += 1
                     continue
             seconds = found.generate_s + found.assemble_s + found.measure_s
             console.print(
@@ -52,3 +59,6 @@ def command(name: str, problems: str, limit: int | None, timeout_s: float, worke
             )
     finally:
         opened.close()
+    if sum(refused.values()) == len(chosen):
+        why = "; ".join(f"{reason} ({count} times)" for reason, count in refused.most_common(3))
+        raise Unsupported(f"none of {len(chosen)} problems was tuned: {why}")

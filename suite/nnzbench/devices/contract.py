@@ -68,6 +68,10 @@ class Device(Protocol):
         """Compiles and uploads. Raises `CompileError` or `Unsupported`."""
         ...
 
+    def abandon(self) -> None:
+        """Just before this process ends at once, from any thread: ends other processes and removes temporary files."""
+        ...
+
     def close(self) -> None:
         """Frees everything the device holds."""
         ...

@@ -26,6 +26,8 @@ from nnzbench.plans.plan import Plan, Prepared, Unsupported
 __all__ = ["CpuDevice", "LaunchError", "SanitizerError", "open_device"]
 
 _TIME_LIMIT_S = 600
+_running: list[subprocess.Popen[bytes]] = []
+"""Kernels' programs at work."""
 # The compiler's own symbolizer is used: an external one may outlive the program.
 _SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:exitcode=66:allocator_may_return_null=1",
@@ -38,7 +40,7 @@ class CpuDevice:
     """Runs plans as programs of their own, so that a kernel's crash or endless loop is an exception here.
 
     `build`: `plain`; `asan` finds accesses outside buffers and shared arrays, misaligned vectors and undefined
-    arithmetic; `tsan` finds missing barriers and blocks that write the same place.
+    arithmetic, `ubsan` the latter two alone; `tsan` finds missing barriers and blocks that write the same place.
     `order`: in which order runnable threads and blocks get their turn: `forward`, `backward` or `random:<seed>`.
     A kernel whose result depends on it lacks a barrier.
     """
@@ -49,7 +51,7 @@ class CpuDevice:
     compiles_from_cache = False
     timer: Timer | None = None
 
-    def __init__(self, build: Literal["plain", "asan", "tsan"] = "plain", order: str = "forward") -> None:
+    def __init__(self, build: Literal["plain", "asan", "ubsan", "tsan"] = "plain", order: str = "forward") -> None:
         if build not in BUILDS:
             raise Unsupported(f"unknown build '{build}' of the cpu device: choose one of {', '.join(BUILDS)}")
         kind, _, seed = order.partition(":")
@@ -85,13 +87,19 @@ class CpuDevice:
 
         return Prepared(
             run=lambda: self._run(built, written),
-            read=written.read,
+            read=lambda: plan.result(written.read()),
             poison=written.poison,
             close=close,
             compile_ms=sum({made.path: made.compile_ms for made in built}.values()),
             prepare_ms=prepare_ms,
             capturable=False,
         )
+
+    def abandon(self) -> None:
+        """Ends the kernel's program that is running, if any, and removes what was written."""
+        for child in list(_running):
+            _end(child)
+        self.close()
 
     def close(self) -> None:
         for cleanup in self._cleanups:
@@ -142,12 +150,19 @@ def _wait(command: list[str], folder: Path) -> int:
             env={**os.environ, **_SANITIZER_OPTIONS},
             start_new_session=True,
         )
+        _running.append(child)
         try:
             return child.wait()
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+            _end(child)
+            _running.remove(child)
             child.wait()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends the program and whatever it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def open_device() -> CpuDevice:

@@ -244,8 +244,7 @@ class GpuDevice:
                 raise translate(error) from error
 
         def read() -> Array:
-            raw = output.read()
-            return raw if plan.unpermute is None else plan.unpermute(raw)
+            return plan.result(output.read())
 
         def close() -> None:
             self.synchronise()
@@ -310,6 +309,9 @@ class GpuDevice:
         return self.guarded(
             lambda: self.backend.launcher(module, launch.entry, launch.grid, launch.block, args, size, opt_in)
         )
+
+    def abandon(self) -> None:
+        """Nothing: the driver ends a process's launches with it, and waiting for them here would hang."""
 
     def close(self) -> None:
         """Closes libraries, the timer's memory and the backend."""

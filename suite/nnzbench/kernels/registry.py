@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 from nnzbench.devices.contract import Device
 from nnzbench.kernels.roles import OURS, RETIRED, About, Role
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import DType, Op, Problem
 
 
 @runtime_checkable
@@ -56,6 +56,11 @@ class VendorKernel(Protocol):
 
 AnyKernel = Kernel | VendorKernel
 
+
+class KernelDefect(Exception):
+    """A kernel breaks its contract; the message names the kernel and what it did."""
+
+
 _registry: dict[str, AnyKernel] = {}
 _about: dict[str, About] = {}
 
@@ -63,8 +68,10 @@ _about: dict[str, About] = {}
 def register(kernel: AnyKernel, about: About | None = None) -> None:
     """Adds a kernel under its name, with what it says of itself; without that it is a `guest`.
 
-    A second kernel of the same name, or one of a retired name, is an error (`ValueError`).
+    A second kernel of the same name, or one of a retired name, is an error (`ValueError`), and so is one that lacks
+    what `Kernel` and `VendorKernel` ask for.
     """
+    _check(kernel)
     if kernel.name in _registry:
         raise ValueError(f"kernel '{kernel.name}' is registered twice")
     if kernel.name in RETIRED:
@@ -72,6 +79,21 @@ def register(kernel: AnyKernel, about: About | None = None) -> None:
     about = about or About()
     _registry[kernel.name] = kernel
     _about[kernel.name] = replace(about, label=about.label or kernel.name, maths=about.maths or kernel.dtypes)
+
+
+def _check(kernel: object) -> None:
+    """Raises `ValueError` naming the first thing that is missing or of the wrong kind."""
+    name = getattr(kernel, "name", None)
+    if not isinstance(name, str) or not name or any(not one.isprintable() or one in " ,/" for one in name):
+        raise ValueError(f"a kernel's name must be one word, not {name!r}")
+    if not isinstance(getattr(kernel, "paper", None), str):
+        raise ValueError(f"kernel '{name}' needs a `paper`: where it was published, or 'none'")
+    for attribute, allowed in (("ops", get_args(Op)), ("dtypes", get_args(DType))):
+        found = getattr(kernel, attribute, None)
+        if not isinstance(found, Set) or not found or not set(found) <= set(allowed):
+            raise ValueError(f"kernel '{name}' needs `{attribute}`: a set out of {', '.join(allowed)}, not {found!r}")
+    if not any(callable(getattr(kernel, method, None)) for method in ("plans", "candidates")):
+        raise ValueError(f"kernel '{name}' needs a method `plans` (or `candidates`, for a library)")
 
 
 def kernels() -> dict[str, AnyKernel]:
@@ -122,12 +144,22 @@ def role_of(name: str, variant: str) -> Role:
 def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
     """The candidates of any kernel: a vendor's own, or one per plan.
 
-    Raises `Unsupported` where the kernel has none for this op or dtype.
+    Raises `Unsupported` where the kernel has none for this op or dtype, `KernelDefect` at the second candidate of one
+    name: rows are known by it, so that one of the two would never be measured.
     """
     if problem.op not in kernel.ops:
         raise Unsupported(f"{kernel.name} does not compute {problem.op}")
     if problem.dtype not in kernel.dtypes:
         raise Unsupported(f"{kernel.name} has no {problem.dtype} form")
+    seen: set[str] = set()
+    for candidate in _candidates(kernel, problem, operands, device):
+        if candidate.variant in seen:
+            raise KernelDefect(f"{kernel.name} has two candidates named '{candidate.variant}' for one problem")
+        seen.add(candidate.variant)
+        yield candidate
+
+
+def _candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
     if isinstance(kernel, VendorKernel):
         yield from kernel.candidates(problem, operands, device)
         return

@@ -25,7 +25,7 @@ def load(path: Path) -> tuple[str, ...]:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # `sys.exit(0)` in the file must not pass for a finished run
         raise Unsupported(f"kernel file {path} failed: {type(error).__name__}: {error}") from error
     added = tuple(name for name in kernels() if name not in before)
     if not added:

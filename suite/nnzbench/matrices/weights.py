@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import math
 import os
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +19,9 @@ from nnzbench.matrices.formats import MatrixError
 MAX_BYTES = 1 << 31
 """Largest array read, uncompressed."""
 
+_AXES = 32
+"""Most axes that every supported version of NumPy has."""
+_ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 _FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -31,7 +36,9 @@ def load_weights(path: str | os.PathLike[str], name: str | None = None) -> NDArr
         array = _load(Path(path), name, where)
     except OSError as error:
         raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except MatrixError:
+        raise
+    except (*_ARCHIVE_FAULTS, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as error:
         raise MatrixError(f"{where}: is not a readable archive ({error}).") from error
     if array.ndim < 2 or array.size == 0:
         raise MatrixError(f"{where}: shape {array.shape} is not a weight matrix.")
@@ -63,8 +70,12 @@ def _read_npy(stream: IO[bytes], size: int, where: str) -> NDArray[Any]:
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, fortran, dtype = read(stream)
-    except (ValueError, KeyError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses the text as Python: a hostile one raises from its tokenizer and compiler
         raise MatrixError(f"{where}: has no valid array header.") from error
+    if len(shape) > _AXES or any(isinstance(one, bool) or not 0 <= one < 2**63 for one in shape):
+        raise MatrixError(f"{where}: header gives an impossible shape.")
     if dtype.hasobject:
         raise MatrixError(f"{where}: holds pickled Python objects, which are never loaded.")
     if dtype.newbyteorder("=") not in _FLOATS:

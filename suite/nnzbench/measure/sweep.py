@@ -35,6 +35,11 @@ from nnzbench.records.record import FAILURES, Record
 
 QUICK_PROBLEMS = 3
 QUICK_CANDIDATES = 8
+REASONS = 5
+"""Reasons of each status that a run's summary tells."""
+REASON_LENGTH = 200
+"""Characters of each."""
+NO_PLAN = "the kernel has no candidate for this problem and does not say why"
 CHECK = "check"
 """Policy of rows from the processor, which are checked and never timed."""
 
@@ -84,11 +89,26 @@ class Summary:
     folder: Path
     statuses: Mapping[str, int]
     """Rows added per status."""
+    reasons: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """Rows added that are not `ok`, by status, kernel and the first line of the reason."""
+    planless: frozenset[str] = frozenset()
+    """Kernels that were asked and had not one candidate for any problem, nor a reason."""
 
     @property
     def failed(self) -> bool:
         """Whether a kernel computed something wrong, crashed or did not compile."""
         return any(self.statuses.get(status) for status in FAILURES)
+
+    def explain(self) -> Iterator[str]:
+        """One line per reason that something is not `ok`, most frequent first, `REASONS` of each status."""
+        for status in sorted({key[0] for key in self.reasons}):
+            found = [(count, *key[1:]) for key, count in self.reasons.items() if key[0] == status]
+            found.sort(key=lambda one: -one[0])
+            for count, kernel, reason in found[:REASONS]:
+                yield f"{count} {status}: {kernel}: {reason}"
+            if len(found) > REASONS:
+                rest = sum(count for count, *_ in found[REASONS:])
+                yield f"{rest} {status} for {len(found) - REASONS} other reasons: see {self.folder / 'records.csv'}"
 
 
 def run_experiment(
@@ -98,14 +118,13 @@ def run_experiment(
 
     Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
     """
-    chosen = _kernels(experiment, session, choice, progress)
-    problems = experiment.problems(choice.real)
-    if choice.uniform:
-        problems = list({one.name: one for one in map(as_uniform, problems)}.values())
-    ops = {problem.op for problem in problems}
-    problems = choose_problems(problems, choice)
-    work = list(choose_work(problems, ops, chosen, session.kernels, choice))
-    counts: Counter[str] = Counter()
+    for name in wanted_kernels(experiment, choice):
+        if name not in session.kernels:
+            progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
+    work = plan_work(experiment, session.kernels, choice)
+    if not work:  # what is recorded stays, whatever the choice says of replacing it
+        progress.note(f"{experiment.name}: nothing matches what was asked for; skipped")
+        return Summary(folder, {})
     policies = policies_of(experiment, session, choice) or (CHECK,)
     contests = {(p.name, p.dtype, kernel, policy) for p, names in work for kernel in names for policy in policies}
 
@@ -114,11 +133,30 @@ def run_experiment(
 
     asks = None if choice.yes else not_again
     with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note, asks) as results:
-        run = _Run(experiment, session, results, choice, counts)
+        run = _Run(experiment, session, results, choice)
         progress.start(experiment.name, sum(len(names) for _, names in work))
         for problem, names in work:
             run.problem(problem, names, progress)
-    return Summary(folder, dict(counts))
+    return Summary(folder, dict(run.counts), dict(run.reasons), frozenset(run.planless - run.planned))
+
+
+def all_problems(experiment: Experiment, choice: Choice) -> list[Problem]:
+    """Every problem of the experiment on the data that the choice names."""
+    problems = experiment.problems(choice.real)
+    if choice.uniform:
+        problems = list({one.name: one for one in map(as_uniform, problems)}.values())
+    return problems
+
+
+def plan_work(
+    experiment: Experiment, known: Mapping[str, AnyKernel], choice: Choice
+) -> list[tuple[Problem, list[str]]]:
+    """The chosen problems of an experiment in each dtype, with the kernels to run; see `choose_work`."""
+    problems = all_problems(experiment, choice)
+    wanted = {name: dtypes for name, dtypes in wanted_kernels(experiment, choice).items() if name in known}
+    ops = {problem.op for problem in problems}
+    work = choose_work(choose_problems(problems, choice), ops, wanted, known, choice)
+    return [(problem, names) for problem, names in work if names]
 
 
 def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tuple[Policy, ...]:
@@ -149,17 +187,11 @@ def choose_problems(problems: list[Problem], choice: Choice) -> list[Problem]:
     return problems
 
 
-def _kernels(
-    experiment: Experiment, session: Session, choice: Choice, progress: RunProgress
-) -> dict[str, tuple[DType, ...]]:
-    """Dtypes per kernel to run: those of the experiment, or those asked for by name (any registered one)."""
-    wanted = dict(experiment.kernels)
-    if choice.kernels is not None:
-        wanted = {name: wanted.get(name, AS_TABLE) for name in choice.kernels}
-    for name in wanted:
-        if name not in session.kernels:
-            progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
-    return {name: dtypes for name, dtypes in wanted.items() if name in session.kernels}
+def wanted_kernels(experiment: Experiment, choice: Choice) -> dict[str, tuple[DType, ...]]:
+    """Dtypes per kernel to run: those of the experiment, or those asked for by name."""
+    if choice.kernels is None:
+        return dict(experiment.kernels)
+    return {name: experiment.kernels.get(name, AS_TABLE) for name in choice.kernels}
 
 
 def choose_work(
@@ -187,7 +219,10 @@ class _Run:
     session: Session
     results: Results
     choice: Choice
-    counts: Counter[str]
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    planned: set[str] = field(default_factory=set)
+    planless: set[str] = field(default_factory=set)
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -229,9 +264,12 @@ class _Run:
     ) -> None:
         start = time.monotonic()
         tried = correct = 0
+        answered = False
         fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         limit = QUICK_CANDIDATES if self.choice.quick else None
         for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, limit):
+            self.planned.add(kernel.name)
+            answered = True
             if isinstance(candidate, Outcome):
                 self._add(problem, operands, kernel.name, "", candidate)
                 continue
@@ -259,6 +297,9 @@ class _Run:
                     f"the device stopped answering after {kernel.name} {candidate.variant} on {problem.name} "
                     f"({outcome.reason}); all rows are kept, go on with --resume"
                 )
+        if not answered:
+            self.planless.add(kernel.name)
+            self._add(problem, operands, kernel.name, "", Outcome("unsupported", NO_PLAN))
         self.results.add_tuning(
             Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
         )
@@ -283,11 +324,14 @@ class _Run:
     ) -> None:
         """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
         reason = f"no answer within {HANG_S:g} s"
-        self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
-        progress.note(
-            f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
-        )
-        os._exit(1)
+        try:
+            self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
+            progress.note(
+                f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
+            )
+            self.session.device.abandon()
+        finally:
+            os._exit(1)
 
     def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
         device = self.session.device.name
@@ -308,3 +352,5 @@ class _Run:
         ]
         self.results.add(rows)
         self.counts.update(row.status for row in rows)
+        first = next(iter(outcome.reason.strip().splitlines()), "")[:REASON_LENGTH]
+        self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")

@@ -9,6 +9,7 @@ from itertools import islice
 
 import numpy as np
 
+from nnzbench import paths
 from nnzbench.build.ahead import compiled_ahead
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
@@ -55,8 +56,13 @@ class Outcome:
     """The device does not answer any more: nothing else can run in this process."""
 
 
-def failure(error: Exception) -> Outcome:
-    """The outcome that an exception from planning or preparing stands for."""
+def failure(error: Exception | SystemExit) -> Outcome:
+    """The outcome that an exception from planning, preparing or running stands for.
+
+    Raises it again where the disk is full: that says nothing of the candidate.
+    """
+    if isinstance(error, OSError) and paths.is_full(error):
+        raise error
     text = str(error) or type(error).__name__
     if isinstance(error, Unsupported):
         return Outcome("unsupported", text)
@@ -84,7 +90,7 @@ def _until_failure(found: Iterator[Candidate]) -> Iterator[Candidate | Outcome]:
             candidate = next(found)
         except StopIteration:
             return
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield failure(error)
             return
         yield candidate
@@ -103,7 +109,7 @@ def try_candidate(
     """
     try:
         prepared = candidate.prepare()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _unless_lost(failure(error), timer)
     facts = Outcome(
         "ok",
@@ -114,7 +120,7 @@ def try_candidate(
     )
     try:
         return _run(prepared, facts, candidate.tolerance or candidate.math, timer, reference, conditions, before_timing)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _unless_lost(_with(facts, failure(error)), timer)
     finally:
         _close(prepared)

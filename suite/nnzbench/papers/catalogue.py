@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ EXPERIMENTS: dict[str, Experiment] = {one.name: one for paper in PAPERS for one 
 def experiment(name: str) -> Experiment:
     """The experiment of that name. Raises `UnknownExperiment`."""
     if name not in EXPERIMENTS:
-        raise UnknownExperiment(f"unknown experiment '{name}': choose from {', '.join(EXPERIMENTS)}")
+        near = difflib.get_close_matches(name, EXPERIMENTS, 3)
+        meant = f" (did you mean {' or '.join(near)}?)" if near else ""
+        raise UnknownExperiment(f"unknown experiment '{name}': choose from {', '.join(EXPERIMENTS)}{meant}")
     return EXPERIMENTS[name]
 
 

@@ -56,7 +56,14 @@ class Plan:
     features: str = ""
     """`a` for a program that uses instructions of its architecture alone (wgmma): it is compiled for `sm_90a`, say."""
     unpermute: Callable[[Array], Array] | None = None
-    """Maps the raw output buffer to the problem's layout before the check, where a kernel uses its own."""
+    """Maps the raw output buffer to the problem's layout before the check, where a kernel uses its own.
+
+    Every device applies it when it reads the output.
+    """
+
+    def result(self, raw: Array) -> Array:
+        """The output buffer's contents in the problem's layout and type: what `Prepared.read` gives on every device."""
+        return raw if self.unpermute is None else self.unpermute(raw)
 
     def stages(self) -> tuple[Plan, ...]:
         """The plan as plans of one program each, to be run one after another over the same buffers.
@@ -95,7 +102,7 @@ class Prepared:
     run: Callable[[], None]
     """Enqueues the whole computation once on the device's stream; no allocation, no synchronisation."""
     read: Callable[[], Array]
-    """Waits, then copies the output to the host."""
+    """Waits, then copies the output to the host, in the problem's layout (see `Plan.unpermute`)."""
     poison: Callable[[], None]
     """Fills the output with NaN bits, so that unwritten elements fail the check."""
     close: Callable[[], None]

@@ -13,6 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from nnzbench import paths
 from nnzbench.records import memory
 from nnzbench.records.record import Key, Record, RecordError, append, read_records, replace_all
 from nnzbench.records.selection import select
@@ -134,7 +135,8 @@ class Results:
             taken = len(list(self.folder.glob("environment*.json")))
             self._environment = f"environment-{taken + 1}.json" if taken else "environment.json"
             text = json.dumps(self._snapshot, indent=2, sort_keys=True, default=str) + "\n"
-            (self.folder / self._environment).write_text(text, encoding="utf-8")
+            with paths.replacing(self.folder / self._environment) as partial:
+                partial.write_text(text, encoding="utf-8")
         return self._environment
 
     def add(self, records: Iterable[Record]) -> None:
@@ -145,7 +147,7 @@ class Results:
 
     def add_tuning(self, tuning: Tuning) -> None:
         """Appends one row to tuning.csv."""
-        with self.tuning_path.open("a", newline="", encoding="utf-8") as file:
+        with paths.appending(self.tuning_path) as file:
             writer = csv.writer(file, lineterminator="\n")
             if file.tell() == 0:
                 writer.writerow(field.name for field in fields(Tuning))

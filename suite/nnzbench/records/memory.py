@@ -12,6 +12,7 @@ import gc
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from nnzbench import paths
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.plans.plan import Candidate
@@ -112,7 +113,7 @@ def _in_use(device: GpuDevice) -> int:
 
 def add(path: Path, memory: Memory) -> None:
     """Appends one row to memory.csv."""
-    with path.open("a", newline="", encoding="utf-8") as file:
+    with paths.appending(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(field.name for field in fields(Memory))

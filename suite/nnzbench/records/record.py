@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,10 @@ from nnzbench import paths
 SCHEMA = "nnzbench/1"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
+SHORTEST_US, LONGEST_US = 1e-6, 1e12
+"""What a time can be at all: a millionth of the finest clock's step, and eleven days."""
+_COUNTS = ("m", "k", "n", "nnz", "samples", "registers", "shared_bytes", "spill_bytes", "code_bytes")
+_AMOUNTS = ("flops", "bytes", "limit_us", "floor_us", "prepare_ms", "compile_ms", "relative_error", "sm_clock_mhz")
 FAILURES: frozenset[Status] = frozenset({"wrong", "compile-error", "launch-error"})
 """What a kernel must not do, where `unsupported` and `timeout` are answers."""
 Key = tuple[str, ...]
@@ -73,6 +76,12 @@ class Record:
     environment: str
 
     def __post_init__(self) -> None:
+        for name in _COUNTS:
+            if (count := getattr(self, name)) is not None and not 0 <= count < 2**63:
+                raise RecordError(f"column '{name}': {count} is not a count")
+        for name in _AMOUNTS:
+            if (amount := getattr(self, name)) is not None and amount < 0:
+                raise RecordError(f"column '{name}': {amount:g} is below zero")
         if self.status not in get_args(Status):
             raise RecordError(f"status '{self.status}' is not one of {', '.join(get_args(Status))}")
         timed = (self.median_us, self.q1_us, self.q3_us)
@@ -84,8 +93,10 @@ class Record:
             return
         if self.relative_error is None or not math.isfinite(self.relative_error):
             raise RecordError("a row with status 'ok' needs the finite error of its check")
-        if any(value is not None and not (math.isfinite(value) and value > 0) for value in timed):
-            raise RecordError("times must be finite and above zero")
+        if any(value is not None and not SHORTEST_US <= value <= LONGEST_US for value in timed):
+            raise RecordError(f"times must be finite and above zero, from {SHORTEST_US:g} to {LONGEST_US:g} us")
+        if self.median_us is not None and self.samples is not None and self.samples < 1:
+            raise RecordError("column 'samples': a time needs at least one sample")
 
     @property
     def key(self) -> Key:
@@ -177,15 +188,13 @@ def _parse(path: Path, reader: csv.DictReader[str]) -> Iterator[Record]:
 
 
 def append(path: Path, records: Iterable[Record]) -> None:
-    """Appends rows and flushes them to disk, writing the header first in a new file."""
+    """Appends rows and flushes them to disk, the header first in a new file; all of them or, on an error, none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="", encoding="utf-8") as file:
+    with paths.appending(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(COLUMNS)
         writer.writerows(map(to_row, records))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def replace_all(path: Path, records: Iterable[Record]) -> None:

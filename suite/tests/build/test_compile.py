@@ -313,6 +313,14 @@ def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.Monk
     assert "ended with status 1" in str(results[0])
 
 
+def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cubin").write_text("a file where the folder should be")
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    job = Job("cuda", 'extern "C" __global__ void scale(float* c) {\n c[0] = 1.0f; }\n', "sm_80")
+    with pytest.raises(OSError, match="cubin"):
+        list(compile_many([job], workers=1))
+
+
 def test_a_file_that_is_no_cubin_is_refused() -> None:
     with pytest.raises(ValueError, match="not an ELF64"):
         cubin.code_bytes(b"MZ" + bytes(100))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import subprocess
@@ -11,9 +12,10 @@ from click.testing import CliRunner
 from fakes import FakeDevice, FakeKernel
 
 from nnzbench import devices
+from nnzbench.build.cache import CompileError
 from nnzbench.cli import main
 from nnzbench.cli import run as cli_run
-from nnzbench.devices import DeviceLost
+from nnzbench.devices import DeviceLost, cpu_device
 from nnzbench.kernels import registry as kernel
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
@@ -189,12 +191,153 @@ def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("--problem", "nosuch*"), "no problem of small is named like 'nosuch*': the nearest are p1_None, p0_None"),
+        (("--problem", "p0*", "--problem", "q0_None"), "'q0_None': the nearest are p0_None"),
+        (("--dtype", "bf16"), "nothing of small runs in bf16: the kernels chosen run there in f32"),
+        (("--kernel", "fak"), "unknown kernel 'fak': choose from fake, or give a .py file: the nearest are fake"),
+    ],
+)
+def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_path, args, sentence):
+    assert invoke("run", "small").exit_code == 0
+    before = (tmp_path / "reports/fake-gpu/small/records.csv").read_bytes()
+    result = invoke("run", "small", "--overwrite", *args)
+    assert result.exit_code == 2, result.output
+    assert sentence in " ".join(result.output.split())
+    assert (tmp_path / "reports/fake-gpu/small/records.csv").read_bytes() == before
+
+
+def test_an_experiment_that_a_choice_leaves_empty_keeps_its_records(world, tmp_path, monkeypatch):
+    class Other(Small):
+        def problems(self, real=None):
+            return [Problem("other", "only", "spmm", 8, 16, 4, 0.5, "uniform:1")]
+
+    monkeypatch.setitem(EXPERIMENTS, "other", Other("other", "", "", "", {"fake": ()}))
+    assert invoke("run", "small", "other").exit_code == 0
+    assert invoke("run", "small", "other", "--overwrite", "--problem", "only").exit_code == 0
+    assert len(rows(tmp_path)) == 8
+
+
+def test_a_kernel_without_plans_is_refused_by_name(world):
+    world["empty"] = FakeKernel("empty", variants={})
+    result = invoke("run", "small", "--kernel", "empty")
+    assert result.exit_code == 2
+    assert "empty: no plan for any of the problems chosen" in result.output
+    assert invoke("run", "small", "--resume", "--kernel", "fake").exit_code == 0
+
+
+def test_reasons_are_summed_up_at_the_end(world):
+    log = "k.cu(4): error: expected a ';'\nk.cu(5): error: more"
+    world["fake"].variants |= {"bad": (1.0, CompileError(log)), "late": (1.0, Unsupported("needs sm_100"))}
+    world["fake"].variants |= {f"o{i}": (1.0, Unsupported(f"reason {i}")) for i in range(6)}
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert "\n  4 compile-error: fake: k.cu(4): error: expected a ';'\n" in result.stdout
+    assert "\n  4 unsupported: fake: needs sm_100\n" in result.stdout
+    assert "\n  8 unsupported for 2 other reasons: see " in result.stdout
+
+
+def test_two_candidates_of_one_name_are_an_error(world, tmp_path):
+    class Twice(FakeKernel):
+        def candidates(self, problem, operands, device):
+            yield from super().candidates(problem, operands, device)
+            yield from super().candidates(problem, operands, device)
+
+    world["fake"] = Twice(variants={"a": (5.0, "")})
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert "fake has two candidates named 'a' for one problem" in result.stdout
+    assert {(r.variant, r.status) for r in rows(tmp_path)} == {("a", "ok"), ("", "launch-error")}
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_one_sentence_and_never_a_failure_of_a_kernel(world, tmp_path):
+    world["fake"].variants["b"] = (1.0, FULL)
+    result = invoke("run", "small")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: No space left on device: what is recorded is whole")
+    assert {(r.variant, r.status, r.selected) for r in rows(tmp_path)} == {("a", "ok", True)}
+    world["fake"].variants["b"] = (4.0, "")
+    assert invoke("run", "small", "--resume").exit_code == 0
+    assert {r.status for r in rows(tmp_path)} == {"ok"}
+
+
+def test_a_full_disk_ends_a_report_with_one_sentence(world, monkeypatch):
+    def build(*arguments, **options):
+        raise FULL
+
+    monkeypatch.setattr("nnzbench.site.build.build", build)
+    result = invoke("report")
+    assert result.exit_code == 2
+    assert "Error: No space left on device" in result.output
+
+
+def test_sanitizers_are_for_the_processor(world, monkeypatch):
+    built = []
+    monkeypatch.setattr(cpu_device, "CpuDevice", lambda build: built.append(build) or FakeDevice(timed=False))
+    assert invoke("run", "small", "--device", "cpu", "--sanitize", "asan").exit_code == 0
+    assert built == ["asan"]
+    refused = invoke("run", "small", "--sanitize", "asan")
+    assert refused.exit_code == 2
+    assert "--sanitize is for --device cpu" in refused.output
+    assert invoke("run", "small", "--device", "cpu", "--sanitize", "msan").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"bad_one", "none"', '5, "none"', "a kernel's name must be one word, not 5"),
+        ('"bad_one", "none"', '"two words", "none"', "not 'two words'"),
+        ("name, paper, ops, dtypes", "name, paper, others, dtypes", "kernel 'bad_one' needs `ops`"),
+        ('frozenset({"spmm"})', '"spmm"', "kernel 'bad_one' needs `ops`"),
+        ('frozenset({"f32"})', 'frozenset({"f64"})', "kernel 'bad_one' needs `dtypes`"),
+        ("def plans", "def plan", "kernel 'bad_one' needs a method `plans`"),
+        ("class Mine", "import sys; sys.exit(0)\nclass Mine", "failed: SystemExit: 0"),
+    ],
+)
+def test_a_kernel_file_that_breaks_the_contract_is_one_sentence(monkeypatch, tmp_path, old, new, says):
+    text = USER_KERNEL.format(name="bad_one")
+    assert text.count(old) == 1 or old == "class Mine"
+    (tmp_path / "bad.py").write_text(text.replace('"{name}"', '"bad_one"').replace(old, new))
+    monkeypatch.setattr(kernel, "_registry", kernel.kernels())
+    monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": ()}))
+    monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice())
+    result = invoke("run", "small", "--kernel", str(tmp_path / "bad.py"), "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2, result.output
+    assert says in result.output
+
+
+def test_a_kernel_that_exits_within_a_run_is_a_row(world, tmp_path):
+    world["fake"].variants["b"] = (1.0, SystemExit(0))
+    result = invoke("run", "small")
+    assert result.exit_code == 1
+    assert {(r.variant, r.status) for r in rows(tmp_path)} == {("a", "ok"), ("b", "launch-error")}
+
+
+@pytest.mark.parametrize("module", ["nnzbench", "nnzbench.cli"])
+def test_the_package_runs_as_a_module(module):
+    done = subprocess.run([sys.executable, "-m", module, "nosuch"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No such command 'nosuch'" in done.stderr
+
+
+def test_tuning_without_a_timer_is_refused_once(world):
+    result = invoke("tune", "sparsert_table1", "--device", "cpu")
+    assert result.exit_code == 2, result.output
+    assert result.output.count("tuning needs a GPU") == 1
+    assert "the nearest are" in invoke("tune", "sparsert_table1", "--problems", "nosuch*").output
+
+
 def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "later", Small("later", "", "", "", {"future": ()}))
     result = invoke("run", "later")
     assert result.exit_code == 2
     assert "none of future" in result.output
-    assert [one.name for one in cli_run._experiments(("all",), False)] == ["small"]
+    assert [one.name for one in cli_run.choose_experiments(("all",), False)] == ["small"]
 
 
 def test_a_run_draws_its_pages_when_asked_where_its_rows_are(world, tmp_path):

@@ -97,6 +97,12 @@ def test_every_variant_and_architecture_is_a_row_with_its_resources(run: Callabl
     assert all(row["cached"] for row in rows_of(run("--json", "--arch", "sm_80")))
 
 
+def test_a_kernel_named_twice_is_compiled_once(run: Callable[..., Result]) -> None:
+    once = rows_of(run("--json", "--arch", "sm_80", "--kernel", "scale"))
+    twice = rows_of(run("--json", "--arch", "sm_80", "--kernel", "scale", "--kernel", "scale"))
+    assert [row["variant"] for row in twice] == [row["variant"] for row in once] == ["by2", "by3"]
+
+
 def test_table_for_people(run: Callable[..., Result]) -> None:
     result = run("--arch", "sm_80")
     assert result.exit_code == 0

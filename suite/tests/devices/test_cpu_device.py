@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -9,13 +13,13 @@ import numpy as np
 import pytest
 
 from nnzbench.build.cache import CompileError
-from nnzbench.devices import open_device
+from nnzbench.devices import cpu_device, open_device
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
-Build = Literal["plain", "asan", "tsan"]
+Build = Literal["plain", "asan", "ubsan", "tsan"]
 X = np.arange(256, dtype=np.float32)
 
 # Lines are counted from the first line of `body`, which is line 3 of the source.
@@ -168,6 +172,43 @@ def test_crash() -> None:
 def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnzbench.devices.cpu_device._TIME_LIMIT_S", 1)
     assert "did not end within 1 s" in rule_broken("while (*(volatile const float*)x == 0) {}")
+
+
+def test_a_hung_kernel_is_ended_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    device = CpuDevice()
+    prepared = device.prepare(plan("volatile int go = 1;\nwhile (go) {}"))
+    assert list(tmp_path.iterdir())
+
+    def run() -> None:
+        with contextlib.suppress(LaunchError, OSError):
+            prepared.run()
+
+    waiting = threading.Thread(target=run)
+    waiting.start()
+    while not cpu_device._running:
+        time.sleep(0.01)
+    (child,) = cpu_device._running
+    assert child.poll() is None
+    device.abandon()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert child.poll() is not None
+    assert not list(tmp_path.iterdir())
+
+
+def test_undefined_arithmetic_is_found() -> None:
+    assert "division by zero" in finding(plan("y[threadIdx.x] = n / (n - 256);"), "ubsan")
+
+
+def test_a_full_disk_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "c++"
+    fake.write_text('#!/bin/sh\ncase "$*" in *-o*) echo "as: No space left on device" >&2; exit 1;; esac\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        CpuDevice().prepare(plan("y[threadIdx.x] = 1;"))
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_program_that_does_not_compile() -> None:

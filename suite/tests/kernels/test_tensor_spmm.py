@@ -18,7 +18,7 @@ from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
 from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Strips, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands, reference
 from nnzbench.problems.problem import DType, Problem
@@ -58,17 +58,12 @@ def whole(sparse: CSR, n: int, dtype: DType = "f16") -> Operands:
     return Operands(sparse.with_values(values.astype(np.float32)), {"b": b.astype(np.float32)}, "").cast(dtype)
 
 
-def result(plan: Plan, build: str = "plain", order: str = "forward") -> Array:
-    raw = execute(plan, build, order)
-    return plan.unpermute(raw) if plan.unpermute else raw
-
-
 def assert_exact(
     data: Operands, tiling: Tiling, dtype: DType = "f16", build: str = "plain", order: str = "forward"
 ) -> None:
     expected = reference(problem(data, dtype), data).value
     assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
-    assert np.array_equal(result(make_plan(problem(data, dtype), data, tiling), build, order), expected), tiling
+    assert np.array_equal(execute(make_plan(problem(data, dtype), data, tiling), build, order), expected), tiling
 
 
 @pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
@@ -83,14 +78,14 @@ def test_bf16_and_rounding() -> None:
     assert plan.math == "bf16"
     truth = reference(problem(data, "bf16"), data)
     allowed = 2.0**-8 * np.abs(truth.value) + 1e-6 * truth.scale
-    assert (np.abs(result(plan) - truth.value) <= allowed).all()
+    assert (np.abs(execute(plan) - truth.value) <= allowed).all()
     assert_exact(whole(matrix(40, 200, 0.3), 20, "bf16"), TILINGS[3], "bf16")
 
 
 def test_values_in_fp16_are_summed_in_fp32() -> None:
     data = operands(matrix(64, 500, 0.2), 24).cast("f16")
     plan = make_plan(problem(data, "f16"), data, TILINGS[2])
-    assert relative_error(result(plan), reference(problem(data, "f16"), data)) < 5e-4
+    assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
 
 
 def test_empty_matrices_and_uneven_rows() -> None:
@@ -115,7 +110,7 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling: Tiling) -> None:
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
     spoilt = Operands(data.sparse, {"b": b}, "")
-    found = result(make_plan(problem(data, "f16"), spoilt, tiling)).astype(np.float64)
+    found = execute(make_plan(problem(data, "f16"), spoilt, tiling)).astype(np.float64)
     with np.errstate(invalid="ignore"):
         expected = data.sparse.to_scipy() @ b.astype(np.float64)
     usual = np.isfinite(expected)
@@ -130,20 +125,20 @@ def test_negative_zeros_and_overflow() -> None:
     sparse = matrix(33, 128, 0.3)
     data = operands(sparse, 8).cast("f16")
     zeros = Operands(data.sparse, {"b": np.full((128, 8), -0.0, np.float16)}, "")
-    assert not result(make_plan(problem(zeros, "f16"), zeros, TILINGS[0])).any()
+    assert not execute(make_plan(problem(zeros, "f16"), zeros, TILINGS[0])).any()
     large = Operands(
         data.sparse.with_values(np.full(sparse.nnz, 6e4, np.float16)), {"b": np.full((128, 8), 1e3, np.float16)}, ""
     )
     assert np.isposinf(
-        result(make_plan(problem(large, "f16"), large, TILINGS[0]))
+        execute(make_plan(problem(large, "f16"), large, TILINGS[0]))
     ).all()  # behind fp16, not behind fp32
 
 
 def test_results_are_the_same_in_any_order() -> None:
     data = operands(matrix(40, 700, 0.3), 16).cast("f16")
     plan = make_plan(problem(data, "f16"), data, Tiling(16, 4, 1, 2, 128, 2, 1, 6))
-    first = result(plan).tobytes()
-    assert all(result(plan, "plain", order).tobytes() == first for order in ("backward", "random:1", "random:2"))
+    first = execute(plan).tobytes()
+    assert all(execute(plan, "plain", order).tobytes() == first for order in ("backward", "random:1", "random:2"))
 
 
 def test_counters_are_ready_for_the_next_launch() -> None:
@@ -170,7 +165,7 @@ def test_a_mistake_in_the_ring_is_noticed(old: str, new: str, header: str) -> No
     plan = make_plan(problem(data, "f16"), data, Tiling(8, 4, 1, 3, 128, 2, 1, 1, bulk="barrier" in old))
     broken = mutated(plan, old, new, header)
     try:
-        found = result(broken)
+        found = execute(broken)
     except LaunchError:  # a selection that no tensor core takes
         return
     assert not np.array_equal(found, reference(problem(data, "f16"), data).value)

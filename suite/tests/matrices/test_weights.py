@@ -81,6 +81,35 @@ def test_a_header_that_promises_more_than_the_file_is_refused(tmp_path: Path) ->
         load_weights(tmp_path / "w.npz", "layer")
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "(-4, -1)",
+        "(-4, 4)",
+        f"({'1, ' * 70})",
+        "(4, 4",
+        "(4, 'x')",
+        "(4.0, 4)",
+        "((4, 4), 4)",
+        "(True, 4)",
+        f"({2**70}, 0)",
+        "(" * 40,
+        "\x00",
+        "4j",
+    ],
+    ids=str,
+)
+def test_an_impossible_header_is_one_sentence(tmp_path: Path, shape: str) -> None:
+    content = _header(shape) + bytes(16)
+    (tmp_path / "w.npy").write_bytes(content)
+    with pytest.raises(MatrixError, match=r"w\.npy: h"):
+        load_weights(tmp_path / "w.npy")
+    with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
+        archive.writestr("layer.npy", content)
+    with pytest.raises(MatrixError, match=r"array 'layer': h"):
+        load_weights(tmp_path / "w.npz", "layer")
+
+
 def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "MAX_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as archive:

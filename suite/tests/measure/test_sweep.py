@@ -391,8 +391,10 @@ def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_
     exp = experiment(kernel, policies=("hot",))
     monkeypatch.setattr(Small, "count", 1)
     progress = Notes()
-    sweep(tmp_path, kernel, exp=exp, progress=progress)
+    device = FakeDevice()
+    sweep(tmp_path, kernel, exp=exp, progress=progress, device=device)
     assert statuses == [1]
+    assert device.abandoned
     assert [(r.variant, r.status, r.reason) for r in rows(tmp_path)] == [
         ("good", "ok", ""),
         ("hangs", "timeout", "no answer within 300 s"),

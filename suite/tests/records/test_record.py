@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import errno
 import os
 
 import pytest
@@ -179,3 +180,39 @@ def test_the_key_tells_rows_apart_by_what_was_run_and_how():
     assert record(**same).key == record().key
     for change in ("experiment", "problem", "dtype", "kernel", "variant", "device", "policy"):
         assert record(**{change: "other"}).key != record().key
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("samples", "-5"),
+        ("samples", "0"),
+        ("median_us", "1e-320"),
+        ("q3_us", "1e300"),
+        ("m", "-1"),
+        ("nnz", str(2**64)),
+        ("flops", "-1"),
+        ("limit_us", "-0.5"),
+    ],
+)
+def test_a_number_that_nothing_can_measure_is_refused_with_its_line(tmp_path, column, value):
+    path = spoilt(tmp_path / "records.csv", **{column: value})
+    with pytest.raises(RecordError, match=r"records\.csv, line 4: "):
+        read_records(path)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_disk_that_fills_up_within_a_row_leaves_the_file_as_it_was(tmp_path, monkeypatch, there):
+    path = tmp_path / "records.csv"
+    if there:
+        append(path, [record(problem="a")])
+    before = path.read_bytes() if there else None
+
+    def full(descriptor):  # the text is in the file by now
+        assert path.stat().st_size > len(before or b"")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        append(path, [record(problem="b"), record(problem="c")])
+    assert (path.read_bytes() if path.exists() else None) == before

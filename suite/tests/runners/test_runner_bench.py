@@ -96,3 +96,37 @@ def test_a_failed_step_fails_the_whole_and_the_others_still_run(
     out = capsys.readouterr().out
     assert "Failed: nnzbench compile" in out
     assert out.rstrip().split("\n")[-1].startswith("Figures and tables:")
+
+
+@pytest.mark.parametrize("gpus", [None, ((9, 0),)], ids=["processor", "GPU"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("sparsert_tabel1", "did you mean sparsert_table1"), ("sputnik_figure2", "runs nothing")],
+)
+def test_experiments_are_checked_before_any_work(
+    bench: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpus: tuple[tuple[int, int], ...] | None,
+    name: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr(bench, "nnzbench", lambda *arguments: pytest.fail(f"nnzbench {arguments} was called"))
+    monkeypatch.setattr(bench, "find_gpus", lambda: None if gpus is None else bench.Gpus(13010, gpus))
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "sparsert_table1", name])
+    assert bench.main() == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert says in said.err
+
+
+def test_a_run_refused_for_its_input_ends_there(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def nnzbench(*arguments: str) -> int:
+        calls.append(arguments[0])
+        return 2
+
+    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    assert bench.on_processor(["sparsert_table1"]) == {"run": 2}
+    assert calls == ["run"]

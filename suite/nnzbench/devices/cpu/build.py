@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -44,6 +45,7 @@ BUILDS = {
         ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
         max_workers=1,  # static shared arrays are plain static variables there, which AddressSanitizer guards
     ),
+    "ubsan": Build(("-O1", "-g"), ("-fsanitize=undefined", "-fno-sanitize-recover=all")),
     "tsan": Build(("-O1", "-g", "-DNNZ_CPU_TSAN"), ("-fsanitize=thread",), max_workers=2),
 }
 
@@ -175,6 +177,9 @@ def _cached(arguments: list[str], key: Iterable[str], command: tuple[str, ...]) 
             with paths.replacing(made) as partial:
                 done = subprocess.run([*arguments, "-o", str(partial)], capture_output=True, text=True, check=False)
                 if done.returncode != 0:
+                    for number in (errno.ENOSPC, errno.EDQUOT):
+                        if os.strerror(number) in done.stderr:
+                            raise OSError(number, os.strerror(number), str(folder))
                     raise _compile_error(command[0], done.stderr)
                 note.write_text(json.dumps({"compile_ms": 1e3 * (time.perf_counter() - started)}))
     return Program(made, float(json.loads(note.read_text())["compile_ms"]))
