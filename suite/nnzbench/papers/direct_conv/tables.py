@@ -70,8 +70,10 @@ def _show(table: Table, view: View[Any]) -> Shown:
         f"Batch 128, {PATTERNS[pattern].partition(':')[0].lower()} of weights per channel. "
         f"Speed-up over cuDNN's fastest plan of the same type.\n{view.policy_sentence}"
     )
+    panels = [_panel(times, shown, dtype) for dtype in DTYPES]
+    divided = any(len(rows[f"cudnn_{dtype}"]) for dtype in DTYPES)  # without cuDNN's times nothing of ours is drawn
     return Shown(
-        dots.figure([_panel(times, shown, dtype) for dtype in DTYPES], view.title, caption),
+        dots.figure(panels, view.title, caption) if divided else None,
         _finding(times, shown),
         [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
         lost=_lost(times, layers),
