@@ -202,11 +202,11 @@ def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
 )
 def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_path, args, sentence):
     assert invoke("run", "small").exit_code == 0
-    before = (tmp_path / "reports/fake-gpu/small/records.csv").read_bytes()
+    before = (tmp_path / "results/fake-gpu/small/records.csv").read_bytes()
     result = invoke("run", "small", "--overwrite", *args)
     assert result.exit_code == 2, result.output
     assert sentence in " ".join(result.output.split())
-    assert (tmp_path / "reports/fake-gpu/small/records.csv").read_bytes() == before
+    assert (tmp_path / "results/fake-gpu/small/records.csv").read_bytes() == before
 
 
 def test_an_experiment_that_a_choice_leaves_empty_keeps_its_records(world, tmp_path, monkeypatch):
@@ -270,6 +270,7 @@ def test_a_full_disk_ends_a_report_with_one_sentence(world, monkeypatch):
     def build(*arguments, **options):
         raise FULL
 
+    assert invoke("run", "small").exit_code == 0
     monkeypatch.setattr("nnzbench.site.build.build", build)
     result = invoke("report")
     assert result.exit_code == 2
