@@ -14,7 +14,9 @@ from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError
 
 Positions = NDArray[np.int64]
+Scales = NDArray[np.float64]
 _CHUNK = 1 << 23  # positions drawn at a time: 64 MB of keys
+_MIDPOINTS = (np.arange(64) + 0.5) / 64
 
 
 def from_positions(m: int, k: int, positions: Positions) -> CSR:
@@ -75,6 +77,26 @@ def uneven_rows(m: int, k: int, sparsity: float, cov: float, seed: int) -> CSR:
         missing -= int(np.sign(missing)) * take
     rng = np.random.default_rng(seed)
     return by_row_lengths(k, rng.permutation(lengths), rng)
+
+
+def thresholded(sparsity: float, rows: Scales, columns: Scales, seed: int) -> CSR:
+    """Magnitude pruning of normal weights times the scales of their row (m,) and column (k,): the largest are kept."""
+    m, k = rows.size, columns.size
+    size = m * k
+    # the scales' product, at so many quantiles of either that their mean stands for all
+    pairs = np.quantile(rows, _MIDPOINTS)[:, None] * np.quantile(columns, _MIDPOINTS) if size else np.ones((1, 1))
+
+    def keys(rng: np.random.Generator, start: int, stop: int) -> NDArray[np.float64]:
+        first, last = start // k, -(-stop // k)
+        scales = (rows[first:last, None] * columns).ravel()[start - first * k : stop - first * k]
+        scales *= np.abs(rng.standard_normal(stop - start))
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.divide(1.0, scales, out=scales))
+
+    def expected(bound: float) -> float:
+        return float(size * np.mean(special.erfc(1.0 / (np.sqrt(2.0) * bound * pairs))))
+
+    return from_positions(m, k, _smallest(seed, size, prune.keep_count(size, sparsity), keys, expected))
 
 
 def banded(m: int, k: int, sparsity: float, band: int, seed: int) -> CSR:

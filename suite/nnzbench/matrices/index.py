@@ -84,6 +84,10 @@ class StandinParameters:
     """Longest row over the mean."""
     kernels: float | None
     """Fraction of the 3x3 kernels with a nonzero."""
+    row_sigma: float
+    """Deviation of the logarithm of the rows' scales at which thresholded normal weights vary as much by rows."""
+    column_sigma: float
+    """The same by columns."""
 
 
 @cache
@@ -161,6 +165,8 @@ def standin_parameters() -> tuple[StandinParameters, ...]:
                 float(row["empty_row_frac"]),
                 float(row["max_row_over_mean"]),
                 _float(row["kernels3x3_real"]),
+                float(row["thresh_sigma_row"]),
+                float(row["thresh_sigma_col"]),
             )
             for row in csv.DictReader(stream)
         )

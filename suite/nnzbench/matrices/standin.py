@@ -76,6 +76,22 @@ def for_weights(name: str, m: int, k: int, sparsity: float) -> CSR:
     return sample(Target(m, k, nnz, entry.row_cov, entry.col_cov, dead, block_rows=block_rows), name)
 
 
+def for_kind(layer_kind: str, m: int, k: int, sparsity: float, seed: int) -> CSR:
+    """Magnitude pruning of an m x k layer whose scales vary as measured on all layers of that kind, at any level.
+
+    What was measured at 0.9 and 0.95 on smaller layers is the scales' deviation, which belongs to the weights and not
+    to a level or size; how much row lengths vary follows. Heads and heavy rows are left out. Raises `MatrixError`.
+    """
+    measured = [entry for entry in index.standin_parameters() if entry.layer_kind == layer_kind]
+    if not measured:
+        kinds = ", ".join(sorted({entry.layer_kind for entry in index.standin_parameters()}))
+        raise MatrixError(f"magnitude:{layer_kind}: no such kind of layer was measured; there are: {kinds}.")
+    rng = np.random.default_rng([seed, m, k])
+    rows = np.mean([entry.row_sigma for entry in measured]) * _stratified(rng, m)
+    columns = np.mean([entry.column_sigma for entry in measured]) * _stratified(rng, k)
+    return generate.thresholded(sparsity, np.exp(rows), np.exp(columns), seed)
+
+
 def dlmc_target(entry: index.DlmcEntry) -> Target:
     """What the index knows of the matrix; what it lacks (32 large files) comes from the nearest measured layer."""
     near = index.nearest_parameters(entry.layer_kind, entry.rows, entry.cols, 1 - entry.nnz / (entry.rows * entry.cols))

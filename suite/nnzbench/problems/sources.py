@@ -41,6 +41,7 @@ def load_sparse(problem: Problem) -> CSR:
     | `balanced:<seed>`, `balanced:<ranges>:<seed>` | the same count in each of 32 (or so many) ranges of every row |
     | `nm:<n>:<m>:<seed>` | n nonzeros in every m consecutive columns |
     | `block:<r>x<c>:<seed>` | whole r x c blocks |
+    | `magnitude:<kind>:<seed>` | magnitude pruning of weights that vary by row and column as on such layers |
 
     `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
     Values are standard normal, drawn from `problem.seed`, but for `weights:`. For convolutions the columns are
@@ -119,6 +120,8 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
             case "nm", [some, of]:
                 n, group = int(some), int(of)
                 return generate.pruned_normal(m, k, seed, lambda w: prune.n_of_m(w, n, group))
+            case "magnitude", [layer_kind]:
+                return standin.for_kind(layer_kind, m, k, s, seed)
             case "block", [size]:
                 r, c = map(int, size.split("x"))
                 return generate.blocks(m, k, s, r, c, seed)

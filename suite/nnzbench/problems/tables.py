@@ -39,6 +39,7 @@ COLUMNS = (
     "model",
     "citation",
     "choice",
+    "sample",
 )
 """All columns a table may have; datasets/README.md explains them."""
 
@@ -46,7 +47,7 @@ _REQUIRED = frozenset({"label", "op", "sparsity", "matrix"})
 _CONV = ("batch", "channels", "height", "width", "filters", "r", "s")
 _CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1, "groups": 1}
 _SOURCES = frozenset(
-    {"dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block"}
+    {"dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block", "magnitude"}
 )
 _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 """Inference and training batch sizes of Sputnik's section VII."""
@@ -72,6 +73,8 @@ class Row:
     citation: str
     choice: str
     """What was chosen where the paper is unclear; empty where it is not."""
+    sample: bool = True
+    """Whether it is run by default."""
 
 
 def experiments_with_tables() -> list[str]:
@@ -83,8 +86,8 @@ def load(experiment: str, real: bool | None = None, full: bool = False) -> list[
     """The problems of `experiment`, in the table's order, with unique names.
 
     `real`: None takes real matrices where they are on disk and their calibrated stand-ins elsewhere, False always
-    stand-ins, True always real ones (`load_sparse` then raises where one is missing). `full`: all matrices of
-    `sputnik_dlmc` instead of its sample. Raises `TableError`.
+    stand-ins, True always real ones (`load_sparse` then raises where one is missing). `full`: all problems where the
+    default is a sample (`sputnik_dlmc`, and tables with a column `sample`). Raises `TableError`.
     """
     problems = [_choose(row.problem, real) for row in rows(experiment, full)]
     seen: dict[str, int] = {}
@@ -104,7 +107,7 @@ def rows(experiment: str, full: bool = False) -> list[Row]:
         raise TableError(
             f"no problem table for '{experiment}'; there is one for: {', '.join(experiments_with_tables())}."
         )
-    return read_table(path)
+    return [row for row in read_table(path) if full or row.sample]
 
 
 def as_uniform(problem: Problem, seed: int = 0) -> Problem:
@@ -163,7 +166,8 @@ class _Line:
             label=label,
         )
         text = {name: self.fields.get(name) or "" for name in ("model", "citation", "choice")}
-        return Row(_renamed(problem), self._whole("count", 1, default=1), **text)
+        sample = bool(self._whole("sample", 0, default=1))
+        return Row(_renamed(problem), self._whole("count", 1, default=1), **text, sample=sample)
 
     def _error(self, column: str, what: str) -> TableError:
         return TableError(f"{self.path.name}, line {self.number}, column '{column}': {what}.")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnzbench.matrices import generate, prune
+from nnzbench.matrices import generate, index, prune, standin
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.problems import tables
@@ -46,13 +46,40 @@ def test_uniform_is_uniform() -> None:
     assert abs(counts / 400 - 0.25).max() < 0.1  # 4.6 deviations
 
 
+def test_thresholded_keeps_the_largest() -> None:
+    rows, columns = np.array([1.0, 4.0, 0.25]), np.array([1.0, 0.5, 2.0, 1.0, 3.0])
+    weights = np.abs(np.random.default_rng(7).standard_normal(15)).reshape(3, 5) * rows[:, None] * columns
+    matrix = generate.thresholded(0.6, rows, columns, 7)
+    assert_valid(matrix)
+    kept = matrix.to_dense() != 0
+    assert kept.sum() == 6
+    assert weights[kept].min() > weights[~kept].max()
+
+
+@pytest.mark.parametrize(("kind", "sparsity"), [("ffn1_expand", 0.9), ("ffn1_expand", 0.95), ("ffn2_reduce", 0.9)])
+def test_layers_by_kind_vary_as_measured(kind: str, sparsity: float) -> None:
+    (entry,) = (e for e in index.standin_parameters() if e.layer_kind == kind and e.group.endswith(f"/{sparsity}"))
+    matrix = standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0)
+    assert_valid(matrix)
+    assert matrix.nnz == prune.keep_count(entry.rows * entry.cols, sparsity)
+    assert matrix.row_cov == pytest.approx(entry.row_cov, rel=0.12)
+    assert standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0).pattern_hash() == matrix.pattern_hash()
+
+
+def test_an_unknown_kind_of_layer() -> None:
+    with pytest.raises(MatrixError, match="no such kind of layer was measured; there are: conv1x1_expand"):
+        load_sparse(problem("magnitude:ffn:0"))
+
+
 def test_large_patterns_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = generate.uniform(100, 70, 0.9, 3).pattern_hash(), generate.banded(90, 90, 0.9, 10, 3).pattern_hash()
+    def drawn() -> list[str]:
+        scaled = generate.thresholded(0.9, np.linspace(0.5, 2, 100), np.linspace(1, 3, 70), 3)
+        matrices = generate.uniform(100, 70, 0.9, 3), generate.banded(90, 90, 0.9, 10, 3), scaled
+        return [matrix.pattern_hash() for matrix in matrices]
+
+    whole = drawn()
     monkeypatch.setattr(generate, "_CHUNK", 999)
-    assert (
-        generate.uniform(100, 70, 0.9, 3).pattern_hash(),
-        generate.banded(90, 90, 0.9, 10, 3).pattern_hash(),
-    ) == whole
+    assert drawn() == whole
 
 
 @settings(max_examples=30, deadline=None)

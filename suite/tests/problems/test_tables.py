@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -28,6 +29,7 @@ EXPECTED = {
     "direct_conv_table8": 18,
     "direct_conv_table9": 12,
     "eie_table4": 18,
+    "llm_layers": 200,
     "nm_sparsity": 18,
     "sparsert_ablation": 20,
     "sparsert_table1": 31,
@@ -64,6 +66,16 @@ def test_loads_with_unique_names(experiment: str) -> None:
         assert not p.source.startswith(("dlmc:", "weights:"))  # nothing real is on disk here
         assert (p.conv is not None) == (p.op.startswith("conv") or p.op == "depthwise")
         assert not set(p.name) & set(" /\\,")
+
+
+def test_a_table_may_name_its_sample() -> None:
+    some, every = tables.load("llm_layers"), tables.load("llm_layers", full=True)
+    assert len(every) == 831
+    assert set(some) < set(every)
+    assert {p.n for p in every} == {1, 8, 16, 32, 64, 128, 256}
+    matrices = [(p.m, p.k, p.sparsity, p.source, p.dtype) for p in every]
+    changes = sum(one != other for one, other in itertools.pairwise(matrices)) + 1
+    assert changes == len(set(matrices))  # problems of one matrix follow one another
 
 
 def test_the_smaller_patterns_of_every_table_can_be_made() -> None:

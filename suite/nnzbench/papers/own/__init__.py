@@ -13,4 +13,17 @@ SPMM_SCALING = Experiment(
     page="nnzbench.papers.own.spmm_scaling:PAGE",
 )
 
-EXPERIMENTS = (SPMM_SCALING,)
+LLM_LAYERS = Experiment(
+    "llm_layers",
+    "Layers of language models on tensor cores",
+    "nnzbench's own",
+    "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
+    dtypes_of(
+        *("cublas", "cublaslt", "tensor_spmm", "flash_llm", "spinfer", "row_stream", "ring", "sputnik"),
+        *("cusparse", "cusparselt"),
+    ),
+    page="nnzbench.papers.own.llm_layers:PAGE",
+)
+"""Dense products first: what everything is compared with is then recorded wherever a run ends."""
+
+EXPERIMENTS = (SPMM_SCALING, LLM_LAYERS)
