@@ -23,7 +23,8 @@ from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, folder, lookup
 from nnzbench.plans.plan import Unsupported
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
+"""The folder that holds the package, for a worker to import it from."""
 
 
 class _WorkerError(OSError):

@@ -1,24 +1,32 @@
-"""`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU."""
+"""`nnzbench compile`: every kernel for every architecture, with the resources each uses. Needs no GPU.
+
+Asked for everything, it does what a change must pass in a few minutes: every program for the architectures that the
+table marks `whole`, and for the others a sample of each kernel in which every define has every one of its values, every
+entry point occurs, and so does every part of a generated program's variant. A program that no `whole` architecture
+has is compiled for one that has it. `--all`, `--arch` and `--kernel` build all that they name.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import click
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, Job
+from nnzbench.build.cover import cover
 from nnzbench.build.pool import compile_many
+from nnzbench.cli.compile_tables import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
-from nnzbench.plans.architectures import compiled_architectures
+from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
 
@@ -26,30 +34,6 @@ SUPPORT = "(support)"
 """Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""
 
 Made = Compiled | CompileError
-
-
-@dataclass(frozen=True)
-class Row:
-    """One entry point of one variant on one architecture. None where the compiler or the launch does not tell."""
-
-    kernel: str
-    variant: str
-    entry: str
-    arch: str
-    status: str
-    """`ok`, `unsupported`, `compile-error` or `launch-error` (not one block fits on an SM)."""
-    reason: str = ""
-    threads: int | None = None
-    registers: int | None = None
-    shared_bytes: int | None = None
-    """Static plus dynamic, per block."""
-    spill_bytes: int | None = None
-    code_bytes: int | None = None
-    occupancy: float | None = None
-    """Theoretical: resident warps over the most an SM holds."""
-    limiter: str | None = None
-    compile_ms: float | None = None
-    cached: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -61,14 +45,41 @@ class _Wanted:
     job: Job
     launches: tuple[Launch, ...]
 
+    def program(self) -> tuple[object, ...]:
+        """The same for one program on several architectures; of a generated one, its kernel and variant."""
+        if "\n" in self.job.source:
+            return self.kernel, self.variant
+        return self.job.source, *self.job.options()
+
+    def traits(self) -> set[tuple[object, ...]]:
+        """What a sample of this architecture's programs must have once."""
+        if "\n" in self.job.source:
+            values: list[object] = re.split(r"[_ ]", self.variant)
+        else:
+            values = [*self.job.options()]
+        group = (self.job.arch, self.kernel if "\n" in self.job.source else self.job.source)
+        return {(*group, value) for value in (*values, *(launch.entry for launch in self.launches), "any")}
+
 
 @click.command()
 @click.option("--arch", "arches", multiple=True, metavar="sm_XY", help="Architecture; repeat for several.")
 @click.option("--kernel", "names", multiple=True, metavar="NAME", help="Kernel; repeat for several. Default: all.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+@click.option("--all", "everything", is_flag=True, help="Every program for every architecture, not a sample of most.")
+@click.option("--details", "every_entry", is_flag=True, help="A line per entry point, also without --arch or --kernel.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output, a row per entry point.")
 @click.pass_context
-def command(ctx: click.Context, arches: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> None:
-    """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile."""
+def command(
+    ctx: click.Context,
+    arches: tuple[str, ...],
+    names: tuple[str, ...],
+    everything: bool,
+    every_entry: bool,
+    as_json: bool,
+) -> None:
+    """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile.
+
+    Without --arch and --kernel, most architectures get a sample of each kernel's programs; --all builds every one.
+    """
     chosen = _arches(arches)
     known = {name: kernel for name, kernel in kernels().items() if not isinstance(kernel, VendorKernel)}
     for name in names:
@@ -77,7 +88,10 @@ def command(ctx: click.Context, arches: tuple[str, ...], names: tuple[str, ...],
     errors = Console(stderr=True)
     wanted, rows = _wanted([known[name] for name in dict.fromkeys(names or known)], chosen)
     if not names:
-        wanted += _support({one.job.source for one in wanted}, chosen)
+        wanted += _support(wanted, known, chosen)
+    possible = len({one.job.identity() for one in wanted})
+    if not (everything or arches or names):
+        wanted = _sampled(wanted)
     built = _build([one.job for one in wanted], errors)
     for one in wanted:
         rows += _rows(one, built[one.job.identity()])
@@ -86,10 +100,15 @@ def command(ctx: click.Context, arches: tuple[str, ...], names: tuple[str, ...],
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         screen = Console()
-        (screen if screen.is_terminal else Console(width=200)).print(_table(rows))
+        (screen if screen.is_terminal else Console(width=200)).print(
+            details(rows) if every_entry or arches or names else summary(rows, chosen)
+        )
     _explain(rows, wanted, built, errors)
     wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)
-    errors.print(f"{len(built)} programs for {len(chosen)} architectures, {wrong} of {len(rows)} entry points failed")
+    sample = f" of {possible}" if len(built) < possible else ""
+    errors.print(
+        f"{len(built)}{sample} programs for {len(chosen)} architectures, {wrong} of {len(rows)} entry points failed"
+    )
     if wrong:
         ctx.exit(1)
 
@@ -132,10 +151,44 @@ def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Want
     return wanted, refused
 
 
-def _support(used: set[str], arches: Iterable[str]) -> list[_Wanted]:
-    """The `.cu` files that no plan names: they must compile as they are, without defines."""
+def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Iterable[str]) -> list[_Wanted]:
+    """The `.cu` files that no plan names: they must compile as they are, without defines.
+
+    A kernel that has no plan on these architectures is asked for another's, so that its file does not pass for one.
+    """
+    lister = PlanLister()
+    used = {one.job.source for one in wanted}
+    for name in known.keys() - {one.kernel for one in wanted}:
+        for arch in compiled_architectures():
+            try:
+                used |= {stage.source for plan in lister.plans(known[name], arch) for stage in plan.stages()}
+                break
+            except Unsupported:
+                continue
     unused = sorted(path.name for path in paths.kernels_cu().glob("*.cu") if path.name not in used)
     return [_Wanted(SUPPORT, name, Job("cuda", name, arch), ()) for name in unused for arch in arches]
+
+
+def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
+    """All of the `whole` architectures, a sample of each other one, and one of every program that these leave out."""
+    whole = whole_architectures()
+    taken: dict[str, object] = {}
+    traits: dict[str, set[tuple[object, ...]]] = {}
+    for one in wanted:
+        if f"sm_{number(one.job.arch)}" in whole:
+            taken[one.job.identity()] = one.program()
+        else:
+            traits.setdefault(one.job.identity(), set()).update(one.traits())
+    sample = set(cover(traits))
+    for one in wanted:
+        if one.job.identity() in sample:
+            taken[one.job.identity()] = one.program()
+    built = set(taken.values())
+    for one in wanted:
+        if one.program() not in built:
+            built.add(one.program())
+            taken[one.job.identity()] = one.program()
+    return [one for one in wanted if one.job.identity() in taken]
 
 
 def _build(jobs: Iterable[Job], errors: Console) -> dict[str, Made]:
@@ -193,23 +246,6 @@ def _by_variant(rows: list[Row]) -> list[Row]:
     for row in rows:
         place.setdefault((row.kernel, row.variant, row.entry), len(place))
     return sorted(rows, key=lambda row: place[row.kernel, row.variant, row.entry])
-
-
-def _table(rows: Iterable[Row]) -> Table:
-    table = Table("kernel", "variant", "entry", "arch")
-    for heading in ("registers", "shared B", "spills B", "code B", "threads", "occupancy", "ms"):
-        table.add_column(heading, justify="right")
-    before: tuple[str, ...] = ()
-    for row in rows:
-        label = (row.kernel, row.variant, row.entry)
-        head = ("", "", "") if label == before else label
-        before = label
-        share = "" if row.occupancy is None else f"{row.occupancy:.0%} ({row.limiter})"
-        counts = (row.registers, row.shared_bytes, row.spill_bytes, row.code_bytes, row.threads)
-        spent = "" if row.compile_ms is None else f"{row.compile_ms:.0f}{' cached' if row.cached else ''}"
-        cells = ("" if count is None else str(count) for count in counts)
-        table.add_row(*head, row.arch, *cells, share, spent if row.status == "ok" else f"[red]{row.status}[/red]")
-    return table
 
 
 def _explain(rows: Iterable[Row], wanted: Iterable[_Wanted], built: Mapping[str, Made], errors: Console) -> None:

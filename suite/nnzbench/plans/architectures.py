@@ -92,6 +92,8 @@ class Architecture:
     """Last major version of CUDA that compiles for it, None where none has dropped it."""
     compiled: bool = False
     """Whether every kernel must compile for it, and `nnzbench compile` shows it unasked."""
+    whole: bool = False
+    """Of these, whether `nnzbench compile` builds every program for it unasked, rather than a sample of each kernel."""
     shared_unit: int = 128
     """Shared memory is handed out to blocks in steps of so many bytes."""
     reserved_bytes: int = 1 * _KIB
@@ -140,23 +142,23 @@ _TABLE = (
     Architecture("sm_89", "GeForce RTX 4090", 128, 24, 48, 100 * _KIB, 99 * _KIB, "7.8", _SM_89, compiled=True),
     Architecture(
         "sm_90", "H100", 132, 32, 64, 228 * _KIB, 227 * _KIB, "7.8", _SM_90,
-        frozenset({"wgmma", "setmaxnreg"}), "a", compiled=True,
+        frozenset({"wgmma", "setmaxnreg"}), "a", compiled=True, whole=True,
     ),
     Architecture(
         "sm_100", "B200", 148, 32, 64, 228 * _KIB, 227 * _KIB, "8.6", _SM_100,
-        frozenset({"tcgen05", "setmaxnreg"}), "af",
+        frozenset({"tcgen05", "setmaxnreg"}), "af", compiled=True,
     ),
     Architecture(
         "sm_103", "B300", 148, 32, 64, 228 * _KIB, 227 * _KIB, "8.8", _SM_100,
-        frozenset({"tcgen05", "setmaxnreg"}), "af",
+        frozenset({"tcgen05", "setmaxnreg"}), "af", compiled=True,
     ),
     Architecture(
         "sm_120", "GeForce RTX 5090", 170, 24, 48, 100 * _KIB, 99 * _KIB, "8.7", _SM_100,
-        frozenset({"block_scaled_mma", "setmaxnreg"}), "af",
+        frozenset({"block_scaled_mma", "setmaxnreg"}), "af", compiled=True,
     ),
     Architecture(
         "sm_121", "GB10", 48, 24, 48, 100 * _KIB, 99 * _KIB, "8.8", _SM_100,
-        frozenset({"block_scaled_mma", "setmaxnreg"}), "af",
+        frozenset({"block_scaled_mma", "setmaxnreg"}), "af", compiled=True,
     ),
 )  # fmt: skip
 
@@ -187,6 +189,11 @@ def architecture(arch: str) -> Architecture:
 def compiled_architectures(table: Iterable[Architecture] = _TABLE) -> tuple[str, ...]:
     """Names of those that every kernel must compile for."""
     return tuple(one.name for one in table if one.compiled)
+
+
+def whole_architectures(table: Iterable[Architecture] = _TABLE) -> frozenset[str]:
+    """Names of those that every program of every kernel is compiled for, where the others get a sample."""
+    return frozenset(one.name for one in table if one.compiled and one.whole)
 
 
 def block_shared_bytes(arch: str) -> int:

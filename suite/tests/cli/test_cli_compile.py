@@ -117,6 +117,40 @@ def test_default_architectures_and_a_kernel_that_leaves_one_out(run: Callable[..
     assert {row["arch"] for row in rows} >= {"sm_80", "sm_86", "sm_89", "sm_90"}
 
 
+def test_without_a_filter_most_architectures_get_a_sample_that_has_every_value(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plans(self: Scale, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        launch = Launch(self.entry, (1, 1, 1), (64, 1, 1), ("c",), self.shared_bytes)
+        for factor, other in ((2, 1), (2, 2), (3, 1), (3, 2)):
+            if (factor, other, arch) != (2, 1, "sm_90"):
+                defines = {"FACTOR": factor, "OTHER": other}
+                yield Plan(f"{factor}x{other}", "cuda", self.source, defines, {"c": np.zeros(64)}, "c", (launch,))
+
+    monkeypatch.setattr(Scale, "plans", plans)
+    sampled = run("--json")
+    built: dict[str, set[str]] = {}
+    for row in rows_of(sampled):
+        assert row["status"] == "ok"
+        built.setdefault(row["arch"], set()).add(row["variant"])
+    assert built.pop("sm_90") == {"2x2", "3x1", "3x2"}  # all that it has
+    for arch, variants in built.items():
+        assert {value for variant in variants for value in variant.split("x")} == {"1", "2", "3"}, arch
+        assert len(variants) == 2
+    assert "2x1" in set().union(*built.values())  # what sm_90 does not have is compiled somewhere
+    assert f"{3 + 2 * len(built)} of {3 + 4 * len(built)} programs for {1 + len(built)} arch" in sampled.stderr
+    whole = {(row["arch"], row["variant"]) for row in rows_of(run("--json", "--all"))}
+    assert len(whole) == 3 + 4 * len(built)
+    for shown in (run(), run("--details")):
+        assert shown.exit_code == 0
+    assert len(run().stdout.splitlines()) < 12
+    assert "scale" in run().stdout
+
+
+def test_the_file_of_a_kernel_without_plans_here_is_no_support_file(run: Callable[..., Result]) -> None:
+    assert [row["status"] for row in rows_of(run("--json", "--arch", "sm_75"))] == ["unsupported"]
+
+
 def test_support_files_are_built_as_they_are(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "extra.cu").write_text('extern "C" __global__ void extra(float* c) { c[0] = 1.0f; }\n')
     support = [row for row in rows_of(run("--json", "--arch", "sm_80")) if row["kernel"] == "(support)"]
