@@ -15,7 +15,7 @@
 //   warp    32 rows x kBlockN columns as 16x8 tiles of sums; its packed A comes through a ring of STAGES chunks of its own
 //   lane    of each step (32 columns) and 16 rows the groups t and t + 4 of rows g and g + 8, g = lane / 4 and t = lane % 4
 // With several slices each warp leaves its sums in memory; the last of a strip's warps to arrive adds them all in the order
-// of slices, so results don't depend on who is last.
+// of slices, so results don't depend on who is last. Where `separate` is not 0, `tensor_spmm_add` does that instead.
 //
 // A tensor core multiplies zeros too, so an Inf or NaN in B would make a whole column of a strip NaN. Every such product
 // makes the sum not finite: those sums alone are computed again, nonzero by nonzero (`exact_sum`).
@@ -35,7 +35,6 @@
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
 //   AHEAD      fragments of B that a warp loads before it uses them
-//   SEPARATE   1: slices are added by `tensor_spmm_add`, not by the last warp
 //   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 #include "async_barrier.cuh"
@@ -134,9 +133,9 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
 // partial: the sums of every column tile, strip and slice, as its lanes hold them. arrived: of every column tile and strip the
 // warps that have left theirs; 0 before and after a launch.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
-    tensor_spmm(int m, int n, int k, int strips, int panels, int slot_bytes, const int* __restrict__ panel_chunks,
-                const int* __restrict__ offsets, const uint4* __restrict__ stream, const nnz::Half* __restrict__ b,
-                float4* partial, int* arrived, nnz::Half* __restrict__ c) {
+    tensor_spmm(int m, int n, int k, int strips, int panels, int slot_bytes, int separate,
+                const int* __restrict__ panel_chunks, const int* __restrict__ offsets, const uint4* __restrict__ stream,
+                const nnz::Half* __restrict__ b, float4* partial, int* arrived, nnz::Half* __restrict__ c) {
     DYN_SHARED(char, unaligned);
     __shared__ nnz::Barrier full[kPanels], empty[kPanels], filled[BULK ? kWarps * kStages : 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -295,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             __stcg(sums + (blockIdx.y * kSums + tile) * 32, sum);
         }
     }
-    if (slices == 1 || SEPARATE) return;
+    if (slices == 1 || separate) return;
     __threadfence();
     __syncwarp();
     int before = 0;

@@ -84,7 +84,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
     grid = (-(-packed.strips // tiling.warps), tiling.slices, tiles)
-    args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes)
+    args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate))
     names = ("panel_chunks", "offsets", "stream", "b", "partial", "arrived", "c")
     block = (32 * tiling.warps, 1, 1)
     launches = [Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes))]
@@ -108,7 +108,6 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "FILL": math.gcd(problem.n, 8),
             "AHEAD": tiling.ahead,
             "WIDE": int(tiling.wide),
-            "SEPARATE": int(tiling.separate),
             "BULK": int(tiling.bulk),
             "BF16": int(bf16),
         },
