@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
+from nnzbench.problems.parts import Part, over_parts
 
 STRIP_ROWS = 32
 STEP_COLUMNS = 32
 _LANES = 32
-_BLOCK_ELEMENTS = 1 << 25
-"""Elements, zeros included, that are packed at a time."""
+_BLOCK_ELEMENTS = 1 << 21
+"""Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
 
 
@@ -62,6 +63,11 @@ def _two_of_four() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uin
 
 
 _FIRST, _SECOND, _LEFT = _two_of_four()
+_FIRST_BITS, _SECOND_BITS = 16 * _FIRST.astype(np.uint64), 16 * _SECOND.astype(np.uint64)
+_PLACES = _FIRST | _SECOND << 2
+_COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
+_BELOW = _COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
+"""Bits of a byte below each of its places: (byte, place)."""
 
 
 def chunk_columns(map_words: int) -> int:
@@ -72,25 +78,22 @@ def chunk_columns(map_words: int) -> int:
 def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Raises
-    `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips
+    at a time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
-    strips, panels = -(-matrix.m // (STRIP_ROWS * multiple)) * multiple, max(1, -(-matrix.k // panel_columns))
+    strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
     chunk_steps = chunk_columns(map_words) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
-    per_block = max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps))
-    parts, sizes, counts, total = [], [], [], 0
-    for first in range(0, strips, per_block):
-        count = min(per_block, strips - first)
-        dense = _dense(matrix, first, count, steps)
-        made = [_plain_steps(dense, steps, panels, panel_columns)]
-        made += _gathered_steps(*made[0][1], panel_columns)
-        held = _joined([part for part, _ in made])
-        total += held.panel.size
-        part, size, of_panel = _chunks(held, made[0][0].panel.size, chunk_steps, count * panels)
-        parts.append(part)
-        sizes.append(size)
-        counts.append(of_panel)
+
+    def some(part: Part) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], int]:
+        first, last, _ = part[0].indices(strips)
+        made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns)]
+        made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
+        held = _joined([steps for steps, _ in made])
+        return *_chunks(held, made[0][0].panel.size, chunk_steps, (last - first) * panels), held.panel.size
+
+    packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
+    parts, sizes, counts, totals = zip(*packed, strict=True) if packed else ((), (), (), ())
     size = np.concatenate([np.zeros(0, dtype=np.int64), *sizes])
     offsets = np.concatenate([[0], np.cumsum(size)])
     if offsets[-1] >= 1 << 31:
@@ -104,19 +107,26 @@ def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> 
         strips=strips,
         panels=panels,
         slot_bytes=16 * int(size.max(initial=1)),
-        steps=total,
+        steps=sum(totals),
     )
+
+
+def strip_count(m: int, multiple: int) -> int:
+    """Strips of a matrix of `m` rows, empty ones at the end included."""
+    return -(-m // (STRIP_ROWS * multiple)) * multiple
 
 
 def _dense(matrix: CSR, first: int, count: int, steps: int) -> _HALVES:
     """Strips `first` to `first + count` with all their zeros: (count, 32, columns)."""
     begin, end = min(first * STRIP_ROWS, matrix.m), min((first + count) * STRIP_ROWS, matrix.m)
     held = slice(matrix.offsets[begin], matrix.offsets[end])
-    rows = np.repeat(np.arange(end - begin), matrix.row_lengths[begin:end])
-    dense = np.zeros((count * STRIP_ROWS, steps * STEP_COLUMNS), dtype=np.uint16)
-    dense[rows, matrix.indices[held]] = matrix.values[held].view(np.uint16)
-    dense[dense == 0x8000] = 0
-    return dense.reshape(count, STRIP_ROWS, -1)
+    columns = steps * STEP_COLUMNS
+    places = np.repeat(np.arange(end - begin) * columns, matrix.row_lengths[begin:end])
+    places += matrix.indices[held]
+    values = matrix.values[held].view(np.uint16)
+    dense = np.zeros(count * STRIP_ROWS * columns, dtype=np.uint16)
+    dense[places] = np.where(values == 0x8000, 0, values)
+    return dense.reshape(count, STRIP_ROWS, columns)
 
 
 _Left = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _HALVES]
@@ -125,15 +135,12 @@ _Left = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _HALVES]
 
 def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) -> tuple[_Steps, _Left]:
     """All columns as they come."""
-    count = len(dense)
-    tiles = dense.reshape(count, STRIP_ROWS, steps, STEP_COLUMNS).swapaxes(1, 2).reshape(-1, STRIP_ROWS, STEP_COLUMNS)
     panel_of_step = np.arange(steps) * STEP_COLUMNS // panel_columns
-    panel = (np.arange(count)[:, None] * panels + panel_of_step).ravel()
-    words, selected, left = _expand(tiles)
-    step, row, column = np.nonzero(left)
-    in_panel = step % steps * STEP_COLUMNS % panel_columns + column
+    panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
+    words, selected, (strip, row, column) = _expand(dense)
     made = _Steps(words, selected, np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16), panel)
-    return made, (panel[step], row, in_panel, tiles[step, row, column])
+    of_strip = strip * panels + column // panel_columns
+    return made, (of_strip, row, column % panel_columns, dense[strip, row, column])
 
 
 def _gathered_steps(
@@ -141,44 +148,63 @@ def _gathered_steps(
     row: NDArray[np.int64],
     column: NDArray[np.int64],
     value: _HALVES,
+    panels: int,
     panel_columns: int,
 ) -> Iterator[tuple[_Steps, _Left]]:
     """Rounds of steps that hold any 32 columns of a panel, until nothing is left over."""
     while panel.size:
-        keys, slot = np.unique(panel * panel_columns + column, return_inverse=True)
+        key = panel * panel_columns + column
+        used = np.zeros(panels * panel_columns, dtype=bool)
+        used[key] = True
+        keys = np.flatnonzero(used)
         of_key = keys // panel_columns  # the panel
-        used, first, held = np.unique(of_key, return_index=True, return_counts=True)
+        begin = np.flatnonzero(np.diff(of_key, prepend=-1))
+        held = np.diff(begin, append=keys.size)
         needed = -(-held // STEP_COLUMNS)
         start = STEP_COLUMNS * (np.cumsum(needed) - needed)
-        place = np.arange(keys.size) + np.repeat(start - first, held)  # of each key among the slots of all steps
+        place = np.arange(keys.size) + np.repeat(start - begin, held)  # of each key among the slots of all steps
+        at = place[(np.cumsum(used) - 1)[key]]
         tiles = np.zeros((int(needed.sum()), STRIP_ROWS, STEP_COLUMNS), dtype=np.uint16)
-        tiles[place[slot] // STEP_COLUMNS, row, place[slot] % STEP_COLUMNS] = value
+        tiles[at // STEP_COLUMNS, row, at % STEP_COLUMNS] = value
         columns = np.zeros((len(tiles), STEP_COLUMNS), dtype=np.uint16)
         columns.ravel()[place] = keys % panel_columns
-        words, selected, left = _expand(tiles)
-        of_step = np.repeat(used, needed)
-        step, row, at = np.nonzero(left)
-        panel, column, value = of_step[step], columns[step, at].astype(np.int64), tiles[step, row, at]
+        words, selected, (step, row, slot) = _expand(tiles)
+        of_step = np.repeat(of_key[begin], needed)
+        panel, column, value = of_step[step], columns[step, slot].astype(np.int64), tiles[step, row, slot]
         yield _Steps(words, selected, columns, of_step), (panel, row, column, value)
 
 
-def _expand(tiles: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]]:
-    """The registers and selections of (steps, 32, 32) tiles, and which entries they do not hold."""
-    steps = len(tiles)
-    groups = tiles.reshape(steps, STRIP_ROWS, 8, 4)
-    there = groups != 0
-    pattern = np.packbits(there, axis=3, bitorder="little")[..., 0]
-    first, second = _FIRST[pattern], _SECOND[pattern]
-    low = np.take_along_axis(groups, first[..., None], axis=3)[..., 0].astype(np.uint32)
-    high = np.take_along_axis(groups, second[..., None], axis=3)[..., 0].astype(np.uint32)
-    # rows 16 i + 8 h + g, groups 4 q + t: register 4 i + 2 q + h of lane 4 g + t
-    words = (low | high << 16).reshape(steps, 2, 2, 8, 2, 4).transpose(0, 3, 5, 1, 4, 2).reshape(steps, _LANES, 8)
+_Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], _Places]:
+    """The registers and selections of (strips, 32, columns), step after step, and where entries are not held.
+
+    A group of four is one 64-bit word, from which the two elements of a register are shifted.
+    """
+    strips, steps = len(dense), dense.shape[2] // STEP_COLUMNS
+    group = dense.view("<u8")
+    there = np.packbits((dense != 0).ravel(), bitorder="little")
+    pattern = np.empty((there.size, 2), dtype=np.uint8)
+    np.bitwise_and(there, 15, out=pattern[:, 0])
+    np.right_shift(there, 4, out=pattern[:, 1])
+    # rows 16 i + 8 h + g, groups 4 q + t
+    shape = (strips, 2, 2, 8, steps, 2, 4)
+    low = group >> _FIRST_BITS[pattern].reshape(group.shape)
+    low &= np.uint64(0xFFFF)
+    high = group >> _SECOND_BITS[pattern].reshape(group.shape)
+    high <<= np.uint64(16)
+    low |= high & np.uint64(0xFFFF0000)
+    # register 4 i + 2 q + h of lane 4 g + t
+    words = low.astype(np.uint32).reshape(shape).transpose(0, 4, 3, 6, 1, 5, 2).reshape(strips * steps, _LANES, 8)
     # lane 4 g + 2 i + q has groups 4 q + t of rows g and g + 8 of tile i, in bits 16 h + 4 t
-    places = (first | second << 2).astype(np.uint32).reshape(steps, 2, 2, 8, 2, 4).transpose(0, 3, 1, 4, 2, 5)
-    shifted = places << (16 * np.arange(2, dtype=np.uint32)[:, None] + 4 * np.arange(4, dtype=np.uint32))
-    selected = np.bitwise_or.reduce(shifted.reshape(steps, _LANES, 8), axis=2)
-    left = (_LEFT[pattern][..., None] >> np.arange(4, dtype=np.uint8) & 1).astype(bool)
-    return np.ascontiguousarray(words), selected, left.reshape(steps, STRIP_ROWS, STEP_COLUMNS)
+    places = _PLACES[pattern].reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
+    selected = (places[..., 0::2] | places[..., 1::2] << 4).view("<u4")[..., 0]
+    left = _LEFT[pattern].reshape(group.shape)
+    some = np.flatnonzero(left)
+    entry, place = np.nonzero(left.ravel()[some, None] >> np.arange(4, dtype=np.uint8) & 1)
+    strip, row, column = np.unravel_index(some[entry], left.shape)
+    return words, selected, (strip, row, 4 * column + place)
 
 
 def _joined(parts: list[_Steps]) -> _Steps:
@@ -206,11 +232,11 @@ def _chunks(
     chunk = np.repeat(np.arange(first.size), count)  # of each step
     in_chunk = index % chunk_steps
 
-    there = words != 0
-    step_bits = np.packbits(there, axis=2, bitorder="little")[..., 0]
+    there = np.flatnonzero(words)
+    step_bits = np.packbits((words != 0).ravel(), bitorder="little").reshape(-1, _LANES)
     bits = np.zeros((first.size, _LANES, chunk_steps), dtype=np.uint8)
     bits[chunk, :, in_chunk] = step_bits
-    taken = there.sum(axis=2)  # (steps, lanes)
+    taken = _COUNT[step_bits].astype(np.int64)  # (steps, lanes)
     before = np.cumsum(taken, axis=0) - taken
     before -= before[first][chunk]  # words of the lane in the chunk before the step
     of_lane = np.add.reduceat(taken, first, axis=0) if first.size else taken
@@ -234,9 +260,9 @@ def _chunks(
     out[column_at[:, None] + np.arange(STEP_COLUMNS // 2)] = column_words
     selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
     out[selected_at[:, None] + np.arange(_LANES)] = selected
-    step, lane, register = np.nonzero(there)
-    rank = (np.cumsum(there, axis=2, dtype=np.uint8) - there)[step, lane, register]
     place = (at + values_at)[chunk][:, None] + lane_start[chunk] + before
-    out[place[step, lane] + rank] = words[step, lane, register]
+    lane = there >> 3  # of all steps
+    rank = _BELOW[step_bits.ravel()[lane], there & 7]
+    out[place.ravel()[lane] + rank] = words.ravel()[there]
     of_panel = np.bincount(panel[first], minlength=panels)
     return out.reshape(-1, 4), size, of_panel
