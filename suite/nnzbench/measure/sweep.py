@@ -26,7 +26,7 @@ from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, tr
 from nnzbench.measure.watchdog import HANG_S, watch
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
-from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.operands import Maker, Operands, Reference, reference
 from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.tables import as_uniform
 from nnzbench.records import memory
@@ -223,6 +223,7 @@ class _Run:
     reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     planned: set[str] = field(default_factory=set)
     planless: set[str] = field(default_factory=set)
+    maker: Maker = field(default_factory=Maker)
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -242,7 +243,7 @@ class _Run:
         if not waiting:
             return
         try:
-            operands = make_operands(problem)
+            operands = self.maker.operands(problem)
         except MatrixError as error:
             for name in waiting:
                 self._add(problem, None, name, "", Outcome("unsupported", f"no operands: {error}"))

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Made = dict[Hashable, tuple[Any, float]]
+"""What was made by key, and the seconds that it took."""
+
+_owned: dict[int, Made] = {}
+"""By the identity of what it was made of, which takes its entry along when it goes."""
+
+
+def _made_for(owner: object) -> Made:
+    if id(owner) not in _owned:
+        _owned[id(owner)] = {}
+        weakref.finalize(owner, _owned.pop, id(owner))
+    return _owned[id(owner)]
 
 
 class SharedWork:
     """What some plans have in common, by key, with the seconds that it took."""
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, tuple[Any, float]] = {}
+        self._made: Made = {}
         self._saved = 0.0
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned the first time for this `key`, which names the kind of thing made."""
-        if key in self._made:
-            value, seconds = self._made[key]
+        return self._once(self._made, key, make)
+
+    def once_for(self, owner: object, key: Hashable, make: Callable[[], T]) -> T:
+        """As `once`, for all who name this `owner` and as long as it lives: a matrix that several problems have.
+
+        What is made must not refer to the owner, which would then never die.
+        """
+        return self._once(_made_for(owner), key, make)
+
+    def _once(self, made: Made, key: Hashable, make: Callable[[], T]) -> T:
+        if key in made:
+            value, seconds = made[key]
             self._saved += seconds
         else:
             timed = self.timer()
             value = make()
-            self._made[key] = value, timed() / 1e3
+            made[key] = value, timed() / 1e3
         return value  # type: ignore[no-any-return]
 
     def forget(self, key: Hashable) -> None:

@@ -89,12 +89,29 @@ def make_operands(problem: Problem) -> Operands:
 
     Raises `MatrixError` where a real file is missing or wrong.
     """
-    from nnzbench.problems.sources import load_sparse
+    return Maker().operands(problem)
 
-    matrix = load_sparse(problem)
-    rng = np.random.default_rng([problem.seed, 0xB])
-    operands = Operands(matrix, _dense(problem, rng), matrix.pattern_hash())
-    return operands.cast(problem.dtype)
+
+class Maker:
+    """Makes operands of one problem after another; those that follow one another with one matrix share the object."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._matrix: tuple[CSR, str] | None = None
+
+    def operands(self, problem: Problem) -> Operands:
+        """As `make_operands`."""
+        from nnzbench.problems.sources import load_sparse, shape_of
+
+        of = (shape_of(problem), problem.sparsity, problem.source, problem.seed, problem.conv, problem.dtype)
+        if self._matrix is None or of != self._of:
+            self._matrix = None  # there may be no memory for two
+            matrix = load_sparse(problem)
+            held = matrix.with_values(round_to(matrix.values, problem.dtype))
+            self._of, self._matrix = of, (held, matrix.pattern_hash())
+        dense = _dense(problem, np.random.default_rng([problem.seed, 0xB]))
+        rounded = {name: round_to(array, problem.dtype) for name, array in dense.items()}
+        return Operands(self._matrix[0], rounded, self._matrix[1])
 
 
 def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:

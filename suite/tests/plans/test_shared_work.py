@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from nnzbench.plans import shared_work
 from nnzbench.plans.shared_work import SharedWork
 
 
@@ -30,3 +31,27 @@ def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs() -> Non
     assert third() >= 20  # what `outer` itself found made is part of its time
     assert made == ["inner"]
     assert shared.timer()() < 20
+
+
+def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives() -> None:
+    class Owner:
+        pass
+
+    owner, other, made = Owner(), Owner(), []
+
+    def make() -> str:
+        time.sleep(0.02)
+        made.append(1)
+        return "value"
+
+    for count, one in ((1, owner), (1, owner), (2, other)):
+        shared = SharedWork()
+        elapsed = shared.timer()
+        assert shared.once_for(one, "key", make) == "value"
+        assert len(made) == count
+        assert elapsed() >= 20
+    del owner, one
+    gone = SharedWork()
+    assert gone.once_for(other, "key", make) == "value"
+    assert len(made) == 2
+    assert len(shared_work._owned) == 1

@@ -8,7 +8,7 @@ from scipy.sparse import issparse
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems import operands as module
-from nnzbench.problems.operands import Operands, make_operands, reference, round_to, storage_dtype
+from nnzbench.problems.operands import Maker, Operands, make_operands, reference, round_to, storage_dtype
 from nnzbench.problems.problem import ConvShape, Problem
 
 
@@ -165,6 +165,24 @@ def test_the_same_problem_gives_the_same_bits_and_another_seed_others():
     assert b != first[2]
     other = dataclasses.replace(problem(seed=3), source="uniform:1")
     assert bits(other)[0] != first[0]
+
+
+def test_problems_of_one_matrix_in_a_row_share_it():
+    def one(n, **changed):
+        given = {"op": "spmm", "sparsity": 0.5, "source": "uniform:0", "dtype": "f16", **changed}
+        return Problem("test", f"n{n}", m=6, k=8, n=n, **given)
+
+    maker = Maker()
+    problems = [one(4), one(7), one(7, dtype="f32"), one(7, sparsity=0.25), one(7, seed=1), one(4)]
+    made = [maker.operands(problem) for problem in problems]
+    assert made[0].sparse is made[1].sparse
+    assert len({id(operands.sparse) for operands in made}) == 5
+    for problem, operands in zip(problems, made, strict=True):
+        alone = make_operands(problem)
+        assert operands.pattern == alone.pattern
+        assert operands.sparse.values.dtype == alone.sparse.values.dtype
+        np.testing.assert_array_equal(operands.sparse.to_dense(), alone.sparse.to_dense())
+        np.testing.assert_array_equal(operands.dense["b"], alone.dense["b"])
 
 
 @pytest.mark.parametrize(

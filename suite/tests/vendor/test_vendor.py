@@ -156,9 +156,9 @@ def test_a_library_failure_is_a_launch_error(gpu):
 
 @pytest.mark.parametrize("kernel", ["cublas", "cublaslt", "cusparse"])
 def test_memory_is_given_back(kernel, gpu):
-    problem, operands = make(8, 16, 4)
-    every(kernel, problem, operands, gpu)[FIRST[kernel]].prepare().close()
+    every(kernel, *make(8, 16, 4), gpu)[FIRST[kernel]].prepare().close()
     before = len(gpu.backend.memory)  # what the library's handle and the timer keep
+    problem, operands = make(8, 16, 4)
     found = list(every(kernel, problem, operands, gpu).values())
     held = []
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_memory_is_given_back(kernel, gpu):
                 one.prepare().close()
         held.append(len(gpu.backend.memory))
     assert held[0] == held[1] > before  # the inputs, for as long as there are candidates
-    del one, found
+    del one, found, operands  # the weights as long as their matrix
     assert len(gpu.backend.memory) == before
 
 

@@ -12,6 +12,7 @@ from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
 from nnzbench.kernels.vendor import support as vendor_support
+from nnzbench.kernels.vendor.cusparselt import require_pattern
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.prune import n_of_m
 from nnzbench.plans.plan import Unsupported
@@ -52,7 +53,7 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
         f"{math}_{layout}major_{choice}" for layout in ("row", "col") for choice in ("default", "search")
     ]
     next(iter(every(problem, operands, gpu).values())).prepare().close()
-    kept = len(gpu.backend.memory)  # the library's handle and the timer
+    kept = len(gpu.backend.memory)  # the library's handle, the timer, and the weights
     gpu.backend.log.clear()
     for candidate in found.values():
         prepared = candidate.prepare()
@@ -62,8 +63,8 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
         assert passes(relative_error(prepared.read(), reference(problem, operands)), candidate.math)
         prepared.close()
     assert list(gpu.lt.live.values()) == ["handle"]
-    # the weights once, b in both layouts, and for each candidate the flag of the library's check
-    assert sum(step[0] == "upload" for step in gpu.backend.log) == 3 + len(found)
+    # b in both layouts, and for each candidate the flag of the library's check
+    assert sum(step[0] == "upload" for step in gpu.backend.log) == 2 + len(found)
     del candidate, found, prepared
     assert len(gpu.backend.memory) == kept
 
@@ -79,9 +80,11 @@ def test_the_search_comes_before_the_first_run_and_only_where_asked_for(gpu):
 
 
 def test_another_pattern_is_refused_with_the_reason(gpu):
-    with pytest.raises(Unsupported, match="needs 2:4 sparsity for f16: 32 of 32 groups have more nonzeros"):
+    with pytest.raises(Unsupported, match="needs 2:4 sparsity for f16: in row 0 more of columns 0 to 3 are nonzero"):
         every(*make(8, 16, 4, keep=None), gpu)
-    with pytest.raises(Unsupported, match=r"needs 1:2 sparsity for f32: \d+ of 64 groups have more nonzeros"):
+    with pytest.raises(
+        Unsupported, match=r"needs 1:2 sparsity for f32: in row \d more of columns \d to \d+ are nonzero"
+    ):
         every(*make(8, 16, 4, "f32"), gpu)
     problem, operands = make(8, 18, 4, keep=None)
     with pytest.raises(Unsupported, match="a k that is a multiple of 4, not 18"):
@@ -90,6 +93,18 @@ def test_another_pattern_is_refused_with_the_reason(gpu):
     with pytest.raises(Unsupported, match="fails cusparselt's own check"):
         every(*make(8, 16, 4), gpu)["f16_rowmajor_default"].prepare()
     assert list(gpu.lt.live.values()) == ["handle"]
+
+
+@pytest.mark.parametrize("at", [(0, 0), (299, 12), (256, 4)])
+def test_one_group_too_full_is_found(at):
+    row, column = at
+    dense = np.zeros((300, 16), np.float16)
+    dense[:, ::4] = dense[:, 1::4] = 1
+    require_pattern(CSR.from_dense(dense), "f16")
+    dense[row, column + 3] = 1
+    with pytest.raises(Unsupported, match=f"in row {row} more of columns {column} to {column + 3} are nonzero"):
+        require_pattern(CSR.from_dense(dense), "f16")
+    require_pattern(CSR.from_dense(np.zeros((3, 8), np.float16)), "f16")
 
 
 def test_sizes_that_the_library_refuses_are_unsupported(gpu):

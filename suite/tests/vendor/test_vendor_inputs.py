@@ -7,7 +7,7 @@ import pytest
 from fake_gpu import FACTS, open_fake
 
 from nnzbench.devices.gpu import LaunchError
-from nnzbench.kernels.vendor.inputs import SHARE, Inputs, Preparing, dense_weights, swapped, to_storage
+from nnzbench.kernels.vendor.inputs import SHARE, WEIGHTS, Inputs, Preparing, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor.support import Output, finish
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
@@ -59,6 +59,26 @@ def test_inputs_keep_a_bounded_share_of_the_memory():
     assert (half.made, small.made) == (3, 1)
     del inputs, held
     assert not gpu.backend.memory
+
+
+def test_weights_are_shared_by_all_who_have_the_matrix_and_go_with_it():
+    gpu = open_fake()
+    matrix, weights = CSR.from_dense(np.eye(4, dtype=np.float32)), Counted(np.eye(4, dtype=np.float32))
+    for _ in range(2):
+        inputs = Inputs(gpu, matrix)
+        inputs.take((WEIGHTS, False), lambda: (weights(),))
+        inputs.take(("b",), lambda: (np.ones(4, np.float32),))
+        assert len(gpu.backend.memory) == 2
+        del inputs
+        assert len(gpu.backend.memory) == 1
+    assert weights.made == 1
+    other = CSR.from_dense(np.ones((2, 2), np.float32))
+    Inputs(gpu, other).take((WEIGHTS, False), lambda: (np.ones((2, 2), np.float32),))
+    assert len(gpu.backend.memory) == 1
+    del other
+    assert not gpu.backend.memory
+    Inputs(gpu, matrix).take((WEIGHTS, False), lambda: (weights(),))
+    assert weights.made == 2
 
 
 @pytest.mark.parametrize(("error", "kept"), [(LaunchError("no"), 0), (Unsupported("no"), 1)])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack
+from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack, strip_count
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
@@ -51,6 +51,12 @@ class Tiling:
         """What the packed matrix follows from: words of bits, columns of a panel, what the strips are a multiple of."""
         return self.map_words, self.panel_k, self.warps if self.wide else 1
 
+    def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
+        """The matrix packed for this tiling, once for all tilings and problems that need the same."""
+        words, columns, multiple = self.packing
+        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple))
+        return shared.once_for(matrix, key, lambda: pack(matrix.with_values(_stored(matrix.values)), *self.packing))
+
     def shared_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
         rings = self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
@@ -70,7 +76,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     shared = shared or SharedWork()
     elapsed = shared.timer()
     bf16 = problem.dtype == "bf16"
-    packed = shared.once(tiling.packing, lambda: _packed(operands.sparse, tiling))
+    packed = tiling.packed(operands.sparse, shared)
     b = shared.once("b", lambda: _stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
@@ -129,10 +135,6 @@ def _stored(array: Array) -> Array:
 
 def _from_bf16(stored: Array) -> Array:
     return (stored.astype(np.uint32) << 16).view(np.float32)
-
-
-def _packed(matrix: CSR, tiling: Tiling) -> Strips:
-    return pack(matrix.with_values(_stored(matrix.values)), *tiling.packing)
 
 
 # by columns at most: columns per block, warps, words of bits, rows of B per panel, panels, blocks per multiprocessor;
@@ -204,7 +206,7 @@ class TensorSpmm:
         shared = SharedWork()
 
         def make(tiling: Tiling) -> Plan:
-            packed = shared.once(tiling.packing, lambda: _packed(operands.sparse, tiling))
+            packed = tiling.packed(operands.sparse, shared)
             room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
             stages = (room - tiling.shared_bytes(0)) // (tiling.warps * packed.slot_bytes)
             if stages < 2:

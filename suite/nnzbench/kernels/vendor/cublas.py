@@ -17,7 +17,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About, Look
-from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand, dense_weights
+from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     WORKSPACE_BYTES,
@@ -93,7 +93,7 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     require_math(device, case.math)
     preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
-    a = preparing.array(("weights", case.transposed), weights)
+    a = preparing.array((WEIGHTS, case.dtype, case.transposed), weights)
     dense = dense_operand(preparing, b, case.dtype)
     output = Output(device, m, n, case.dtype)
     run = product(handle, case.math, (m, k, n), a, dense, output.array, a_transposed=case.transposed)
@@ -146,8 +146,8 @@ class Cublas:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per math mode and layout. Raises `Unsupported` without a GPU."""
-        inputs = Inputs(require_gpu(device, self.name))
         a, b = operands.sparse, operands.dense["b"]
+        inputs = Inputs(require_gpu(device, self.name), a)
         for case in gemm_cases(problem.dtype):
 
             def prepare(case: GemmCase = case) -> Prepared:

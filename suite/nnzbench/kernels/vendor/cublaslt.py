@@ -12,7 +12,7 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About, Look
 from nnzbench.kernels.vendor.cublas import MODES, GemmCase, gemm_cases
-from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand
+from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     WORKSPACE_BYTES,
@@ -116,7 +116,7 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
     handle = open_library(device, "cublaslt", lambda: Handle(device))
     lt = handle.lt
     product = refusing("cublaslt", lambda: Product(handle, case, a.m, a.k, n))
-    weights = preparing.array(("weights", case.transposed), case.weights(a))
+    weights = preparing.array((WEIGHTS, case.dtype, case.transposed), case.weights(a))
     dense = dense_operand(preparing, b, case.dtype)
     output = Output(device, a.m, n, case.dtype)
     scalars = np.array([1.0, 0.0], np.float32)
@@ -148,8 +148,8 @@ class CublasLt:
         """At most `ALGORITHMS` per math mode and layout. Raises `Unsupported` without a GPU or cuBLASLt."""
         gpu = require_gpu(device, self.name)
         handle = open_library(gpu, "cublaslt", lambda: Handle(gpu))
-        inputs = Inputs(gpu)
         a, b = operands.sparse, operands.dense["b"]
+        inputs = Inputs(gpu, a)
         for case in gemm_cases(problem.dtype):
             try:
                 proposed = _proposed(gpu, handle, case, problem)

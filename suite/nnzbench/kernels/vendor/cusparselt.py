@@ -16,7 +16,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About, Look
-from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand, dense_weights
+from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     INSTALL_VENDOR,
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4)}
 """Nonzeros allowed in each aligned group of a row, and the size of the group."""
+ROWS = 256
+"""Whose pattern is looked at together: most matrices that do not fit show it in the first."""
 ALIGNMENT = 16
 """Bytes; device memory is aligned to 256."""
 
@@ -66,16 +68,21 @@ def lt_cases(dtype: str) -> list[LtCase]:
 def require_pattern(matrix: CSR, dtype: str) -> None:
     """Raises `Unsupported` where a group of a row has more nonzeros than sparse tensor cores take."""
     most, group = PATTERN[dtype]
-    groups = -(-matrix.k // group)
-    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
-    counts = np.bincount(rows * groups + matrix.indices // group, minlength=1)
     if matrix.k % group:
         raise Unsupported(f"cusparselt needs a k that is a multiple of {group}, not {matrix.k}")
-    if counts.max() > most:
-        over = int((counts > most).sum())
-        raise Unsupported(
-            f"cusparselt needs {most}:{group} sparsity for {dtype}: {over} of {counts.size} groups have more nonzeros"
-        )
+    # `most` entries further on in the same row lies an entry of another group
+    rows = np.arange(matrix.m)
+    for first in range(0, matrix.m, ROWS):
+        some = rows[first : first + ROWS]
+        held = slice(matrix.offsets[first], matrix.offsets[first + some.size])
+        groups = np.repeat(some * (matrix.k // group), matrix.row_lengths[some]) + matrix.indices[held] // group
+        over = np.flatnonzero(groups[most:] == groups[: groups.size - most])
+        if over.size:
+            row, place = divmod(int(groups[over[0]]), matrix.k // group)
+            raise Unsupported(
+                f"cusparselt needs {most}:{group} sparsity for {dtype}: "
+                f"in row {row} more of columns {place * group} to {place * group + group - 1} are nonzero"
+            )
 
 
 def library_version() -> str:
@@ -187,7 +194,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
     what = f"cusparselt {case.variant}"
     product = refusing(what, lambda: Product(handle, case, CUDA_TYPE[dtype], (a.m, a.k, n)))
     try:
-        sparse = preparing.array(("weights",), lambda: dense_weights(a, dtype))
+        sparse = preparing.array((WEIGHTS, dtype, False), lambda: dense_weights(a, dtype))
         compressed = refusing(what, lambda: product.compress(device, sparse))
         dense = dense_operand(preparing, b, dtype, turned=case.column_major)
         output = Output(device, a.m, n, dtype)
@@ -224,8 +231,8 @@ class CusparseLt:
         if not architecture(gpu.arch).has("mma_sparse"):
             raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
         require_pattern(operands.sparse, problem.dtype)
-        inputs = Inputs(gpu)
         a, b = operands.sparse, operands.dense["b"]
+        inputs = Inputs(gpu, a)
         for case in lt_cases(problem.dtype):
 
             def prepare(case: LtCase = case) -> Prepared:

@@ -6,6 +6,7 @@ On large problems converting and uploading take seconds where the GPU needs mill
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,38 +21,67 @@ STRIP = 16
 """Rows copied at a time where two axes are swapped: what they write are whole cache lines, what they read stays."""
 
 Form = tuple[str | int | bool, ...]
+Held = dict[Form, tuple[tuple[DeviceArray, ...], float]]
+WEIGHTS = "weights"
+"""First word of the forms that hold the matrix with its zeros."""
+
+
+class Weights:
+    """A matrix with its zeros in device memory, for all dense libraries and all problems in a row that have it."""
+
+    def __init__(self) -> None:
+        self._held: Held = {}
+        self._matrix: Callable[[], CSR | None] = lambda: None
+
+    def of(self, matrix: CSR) -> Held:
+        """What is held of that matrix; of any other one nothing is any more."""
+        if self._matrix() is not matrix:
+            self.close()
+            held: Held = {}
+            self._held, self._matrix = held, weakref.ref(matrix, lambda _: held.clear())
+        return self._held
+
+    def close(self) -> None:
+        """Holds nothing."""
+        self._held.clear()
 
 
 class Inputs:
     """Inputs of one problem by form, shared by the candidates of one kernel and freed with the last of them.
 
+    Given the `matrix`, what is held under `WEIGHTS` is shared more widely; see `Weights`.
+
     Libraries take inputs as const, and what prepares a call writes to workspaces alone. One that wrote to an input all
     the same would not pass unnoticed: every later result is checked against a reference made from the host's arrays.
     """
 
-    def __init__(self, device: GpuDevice) -> None:
+    def __init__(self, device: GpuDevice, matrix: CSR | None = None) -> None:
         self.device = device
-        self._held: dict[Form, tuple[tuple[DeviceArray, ...], float]] = {}
+        self._held: Held = {}
+        self._weights: Held = {} if matrix is None else device.library("matrix_weights", Weights).of(matrix)
 
     def take(self, form: Form, make: Callable[[], Sequence[Array]]) -> tuple[tuple[DeviceArray, ...], float]:
         """The arrays of a form, and the seconds that it took earlier to make them: 0 where they are made now.
 
         Raises `LaunchError` where there is no memory.
         """
-        if form in self._held:
-            return self._held[form]
+        mine = self._weights if form[0] == WEIGHTS else self._held
+        if form in mine:
+            return mine[form]
         started = time.perf_counter()
         made = make()
-        held = sum(array.size_bytes for arrays, _ in self._held.values() for array in arrays)
+        every = (*self._held.values(), *self._weights.values())
+        held = sum(array.size_bytes for arrays, _ in every for array in arrays)
         if held + sum(array.nbytes for array in made) > self.device.facts.memory_bytes // SHARE:
             self.drop()
         arrays = tuple(self.device.upload(array) for array in made)
-        self._held[form] = (arrays, time.perf_counter() - started)
+        mine[form] = (arrays, time.perf_counter() - started)
         return arrays, 0.0
 
     def drop(self) -> None:
         """Keeps nothing for later candidates; whoever runs on an array still holds it."""
         self._held.clear()
+        self._weights.clear()
 
 
 class Preparing:
