@@ -35,6 +35,7 @@ PROBLEMS = (
     _problem("spmm", 16, 512, 128, 0.5, "nm:2:4:0"),
     _problem("sddmm", 128, 64, 128),
     _problem("sddmm", 128, 63, 96),
+    _problem("sddmm", 128, 32, 128),
     _problem("sparse_softmax", 128, 128, 128),
     _problem("spmv", 256, 512, 1),
     _problem("spmv", 256, 512, 1, 0.75, "balanced:0"),

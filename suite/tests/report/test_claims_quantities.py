@@ -104,6 +104,25 @@ def test_a_paper_with_a_weaker_rival_is_judged_twice(tmp_path):
     assert (one.verdict, one.verdict_today) == (REPRODUCED, CONTRADICTED)
 
 
+def test_figure_10s_other_rivals_are_papers_kernels_themselves(tmp_path):
+    rows = [
+        row(name, kernel, us, variant, "sputnik_rnn")
+        for name in names("sputnik_rnn")
+        for kernel, us, variant in (
+            *((("sputnik_sddmm", 10.0, "heuristic_x"), ("aspt_sddmm", 9.2, "tiles8")) if "sddmm" in name else ()),
+            *((("sputnik", 10.0, "heuristic_x"), ("aspt", 15.6, "tiles8")) if "sddmm" not in name else ()),
+            *((("merge_spmm", 16.0, "heuristic_row_split_n32"),) if "sddmm" not in name else ()),
+            *((("merge_spmm", 1.0, "merge"), ("cusparse", 35.0, "csr_default_col")) if "sddmm" not in name else ()),
+        )
+    ]
+    found = judged(tmp_path, rows)
+    merge, aspt, sampled = (found[f"sputnik-rnn-{name}"] for name in ("merge", "aspt", "sddmm-aspt"))
+    assert (merge.measured, aspt.measured) == (pytest.approx(1.6), pytest.approx(1.56))
+    assert {merge.verdict, aspt.verdict, sampled.verdict} == {REPRODUCED}
+    assert sampled.measured == pytest.approx(92)
+    assert "ASpT against cuSPARSE's default algorithm on column-major operands: 2.24×" in aspt.note
+
+
 def test_the_best_of_today_is_another_rival_on_the_same_problems():
     def sides(quantity: Quantity) -> tuple[str, ...]:
         return tuple(side.cases for side in quantity.subject) if isinstance(quantity, Ratio) else ()
@@ -137,7 +156,7 @@ def test_nothing_recorded_says_so(tmp_path):
     found = {one.id: one for one in judge(tmp_path, GPU)}
     assert {one.verdict for one in found.values()} == {NOT_MEASURABLE}
     assert "sputnik_rnn is not recorded on this GPU yet." in found["sputnik-rnn-cusparse"].reason
-    assert "not part of this suite" in found["sputnik-rnn-aspt"].reason
+    assert "not part of this suite" in found["sputnik-less-sparse"].reason
 
 
 def test_records_that_break_the_schema_judge_nothing_and_are_named(tmp_path):

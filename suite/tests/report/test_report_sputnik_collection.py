@@ -110,6 +110,9 @@ RNN: tuple[Timed, ...] = (
     ("cusparse", "csr_default_row", spmm(scaled(rnn_us, 6.0))),
     ("cusparse", "csr_alg2_row", spmm(scaled(rnn_us, 4.0))),
     ("cublas", "f32_rowmajor", spmm(scaled(rnn_us, 1.0))),
+    ("merge_spmm", "heuristic_row_split_n32", spmm(scaled(rnn_us, 3.0))),
+    ("merge_spmm", "row_split", spmm(scaled(rnn_us, 2.5))),
+    ("aspt", "tiles8", spmm(scaled(rnn_us, 3.2))),
     ("sputnik_sddmm", "heuristic_s32", sddmm(rnn_us)),
     (
         "cusparse",
@@ -127,6 +130,8 @@ def test_rnn_has_the_papers_means_beside_ours(tmp_path: Path, figures: dict[str,
     assert f"| best of this project's kernels | cuSPARSE, best | **{best:.2f}×** | 8.00× | 72 of 72 |" in forward
     assert "| sputnik, heuristic | cuSPARSE, default | **3.00×** | 3.00× | 72 of 72 |" in forward
     assert "| sputnik, best tile | cuBLAS fp32 | **1.00×** | 1.00× | 0 of 72 |" in forward
+    assert "| sputnik, heuristic | MergeSpMM, its own rule | **1.50×** | 1.50× | 72 of 72 |" in forward
+    assert "| sputnik, heuristic | ASpT | **1.60×** | 1.60× | 72 of 72 |" in forward
     assert "| the paper, V100 | cuSPARSE | 3.47× | 4.45× | – |" in forward
     of_eight = math.exp((3 * math.log(8) + 69 * math.log(2)) / 72)  # one size of 24, at three levels
     assert f"| sputnik_sddmm, heuristic | cuSPARSE, best | **{of_eight:.2f}×** | 8.00× |" in backward

@@ -5,6 +5,8 @@ from __future__ import annotations
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 
 PAPER = "Sputnik (SC 2020)"
+RIVALS = ("merge_spmm", "aspt", "aspt_sddmm")
+"""Other papers' kernels that figure 10 compares with."""
 
 EXPERIMENTS = (
     Experiment(
@@ -36,7 +38,7 @@ EXPERIMENTS = (
         "The collection of pruned deep-learning matrices",
         PAPER,
         "Figure 9, table I",
-        dtypes_of("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "cublas", "cusparse"),
+        dtypes_of("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "cublas", "cusparse", *RIVALS),
         page="nnzbench.papers.sputnik.dlmc:PAGE",
     ),
     Experiment(
@@ -45,7 +47,7 @@ EXPERIMENTS = (
         PAPER,
         "Figure 10",
         {
-            **dtypes_of(*SPMM, "sputnik_sddmm", "ring_sddmm", "cublaslt", "cusparse"),
+            **dtypes_of(*SPMM, "sputnik_sddmm", "ring_sddmm", "cublaslt", "cusparse", *RIVALS),
             **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas"), AND_F16),
         },
         page="nnzbench.papers.sputnik.rnn:PAGE",

@@ -49,6 +49,18 @@ class Kind:
         return Series(f"cusparse-{self.math}-default", "cuSPARSE, default", ("cusparse",), self.math, DEFAULT)
 
     @property
+    def rivals(self) -> tuple[Series, ...]:
+        """The other papers' kernels that the paper compares with, in their own choice."""
+        known = {
+            "spmm_f32": (
+                Series("merge_spmm-f32-default", "MergeSpMM, its own rule", ("merge_spmm",), "f32", DEFAULT),
+                Series("aspt-f32", "ASpT", ("aspt",), "f32"),
+            ),
+            "sddmm_f32": (Series("aspt_sddmm-f32", "ASpT", ("aspt_sddmm",), "f32"),),
+        }
+        return known.get(self.key, ())
+
+    @property
     def dense(self) -> tuple[Series, ...]:
         """Dense products of the same problem; there are none of SDDMM."""
         labels = {"f32": "cuBLAS fp32", "tf32": "cuBLAS TF32", "f16": "cuBLAS fp16"}
@@ -71,7 +83,9 @@ def statistics(kind: Kind, frame: pd.DataFrame, policy: str) -> pd.DataFrame:
     """Per series of ours and rival: geometric mean, peak, problems won and compared."""
     rows = kind.rows(frame)
     rows = rows[rows["policy"] == policy]
-    rivals = [(rival, times(rows, rival)) for rival in (kind.cusparse, kind.cusparse_default, *kind.dense)]
+    rivals = [
+        (rival, times(rows, rival)) for rival in (kind.cusparse, kind.cusparse_default, *kind.rivals, *kind.dense)
+    ]
     out = []
     for mine in kind.own:
         own = times(rows, mine)

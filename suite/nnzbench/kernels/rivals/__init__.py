@@ -1,0 +1,1 @@
+"""Published kernels that papers of this suite compare themselves with."""

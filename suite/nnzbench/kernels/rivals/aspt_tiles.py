@@ -1,0 +1,151 @@
+"""ASpT's sparse tiling: columns with many nonzeros in a panel of rows are gathered into dense tiles, the rest is CSR.
+
+Hong et al.: "Adaptive Sparse Tiling for Sparse Matrix Multiplication", PPoPP 2019; constants as in the authors'
+artifact. `kernels_cu/aspt_spmm.cu` says what the kernels do with it. The original inspects on the GPU, once per matrix
+and operation; here the host does, and its time is recorded as the plan's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Unsupported
+
+PANEL = 128
+"""Rows of a panel."""
+HEAVY = 16
+"""Nonzeros in a panel from which a column may be in a tile."""
+CHUNK = 512
+"""Nonzeros of a run that a block of the kernel for long rows takes."""
+_MOST_TILES = 1023
+_PLAIN_PER_COLUMN = 6
+_PLAIN_VARIANCE = 40.0
+_LONG_VARIANCE = 200.0
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """One matrix cut into tiles and remainder; the arrays are the kernels' buffers."""
+
+    matrix: CSR
+    order: NDArray[np.int64]
+    """Which nonzero of the matrix each stored one is, shape (nnz,): by row, then by part."""
+    begins: NDArray[np.int32]
+    """Where each row's parts begin, its tiles in order and then the remainder; `nnz` at the end."""
+    panels: NDArray[np.int32]
+    """Parts per row of all panels before each, shape (panels + 1,)."""
+    tiles: NDArray[np.int32]
+    """Panel of each tile and its number there, shape (tiles, 2)."""
+    slots: NDArray[np.int32]
+    """Columns of each tile, -1 where a slot is empty, shape (tiles, columns)."""
+
+    @cached_property
+    def remainder(self) -> NDArray[np.int64]:
+        """Begin and length of each row's remainder, shape (rows, 2)."""
+        count = np.repeat(np.diff(self.panels), PANEL)[: self.matrix.m]
+        rows = np.arange(self.matrix.m)
+        last = np.repeat(self.panels[:-1], PANEL)[: self.matrix.m] * PANEL + rows % PANEL * count + count - 1
+        begin = self.begins[last].astype(np.int64)
+        return np.stack((begin, self.begins[last + 1] - begin), axis=1)
+
+    @property
+    def variance(self) -> float:
+        """Of the remainder's row lengths."""
+        return float(self.remainder[:, 1].var())
+
+    @property
+    def plain(self) -> bool:
+        """Whether the artifact would not tile this matrix: few nonzeros per column, rows of even length."""
+        return self.matrix.nnz // self.matrix.k < _PLAIN_PER_COLUMN and self.variance < _PLAIN_VARIANCE
+
+    @property
+    def long_rows(self) -> bool:
+        """Whether the remainder's rows are so uneven that the artifact splits long ones."""
+        return self.variance >= _LONG_VARIANCE
+
+    @property
+    def chunks(self) -> NDArray[np.int32]:
+        """Row and first nonzero of each whole run of `CHUNK` in a remainder, shape (runs, 2)."""
+        runs = self.remainder[:, 1] // CHUNK
+        rows = np.repeat(np.arange(self.matrix.m), runs)
+        number = np.arange(rows.size) - np.repeat(np.cumsum(runs) - runs, runs)
+        return np.stack((rows, self.remainder[rows, 0] + CHUNK * number), axis=1).astype(np.int32)
+
+    @property
+    def buffers(self) -> dict[str, Array]:
+        """What every kernel over the tiling takes beside values and dense operands."""
+        return {
+            "begins": self.begins,
+            "panels": self.panels,
+            "indices": self.matrix.indices[self.order].astype(np.int32),
+        }
+
+
+def untiled(matrix: CSR) -> Tiling:
+    """The matrix as it is, all of it the remainder: what the plain kernel takes."""
+    return _assemble(matrix, [np.zeros(0, np.int32)] * -(-matrix.m // PANEL), 1)
+
+
+def tile(matrix: CSR, columns: int) -> Tiling:
+    """Tiles of `columns` columns; one exists where three quarters of its slots are taken.
+
+    A column takes the slot of its number modulo `columns` in the first tile where that is free, lower columns first
+    (the original: in the order that threads arrive). Raises `Unsupported` where a panel gets more tiles than the
+    artifact can number.
+    """
+    least = columns * 3 // 4
+    return _assemble(matrix, [_tiles_of(held, matrix.k, columns, least) for held in _panels(matrix)], columns)
+
+
+def _panels(matrix: CSR) -> list[NDArray[np.int32]]:
+    ends = matrix.offsets[np.minimum(np.arange(0, matrix.m + PANEL, PANEL), matrix.m)]
+    return [matrix.indices[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+
+
+def _tiles_of(held: NDArray[np.int32], k: int, columns: int, least: int) -> NDArray[np.int32]:
+    """The slots of a panel's tiles, shape (tiles, columns)."""
+    heavy = np.flatnonzero(np.bincount(held, minlength=k) >= HEAVY)
+    heavy = heavy[np.argsort(heavy % columns, kind="stable")]
+    residues, counts = np.unique(heavy % columns, return_counts=True)
+    number = np.arange(heavy.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = np.bincount(number, minlength=1)  # slots of each tile, which falls with its number
+    tiles = int((taken >= least).sum())
+    if tiles > _MOST_TILES:
+        raise Unsupported(f"{tiles} tiles in a panel are more than ASpT's {_MOST_TILES}")
+    slots = np.full((tiles, columns), -1, dtype=np.int32)
+    kept = number < tiles
+    slots[number[kept], heavy[kept] % columns] = heavy[kept]
+    return slots
+
+
+def _assemble(matrix: CSR, panels: list[NDArray[np.int32]], columns: int) -> Tiling:
+    order = np.empty(matrix.nnz, dtype=np.int64)
+    begins = []
+    for panel, slots in enumerate(panels):
+        first, last = panel * PANEL, min(panel * PANEL + PANEL, matrix.m)
+        begin, end = int(matrix.offsets[first]), int(matrix.offsets[last])
+        parts = len(slots) + 1
+        part_of = np.full(matrix.k, parts - 1, dtype=np.int32)
+        for number, one in enumerate(slots):
+            part_of[one[one >= 0]] = number
+        rows = np.repeat(np.arange(last - first, dtype=np.int32), matrix.row_lengths[first:last])
+        keys = rows * parts + part_of[matrix.indices[begin:end]]
+        # small keys are sorted by radix
+        order[begin:end] = begin + np.argsort(keys.astype(np.min_scalar_type(PANEL * parts)), kind="stable")
+        lengths = np.bincount(keys, minlength=PANEL * parts)
+        begins.append(begin + np.cumsum(lengths) - lengths)
+    counts = [len(slots) for slots in panels]
+    numbers = [(panel, number) for panel, count in enumerate(counts) for number in range(count)]
+    return Tiling(
+        matrix,
+        order,
+        np.concatenate([*begins, [matrix.nnz]]).astype(np.int32),
+        np.cumsum([0, *(count + 1 for count in counts)]).astype(np.int32),
+        np.array(numbers, dtype=np.int32).reshape(-1, 2),
+        np.concatenate([slots.reshape(-1, columns) for slots in panels]),
+    )
