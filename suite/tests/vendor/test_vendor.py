@@ -11,7 +11,7 @@ from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import support as vendor_support
-from nnzbench.kernels.vendor.cublaslt import ALGORITHMS
+from nnzbench.kernels.vendor.cublaslt import ALGORITHMS, FURTHER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
@@ -74,16 +74,17 @@ def test_every_variant_computes_the_product(kernel, dtype, shape, gpu):
         prepared.close()
 
 
-def test_cublas_offers_each_math_mode_in_both_weight_layouts(gpu):
+def test_cublas_offers_each_math_mode_in_every_layout(gpu):
     found = every("cublas", *make(4, 8, 4), gpu)
-    assert list(found) == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
+    half = [f"{layout}major{turn}" for turn in ("", "_bcol_ccol", "_bcol", "_ccol") for layout in ("row", "col")]
+    assert list(found) == ["f32_rowmajor", "f32_colmajor", *(f"tf32_{layout}" for layout in half)]
     assert found["tf32_colmajor"].math == "tf32"
     for one in found.values():
         one.prepare().run()
     modes = [call[1] for call in gpu.fakes["cublas"].calls if call[0] == "gemm"]
-    assert {int(mode) for mode in modes[: len(modes) // 2]} == {68}  # IEEE fp32 first, TF32 only where it says so
-    assert {int(mode) for mode in modes[len(modes) // 2 :]} == {77}
-    assert list(every("cublas", *make(4, 8, 4, "f16"), gpu)) == ["f16_rowmajor", "f16_colmajor"]
+    assert {int(mode) for mode in modes[: len(modes) // 5]} == {68}  # IEEE fp32 first, TF32 only where it says so
+    assert {int(mode) for mode in modes[len(modes) // 5 :]} == {77}
+    assert list(every("cublas", *make(4, 8, 4, "f16"), gpu)) == [f"f16_{layout}" for layout in half]
 
 
 def test_one_cublas_handle_serves_all_and_has_its_workspace_after_its_stream(gpu):
@@ -103,7 +104,7 @@ def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descripto
         "f32_rowmajor_algo02",
         "f32_colmajor_algo00",
     ]
-    assert len(found) == 12
+    assert len(found) == 6 + 8 * FURTHER
     library = gpu.fakes["cublasLt"]
     prepared = found["tf32_colmajor_algo02"].prepare()
     assert library.run_with[-1] == (77, 1002)
@@ -113,13 +114,13 @@ def test_cublaslt_tries_every_algorithm_of_the_heuristic_and_frees_its_descripto
 
 def test_the_number_of_algorithms_is_bounded(gpu):
     gpu.fakes["cublasLt"].proposals = 100
-    assert len(every("cublaslt", *make(4, 8, 4, "f16"), gpu)) == 2 * ALGORITHMS
+    assert len(every("cublaslt", *make(4, 8, 4, "f16"), gpu)) == 2 * ALGORITHMS + 6 * FURTHER
 
 
 def test_a_mode_without_an_algorithm_is_a_row_with_a_reason(gpu):
     gpu.fakes["cublasLt"].proposals = 0
     found = every("cublaslt", *make(4, 8, 4), gpu)
-    assert list(found) == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
+    assert list(found)[:4] == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
     with pytest.raises(Unsupported, match="knows no tf32_colmajor algorithm"):
         found["tf32_colmajor"].prepare()
 
@@ -171,7 +172,7 @@ def test_memory_is_given_back(kernel, gpu):
     assert len(gpu.backend.memory) == before
 
 
-@pytest.mark.parametrize(("kernel", "uploads"), [("cublas", 3), ("cublaslt", 3), ("cusparse", 6)])
+@pytest.mark.parametrize(("kernel", "uploads"), [("cublas", 4), ("cublaslt", 4), ("cusparse", 6)])
 def test_each_form_of_an_input_is_uploaded_once_for_all_candidates(kernel, uploads, gpu):
     found = every(kernel, *make(8, 16, 4), gpu)
     found[FIRST[kernel]].prepare()  # opens the library and the timer
@@ -181,7 +182,7 @@ def test_each_form_of_an_input_is_uploaded_once_for_all_candidates(kernel, uploa
         if one.variant != "blocks":
             one.prepare()
     assert len(found) >= 4
-    # cublas: weights in both layouts, b; cusparse: offsets or rows, columns, values, b in both layouts
+    # cublas: weights and b in both layouts; cusparse: offsets or rows, columns, values, b in both layouts
     assert sum(step[0] == "upload" for step in gpu.backend.log) == uploads
 
 

@@ -2,7 +2,9 @@
 
 Math modes: `f32` is IEEE fp32 (TF32 off), `tf32` rounds fp32 operands to 11 bits, `f16` and `bf16` take half-width
 inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) row-major and (k, m) row-major
-(`colmajor`: the column-major matrix), because the fastest layout is the user's to choose ahead of time.
+(`colmajor`: the column-major matrix), because the fastest layout is the user's to choose ahead of time. On tensor cores
+also with the dense operand stored (n, k) (`_bcol`) and the result stored (n, m) (`_ccol`), as networks keep
+activations, one token after another.
 """
 
 from __future__ import annotations
@@ -45,11 +47,16 @@ class GemmCase:
     math: str
     transposed: bool
     """Whether the weights are stored (k, m) row-major."""
+    b_turned: bool = False
+    """Whether the dense operand is stored (n, k) row-major."""
+    c_turned: bool = False
+    """Whether the result is stored (n, m) row-major."""
 
     @property
     def variant(self) -> str:
-        """Such as `f32_rowmajor`."""
-        return f"{self.math}_{'colmajor' if self.transposed else 'rowmajor'}"
+        """Such as `f32_rowmajor` or `f16_colmajor_bcol_ccol`."""
+        name = f"{self.math}_{'colmajor' if self.transposed else 'rowmajor'}"
+        return name + "_bcol" * self.b_turned + "_ccol" * self.c_turned
 
     @property
     def dtype(self) -> str:
@@ -61,9 +68,18 @@ class GemmCase:
         return lambda: dense_weights(a, self.dtype, self.transposed)
 
 
-def gemm_cases(dtype: str) -> list[GemmCase]:
-    """Every math mode and layout for operands of `dtype`."""
-    return [GemmCase(math, transposed) for math in MODES[dtype] for transposed in (False, True)]
+def gemm_cases(dtype: str, turned: bool = True) -> list[GemmCase]:
+    """Every math mode and layout for operands of `dtype`; the layouts that B and C have in a problem come first.
+
+    Without `turned` only those.
+    """
+    turns = ((False, False), (True, True), (True, False), (False, True))
+    return [
+        GemmCase(math, transposed, *turn)
+        for math in MODES[dtype]
+        for turn in (turns if turned and math != "f32" else turns[:1])
+        for transposed in (False, True)
+    ]
 
 
 class Handle:
@@ -83,7 +99,7 @@ class Handle:
 
 
 def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:
-    """C (m, n) = A (m, k) B (k, n), all row-major unless `case` stores A transposed; cuBLAS's own choice of algorithm.
+    """C (m, n) = A (m, k) B (k, n), all row-major unless `case` turns them; cuBLAS's own choice of algorithm.
 
     `weights` makes A as it lies in memory, where `inputs` has no such form yet.
 
@@ -94,9 +110,10 @@ def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], A
     preparing = Preparing(inputs)
     handle = open_library(device, "cublas", lambda: Handle(device))
     a = preparing.array((WEIGHTS, case.dtype, case.transposed), weights)
-    dense = dense_operand(preparing, b, case.dtype)
-    output = Output(device, m, n, case.dtype)
-    run = product(handle, case.math, (m, k, n), a, dense, output.array, a_transposed=case.transposed)
+    dense = dense_operand(preparing, b, case.dtype, case.b_turned)
+    output = Output(device, m, n, case.dtype, case.c_turned)
+    turns = {"a_transposed": case.transposed, "b_transposed": case.b_turned, "c_transposed": case.c_turned}
+    run = product(handle, case.math, (m, k, n), a, dense, output.array, **turns)
     return finish(device, run, output, [], preparing)
 
 
@@ -109,8 +126,9 @@ def product(
     c: DeviceArray,
     a_transposed: bool = False,
     b_transposed: bool = False,
+    c_transposed: bool = False,
 ) -> Callable[[], None]:
-    """Enqueues C (m, n) = A (m, k) B (k, n) at each call, all row-major; a transposed operand lies (k, m) or (n, k).
+    """Enqueues C (m, n) = A (m, k) B (k, n) at each call, row-major, or each the other way: (k, m), (n, k), (n, m).
 
     `sizes` is (m, k, n). cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places.
     """
@@ -121,11 +139,16 @@ def product(
     plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
     scalars = np.array([1.0, 0.0], np.float32)  # alpha and beta, read by the host at each call
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+    left, right = (b_transposed, b, k if b_transposed else n), (a_transposed, a, m if a_transposed else k)
+    rows, columns = n, m
+    if c_transposed:  # C itself, whose operands are the column-major transposes of what lies in memory
+        left, right = (not a_transposed, *right[1:]), (not b_transposed, *left[1:])
+        rows, columns = m, n
     # fmt: off
     arguments = (
-        handle.value, turned if b_transposed else plain, turned if a_transposed else plain, n, m, k,
-        alpha, b.pointer, kind, max(1, k if b_transposed else n), a.pointer, kind, max(1, m if a_transposed else k),
-        beta, c.pointer, kind, max(1, n), int(compute), int(cublas.GemmAlgo.DFALT),
+        handle.value, turned if left[0] else plain, turned if right[0] else plain, rows, columns, k,
+        alpha, left[1].pointer, kind, max(1, left[2]), right[1].pointer, kind, max(1, right[2]),
+        beta, c.pointer, kind, max(1, rows), int(compute), int(cublas.GemmAlgo.DFALT),
     )
     # fmt: on
     what = f"cublas {math} {m}x{k}x{n}"

@@ -32,6 +32,8 @@ from nnzbench.problems.problem import Problem
 
 ALGORITHMS = 8
 """Most heuristic results tried per math mode and layout, best guess first: later ones have not been seen to win."""
+FURTHER = 3
+"""Of layouts other than the problem's own of B and C, which are many."""
 
 
 class Handle:
@@ -49,7 +51,10 @@ class Handle:
 
 
 class Product:
-    """Descriptors of one column-major product C^T (n, m) = B^T (n, k) A^T (k, m); see `vendor_cublas.prepare_gemm`."""
+    """Descriptors of one column-major product C^T (n, m) = B^T (n, k) A^T (k, m); see `cublas.prepare_gemm`.
+
+    Of C (m, n) = A (m, k) B (k, n) where the case turns C: then `first` is A.
+    """
 
     def __init__(self, handle: Handle, case: GemmCase, m: int, k: int, n: int) -> None:
         self._handle, lt = handle, handle.lt
@@ -61,12 +66,16 @@ class Product:
         try:
             self.operation = lt.matmul_desc_create(int(compute), CUDA_TYPE["f32"])
             self._undo.append(lambda: lt.matmul_desc_destroy(self.operation))
-            transpose = np.array([int(blas.Operation.T if case.transposed else blas.Operation.N)], np.int32)
-            attribute = int(lt.MatmulDescAttribute.TRANSB)
-            lt.matmul_desc_set_attribute(self.operation, attribute, transpose.ctypes.data, transpose.nbytes)
-            self.dense = self._layout(kind, n, k, n)
-            self.weights = self._layout(kind, m, k, m) if case.transposed else self._layout(kind, k, m, k)
-            self.result = self._layout(kind, n, m, n)
+            a_turned, b_turned = case.transposed != case.c_turned, case.b_turned != case.c_turned
+            turned = (a_turned, b_turned) if case.c_turned else (b_turned, a_turned)
+            sides = (lt.MatmulDescAttribute.TRANSA, lt.MatmulDescAttribute.TRANSB)
+            for attribute, turn in zip(sides, turned, strict=True):
+                value = np.array([int(blas.Operation.T if turn else blas.Operation.N)], np.int32)
+                lt.matmul_desc_set_attribute(self.operation, int(attribute), value.ctypes.data, value.nbytes)
+            dense = self._layout(kind, k, n, k) if case.b_turned else self._layout(kind, n, k, n)
+            weights = self._layout(kind, m, k, m) if case.transposed else self._layout(kind, k, m, k)
+            self.first, self.second = (weights, dense) if case.c_turned else (dense, weights)
+            self.result = self._layout(kind, m, n, m) if case.c_turned else self._layout(kind, n, m, n)
         except BaseException:
             self.close()
             raise
@@ -90,8 +99,8 @@ class Product:
             lt.matmul_algo_get_heuristic(
                 self._handle.value,
                 self.operation,
-                self.dense,
-                self.weights,
+                self.first,
+                self.second,
                 self.result,
                 self.result,
                 preference,
@@ -110,21 +119,22 @@ class Product:
 
 
 def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, b: Array) -> Prepared:
-    """One algorithm on C = A B; layouts as in `vendor_cublas.prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
+    """One algorithm on C = A B; layouts as in `cublas.prepare_gemm`. Raises `Unsupported`, `LaunchError`."""
     device, n = inputs.device, b.shape[1]
     preparing = Preparing(inputs)
     handle = open_library(device, "cublaslt", lambda: Handle(device))
     lt = handle.lt
     product = refusing("cublaslt", lambda: Product(handle, case, a.m, a.k, n))
     weights = preparing.array((WEIGHTS, case.dtype, case.transposed), case.weights(a))
-    dense = dense_operand(preparing, b, case.dtype)
-    output = Output(device, a.m, n, case.dtype)
+    dense = dense_operand(preparing, b, case.dtype, case.b_turned)
+    output = Output(device, a.m, n, case.dtype, case.c_turned)
     scalars = np.array([1.0, 0.0], np.float32)
     result = output.array.pointer
+    first, second = (weights, dense) if case.c_turned else (dense, weights)
     # fmt: off
     arguments = (
-        handle.value, product.operation, scalars.ctypes.data, dense.pointer, product.dense,
-        weights.pointer, product.weights, scalars.ctypes.data + scalars.itemsize, result, product.result,
+        handle.value, product.operation, scalars.ctypes.data, first.pointer, product.first,
+        second.pointer, product.second, scalars.ctypes.data + scalars.itemsize, result, product.result,
         result, product.result, algorithm.ctypes.data, handle.workspace.pointer, WORKSPACE_BYTES, device.backend.stream,
     )
     # fmt: on
@@ -145,7 +155,10 @@ class CublasLt:
     dtypes = frozenset(MODES)
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """At most `ALGORITHMS` per math mode and layout. Raises `Unsupported` without a GPU or cuBLASLt."""
+        """At most `ALGORITHMS` per math mode and layout, `FURTHER` where B or C are turned.
+
+        Raises `Unsupported` without a GPU or cuBLASLt.
+        """
         gpu = require_gpu(device, self.name)
         handle = open_library(gpu, "cublaslt", lambda: Handle(gpu))
         a, b = operands.sparse, operands.dense["b"]
@@ -169,7 +182,8 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
     require_math(device, case.math)
     product = refusing("cublaslt", lambda: Product(handle, case, problem.m, problem.k, problem.n))
     try:
-        found = refusing("cublaslt", lambda: product.algorithms(ALGORITHMS))
+        most = FURTHER if case.b_turned or case.c_turned else ALGORITHMS
+        found = refusing("cublaslt", lambda: product.algorithms(most))
     finally:
         product.close()
     if not found:
