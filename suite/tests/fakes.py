@@ -93,6 +93,7 @@ class FakeDevice:
         self.name = "cupy" if timed else "cpu"
         self.gpu = gpu if timed else "cpu"
         self.arch = "sm_90"
+        self.link = ""
         self.compiles_from_cache = timed
         self.closed = self.abandoned = False
 

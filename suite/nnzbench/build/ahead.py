@@ -21,15 +21,15 @@ TIMEOUT_S_PER_MB = 30.0
 T = TypeVar("T")
 
 
-def compiled_ahead(found: Iterator[Candidate | T], arch: str) -> Iterator[Candidate | T]:
-    """The same items in the same order, their programs already in the compile cache.
+def compiled_ahead(found: Iterator[Candidate | T], arch: str, link: str = "") -> Iterator[Candidate | T]:
+    """The same items in the same order, their programs already in the compile cache, for `Job.link` where given.
 
     A candidate whose program does not compile within its time limit raises that when it is prepared; other failures are
     met again in the cache.
     """
     while held := list(islice(found, AT_ONCE)):
         programs = [
-            (at, Job.of(stage, arch))
+            (at, Job.of(stage, arch, link))
             for at, item in enumerate(held)
             if isinstance(item, Candidate) and item.plan
             for stage in item.plan.stages()

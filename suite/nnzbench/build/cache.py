@@ -18,7 +18,8 @@ from typing import Any, Literal
 from nnzbench import paths
 from nnzbench.build import cubin, toolchain
 from nnzbench.build.toolchain import nvrtc_version, supported_arches
-from nnzbench.plans.plan import Plan, Resources
+from nnzbench.plans.architectures import number
+from nnzbench.plans.plan import Plan, Resources, Unsupported
 
 __all__ = [
     "CompileError",
@@ -67,15 +68,17 @@ class Job:
     """For `cuda` a file of `kernels_cu/` by name, or the text itself when it has a newline; for `ptx` the text."""
     arch: str
     defines: Mapping[str, int | str] = field(default_factory=dict)
+    link: str = ""
+    """The GPU's architecture where that is another: the code is what `arch` takes, the cubin runs on `link`."""
 
     @staticmethod
-    def of(plan: Plan, arch: str) -> Job:
-        """What `plan` needs compiled for `arch`."""
-        return Job(plan.language, plan.source, arch + plan.features, plan.defines)
+    def of(plan: Plan, arch: str, link: str = "") -> Job:
+        """What `plan` needs compiled for `arch`, to run on `link` where that is another architecture."""
+        return Job(plan.language, plan.source, arch + plan.features, plan.defines, link)
 
     def identity(self) -> str:
         """Equal for jobs that compile the same thing."""
-        return json.dumps([self.language, self.source, self.arch, self.options()])
+        return json.dumps([self.language, self.source, self.arch, self.options(), self.link])
 
     def options(self) -> list[str]:
         """The defines as compiler options, in a fixed order."""
@@ -88,14 +91,14 @@ class Job:
     def program(self) -> Program:
         """The job with its files read. Raises `CompileError` where the named one does not exist."""
         if self.language == "ptx":
-            return Program("ptx", self.name(), self.source, self.arch, [], {})
+            return Program("ptx", self.name(), self.source, self.arch, [], {}, self.link)
         text = self.source
         if "\n" not in text:
             path = paths.kernels_cu() / text
             if path.name != text or not path.is_file():
                 raise CompileError(f"there is no kernel file '{text}' in kernels_cu")
             text = path.read_text(encoding="utf-8")
-        return Program("cuda", self.name(), text, self.arch, self.options(), toolchain.headers())
+        return Program("cuda", self.name(), text, self.arch, self.options(), toolchain.headers(), self.link)
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,17 @@ class Program:
     options: list[str]
     headers: dict[str, str]
     """Text by the name that it is included under."""
+    link: str = ""
+    """See `Job.link`."""
 
     def key(self) -> str:
-        """Name of the cache entry: SHA-256 over all of this and the compiler."""
-        parts: list[Any] = [_FORMAT, asdict(self), toolchain.compiler_id(self.language)]
+        """Name of the cache entry: SHA-256 over all of this and the compilers."""
+        described = asdict(self)
+        if not self.link:
+            del described["link"]
+        parts: list[Any] = [_FORMAT, described, toolchain.compiler_id(self.language)]
+        if self.link and self.language == "cuda":
+            parts.append(toolchain.compiler_id("ptx"))
         if self.language == "cuda":
             parts += [toolchain.CUDA_OPTIONS, str(toolchain.cuda_include())]
         else:
@@ -131,20 +141,34 @@ def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Co
 
 def build(program: Program) -> Compiled:
     """Compiles one program in this process, or takes it from the cache. Raises `CompileError` and `Unsupported`."""
-    toolchain.check_arch(program.arch)
+    check(program.arch, program.link)
     hit = lookup(program)
     if hit is not None:
         return hit
     started = time.perf_counter()
-    if program.language == "cuda":
-        image, log = toolchain.compile_text(program.name, program.text, program.headers, program.options, program.arch)
+    source = (program.name, program.text, program.headers, program.options, program.arch)
+    if program.language == "ptx":
+        image, log = toolchain.assemble_text(program.text, program.link or program.arch)
+    elif program.link:
+        image, log = toolchain.compile_text(*source, to_ptx=True)
+        if image is not None:
+            image, log = toolchain.assemble_text(image.decode(), program.link)
     else:
-        image, log = toolchain.assemble_text(program.text, program.arch)
+        image, log = toolchain.compile_text(*source)
     elapsed_ms = (time.perf_counter() - started) * 1e3
     path = _store(program.key(), image, log, elapsed_ms)
     if image is None:
         raise _error(log)
     return Compiled(path, cubin.resources(log, image), elapsed_ms, False, log)
+
+
+def check(arch: str, link: str = "") -> None:
+    """Raises `Unsupported` where the installed compilers can't build for `arch`, or not for `link` from its code."""
+    toolchain.check_arch(arch)
+    if link:
+        toolchain.check_arch(link)
+        if number(arch) > number(link) or not arch[-1].isdigit():
+            raise Unsupported(f"code of {arch} does not run on {link}: only a GPU's own and older architectures' does")
 
 
 def _error(log: str) -> CompileError:

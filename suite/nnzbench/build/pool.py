@@ -19,8 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 
-from nnzbench.build import toolchain
-from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, folder, lookup
+from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, check, folder, lookup
 from nnzbench.plans.plan import Unsupported
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -176,12 +175,12 @@ class Pool:
             yield index, failure
 
 
-def assemble_ptx(text: str, arch: str, timeout_s: float | None = None) -> Compiled:
-    """Assembles PTX with nvJitLink, in a process of its own where a time limit is given.
+def assemble_ptx(text: str, arch: str, timeout_s: float | None = None, link: str = "") -> Compiled:
+    """Assembles PTX of `arch` with nvJitLink, in a process of its own where a time limit is given.
 
     Raises `CompileError`, `CompileTimeout`; `Unsupported` where nvJitLink is missing or does not know `arch`.
     """
-    job = Job("ptx", text, arch)
+    job = Job("ptx", text, arch, link=link)
     if timeout_s is None:
         return build(job.program())
     result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
@@ -201,8 +200,8 @@ def compile_many(
     Raises `Unsupported` where a compiler is missing or does not know an architecture, `OSError` where the cache
     can't be written.
     """
-    for arch in sorted({job.arch for job in jobs}):
-        toolchain.check_arch(arch)
+    for arch, link in sorted({(job.arch, job.link) for job in jobs}):
+        check(arch, link)
     todo: list[Program] = []
     waiting: dict[str, list[int]] = {}  # jobs by the key of their program, in the order of `todo`
     for index, job in enumerate(jobs):

@@ -107,10 +107,15 @@ def headers() -> dict[str, str]:
     return {p.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in files}
 
 
-def compile_text(name: str, text: str, includes: Mapping[str, str], defines: Sequence[str], arch: str) -> Output:
-    """Compiles CUDA C++ with NVRTC. `name` is what error messages call the file; headers are handed over as text."""
+def compile_text(
+    name: str, text: str, includes: Mapping[str, str], defines: Sequence[str], arch: str, to_ptx: bool = False
+) -> Output:
+    """Compiles CUDA C++ with NVRTC. `name` is what error messages call the file; headers are handed over as text.
+
+    `to_ptx`: stops at the PTX of that architecture, which is what comes back in place of the cubin.
+    """
     nvrtc = _nvrtc()
-    options = [f"-arch={arch}", *CUDA_OPTIONS, f"-I{cuda_include()}", *defines]
+    options = [f"-arch={f'compute_{arch[3:]}' if to_ptx else arch}", *CUDA_OPTIONS, f"-I{cuda_include()}", *defines]
     _, program = nvrtc.nvrtcCreateProgram(
         text.encode(),
         name.encode(),
@@ -124,6 +129,8 @@ def compile_text(name: str, text: str, includes: Mapping[str, str], defines: Seq
         text_log = log.rstrip(b"\0 \n").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             return None, text_log or nvrtc.nvrtcGetErrorString(status)[1].decode()
+        if to_ptx:
+            return _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0"), text_log
         return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), text_log
     finally:
         nvrtc.nvrtcDestroyProgram(program)

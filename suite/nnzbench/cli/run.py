@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +15,15 @@ from rich.console import Console
 from nnzbench import devices, paths
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import DEVICES, Device, DeviceLost
-from nnzbench.kernels.registry import kernels
+from nnzbench.devices.other_arch import checking
+from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure.environment import snapshot
 from nnzbench.measure.peaks import Peaks, measure_peaks
 from nnzbench.measure.progress import Bar, Lines, RunProgress
 from nnzbench.measure.sweep import Choice, Session, Summary, run_experiment
 from nnzbench.measure.unmatched import NothingMatched, nearest, require_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
+from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
@@ -53,6 +55,12 @@ def _names_of(
     type=click.Choice(["asan", "ubsan", "tsan"]),
     help="With --device cpu: find accesses out of bounds, undefined arithmetic, or races.",
 )
+@click.option(
+    "--as",
+    "as_arch",
+    metavar="sm_XY",
+    help="Check an older architecture's code on this GPU, untimed (into the folder as-sm_XY/).",
+)
 @click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
 @click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
@@ -81,6 +89,7 @@ def command(
     quick: bool,
     device_name: str | None,
     sanitize: Literal["asan", "ubsan", "tsan"] | None,
+    as_arch: str | None,
     kernel_names: tuple[str, ...],
     policies: tuple[Policy, ...] | None,
     problems: tuple[str, ...],
@@ -97,7 +106,7 @@ def command(
     """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
 
     Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the
-    processor and are checked but not timed.
+    processor and are checked but not timed; with --as sm_75, another architecture's plans and code on this GPU.
     """
     if resume and overwrite:
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
@@ -120,11 +129,13 @@ def command(
         overwrite=overwrite,
         yes=yes,
     )
-    require_work(chosen, kernels(), choice)
+    known = _known(as_arch, policies)
+    require_work(chosen, known, choice)
     device = _open(device_name, sanitize)
     folder = out or paths.results()
     try:
-        summaries = _run_all(chosen, device, choice, folder / device.gpu)
+        device = checking(device, as_arch) if as_arch else device
+        summaries = _run_all(chosen, device, choice, folder / device.gpu, known, f"as-{as_arch}" if as_arch else "")
     finally:
         device.close()
     if report:
@@ -189,8 +200,22 @@ def default_device() -> Device:
         raise Unsupported(reason) from None
 
 
-def open_session(device: Device, progress: RunProgress) -> Session:
+def _known(as_arch: str | None, policies: tuple[Policy, ...] | None) -> Mapping[str, AnyKernel]:
+    """Kernels to choose from: with --as, those whose code is compiled here, as a library takes its own paths."""
+    if as_arch is None:
+        return kernels()
+    if policies:
+        raise click.UsageError(f"--as {as_arch} checks and times nothing: leave --policy away")
+    architecture(as_arch)  # told before any work
+    return {name: one for name, one in kernels().items() if not isinstance(one, VendorKernel)}
+
+
+def open_session(device: Device, progress: RunProgress, known: Mapping[str, AnyKernel] | None = None) -> Session:
     """Measures the device's peaks and takes the snapshot that every row of this process names."""
+    known = kernels() if known is None else known
+    libraries = any(isinstance(one, VendorKernel) for one in known.values())
+    if device.link:  # nothing is timed: no limits
+        return Session(device, known, environment=snapshot(device), libraries=libraries)
     try:
         peaks = measure_peaks(device)
     except DeviceLost:
@@ -198,17 +223,24 @@ def open_session(device: Device, progress: RunProgress) -> Session:
     except (CompileError, Unsupported, RuntimeError) as error:
         progress.note(f"the GPU's peaks can't be measured, rows have no limit ({error})")
         peaks = Peaks()
-    return Session(device, kernels(), peaks, snapshot(device, peaks))
+    return Session(device, known, peaks, snapshot(device, peaks), libraries=libraries)
 
 
-def _run_all(chosen: list[Experiment], device: Device, choice: Choice, out: Path) -> list[Summary]:
+def _run_all(
+    chosen: list[Experiment],
+    device: Device,
+    choice: Choice,
+    out: Path,
+    known: Mapping[str, AnyKernel],
+    below: str = "",
+) -> list[Summary]:
     summaries = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends a run as tidily as Ctrl-C
     part = "uniform" if choice.uniform else "standin" if choice.real is False else ""
     with _progress() as progress:
-        session = open_session(device, progress)
+        session = open_session(device, progress, known)
         for one in chosen:
-            summaries.append(run_experiment(one, session, out / one.name / part, choice, progress))
+            summaries.append(run_experiment(one, session, out / one.name / below / part, choice, progress))
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")

@@ -55,6 +55,11 @@ class Device(Protocol):
         ...
 
     @property
+    def link(self) -> str:
+        """The GPU's own architecture where `arch` is another one whose plans are checked on it, else empty."""
+        ...
+
+    @property
     def compiles_from_cache(self) -> bool:
         """Whether programs come from the shared compile cache, so that many can be put there at once beforehand."""
         ...

@@ -43,24 +43,35 @@ class CpuDevice:
     arithmetic, `ubsan` the latter two alone; `tsan` finds missing barriers and blocks that write the same place.
     `order`: in which order runnable threads and blocks get their turn: `forward`, `backward` or `random:<seed>`.
     A kernel whose result depends on it lacks a barrier.
+    `arch`: whose plans run; the code path is sm_80's, or the one under `NNZ_CPU`, for all of them.
     """
 
     name = "cpu"
     gpu = "cpu"
-    arch = "sm_80"
+    link = ""
     compiles_from_cache = False
     timer: Timer | None = None
 
-    def __init__(self, build: Literal["plain", "asan", "ubsan", "tsan"] = "plain", order: str = "forward") -> None:
+    def __init__(
+        self,
+        build: Literal["plain", "asan", "ubsan", "tsan"] = "plain",
+        order: str = "forward",
+        arch: str = "sm_80",
+    ) -> None:
         if build not in BUILDS:
             raise Unsupported(f"unknown build '{build}' of the cpu device: choose one of {', '.join(BUILDS)}")
         kind, _, seed = order.partition(":")
         if kind not in ("forward", "backward", "random") or (kind == "random") != seed.isdigit():
             raise Unsupported(f"unknown order '{order}': choose forward, backward or random:<seed>")
         compiler()
-        self._build = build
+        self.arch = arch
+        self._build: Literal["plain", "asan", "ubsan", "tsan"] = build
         self._order = (kind, seed or "0")
         self._cleanups: list[Callable[[], object]] = []
+
+    def checking(self, arch: str) -> CpuDevice:
+        """The same build and order, for the plans of another architecture."""
+        return CpuDevice(self._build, ":".join(self._order) if self._order[0] == "random" else self._order[0], arch)
 
     def prepare(self, plan: Plan) -> Prepared:
         """Builds the plan's program and writes its buffers.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nnzbench.build.cache import Job, compile_cuda
+from nnzbench.build.cache import Job, build
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, GpuFacts, Scalar
@@ -58,12 +58,16 @@ class Built:
     compile_ms: float
 
 
-def build_plan(plan: Plan, arch: str) -> Built:
-    """Compiles with NVRTC or assembles with nvJitLink, through the shared cache. Raises `CompileError`."""
+def build_plan(plan: Plan, arch: str, link: str = "") -> Built:
+    """Compiles with NVRTC or assembles with nvJitLink, through the shared cache. Raises `CompileError`.
+
+    `link`: the architecture to run on where `arch`'s code is only checked there.
+    """
+    job = Job.of(plan, arch, link)
     if plan.language == "cuda":
-        compiled = compile_cuda(plan.source, plan.defines, arch + plan.features)
+        compiled = build(job.program())
     else:
-        compiled = assemble_ptx(plan.source, arch, timeout_s=ASSEMBLE_SECONDS)
+        compiled = assemble_ptx(plan.source, arch, timeout_s=ASSEMBLE_SECONDS, link=link)
     return Built(compiled.path.read_bytes(), dict(compiled.resources), compiled.compile_ms)
 
 
@@ -131,6 +135,8 @@ class DeviceArray:
 
 class GpuDevice:
     """Runs plans on the backend's GPU and lends its memory and stream to vendor libraries."""
+
+    link = ""
 
     def __init__(
         self,

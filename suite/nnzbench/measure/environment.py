@@ -22,6 +22,7 @@ from nnzbench.build import toolchain
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.nvml import Clocks
+from nnzbench.devices.other_arch import OtherArch
 from nnzbench.measure.peaks import Peaks
 from nnzbench.plans.plan import Unsupported
 
@@ -65,10 +66,13 @@ PACKAGES = (
 
 def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any]:
     """Everything known of GPU, software, host and source; `device` None where there is none."""
+    stands_for = {}
+    if isinstance(device, OtherArch):
+        stands_for, device = {"runs_code_of": device.arch}, device.device
     return {
         "schema": SCHEMA,
         "recorded_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "gpu": _gpu(device),
+        "gpu": {**_gpu(device), **stands_for},
         "peaks": asdict(peaks or Peaks()),
         "software": _software(device),
         "packages": _packages(),

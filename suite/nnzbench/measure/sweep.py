@@ -73,6 +73,8 @@ class Session:
     peaks: Peaks = field(default_factory=Peaks)
     environment: Mapping[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
+    libraries: bool = True
+    """Whether vendors' libraries are among the kernels."""
     _warm: bool = False
 
     def warm_up(self, run: Callable[[], None]) -> None:
@@ -119,7 +121,7 @@ def run_experiment(
     Raises `RecordError` (see `Results`), `MatrixError` (no such problem table), `DeviceLost`.
     """
     for name in wanted_kernels(experiment, choice):
-        if name not in session.kernels:
+        if name not in session.kernels and session.libraries:
             progress.note(f"{experiment.name}: kernel '{name}' is not in this version; skipped")
     work = plan_work(experiment, session.kernels, choice)
     if not work:  # what is recorded stays, whatever the choice says of replacing it

@@ -81,7 +81,7 @@ def enumerate_candidates(
     Where the device takes its programs from the shared compile cache, they are compiled ahead, in parallel.
     """
     found = _until_failure(islice(candidates(kernel, problem, operands, device), limit))
-    return compiled_ahead(found, device.arch) if device.compiles_from_cache else found
+    return compiled_ahead(found, device.arch, device.link) if device.compiles_from_cache else found
 
 
 def _until_failure(found: Iterator[Candidate]) -> Iterator[Candidate | Outcome]:
