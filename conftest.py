@@ -15,6 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="nnzbench_run",
         help="run the GPU benchmarks of suite/benchmarks (checks on the processor where there is no GPU)",
     )
+    parser.getgroup("nnzbench").addoption(
+        "--other-arch",
+        action="append",
+        default=[],
+        metavar="sm_XY",
+        help="of the older architectures whose code the GPU tests check, only this one; repeatable",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
