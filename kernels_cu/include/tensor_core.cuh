@@ -1,6 +1,7 @@
-// What a warp does with tensor cores: fragments in and out of shared memory, and the product of a 2:4 tile. sm_80 and later;
-// the CPU build has the same calls and computes what the instructions are specified to (PTX ISA, "Matrix fragments for sparse
-// mma.m16n8k32"), so that a wrong fragment gives a wrong result there too. Below g = lane / 4 and t = lane % 4.
+// What a warp does with tensor cores: fragments in and out of shared memory, and the products of a dense and of a 2:4 tile.
+// sm_80 and later; the CPU build has the same calls and computes what the instructions are specified to (PTX ISA, "Matrix
+// fragments for mma.m16n8k16" and "for sparse mma.m16n8k32"), so that a wrong fragment gives a wrong result there too. Below
+// g = lane / 4 and t = lane % 4.
 //
 //   SharedAt                     an address in shared memory as one register: `shared_at(p)`, `at + bytes`, and flip(at, bits)
 //   kept(at)                     `at`, kept in its register: on sm_90 the compiler would rather ask for the block's rank in
@@ -11,6 +12,9 @@
 //                                nothing. Two predicated instructions, never a branch
 //   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
 //                                (16 bytes, aligned), and holds of each matrix elements (2t, g) and (2t + 1, g)
+//   load_rows(at, r)             the same matrices as they lie: elements (g, 2t) and (g, 2t + 1)
+//   multiply_dense(c, a, b0, b1) c += a b for a 16x16 tile a and a 16x8 tile b. a: elements (g, 2t) and (g, 2t + 1), those of
+//                                row g + 8, those of column 2t + 8, of both; b0: (2t, g) and (2t + 1, g), b1: eight rows on
 //   multiply_tile<Pair>(c, a, b, selected)  c += a b for a 16x32 tile a, of which two of any four neighbours in a row count,
 //                                and a 32x8 tile b. a: of the eight groups of four of a row the two halves that count, of
 //                                group t of row g, of row g + 8, of group t + 4 of row g, of row g + 8; b as load_matrices
@@ -85,6 +89,39 @@ inline void load_matrices(SharedAt at, unsigned (&r)[4]) {
     for (int i = 0; i < 4; ++i) {
         const auto element = [&](int row) { return load_at<Half>(warp[8 * i + row] + 2 * group); };
         r[i] = element(pair) | static_cast<unsigned>(element(pair + 1)) << 16;
+    }
+    __syncwarp();
+}
+
+inline void load_rows(SharedAt at, unsigned (&r)[4]) {
+    __shared__ SharedAt rows[32][32];
+    SharedAt* const warp = rows[nnz_cpu::self().index / 32];
+    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
+    if (reinterpret_cast<uintptr_t>(at) % 16) nnz_cpu::fail("a row of a matrix is not aligned to 16 bytes");
+    warp[lane] = at;
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) r[i] = load_at<unsigned>(warp[8 * i + group] + 2 * pair);
+    __syncwarp();
+}
+
+struct DenseSide {
+    unsigned a[4], b[2];
+};
+
+inline void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    __shared__ DenseSide sides[32][32];
+    DenseSide* const warp = sides[nnz_cpu::self().index / 32];
+    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
+    warp[lane] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        double sum = c[i];
+        for (int k = 0; k < 16; ++k) {
+            const unsigned left = warp[group * 4 + k % 8 / 2].a[k / 8 * 2 + i / 2] >> (k % 2 * 16);
+            const unsigned right = warp[(pair + i % 2) * 4 + k % 8 / 2].b[k / 8] >> (k % 2 * 16);
+            sum += static_cast<double>(widen_half(static_cast<Half>(left))) * widen_half(static_cast<Half>(right));
+        }
+        c[i] = static_cast<float>(sum);
     }
     __syncwarp();
 }
@@ -167,6 +204,24 @@ __device__ __forceinline__ void load_matrices(SharedAt at, unsigned (&r)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at));
+}
+
+__device__ __forceinline__ void load_rows(SharedAt at, unsigned (&r)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+__device__ __forceinline__ void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#if BF16
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#endif
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 template <int Pair>

@@ -54,6 +54,8 @@ class About:
     """Labels say `best`: its row is the fastest of several algorithms, beside which its default stands."""
     rank: int = 1000
     """Place in legends and tables, smaller first; equals by name."""
+    samples: tuple[Problem, ...] = ()
+    """Small problems that show its variants, of a kernel that refuses those that all kernels are shown on."""
 
     def role_of(self, variant: str) -> Role:
         """Whose a row of that variant is: a paper's mapping inside a kernel of ours is the paper's."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args
 
-from nnzbench.kernels.registry import Kernel
+from nnzbench.kernels.registry import Kernel, about
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
@@ -61,13 +61,15 @@ class PlanLister:
     def plans(self, kernel: Kernel, arch: str) -> Iterator[Plan]:
         """Every plan of `kernel` for `arch`; of one that generates its programs, those of the first problem it takes.
 
+        What a kernel names as its own samples comes after `PROBLEMS`.
+
         A generated program differs for every matrix, and compiling more of them shows nothing new.
         Raises `Unsupported` with the last reason where there is no plan at all.
         """
         reason = Unsupported(f"{kernel.name} computes nothing that the representative problems ask for")
         some = False
         sampled = set()  # ops and dtypes whose programs are generated from the matrix
-        for problem in PROBLEMS:
+        for problem in (*PROBLEMS, *about(kernel.name).samples):
             if problem.op not in kernel.ops:
                 continue
             for dtype in get_args(DType):

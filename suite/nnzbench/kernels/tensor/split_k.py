@@ -1,0 +1,111 @@
+"""What papers' kernels with dense operands by columns share: buffers, and K in parts that a launch of its own adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.plans.architectures import architecture, sm_count
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+TILE_K = 64
+COLUMNS = (8, 16, 32, 64, 128)
+"""That a block has a tile for."""
+MOST_PARTS = 9
+"""Of K, in the papers' tables of what they chose for each shape."""
+_BLOCKS = 2
+"""Per multiprocessor: what the parts are meant to fill, to begin with."""
+_ALIGN = 128
+
+
+def block_columns(problem: Problem, arch: str) -> int:
+    """Columns that the papers' codes give a block for this many, so that both refuse the same.
+
+    Raises `Unsupported` for other numbers than 8, 16, 32, 64 and multiples of 128, for an empty output, for rows or
+    columns of A that are no multiples of 64, and for architectures without these tensor cores.
+    """
+    if not architecture(arch).has("mma_f16_k16") or not architecture(arch).has("cp_async"):
+        raise Unsupported(f"{arch} has no mma.m16n8k16 of fp16 or no asynchronous copies")
+    if problem.m == 0 or problem.n == 0 or problem.k == 0:
+        raise Unsupported("nothing to compute: a size is 0")
+    if problem.n not in COLUMNS and problem.n % COLUMNS[-1]:
+        raise Unsupported(f"no tile for {problem.n} columns of B, only for 8, 16, 32, 64 and multiples of 128")
+    if problem.k % TILE_K:
+        raise Unsupported(f"{problem.k} columns of A are no multiple of {TILE_K}")
+    return min(problem.n, COLUMNS[-1])
+
+
+def parts_to_try(tiles: int, blocks: int, arch: str) -> list[int]:
+    """Into how many parts `tiles` tiles of K can be split with none empty, the likeliest first.
+
+    `blocks` is how many blocks multiply one part. The papers choose by hand for each shape.
+    """
+    possible = [parts for parts in range(1, MOST_PARTS + 1) if tiles > (parts - 1) * -(-tiles // parts)]
+    wave = _BLOCKS * sm_count(arch)
+
+    def steps(parts: int) -> float:
+        """Tiles that a multiprocessor goes through one after another, and what adding the parts costs in such."""
+        return -(-blocks * parts // wave) * -(-tiles // parts) + parts / 2
+
+    return sorted(possible, key=steps)
+
+
+def make_plan(
+    problem: Problem,
+    operands: Operands,
+    shared: SharedWork,
+    *,
+    source: str,
+    defines: Mapping[str, int | str],
+    rows: int,
+    columns: int,
+    parts: int,
+    packed: Mapping[str, NDArray[Any]],
+    scalars: tuple[int, ...] = (),
+    shared_bytes: int,
+    generate_ms: float,
+) -> Plan:
+    """The plan of `source` (whose entry point has its name) with K in `parts` parts; blocks have `rows` x `columns`.
+
+    The kernel is given m, n, k, parts, `scalars`, the buffers of `packed`, B (n, k) and C (n, m), or for several parts
+    their sums (parts, n, m), which `add_parts` then adds.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    b = shared.once("b", lambda: np.ascontiguousarray(operands.dense["b"].T))
+    buffers: dict[str, Array] = {**packed, "b": b, "c": np.empty((n, m), dtype=np.float16)}
+    if parts > 1:
+        buffers["partial"] = np.empty((parts, n, m), dtype=np.float16)
+    to = "partial" if parts > 1 else "c"
+    grid = (n // columns, m // rows * parts, 1)
+    args: tuple[str | int, ...] = (m, n, k, parts, *scalars, *packed, "b", to)
+    launches = [Launch(source.removesuffix(".cu"), grid, (128, 1, 1), args, shared_bytes + _ALIGN)]
+    if parts > 1:
+        launches.append(Launch("add_parts", (m * n // 256, 1, 1), (32, 1, 1), (parts, m * n, "partial", "c")))
+    return Plan(
+        variant=f"n{columns}_m{rows}_s{parts}",
+        math="f16",
+        language="cuda",
+        source=source,
+        defines=defines,
+        buffers=buffers,
+        output="c",
+        launches=tuple(launches),
+        generate_ms=generate_ms,
+        unpermute=_by_rows,
+    )
+
+
+def _by_rows(stored: Array) -> Array:
+    return np.ascontiguousarray(stored.T)
+
+
+def samples(*sizes: tuple[int, int, int]) -> Iterator[Problem]:
+    """Representative products (m, k, n) of kernels that take no awkward sizes."""
+    for m, k, n in sizes:
+        yield Problem("representative", f"spmm {m}x{k}x{n} uniform:0", "spmm", m, k, n, 0.75, "uniform:0", "f16")

@@ -1,0 +1,130 @@
+"""Papers' tensor-core SpMMs against float64 on the processor, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import spmm_operands as operands
+from on_cpu import spmm_problem as problem
+from test_tensor_spmm import whole
+
+from nnzbench.kernels.registry import Kernel, about, kernels
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import architecture, block_shared_bytes
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, make_operands, reference
+
+# kernel, m, k, n, density, parts of k: each form, k in one part, in equal ones and with a short last one
+CASES = (
+    ("flash_llm", 256, 64, 8, 0.5, 1),
+    ("flash_llm", 512, 320, 8, 0.2, 3),
+    ("flash_llm", 256, 192, 16, 0.3, 2),
+    ("flash_llm", 256, 128, 32, 0.1, 1),
+    ("flash_llm", 384, 128, 64, 0.4, 2),
+    ("flash_llm", 128, 128, 128, 0.3, 1),
+    ("flash_llm", 128, 64, 256, 0.2, 1),
+)
+NAMES = tuple(dict.fromkeys(case[0] for case in CASES))
+
+
+def planned(name: str, data: Operands, parts: int = 1, arch: str = "sm_90") -> Plan:
+    kernel = kernels()[name]
+    assert isinstance(kernel, Kernel)
+    return next(p for p in kernel.plans(problem(data), data, arch) if p.variant.endswith(f"_s{parts}"))
+
+
+def product(name: str, sparse: CSR, n: int, parts: int = 1, build: str = "plain", order: str = "forward") -> None:
+    """Whole numbers, so that every sum is exact: the product must be, too."""
+    data = whole(sparse, n)
+    expected = reference(problem(data), data).value
+    assert np.abs(expected).max(initial=0) < 2048  # a whole number in fp16
+    assert np.array_equal(execute(planned(name, data, parts), build, order), expected)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_sum_is_right(case: tuple[str, int, int, int, float, int]) -> None:
+    name, m, k, n, density, parts = case
+    thin = density if density < 0.5 else 0.4
+    product(name, matrix(m, k, thin, empty=(0, m - 1), full=m // 2), n, parts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_empty_matrices_and_one_dense_row(name: str) -> None:
+    dense = np.zeros((256, 128), dtype=np.float32)
+    product(name, CSR.from_dense(dense), 8, 2)
+    dense[130] = 1
+    product(name, CSR.from_dense(dense), 8)
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "backward"), ("tsan", "forward"), ("plain", "random:5")])
+@pytest.mark.parametrize("name", NAMES)
+def test_clean_under_sanitizers_and_in_any_order(name: str, build: str, order: str) -> None:
+    product(name, matrix(256, 192, 0.3, empty=(0, 255), full=20), 8, 2, build, order)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_values_are_within_their_tolerance(name: str) -> None:
+    data = operands(matrix(256, 320, 0.3), 16).cast("f16")
+    for parts in (1, 5):
+        plan = planned(name, data, parts)
+        assert plan.math == "f16"
+        assert passes(relative_error(execute(plan), reference(problem(data), data)), "f16")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("m", "k", "n", "reason"),
+    [
+        (256, 128, 1, "columns of B"),
+        (256, 128, 7, "columns of B"),
+        (256, 128, 49, "columns of B"),
+        (256, 128, 192, "columns of B"),
+        (257, 128, 8, "rows of A"),
+        (256, 100, 8, "columns of A"),
+        (256, 0, 8, "size is 0"),
+    ],
+)
+def test_sizes_that_are_no_multiples_of_tiles_are_refused(name: str, m: int, k: int, n: int, reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        planned(name, operands(CSR.from_dense(np.zeros((m, k), np.float32)), n).cast("f16"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_older_tensor_cores_are_refused(name: str) -> None:
+    data = operands(matrix(256, 128), 8).cast("f16")
+    with pytest.raises(Unsupported, match="m16n8k16"):
+        planned(name, data, arch="sm_75")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_form_is_among_the_samples_and_fits_every_architecture(name: str) -> None:
+    kernel = kernels()[name]
+    assert isinstance(kernel, Kernel)
+    forms = set()
+    for sample in about(name).samples:
+        data = make_operands(sample)
+        for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):
+            assert architecture(arch).has("mma_f16_k16")
+            for plan in kernel.plans(sample, data, arch):
+                forms.add(tuple(plan.defines.items()))
+                assert plan.launches[0].shared_bytes <= block_shared_bytes(arch)
+    assert forms == {tuple(planned(*(n, operands(matrix(m, k, 0.3), w).cast("f16"))).defines.items())
+                     for n, m, k, w, _, _ in CASES if n == name}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("clear(next);", ""),
+        ("copy_columns<kColumns>(next + kBytesA", "copy_columns<kColumns>(next"),
+        ("nnz::cp_async_wait<0>();\n        }", "}"),
+        ("scatter(reinterpret_cast<nnz::Half*>(next), words);\n            nnz::cp_async_wait<0>();", ""),
+    ],
+    ids=("tile not cleared", "B over A", "B not waited for", "words not scattered"),
+)
+def test_a_mistake_in_the_pipeline_of_flash_llm_is_noticed(old: str, new: str) -> None:
+    data = whole(matrix(256, 256, 0.3), 8)
+    broken = mutated(planned("flash_llm", data), old, new)
+    assert not np.array_equal(execute(broken), reference(problem(data), data).value)

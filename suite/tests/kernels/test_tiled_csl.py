@@ -1,0 +1,95 @@
+"""Flash-LLM's format against the matrix that it holds, and its dealing of words against the procedure itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from on_cpu import matrix
+
+from nnzbench.kernels.tensor.tiled_csl import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, TiledCsl, pack
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+
+
+def halves(sparse: CSR) -> CSR:
+    return sparse.with_values(sparse.values.astype(np.float16))
+
+
+def tile_words(packed: TiledCsl, tile: int) -> NDArray[np.uint32]:
+    return packed.words[packed.offsets[tile] : packed.offsets[tile + 1]].ravel()
+
+
+def unpacked(packed: TiledCsl, m: int, k: int) -> NDArray[np.float16]:
+    dense = np.zeros((m, k), dtype=np.float16)
+    for tile in range(packed.offsets.size - 2):
+        words = tile_words(packed, tile)
+        place = words >> 16
+        row = place // TILE_COLUMNS
+        column = place % TILE_COLUMNS ^ 8 * (row % 8)
+        assert np.unique(place).size == place.size  # zeros that fill up come to empty places
+        first_row, first_column = (part * size for part, size in zip(divmod(tile, k // 64), (128, 64), strict=True))
+        dense[first_row + row, first_column + column] = (words & 0xFFFF).astype(np.uint16).view(np.float16)
+    return dense
+
+
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.2, 0.45])
+def test_packed_tiles_hold_the_matrix(density: float) -> None:
+    sparse = halves(matrix(256, 192, density, empty=(5,), full=9 if density else -1))
+    packed = pack(sparse)
+    assert packed.offsets.size == 2 * 3 + 2
+    assert packed.offsets[-1] == packed.offsets[-2] == len(packed.words)
+    assert np.array_equal(unpacked(packed, 256, 192), sparse.to_dense())
+
+
+def dealt_one_by_one(tile: NDArray[np.float16]) -> list[int]:
+    """The words of one 128x64 tile by the paper's procedure, step by step."""
+    banks: list[list[int]] = [[] for _ in range(32)]
+    taken = set()
+    for row, column in np.argwhere(tile):
+        place = int(row * 64 + (column ^ 8 * (row % 8)))
+        banks[place % 64 // 2].append(int(tile[row, column].view(np.uint16)) | place << 16)
+        taken.add(place)
+    while sum(map(len, banks)) % 4:
+        bank = min(range(32), key=lambda b: len(banks[b]))
+        places = (row * 64 + 2 * bank + half for row in range(TILE_ROWS) for half in range(2))
+        place = next(place for place in places if place not in taken)
+        banks[bank].append(place << 16)
+        taken.add(place)
+    units = sum(map(len, banks)) // 4
+    lanes: list[list[int]] = [[] for _ in range(32)]
+    for count, rounds in ((units % 32, 4), (32, 4 * (units // 32))):
+        for _ in range(rounds):
+            for lane in range(count):
+                lanes[lane].append(max(banks, key=len).pop())
+    stored = []
+    for count in [32] * (units // 32) + [units % 32]:
+        for lane in range(count):
+            stored += [lanes[lane].pop() for _ in range(4)]
+    return stored
+
+
+@pytest.mark.parametrize("density", [0.01, 0.1, 0.37])
+def test_words_are_dealt_as_published(density: float) -> None:
+    sparse = halves(matrix(128, 128, density, seed=4))
+    packed = pack(sparse)
+    for tile in range(2):
+        expected = dealt_one_by_one(sparse.to_dense()[:, 64 * tile : 64 * tile + 64])
+        assert tile_words(packed, tile).tolist() == expected
+
+
+def test_a_tile_holds_half_its_elements_and_no_more() -> None:
+    dense = np.zeros((128, 64), dtype=np.float16)
+    dense.ravel()[:MOST_WORDS] = 1
+    assert np.array_equal(unpacked(pack(CSR.from_dense(dense)), 128, 64), dense)
+    dense.ravel()[MOST_WORDS] = 1
+    with pytest.raises(Unsupported, match="4097 nonzeros"):
+        pack(CSR.from_dense(dense))
+
+
+def test_values_that_are_zero_count_as_absent() -> None:
+    values = np.array([0.0, -0.0, 2.0], np.float16)
+    offsets = np.concatenate([[0], np.full(128, 3)]).astype(np.int32)
+    packed = pack(CSR(128, 64, offsets, np.array([0, 1, 3], np.int32), values))
+    assert np.count_nonzero(packed.words & 0xFFFF) == 1
+    assert packed.offsets.tolist() == [0, 1, 1]
