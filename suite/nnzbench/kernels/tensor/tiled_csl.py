@@ -120,7 +120,7 @@ def _stored(dealt: NDArray[np.int32], units: NDArray[np.int32]) -> NDArray[np.in
     loads, rest = units // _BANKS, units % _BANKS
     later = dealt - _GROUP * rest
     nth = _GROUP * loads - 1 - later // _BANKS
-    place = nth // _GROUP * (_BANKS * _GROUP) + later % _BANKS * _GROUP + nth % _GROUP
+    place: NDArray[np.int32] = nth // _GROUP * (_BANKS * _GROUP) + later % _BANKS * _GROUP + nth % _GROUP
     early = np.flatnonzero(later < 0)
     turn, lane = np.divmod(dealt[early], rest[early])
     place[early] = loads[early] * (_BANKS * _GROUP) + lane * _GROUP + _GROUP - 1 - turn
