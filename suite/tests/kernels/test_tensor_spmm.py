@@ -14,8 +14,10 @@ from nnzbench.build.cache import Job
 from nnzbench.devices import gpu
 from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernels.tensor import work
 from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
 from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Strips, pack
+from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -273,3 +275,23 @@ def test_large_layers_fill_one_wave_or_several_better() -> None:
 
     assert chosen(8192, 8192) == [8]
     assert chosen(28672, 8192) == [2, 7]
+
+
+@pytest.mark.parametrize("density", [0.01, 0.1, 0.3, 0.5, 0.7, 1.0])
+def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density: float) -> None:
+    sparse = generate.uniform(512, 2048, 1 - density, 0)
+    packed = pack(sparse.with_values(np.ones(sparse.nnz, np.uint16)), 2, 1024)
+    expected = work.bytes_per_weight(density) * 512 * 2048
+    assert 0.95 * packed.stream.nbytes < expected < 1.02 * packed.stream.nbytes
+    shape = Problem("test", "test", "spmm", 512, 2048, 8, 1 - density, "uniform:0", "f16")
+    assert work.structure_bytes(shape, sparse.nnz) + 2 * sparse.nnz == pytest.approx(expected, abs=64)  # the density is rounded
+
+
+def test_registers_of_the_packed_matrix_are_the_words_expected() -> None:
+    sparse = generate.uniform(512, 2048, 0.8, 0)
+    packed = pack(sparse.with_values(np.ones(sparse.nnz, np.uint16)), 2, 1024)
+    words = packed.stream.ravel()
+    bits = [words[4 * at : 4 * at + 64] for at in packed.offsets[:-1]]  # two words of each lane
+    held = int(np.unpackbits(np.concatenate(bits).view(np.uint8)).sum())
+    assert work.words_per_weight(0.2) * 512 * 2048 == pytest.approx(held, rel=0.01)
+    assert work.words_per_weight(0.0) == 0

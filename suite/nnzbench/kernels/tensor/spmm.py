@@ -14,6 +14,7 @@ from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack, strip_count
+from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
@@ -216,4 +217,4 @@ class TensorSpmm:
         yield from plans_that_fit(tilings(problem, operands.sparse, arch), make, "no tiling")
 
 
-register(TensorSpmm(), About("own", look=Look("vermillion", "h"), rank=135))
+register(TensorSpmm(), About("own", look=Look("vermillion", "h"), structure_bytes=structure_bytes, rank=135))
