@@ -45,6 +45,9 @@ class About:
     """`dense` where every weight is multiplied, zeros included: its limit is that of the dense product."""
     structure_bytes: Callable[[Problem, int], int] | None = None
     """Bytes of the sparse operand's structure, of the problem and its nonzeros; None for CSR's offsets and indices."""
+    operand_bytes: Callable[[Problem, int], int] | None = None
+    """Bytes of the whole sparse operand, values included, where these are not stored in the problem's type; then
+    `structure_bytes` is not asked."""
     paper_variants: str = ""
     """Regular expression that a variant starts with where it is the paper's own mapping in a kernel of role `own`."""
     reference: bool = False

@@ -39,6 +39,8 @@ PROBLEMS = (
     _problem("sparse_softmax", 128, 128, 128),
     _problem("spmv", 256, 512, 1),
     _problem("spmv", 256, 512, 1, 0.75, "balanced:0"),
+    _problem("spmv", 256, 512, 1, 0.75, "codebook_uniform:0"),
+    _problem("spmm", 16, 512, 8, 0.5, "codebook_uniform:0"),
     _problem("gemm", 64, 64, 64, 0.0),
     _problem("attention", 96, 128, 64, 0.75),
     _problem("pointwise", 16, 512, 128, 0.75),

@@ -26,12 +26,12 @@ class Work:
     bytes: float
 
 
-def useful_work(problem: Problem, operands: Operands, structure: int | None = None) -> Work:
+def useful_work(problem: Problem, operands: Operands, structure: int | None = None, operand: int | None = None) -> Work:
     """Two operations per nonzero per output column; CSR, dense operands and output moved once.
 
     Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes, or `structure` bytes in
-    all. A softmax counts four operations per nonzero (maximum, exponential, sum, quotient), and attention two products
-    and one softmax.
+    all; with `operand` the sparse operand of a product takes so many bytes in all. A softmax counts four operations per
+    nonzero (maximum, exponential, sum, quotient), and attention two products and one softmax.
     """
     element = _ELEMENT_BYTES[problem.dtype]
     matrix = operands.sparse
@@ -48,9 +48,8 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
     if problem.op == "sddmm":
         return Work(2.0 * matrix.nnz * problem.k, float(structure + dense + element * matrix.nnz))
     output = _output_columns(problem)
-    return Work(
-        2.0 * matrix.nnz * output, float(structure + element * matrix.nnz + dense + element * matrix.m * output)
-    )
+    weights = structure + element * matrix.nnz if operand is None else operand
+    return Work(2.0 * matrix.nnz * output, float(weights + dense + element * matrix.m * output))
 
 
 def dense_work(problem: Problem, operands: Operands) -> Work:
@@ -82,8 +81,9 @@ def row_work(kernel: str, problem: Problem, operands: Operands) -> Work:
     said = about(kernel)
     if said.work == "dense":
         return dense_work(problem, operands)
-    structure = said.structure_bytes(problem, operands.sparse.nnz) if said.structure_bytes else None
-    return useful_work(problem, operands, structure)
+    nnz = operands.sparse.nnz
+    structure = said.structure_bytes(problem, nnz) if said.structure_bytes else None
+    return useful_work(problem, operands, structure, said.operand_bytes(problem, nnz) if said.operand_bytes else None)
 
 
 def limit_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:

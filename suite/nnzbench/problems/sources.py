@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.matrices import generate, prune, standin
+from nnzbench.matrices import codebook, generate, prune, standin
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.smtx import read_smtx
 from nnzbench.matrices.weights import load_weights
@@ -19,9 +20,13 @@ BALANCED_BLOCKS = 32
 """Balance ranges per row where `balanced:<seed>` names none (Balanced Sparsity, section 5)."""
 
 
+CODEBOOK = "codebook_"
+"""Before a source: its nonzeros share the 15 values of their clusters."""
+
+
 def range_count(problem: Problem) -> int:
     """Balance ranges per row that the problem's source names (`balanced:<ranges>:<seed>`), else the paper's 32."""
-    words = problem.source.split(":")
+    words = problem.source.removeprefix(CODEBOOK).split(":")
     named = words[0] == "balanced" and len(words) == 3
     return min(int(words[1]) if named else BALANCED_BLOCKS, problem.k)
 
@@ -42,6 +47,7 @@ def load_sparse(problem: Problem) -> CSR:
     | `nm:<n>:<m>:<seed>` | n nonzeros in every m consecutive columns |
     | `block:<r>x<c>:<seed>` | whole r x c blocks |
     | `magnitude:<kind>:<seed>` | magnitude pruning of weights that vary by row and column as on such layers |
+    | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.codebook`) |
 
     `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
     Values are standard normal, drawn from `problem.seed`, but for `weights:`. For convolutions the columns are
@@ -77,6 +83,8 @@ def _inside(path: str) -> str:
 
 
 def _resolve(problem: Problem) -> CSR:
+    if problem.source.startswith(CODEBOOK):
+        return codebook.shared(_resolve(replace(problem, source=problem.source.removeprefix(CODEBOOK))))
     kind, _, rest = problem.source.partition(":")
     if kind == "weights":
         return CSR.from_dense(load_weights(_required(problem.source), rest))

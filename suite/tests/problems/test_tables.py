@@ -28,6 +28,7 @@ EXPECTED = {
     "direct_conv_table7": 16,
     "direct_conv_table8": 18,
     "direct_conv_table9": 12,
+    "eie_format": 36,
     "eie_table4": 18,
     "llm_layers": 200,
     "nm_sparsity": 18,

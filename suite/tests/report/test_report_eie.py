@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import fake_records
@@ -129,3 +130,37 @@ def test_both_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
         first = {path.name: path.read_bytes() for path in folder.iterdir()}
         page_of(tmp_path, experiment, [])
         assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def formats(one: Problem) -> dict[tuple[str, str], float]:
+    """Dense fp16 40 us, cuSPARSE 20, balanced 12 on its twin, eie 8."""
+    return {
+        ("cublas", "f16_rowmajor"): 40.0,
+        ("cublas", "f32_rowmajor"): 80.0,
+        ("cusparse", "spmv_csr_alg1"): 20.0,
+        ("balanced", "bulk_w16_f16"): 12.0,
+        ("eie", "l32_w32x1_f16"): 8.0,
+    }
+
+
+def test_eies_format_is_beside_the_next_best_sparse_kernel_and_dense_fp16(tmp_path: Path) -> None:
+    rows = [
+        replace(r, dtype="f16") if "f16" in r.variant else r
+        for r in records("eie_format", formats, ("hot", "cold"))
+        if r.kernel != "balanced" or r.source.startswith("codebook_balanced")
+    ]
+    page, folder = page_of(tmp_path, "eie_format", rows)
+    assert "At batch 1, cold, EIE's format is 1.50× as fast on NVIDIA H200 as the next best sparse kernel" in page
+    assert "1.50× or more where there are over 3 million nonzeros" in page
+    assert "5.00× as fast as dense fp16 (faster on 9 of 9)" in page
+    assert line_of(page, "| balanced rows: balanced fp16 |")[1:] == ["12.00"] * 9 + ["**3.33**"]
+    assert line_of(page, "| EIE's chip (published) |")[1] == "30.3"
+    assert line_of(page, "| bytes of W per nonzero, EIE's format, expected |")[1:5] == ["1.28", "1.28", "1.01", "2.09"]
+    assert "`mbv1_pw06_weight`" in page
+    assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_eies_format_with_nothing_but_a_library_recorded_names_what_is_missing(tmp_path: Path) -> None:
+    some = [r for r in records("eie_format", formats) if r.kernel == "cusparse"]
+    page, _ = page_of(tmp_path, "eie_format", some)
+    assert "EIE's format: eie, fp16 inputs at batch 1" in page

@@ -1,4 +1,4 @@
-"""EIE (ISCA 2016): the GPU rows of its table."""
+"""EIE (ISCA 2016): the GPU rows of its table, and its format on a GPU."""
 
 from __future__ import annotations
 
@@ -12,5 +12,13 @@ EXPERIMENTS = (
         "Table IV",
         dtypes_of("cublaslt", "cusparse", "sputnik", "row_stream", cublas=AND_F16),
         page="nnzbench.papers.eie.table4:PAGE",
+    ),
+    Experiment(
+        "eie_format",
+        "One byte per nonzero: EIE's format on a GPU",
+        "EIE (ISCA 2016)",
+        "Table IV",
+        dict.fromkeys(("eie", "balanced", "cusparse", "cublas", "cublaslt", "sputnik", "row_stream"), AND_F16),
+        page="nnzbench.papers.eie.format:PAGE",
     ),
 )

@@ -1,0 +1,220 @@
+// Y = W X for a W in EIE's format (Han et al., ISCA 2016, section III) and few columns of X: a nonzero takes one byte, its
+// run of zeros in the upper four bits and an index into a codebook of 16 values in the lower.
+//
+// The paper interleaves: its processing element i holds every P-th row, encodes each column's entries there, and only
+// columns of nonzero inputs are read. Here rows and columns change places, since no input is skipped and sums should stay
+// in registers: lane l of kLanes holds every kLanes-th column of a row from l on, its slice. So an entry's place in its
+// slice is a running sum within one lane; and as X lies in shared memory in its own order, lane l only ever reads bank l.
+//
+// Who computes what
+//   grid    x: items by WARPS, y: groups of COLUMNS columns of X
+//   block   brings X (of a part, where not all of it fits) to shared memory; each warp walks its item there
+//   item    kRows = 32 / LANES neighbouring rows, by one warp: sub-row lane / LANES, slice lane % LANES
+//   lane    decodes the entries of its slice, a part after the other, all lanes as many; then the lanes of a row add up
+//
+// With fewer than 32 lanes for a row, X lies in shared memory kRows times, so that every lane still has its own bank:
+// element LANES * p + l of copy s is slot 32 * p + LANES * s + l.
+//
+// Entries travel in packs of 8, a pack of 32 lanes is 256 neighbouring bytes. The first COMMON packs of all items lie at
+// equal distances and are requested before anything else; what longer items have beyond is found through `offsets`.
+// Slices that end early are filled with entries of run 0 and value 0, which read on in X; `places` slots are there to read.
+//
+// Buffers
+//   common    (parts, items, COMMON, 32) packs        rest      (packs, 32), beyond the common ones, by part and item
+//   offsets   (parts * items + 1) first pack in rest  codebook  16 values, that of index 0 is 0
+//   x         (k, n), row-major                       y         (m, n), row-major
+// Launch: block 32 * WARPS; kBookBytes + places * 32 slots of dynamic shared memory.
+//
+// Defines
+//   LANES     of a row: 32, 16 or 8             WARPS     per block, 1 to 32
+//   COMMON    packs per item, 0 to 12           BLOCKS    that an SM should hold
+//   COLUMNS   1, 2, 4, in fp16 also 8           EXACT     1: COLUMNS divides n; for one column, 4 divides k
+//   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
+#include "nnz.cuh"
+#include "pack.cuh"
+
+constexpr int kLanes = LANES;
+constexpr int kRows = 32 / LANES;
+constexpr int kWarps = WARPS;
+constexpr int kCommon = COMMON;
+constexpr int kColumns = COLUMNS;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kAhead = 4;  // packs beyond the common ones that are on their way while others are decoded
+constexpr int kStaged = 4;  // loads of X likewise
+
+static_assert(kLanes == 32 || kLanes == 16 || kLanes == 8, "LANES must divide a warp into 1, 2 or 4 rows");
+static_assert(kColumns == 1 || kColumns == 2 || kColumns == 4 || kColumns == 8, "COLUMNS must be a vector width");
+static_assert(kWarps >= 1 && kWarps <= 32, "a block has 1 to 32 warps");
+static_assert(kCommon >= 0 && kCommon <= 12, "the common packs must fit in registers");
+
+#if COLUMNS == 1
+using Element = float;
+#else
+using Element = Value;
+#endif
+using Slot = Pack<Element, kColumns>;
+
+constexpr unsigned kSlotBytes = sizeof(Element) * kColumns;
+constexpr unsigned kStride = 32 * kSlotBytes;  // from a place to the next
+constexpr unsigned kBookBytes = 16 * 32 * sizeof(float);
+
+static_assert(kSlotBytes <= 16, "a slot is at most one vector load");
+
+// Brings X's columns from `first` on, rows begin .. end, to `places` slots of every lane, zeros behind; a barrier must follow.
+__device__ __forceinline__ void stage(unsigned char* slots, const Value* __restrict__ x, int n, int first, int begin,
+                                      int end, int places) {
+    constexpr int kWide = kColumns == 1 && EXACT ? 4 : 1;  // rows of X in one load
+    constexpr int kLoad = kWide > 1 ? kWide : EXACT ? kColumns : 1;
+    constexpr int kLoads = kWide * kColumns / kLoad;
+    const int units = places * kLanes / kWide;
+    const int turn =
+        static_cast<int>(blockIdx.x) * kThreads % units;  // blocks do not all ask for the same line at once
+    for (int unit = threadIdx.x; unit < units; unit += kThreads * kStaged) {
+        Pack<Value, kLoad> held[kStaged][kLoads];
+#pragma unroll
+        for (int u = 0; u < kStaged; ++u) {
+            const int untouched = unit + u * kThreads;
+            const int at = untouched + turn < units ? untouched + turn : untouched + turn - units;
+            const int row = begin + at * kWide;
+#pragma unroll
+            for (int c = 0; c < kLoads; ++c) {
+                const bool inside = untouched < units && row < end && (EXACT || first + c < n);
+                load_if<kLoad>(inside, x + static_cast<long long>(row) * n + first + c, held[u][c]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < kStaged; ++u) {
+            const int untouched = unit + u * kThreads;
+            if (untouched >= units) break;
+            const int at = untouched + turn < units ? untouched + turn : untouched + turn - units;
+            const int row = begin + at * kWide;
+            Pack<Element, kWide * kColumns> out;
+#pragma unroll
+            for (int c = 0; c < kWide * kColumns; ++c) {
+                const bool inside = row < end && (EXACT || first + c < n);
+                const Value value = inside ? held[u][c / kLoad].at[c % kLoad] : narrow(0.0f);
+#if COLUMNS == 1
+                out.at[c] = widen(value);
+#else
+                out.at[c] = value;
+#endif
+            }
+            const int element = at * kWide;
+            const int slot = element / kLanes * 32 + element % kLanes;
+#pragma unroll
+            for (int copy = 0; copy < kRows; ++copy) {
+                store<kWide * kColumns>(reinterpret_cast<Element*>(slots + (slot + copy * kLanes) * kSlotBytes), out);
+            }
+        }
+    }
+}
+
+// Byte of the entry's place: `at` and kStride times the runs up to entry E of the word, whose four are bits 4 to 7 of bytes.
+template <int E>
+__device__ __forceinline__ unsigned run_to(unsigned runs, unsigned at) {
+    return __dp4a(runs, (kStride / 16) * (0x01010101u >> (8 * (3 - E))), at);
+}
+
+template <int E>
+__device__ __forceinline__ void use_entry(float (&sums)[kColumns], unsigned codes, unsigned at, const unsigned char* x,
+                                          const unsigned char* book, unsigned lane_book) {
+    const float value = *reinterpret_cast<const float*>(book + __dp4a(codes, 128u << (8 * E), lane_book));
+    Slot in;
+    in.word = *reinterpret_cast<const Word<Element, kColumns>*>(x + at);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums[c] = nnz::fma_rn(value, widen(in.at[c]), sums[c]);
+}
+
+// Multiplies the four entries of a word. `at`: what the runs so far make, without the entries themselves, which the
+// caller's x counts; so that these are constants of an unrolled loop.
+__device__ __forceinline__ void use_word(float (&sums)[kColumns], unsigned word, unsigned& at, const unsigned char* x,
+                                         const unsigned char* book, unsigned lane_book) {
+    const unsigned runs = word & 0xf0f0f0f0u;
+    const unsigned codes = word & 0x0f0f0f0fu;
+    use_entry<0>(sums, codes, run_to<0>(runs, at), x, book, lane_book);
+    use_entry<1>(sums, codes, run_to<1>(runs, at), x + kStride, book, lane_book);
+    use_entry<2>(sums, codes, run_to<2>(runs, at), x + 2 * kStride, book, lane_book);
+    at = run_to<3>(runs, at);
+    use_entry<3>(sums, codes, at, x + 3 * kStride, book, lane_book);
+}
+
+__device__ __forceinline__ void use_pack(float (&sums)[kColumns], int2 pack, unsigned& at, const unsigned char* x,
+                                         const unsigned char* book, unsigned lane_book) {
+    use_word(sums, static_cast<unsigned>(pack.x), at, x, book, lane_book);
+    use_word(sums, static_cast<unsigned>(pack.y), at, x + 4 * kStride, book, lane_book);
+    at += 8 * kStride;
+}
+
+// parts: of the columns of W, part_rows columns each but the last. items: of all rows. places: per lane in shared memory.
+extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
+    eie(int m, int k, int n, int parts, int part_rows, int items, int places, const int2* __restrict__ common,
+        const int2* __restrict__ rest, const int* __restrict__ offsets, const float* __restrict__ codebook,
+        const Value* __restrict__ x, Value* __restrict__ y) {
+    DYN_SHARED(unsigned char, shared);
+    unsigned char* const slots = shared + kBookBytes;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int item = static_cast<int>(blockIdx.x) * kWarps + warp;
+    const int first = static_cast<int>(blockIdx.y) * kColumns;
+    const bool busy = item < items;
+    const unsigned lane_book = lane * sizeof(float);
+
+    float sums[kColumns] = {};
+    for (int part = 0; part < parts; ++part) {
+        Pack<int, 2> held[kCommon > 0 ? kCommon : 1];
+        const int strand = part * items + (busy ? item : 0);
+        const int* const packs =
+            reinterpret_cast<const int*>(common) + (static_cast<long long>(strand) * kCommon * 32 + lane) * 2;
+#pragma unroll
+        for (int i = 0; i < kCommon; ++i) held[i] = load_here<2>(packs + i * 64);
+        const int begin = nnz::ldg(offsets + strand);
+        const int end = busy ? nnz::ldg(offsets + strand + 1) : begin;
+
+        if (part > 0) __syncthreads();  // nobody reads the part before any more
+        if (part == 0) {
+            for (int i = threadIdx.x; i < 16 * 32; i += kThreads) {
+                reinterpret_cast<float*>(shared)[i] = nnz::ldg(codebook + i / 32);
+            }
+        }
+        stage(slots, x, n, first, part * part_rows, min(k, (part + 1) * part_rows), places);
+        __syncthreads();
+
+        const int* const further = reinterpret_cast<const int*>(rest) + lane * 2;
+        Pack<int, 2> ahead[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            load_if<2>(begin + i < end, further + static_cast<long long>(begin + i) * 64, ahead[i]);
+        }
+        unsigned at = lane * kSlotBytes;
+        if (busy) {
+#pragma unroll
+            for (int i = 0; i < kCommon; ++i) use_pack(sums, held[i].word, at, slots, shared, lane_book);
+        }
+        for (int pack = begin; pack < end; pack += kAhead) {
+            Pack<int, 2> now[kAhead];
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i) {
+                now[i] = ahead[i];
+                const int next = pack + kAhead + i;
+                load_if<2>(next < end, further + static_cast<long long>(next) * 64, ahead[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < kAhead; ++i) {
+                if (pack + i < end) use_pack(sums, now[i].word, at, slots, shared, lane_book);
+            }
+        }
+    }
+
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+        for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+            sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], distance);
+        }
+    }
+    const int row = item * kRows + lane / kLanes;
+    if (row >= m) return;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+        if (lane % kLanes == c && first + c < n) y[static_cast<long long>(row) * n + first + c] = narrow(sums[c]);
+    }
+}

@@ -1,0 +1,214 @@
+"""Kernel `eie`: products with a matrix in EIE's format, one byte for a nonzero: codebook index and run of zeros.
+
+Han, Liu, Mao, Pu, Pedram, Horowitz, Dally: "EIE: Efficient Inference Engine on Compressed Deep Neural Network", ISCA
+2016. The entries are the paper's, padding zeros included; how a GPU decodes them is this project's own, and differs
+from the chip in that slices are of rows and zeros among the inputs are not skipped. `eie.cu` explains the mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.matrices.eie import Coded, Slices, slices
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.plans.architectures import block_shared_bytes, sm_count
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.shared_work import SharedWork
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+MOST_COLUMNS = 16
+"""Beyond them a product is one of many columns, and the bytes of W are not what it costs."""
+MOST_COMMON = 12
+"""Packs of an item whose requests need no address from memory; more would not fit in registers."""
+_BOOK_BYTES = 16 * 32 * 4
+_RESERVED_BYTES = 2 * 1024
+_PACK = 8
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Lanes of a row, warps of a block, and blocks that share a multiprocessor."""
+
+    lanes: int
+    warps: int
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Entries in the order that warps read them; the header of `eie.cu` explains the arrays."""
+
+    common: NDArray[np.uint8]
+    """(parts, items, packs, 32, 8)."""
+    rest: NDArray[np.uint8]
+    """(packs, 32, 8), at least one."""
+    offsets: NDArray[np.int32]
+    places: int
+    """Slots of X that a lane may read in a part, those behind the last column included."""
+    part_columns: int
+
+    @property
+    def parts(self) -> int:
+        """Parts of the columns."""
+        return int(self.common.shape[0])
+
+    @property
+    def items(self) -> int:
+        """Groups of rows that share a warp."""
+        return int(self.common.shape[1])
+
+
+def pack(cut: Slices, part_columns: int) -> Packed:
+    """Deals slices to the lanes of warps, eight entries at a time; an item has the packs that its longest slice needs.
+
+    Common are so many packs as four of five items have, at most `MOST_COMMON`.
+    """
+    parts, m, lanes = cut.lengths.shape
+    sub = 32 // lanes
+    items = -(-m // sub)
+    missing = [(0, 0), (0, items * sub - m), (0, 0)]
+    lengths = np.pad(cut.lengths, missing).reshape(parts * items, 32)
+    last = np.pad(cut.last, missing, constant_values=-1).reshape(parts * items, 32)
+    packs = -(-lengths.max(axis=1) // _PACK)
+    common = min(MOST_COMMON, int(np.quantile(packs, 0.2, method="lower")))
+    longer = np.maximum(packs - common, 0)
+    offsets = np.concatenate([[0], np.cumsum(longer)])
+    held = np.maximum(packs, common)
+
+    front = parts * items * common
+    packed = np.zeros((front + max(1, int(offsets[-1])), 32, _PACK), np.uint8)
+    lane_bytes = np.arange(32, dtype=np.int64) * _PACK
+    flat, size = lengths.ravel(), 32 * _PACK
+    within = np.arange(cut.entries.size) - np.repeat(np.cumsum(flat) - flat, flat)
+    place, at = np.divmod(within, _PACK)
+    early = np.arange(parts * items)[:, None] * (common * size) + lane_bytes
+    late = (front + offsets[:-1] - common)[:, None] * size + lane_bytes
+    to = np.where(place < common, np.repeat(early.ravel(), flat), np.repeat(late.ravel(), flat))
+    packed.reshape(-1)[to + place * size + at] = cut.entries
+
+    reach = last + 1 + held[:, None] * _PACK - lengths
+    places = max(int(reach.max()), -(-part_columns // lanes))
+    shape = (parts, items, common, 32, _PACK)
+    return Packed(packed[:front].reshape(shape), packed[front:], offsets.astype(np.int32), places, part_columns)
+
+
+def slot_columns(n: int, dtype: np.dtype[Any]) -> int:
+    """Columns of X that a block takes at once: as many as make a slot of at most 16 bytes."""
+    most = 8 if dtype == np.float16 else 4
+    return min(most, 1 << (n - 1).bit_length())
+
+
+def _slot_bytes(columns: int, dtype: np.dtype[Any]) -> int:
+    return 4 if columns == 1 else columns * dtype.itemsize
+
+
+def _part_columns(k: int, lanes: int, slot: int, room: int) -> int:
+    """Columns of a part, a multiple of `lanes`: equal parts, as few as leave `room` bytes for X and its fillings."""
+    most = max(lanes, room * 7 // 8 // (slot * 32) * lanes)
+    parts = -(-k // most)
+    return -(-k // (parts * lanes)) * lanes
+
+
+def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
+    """Worth trying: a row per warp, and two or four where X fits as often; about a block for each multiprocessor."""
+    limit = block_shared_bytes(arch) - _RESERVED_BYTES - _BOOK_BYTES
+    found = []
+    for lanes in (32, 16, 8):
+        x_bytes = k * slot * (32 // lanes)
+        if lanes < 32 and x_bytes > limit // 2:
+            continue
+        items = -(-m * lanes // 32)
+        wanted = -(-items // sm_count(arch))
+        warps = min(32, max(4, 1 << (wanted - 1).bit_length()))
+        found.append(Tiling(lanes, warps, 2 if 2 * x_bytes < limit and warps <= 16 else 1))
+        if warps > 4 and 2 * x_bytes < limit:
+            found.append(Tiling(lanes, warps // 2, 2))
+    return found
+
+
+def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedWork | None = None) -> Plan:
+    """The plan of one tiling; `x` is (k, n), float32 or float16. Raises `Unsupported` where X does not fit."""
+    matrix, n = coded.pattern, x.shape[1]
+    shared = shared or SharedWork()
+    elapsed = shared.timer()
+    columns = slot_columns(n, x.dtype)
+    slot = _slot_bytes(columns, x.dtype)
+    limit = block_shared_bytes(arch) - _RESERVED_BYTES
+    part_columns = _part_columns(matrix.k, tiling.lanes, slot, limit // tiling.blocks - _BOOK_BYTES)
+    key = (tiling.lanes, part_columns)
+    packed = shared.once(key, lambda: pack(slices(coded, tiling.lanes, part_columns), part_columns))
+    shared_bytes = _BOOK_BYTES + packed.places * 32 * slot
+    if shared_bytes > limit:
+        raise Unsupported(f"X and its fillings need {shared_bytes} bytes of shared memory, a block has {limit}")
+    defines: dict[str, int | str] = {
+        "LANES": tiling.lanes,
+        "WARPS": tiling.warps,
+        "COMMON": int(packed.common.shape[2]),
+        "BLOCKS": tiling.blocks,
+        "COLUMNS": columns,
+        "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
+        "F16": int(x.dtype == np.float16),
+    }
+    sizes = (matrix.m, matrix.k, n, packed.parts, part_columns, packed.items, packed.places)
+    arguments = (*sizes, "common", "rest", "offsets", "codebook", "x", "y")
+    grid = (-(-packed.items // tiling.warps), -(-n // columns), 1)
+    common = packed.common if packed.common.size else np.zeros((1, 32, _PACK), np.uint8)
+    plan = Plan(
+        variant=f"l{tiling.lanes}_w{tiling.warps}x{tiling.blocks}",
+        language="cuda",
+        source="eie.cu",
+        defines=defines,
+        buffers={
+            "common": common.view(np.int32),
+            "rest": packed.rest.view(np.int32),
+            "offsets": packed.offsets,
+            "codebook": coded.codebook,
+            "x": np.ascontiguousarray(x),
+            "y": np.zeros((matrix.m, n), x.dtype),
+        },
+        output="y",
+        launches=(Launch("eie", grid, (32 * tiling.warps, 1, 1), arguments, shared_bytes),),
+        math="f16" if x.dtype == np.float16 else "f32",
+    )
+    return replace(plan, generate_ms=elapsed())
+
+
+class Eie:
+    """Y = W X for a W of at most 15 different values, at most 16 columns of X."""
+
+    name = "eie"
+    paper = "Han et al.: EIE: Efficient Inference Engine on Compressed Deep Neural Network, ISCA 2016"
+    ops = frozenset({"spmm", "spmv"})
+    dtypes = frozenset({"f32", "f16"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """Raises `Unsupported` for more values than a codebook holds, more columns than 16, or an empty product."""
+        x = operands.dense["b"]
+        if problem.m == 0 or problem.k == 0 or x.shape[1] == 0:
+            raise Unsupported("the product is empty")
+        if x.shape[1] > MOST_COLUMNS:
+            raise Unsupported(f"decoding pays for few columns; it takes at most {MOST_COLUMNS}, not {x.shape[1]}")
+        shared = SharedWork()
+        try:
+            coded = shared.once("codes", lambda: Coded.of(operands.sparse))
+        except MatrixError as error:
+            raise Unsupported(str(error)) from error
+        slot = _slot_bytes(slot_columns(x.shape[1], x.dtype), x.dtype)
+        choices = tilings(problem.m, problem.k, slot, arch)
+        yield from plans_that_fit(choices, lambda one: make_plan(coded, x, one, arch, shared), "no tiling fits")
+
+
+def operand_bytes(problem: Problem, nnz: int) -> int:
+    """One byte for a nonzero and the codebook; what breaks long runs depends on the pattern and is not counted."""
+    return nnz + 16 * 2
+
+
+register(Eie(), About("own", "EIE's format", Look("orange", "h"), operand_bytes=operand_bytes, rank=155))

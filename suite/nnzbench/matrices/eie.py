@@ -1,0 +1,112 @@
+"""EIE's relative-indexed entries (ISCA 2016, section III): a codebook index and a run of zeros, four bits each.
+
+A slice is every `lanes`-th column of a row, as a processing element of EIE holds every 64th row of a column. Its
+entries follow each other: one byte each, the number of zeros since the entry before in the upper four bits and the
+index into the codebook in the lower. A run of more than 15 zeros is broken by an entry of run 15 and index 0, whose
+value is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.codebook import LIVE_VALUES
+from nnzbench.matrices.formats import CSR, MatrixError
+
+LONGEST_RUN = 15
+PADDING = np.uint8(LONGEST_RUN << 4)
+CODEBOOK = LIVE_VALUES + 1
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A matrix as its pattern, an index from 1 on for every nonzero (0 for a stored zero), and what these mean."""
+
+    pattern: CSR
+    codes: NDArray[np.uint8]
+    codebook: NDArray[np.float32]
+    """(16,), index 0 is 0."""
+
+    @staticmethod
+    def of(matrix: CSR) -> Coded:
+        """Raises `MatrixError` where the matrix has more than 15 different values."""
+        values = matrix.values
+        different = np.unique(values[:4096])
+        if different.size <= CODEBOOK:
+            different = np.unique(values)
+        different = different[different != 0]
+        if different.size > LIVE_VALUES:
+            raise MatrixError(
+                f"its nonzeros have more than {LIVE_VALUES} different values: a codebook of 4-bit indices has no more, "
+                "beside the zero that breaks long runs."
+            )
+        codebook = np.zeros(CODEBOOK, np.float32)
+        codebook[1 : different.size + 1] = different
+        codes = np.searchsorted(different, values).astype(np.uint8) + np.uint8(1)
+        codes[values == 0] = 0
+        return Coded(matrix, codes, codebook)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Entries of a matrix's slices, one slice after the other: part by part, row by row, lane by lane."""
+
+    lengths: NDArray[np.int64]
+    """(parts, rows, lanes): entries of each slice."""
+    entries: NDArray[np.uint8]
+    last: NDArray[np.int64]
+    """(parts, rows, lanes): place of the slice's last entry among its columns, -1 where there is none."""
+    padding: int
+    """Entries that only break a run."""
+
+
+def slices(coded: Coded, lanes: int, part_columns: int) -> Slices:
+    """Cuts rows into parts of `part_columns` columns, a multiple of `lanes`, and a part of a row into `lanes` slices.
+
+    Column c of a part belongs to slice c mod `lanes`, at place c div `lanes`.
+    """
+    matrix = coded.pattern
+    parts = max(1, -(-matrix.k // part_columns))
+    shape = (parts, matrix.m, lanes)
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
+    part, column = np.divmod(matrix.indices.astype(np.int64), part_columns)
+    place, lane = np.divmod(column, lanes)
+    key = (part * matrix.m + rows) * lanes + lane
+    order = np.argsort(key, kind="stable")  # columns ascend in a row, and so do places in a slice
+    key, place, codes = key[order], place[order], coded.codes[order]
+
+    first = np.ones(key.size, bool)
+    first[1:] = key[1:] != key[:-1]
+    before = np.concatenate([[-1], place[:-1]]) if key.size else place
+    before[first] = -1
+    broken, run = np.divmod(place - before - 1, LONGEST_RUN + 1)
+    ends = np.cumsum(1 + broken)
+    count = int(ends[-1]) if key.size else 0
+    entries = np.full(count, PADDING)
+    entries[ends - 1] = (run << 4).astype(np.uint8) | codes
+    size = parts * matrix.m * lanes
+    lengths = np.bincount(key, weights=1 + broken, minlength=size).astype(np.int64)
+    last = np.full(size, -1, np.int64)
+    last[key] = place  # the last of a slice comes last
+    return Slices(lengths.reshape(shape), entries, last.reshape(shape), count - key.size)
+
+
+def columns_of(slices: Slices, part_columns: int, k: int) -> CSR:
+    """The matrix again, in CSR with codebook indices as values: what a decoder reads out of the entries."""
+    _, m, lanes = slices.lengths.shape
+    key = np.repeat(np.arange(slices.lengths.size), slices.lengths.ravel())
+    steps = (slices.entries >> 4).astype(np.int64) + 1
+    total = np.cumsum(steps)
+    starts = np.cumsum(slices.lengths.ravel()) - slices.lengths.ravel()
+    before = np.concatenate([[0], total])[starts]
+    place = total - before[key] - 1
+    codes = slices.entries & 15
+    live = codes > 0
+    part, rest = np.divmod(key[live], m * lanes)
+    row, lane = np.divmod(rest, lanes)
+    dense = np.zeros((m, k), np.float32)
+    dense[row, part * part_columns + place[live] * lanes + lane] = codes[live]
+    return CSR.from_dense(dense)

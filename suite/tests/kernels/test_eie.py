@@ -1,0 +1,155 @@
+"""EIE's format against what it encodes, and its kernel against float64 on the processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem
+
+from nnzbench.devices.cpu_device import SanitizerError
+from nnzbench.kernels import eie
+from nnzbench.kernels.registry import about
+from nnzbench.matrices import codebook
+from nnzbench.matrices.eie import PADDING, Coded, columns_of, slices
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.measure.limits import row_work
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.sources import load_sparse, range_count
+
+__all__ = ["fresh_cache"]
+
+
+def case(m: int, k: int, n: int, density: float = 0.1, dtype: DType = "f32", **rows: Any) -> Operands:
+    return spmm_operands(codebook.shared(matrix(m, k, density, **rows)), n).cast(dtype)
+
+
+def plan(data: Operands, tiling: eie.Tiling, arch: str = "sm_80") -> Plan:
+    return eie.make_plan(Coded.of(data.sparse), data.dense["b"], tiling, arch)
+
+
+def check(data: Operands, one: Plan, build: str = "plain", order: str = "forward") -> None:
+    error = relative_error(execute(one, build, order), reference(spmm_problem(data), data))
+    assert passes(error, one.math), (one.variant, error)
+
+
+def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken() -> None:
+    dense = np.zeros((1, 40), np.float32)
+    dense[0, [2, 3, 22]] = (1, 2, 3)  # the paper's example: two zeros, none, then eighteen
+    cut = slices(Coded.of(CSR.from_dense(dense)), 1, 40)
+    assert [(byte >> 4, byte & 15) for byte in cut.entries.tolist()] == [(2, 1), (0, 2), (15, 0), (2, 3)]
+    assert cut.padding == 1
+    assert PADDING == 0xF0
+
+
+@pytest.mark.parametrize(("lanes", "part"), [(1, 100), (8, 40), (32, 64), (16, 112)])
+def test_what_is_encoded_is_what_a_decoder_reads(lanes: int, part: int) -> None:
+    coded = Coded.of(codebook.shared(matrix(23, 100, 0.08, empty=(0, 7), full=4)))
+    cut = slices(coded, lanes, part)
+    again = columns_of(cut, part, 100)
+    assert again.pattern_hash() == coded.pattern.pattern_hash()
+    assert np.array_equal(coded.codebook[again.values.astype(int)], coded.pattern.values)
+    assert cut.entries.size == coded.pattern.nnz + cut.padding
+
+
+def test_padding_is_as_rare_as_chance_has_it() -> None:
+    """Of random places at density d, q^16/(1 - q^16) entries break runs for each nonzero of a long slice."""
+    pattern = load_sparse(Problem("t", "t", "spmv", 64, 20000, 1, 0.91, "codebook_uniform:0"))
+    cut = slices(Coded.of(pattern), 1, 20000)
+    assert cut.padding / pattern.nnz == pytest.approx(0.91**16 / (1 - 0.91**16), rel=0.03)
+
+
+@pytest.mark.parametrize(("n", "build", "lanes"), [(1, "asan", 32), (7, "asan", 8), (8, "tsan", 32)])
+def test_awkward_sizes_under_sanitizers(n: int, build: str, lanes: int) -> None:
+    data = case(37, 203, n, 0.1, "f16" if n == 8 else "f32", empty=(0, 5, 36), full=9)
+    check(data, plan(data, eie.Tiling(lanes, 4)), build, "random:3")
+
+
+# one row, one column, no column but the last, an odd count of rows, K of many places, columns in several groups
+@pytest.mark.parametrize(
+    ("m", "k", "n", "lanes", "dtype"),
+    [(1, 1, 1, 32, "f32"), (3, 300, 2, 16, "f16"), (65, 64, 16, 8, "f32"), (33, 2000, 1, 8, "f16")],
+)
+def test_sizes_of_no_tile(m: int, k: int, n: int, lanes: int, dtype: DType) -> None:
+    data = case(m, k, n, 0.2, dtype, full=m // 2)
+    check(data, plan(data, eie.Tiling(lanes, 2)))
+
+
+def test_a_matrix_without_nonzeros_gives_zeros() -> None:
+    data = spmm_operands(matrix(5, 40, 0.0), 1)
+    check(data, plan(data, eie.Tiling(32, 4)))
+
+
+def test_x_that_does_not_fit_comes_in_parts() -> None:
+    data = case(9, 30000, 4, 0.02, full=3)
+    one = plan(data, eie.Tiling(32, 4))
+    assert one.launches[0].args[3] == 4
+    check(data, one)
+    with pytest.raises(SanitizerError, match="data race"):
+        execute(mutated(one, "        if (part > 0) __syncthreads();", "        "), "tsan")
+
+
+def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs() -> None:
+    data = case(64, 640, 1, 0.3, empty=tuple(range(4)), full=40)
+    one = plan(data, eie.Tiling(16, 2))
+    assert one.defines["COMMON"] > 0
+    assert one.buffers["rest"].size > 64
+    check(data, one)
+
+
+def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns() -> None:
+    for data, words in (
+        (spmm_operands(matrix(4, 64), 1), "more than 15 different values"),
+        (case(4, 64, 17), "at most 16"),
+    ):
+        with pytest.raises(Unsupported, match=words):
+            list(eie.Eie().plans(spmm_problem(data), data, "sm_90"))
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
+@pytest.mark.parametrize(("m", "k", "n"), [(4096, 25088, 1), (600, 4096, 8), (8791, 600, 1)])
+def test_plans_fit_shared_memory_and_have_names_of_their_own(m: int, k: int, n: int, arch: str) -> None:
+    one = eie.tilings(m, k, eie._slot_bytes(eie.slot_columns(n, np.dtype(np.float16)), np.dtype(np.float16)), arch)
+    assert len({str(tiling) for tiling in one}) == len(one) >= 1
+    assert all(tiling.warps * tiling.blocks <= 32 for tiling in one)
+
+
+def test_its_limit_counts_a_byte_for_a_nonzero() -> None:
+    problem = Problem("t", "t", "spmv", 64, 256, 1, 0.9, "codebook_uniform:0", "f16")
+    operands = make_operands(problem)
+    assert row_work("eie", problem, operands).bytes == operands.sparse.nnz + 32 + 2 * (256 + 64)
+    assert about("eie").role == "own"
+
+
+def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_are_many() -> None:
+    few = np.array([3.0, -1.0, 0.5, 3.0])
+    assert codebook.cluster(few).tolist() == [-1.0, 0.5, 3.0]
+    many = np.random.default_rng(0).standard_normal(20000)
+    centres = codebook.cluster(many)
+    assert centres.size == 15
+    assert np.array_equal(centres, centres.astype(np.float16))
+    means = [many[codebook.nearest(many, centres) == centre].mean() for centre in centres]
+    assert np.allclose(means, centres, atol=2e-2)
+    with pytest.raises(MatrixError, match="finite"):
+        codebook.cluster(np.array([1e30]))
+
+
+def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost() -> None:
+    """The best 15 levels of a normal variable leave about 1.3 % of its variance."""
+    pattern = load_sparse(Problem("t", "t", "spmv", 64, 1024, 1, 0.5, "uniform:0"))
+    lost = codebook.loss(pattern)
+    assert 0.10 < lost.weights < 0.14
+    assert lost.outputs == pytest.approx(lost.weights, rel=0.1)
+
+
+def test_sources_with_shared_values_keep_their_pattern() -> None:
+    for source in ("uniform:0", "balanced:8:0"):
+        one = Problem("t", "t", "spmv", 16, 256, 1, 0.5, source)
+        other = Problem("t", "t", "spmv", 16, 256, 1, 0.5, f"codebook_{source}")
+        assert load_sparse(one).pattern_hash() == load_sparse(other).pattern_hash()
+        assert np.unique(load_sparse(other).values).size == 15
+        assert range_count(one) == range_count(other)
