@@ -41,4 +41,8 @@ def select(records: Iterable[Record]) -> list[Record]:
     """The same rows in the same order with `selected` true on the winners alone."""
     rows = list(records)
     best = winners(rows)
-    return [replace(record, selected=best.get(contest(record)) is record) for record in rows]
+    chosen = {id(record) for record in best.values()}
+    return [
+        record if record.selected == (id(record) in chosen) else replace(record, selected=id(record) in chosen)
+        for record in rows
+    ]

@@ -15,7 +15,7 @@ from nnzbench.report.data.frames import load
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.text import pages, tables
 from nnzbench.report.text.pages import Page
-from nnzbench.site import claims_page, peers_page
+from nnzbench.site import claims, claims_page, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
@@ -63,11 +63,14 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
     if not experiments and gpu is None:
         compared = generations_page.write(reports)
         built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
-    for name in sorted({one.gpu for one in built if one.page and one.gpu}):
-        claims_page.write(reports, name)
+    verdicts = {
+        name: claims.judge(reports, name) for name in sorted({one.gpu for one in built if one.page and one.gpu})
+    }
+    for name, judged in verdicts.items():
+        claims_page.write(reports, name, judged)
         peers_page.write(reports, name)
     if everything:
-        html.write(reports, list(EXPERIMENTS), everything)
+        html.write(reports, list(EXPERIMENTS), everything, verdicts)
     return built
 
 

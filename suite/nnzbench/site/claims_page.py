@@ -15,7 +15,7 @@ from nnzbench.report.data import context
 from nnzbench.report.text import tables
 from nnzbench.report.text.tables import GAP, markdown
 from nnzbench.site import peers
-from nnzbench.site.claims import BAND, JUDGED, POINTS, WORDS, Verdict, judge, out_of_scope, show
+from nnzbench.site.claims import BAND, JUDGED, POINTS, WORDS, Verdict, out_of_scope, show
 
 INTRO = f"""\
 Each claim is judged by the records in this folder, and only by rows of the paper's method as published (or of a
@@ -41,9 +41,8 @@ cores, the sparse side still in fp32: papers older than those units could not as
 """
 
 
-def write(reports: Path, gpu: str) -> Path:
+def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
     """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter."""
-    verdicts = judge(reports, gpu)
     tables.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
     path = reports / gpu / "claims.md"
     paths.write_text(path, _page(verdicts, gpu))

@@ -162,18 +162,38 @@ class Block:
     """Per problem: label, size, sparsity, `dense_theirs`, `dense_here`, per pair `theirs<i>`, `here<i>`, and `own`."""
 
 
+_PROBLEM = ("source", "m", "k", "n", "shape", "sparsity")
+"""What names one problem of a session."""
+_SOUGHT = ("problem", "dtype", "op", "m", "k", "n", "shape", "sparsity", "source")
+"""What a recorded problem is known by."""
+
+
 def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
     """The problems of a match's session beside the records below `folder`, a block per dtype and policy."""
     here = times[times["session"] == match.session]
     mine = here[here["code"] == match.code]
     experiment, recorded = _recorded(folder, match)
+    known = [] if recorded is None else list(each(recorded.drop_duplicates(list(_SOUGHT))[list(_SOUGHT)]))
     found = []
     for (dtype, policy), group in mine.groupby(["dtype", "policy"], sort=False):
+        problems = list(each(group.drop_duplicates(["label", *_PROBLEM])))
         dense = here[(here["code"] == match.dense) & (here["math"] == dtype) & (here["policy"] == policy)]
-        rows = [
-            _row(match, problem, group, dense, recorded, str(dtype), str(policy))
-            for problem in each(group.drop_duplicates(["label", "m", "k", "n", "shape", "sparsity", "source"]))
-        ]
+        names = [_same(match, problem, [one for one in known if one.dtype == dtype]) for problem in problems]
+        rows = {
+            "problem": [name or "" for name in names],
+            "label": [problem.label for problem in problems],
+            "size": [size_of(problem) for problem in problems],
+            "sparsity": [problem.sparsity for problem in problems],
+            "source": [problem.source for problem in problems],
+            "dtype": dtype,
+            "policy": policy,
+            "dense_theirs": _fastest(dense, problems),
+            "dense_here": _ours(recorded, names, str(policy), str(dtype), "library", match.dense),
+        }
+        for at, pair in enumerate(match.pairs):
+            rows[f"theirs{at}"] = _fastest(group[group["choice"] == pair.choice], problems)
+            rows[f"here{at}"] = _ours(recorded, names, str(policy), str(dtype), "paper", pair.kernel, pair.variants)
+        rows["own"] = _ours(recorded, names, str(policy), str(dtype), "own")
         found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows)))
     return found
 
@@ -187,66 +207,45 @@ def _recorded(folder: Path, match: Match) -> tuple[str, pd.DataFrame | None]:
     return chosen, frames.get(chosen)
 
 
-def _row(
-    match: Match, problem: Any, theirs: pd.DataFrame, dense: pd.DataFrame, recorded: pd.DataFrame | None, *which: str
-) -> dict[str, Any]:
-    dtype, policy = which
-    name = None if recorded is None else _same(match, problem, recorded, dtype)
-    row: dict[str, Any] = {
-        "problem": name or "",
-        "label": problem.label,
-        "size": size_of(problem),
-        "sparsity": problem.sparsity,
-        "source": problem.source,
-        "dtype": dtype,
-        "policy": policy,
-        "dense_theirs": _time(_of(dense, problem)),
-    }
-
-    def recorded_time(role: Role, kernel: str = "", variants: str = "") -> float:
-        """Of the fastest row of that role; of any kernel for none."""
-        if recorded is None or name is None:
-            return math.nan
-        series = Series(name, name, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
-        rows = pick_under(recorded[recorded["problem"] == name], policy, series)
-        return float(rows["median_us"].iloc[0]) if len(rows) else math.nan
-
-    row["dense_here"] = recorded_time("library", match.dense)
-    for at, pair in enumerate(match.pairs):
-        row[f"theirs{at}"] = _time(_of(theirs[theirs["choice"] == pair.choice], problem))
-        row[f"here{at}"] = recorded_time("paper", pair.kernel, pair.variants)
-    row["own"] = recorded_time("own")
-    return row
+def _ours(
+    recorded: pd.DataFrame | None,
+    names: Sequence[str | None],
+    policy: str,
+    dtype: str,
+    role: Role,
+    kernel: str = "",
+    variants: str = "",
+) -> list[float]:
+    """The time of the fastest row of that role on each recorded problem; of any kernel for none."""
+    if recorded is None:
+        return [math.nan] * len(names)
+    series = Series("", "", (kernel,) if kernel else (), dtype, variants, frozenset({role}))
+    found = pick_under(recorded, policy, series)["median_us"].to_dict()
+    return [float(found.get(name, math.nan)) for name in names]
 
 
-def _of(rows: pd.DataFrame, problem: Any) -> pd.DataFrame:
-    """The rows on that very problem."""
-    for column in ("source", "m", "k", "n", "shape", "sparsity"):
-        rows = rows[rows[column] == getattr(problem, column)]
-    return rows
+def _fastest(rows: pd.DataFrame, problems: Sequence[Any]) -> list[float]:
+    """The fastest of several layouts on each of those very problems."""
+    found = rows.groupby(list(_PROBLEM), sort=False)["median_us"].min().to_dict()
+    return [float(found.get(tuple(getattr(problem, name) for name in _PROBLEM), math.nan)) for problem in problems]
 
 
-def _time(rows: pd.DataFrame) -> float:
-    """The fastest of several layouts."""
-    return float(rows["median_us"].min()) if len(rows) else math.nan
-
-
-def _same(match: Match, problem: Any, recorded: pd.DataFrame, dtype: str) -> str | None:
+def _same(match: Match, problem: Any, recorded: Sequence[Any]) -> str | None:
     """The recorded problem of the same sizes and pattern (or, where any will do, of the same level)."""
-    rows = recorded[(recorded["dtype"] == dtype) & (recorded["op"] == problem.op)]
-    for column in ("m", "k", "n"):
-        rows = rows[rows[column] == getattr(problem, column)]
-    if problem.shape:
-        rows = rows[rows["shape"] == problem.shape]
-    if match.any_pattern:
-        near = rows[(rows["sparsity"] - problem.sparsity).abs() <= 0.015]
-    elif problem.source.startswith(("dlmc:", "weights:")):
-        near = rows[rows["source"] == problem.source]
-    else:
-        kind = problem.source.partition(":")[0]
-        near = rows[rows["source"].str.startswith(kind)]
-        near = near[(near["sparsity"] - problem.sparsity).abs() <= LEVEL_TOLERANCE]
-    return None if near.empty else str(near["problem"].iloc[0])
+
+    def is_it(one: Any) -> bool:
+        if (one.op, one.m, one.k, one.n) != (problem.op, problem.m, problem.k, problem.n):
+            return False
+        if problem.shape and one.shape != problem.shape:
+            return False
+        away = abs(one.sparsity - problem.sparsity)
+        if match.any_pattern:
+            return bool(away <= 0.015)
+        if problem.source.startswith(("dlmc:", "weights:")):
+            return bool(one.source == problem.source)
+        return bool(one.source.startswith(problem.source.partition(":")[0]) and away <= LEVEL_TOLERANCE)
+
+    return next((str(one.problem) for one in recorded if is_it(one)), None)
 
 
 @dataclass(frozen=True)

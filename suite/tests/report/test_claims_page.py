@@ -17,9 +17,9 @@ from nnzbench.site.claims import Verdict
 
 def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
-    page = claims_page.write(tmp_path, GPU)
+    page = claims_page.write(tmp_path, GPU, claims.judge(tmp_path, GPU))
     first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
-    claims_page.write(tmp_path, GPU)
+    claims_page.write(tmp_path, GPU, claims.judge(tmp_path, GPU))
     assert first == {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
     assert set(first) == {"claims.md", "claims.csv"}
     with (page.parent / "claims.csv").open(encoding="utf-8", newline="") as file:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from nnzbench.kernels.roles import OURS
-from nnzbench.report.claims.records import Records, Row, case_by
+from nnzbench.report.claims.records import Records, Row
 from nnzbench.report.data import networks
 from nnzbench.report.data.frames import geometric_mean
 from nnzbench.report.data.series import MATH_LABELS, Series
@@ -105,8 +105,7 @@ def times(records: Records, experiment: str, sides: Sequence[Side], policy: str,
             if case not in rows or row.median_us < rows[case].median_us:
                 rows[case] = row
         # a dense time in another arithmetic is of the same problems, so what is expected does not change with it
-        names = records.expected(experiment, "f32" if side.math == "dense" else side.math)
-        expected |= {case for case in (case_by(side.cases, name) for name in names) if case is not None}
+        expected |= records.expected(experiment, "f32" if side.math == "dense" else side.math, side.cases)
     return Times(rows, frozenset(expected | set(rows)), records.gap(experiment, sides[0].name, policy))
 
 

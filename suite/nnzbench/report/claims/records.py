@@ -16,7 +16,7 @@ from nnzbench.problems.names import stem_of
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import GPU_DEVICES, load
-from nnzbench.report.data.series import Series, pick
+from nnzbench.report.data.series import Series, pick, rows_of
 
 JUDGES = frozenset({"paper", "library"})
 """Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
@@ -43,6 +43,8 @@ class Row(NamedTuple):
 
 _NEEDED = (*Row._fields, "status", "math", "role", "selected")
 """What a row must tell and what `pick` asks."""
+_REPEATED = ("kernel", "variant", "status", "math", "role")
+"""Columns of few words, which are compared some hundred times."""
 
 
 class Records:
@@ -67,14 +69,12 @@ class Records:
         key = (self._roles, experiment, policy, series, cases)
         if key not in self._times:
             frame = self._experiment(experiment).get(policy)
-            if frame is not None and self._roles is not None:
-                frame = frame[frame["role"].isin(self._roles)]
-            self._times[key] = {} if frame is None else _picked(frame, series, cases)
+            self._times[key] = {} if frame is None else _picked(frame, self._roles, series, cases)
         return self._times[key]
 
-    def expected(self, experiment: str, math_class: str) -> frozenset[str]:
-        """Stems of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
-        return _stems(experiment, "f16" if math_class == "f16" else "f32")
+    def expected(self, experiment: str, math_class: str, cases: str) -> frozenset[str]:
+        """Cases of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
+        return _cases(experiment, "f16" if math_class == "f16" else "f32", cases)
 
     def count(self, experiment: str, name: str) -> int:
         """How often a problem, by its stem, counts: times that its model has it, or matrices that it stands for."""
@@ -110,10 +110,13 @@ def case_by(cases: str, name: str) -> str | None:
     return None if found is None else " ".join(found.groups())
 
 
-def _picked(frame: pd.DataFrame, series: Series, cases: str) -> dict[str, Row]:
-    """`pick` by case."""
-    named = frame["stem"].map({name: case_by(cases, name) for name in frame["stem"].unique()})
-    found = pick(frame.assign(case=named)[named.notna()], series, by=("case",))
+def _picked(frame: pd.DataFrame, roles: frozenset[str] | None, series: Series, cases: str) -> dict[str, Row]:
+    """`pick` by case, of rows of the given roles."""
+    rows = rows_of(frame, series)  # few of many, and `pick` finds the same among them
+    if roles is not None:
+        rows = rows[rows["role"].isin(roles)]
+    named = rows["stem"].map({name: case_by(cases, name) for name in rows["stem"].unique()})
+    found = pick(rows.assign(case=named)[named.notna()], series, by=("case",))
     rows = found.to_dict("records")
     return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in rows}
 
@@ -127,6 +130,7 @@ def _timed(folder: Path) -> dict[str, pd.DataFrame]:
         return {}
     timed = results.frame[(results.frame["status"] == "ok") & results.frame["median_us"].notna()]
     timed = timed.assign(stem=[stem_of(name) for name in timed["problem"]])[["policy", *_NEEDED]]
+    timed = timed.astype(dict.fromkeys(_REPEATED, "category"))
     return {str(policy): rows for policy, rows in timed.groupby("policy", sort=False)}
 
 
@@ -136,8 +140,9 @@ def _problems(experiment: str) -> tuple[Problem, ...]:
 
 
 @functools.cache
-def _stems(experiment: str, dtype: str) -> frozenset[str]:
-    return frozenset(stem_of(p.name) for p in _problems(experiment) if p.dtype == dtype)
+def _cases(experiment: str, dtype: str, cases: str) -> frozenset[str]:
+    found = (case_by(cases, stem_of(p.name)) for p in _problems(experiment) if p.dtype == dtype)
+    return frozenset(case for case in found if case is not None)
 
 
 @functools.cache

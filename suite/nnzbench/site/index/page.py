@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -47,8 +48,15 @@ class Covered:
     """Whether it has a page that needs no GPU, in a folder of its name."""
 
 
-def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
+def write(
+    reports: Path,
+    names: Sequence[str],
+    found: Mapping[str, Sequence[Path]],
+    judged: Mapping[str, Sequence[Verdict]] = MappingProxyType({}),
+) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
+
+    `judged` has the claims of GPUs that are judged already; others are judged here.
 
     A folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why.
     """
@@ -63,7 +71,7 @@ def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path
                 refused.append((name, folder.parent.name))
     # claims draw on several experiments of a GPU, so all of its records must be sound
     sound = sorted({one.results.gpu for one in recorded} - {gpu for _, gpu in refused})
-    verdicts = {gpu: claims.judge(reports, gpu) for gpu in sound}
+    verdicts = {gpu: judged[gpu] if gpu in judged else claims.judge(reports, gpu) for gpu in sound}
     path = reports / NAME
     beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
     paths.write_text(path, render(recorded, order, refused, verdicts, beside))
