@@ -137,6 +137,7 @@ def test_a_file_that_breaks_the_schema_is_refused_with_its_place(tmp_path, damag
     assert "records.csv" in output
 
 
+@pytest.mark.figures
 def test_drawing_twice_gives_the_same_bytes_and_names_how_to_repeat_it(tmp_path):
     folder = write(tmp_path, fake_records.table1())
     report(tmp_path, "sparsert_table1")

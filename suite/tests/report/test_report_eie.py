@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fake_records
+import pytest
 
 from nnzbench.papers.eie import table4 as eie_table4
 from nnzbench.problems import tables
@@ -124,6 +125,7 @@ def test_nm_without_the_library_names_the_gap(tmp_path: Path) -> None:
     assert "cusparselt is not installed" in page
 
 
+@pytest.mark.figures
 def test_both_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     for experiment, times in (("eie_table4", layers), ("nm_sparsity", products)):
         _, folder = page_of(tmp_path, experiment, records(experiment, times))

@@ -207,6 +207,7 @@ def test_dlmc_is_laid_out_and_names_what_it_lacks(tmp_path: Path, figures: dict[
     apart(figures["collection"])
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("experiment", ["sputnik_figure2", "sputnik_figure7"])
 def test_drawing_twice_gives_the_same_bytes(experiment: str, tmp_path: Path) -> None:
     found = []
