@@ -4,15 +4,45 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nnzbench.devices import open_device
+from nnzbench.devices.cpu import build
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.measure import watchdog
 from nnzbench.plans.plan import Unsupported
+
+PROGRAMS, KEPT_DAYS = "programs", 14
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Forgets old programs, before there are workers that use them."""
+    cache = getattr(session.config, "cache", None)
+    if cache is None or hasattr(session.config, "workerinput"):
+        return
+    files = list(cache.mkdir(PROGRAMS).iterdir())
+    young = {path.stem for path in files if time.time() - path.stat().st_mtime < KEPT_DAYS * 86400}
+    for path in files:
+        if path.stem not in young:
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What the processor's C++ compiler makes, shared by all tests, workers and runs: the names are digests of all
+    that a program is made from, so that a change of a kernel, the compiler or the runtime makes another.
+
+    In pytest's own cache, which `--cache-clear` empties.
+    """
+    cache = getattr(pytestconfig, "cache", None)
+    folder = cache.mkdir(PROGRAMS) if cache else tmp_path_factory.getbasetemp().parent / PROGRAMS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "programs", lambda: folder)
+        yield folder
 
 
 @pytest.fixture(scope="session")

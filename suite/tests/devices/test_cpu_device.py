@@ -14,6 +14,7 @@ import pytest
 
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import cpu_device, open_device
+from nnzbench.devices.cpu import build as cpu_build
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported
 
@@ -417,10 +418,12 @@ def test_kernels_can_print(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "x is 7\n"
 
 
-def test_program_is_built_once(cache_dir: Path) -> None:
+def test_program_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_build, "programs", lambda: tmp_path)
     one = plan("y[threadIdx.x] = n - 1;")
     first = CpuDevice().prepare(one)
-    programs = set((cache_dir / "cpu").iterdir())
+    programs = set(tmp_path.iterdir())
+    assert programs
     second = CpuDevice(order="backward").prepare(one)
-    assert set((cache_dir / "cpu").iterdir()) == programs
+    assert set(tmp_path.iterdir()) == programs
     assert first.compile_ms == second.compile_ms > 0

@@ -162,12 +162,17 @@ def _object(command: tuple[str, ...], build: str, unit: str) -> Program:
     return _cached([*command, *flags, "-c", str(_CXX / unit)], key=[*flags, unit, *sources], command=command)
 
 
+def programs() -> Path:
+    """Where executables are kept, by a digest of all that they were made from."""
+    return paths.cache() / "cpu"
+
+
 def _cached(arguments: list[str], key: Iterable[str], command: tuple[str, ...]) -> Program:
     """Runs the compiler unless the same inputs were compiled before; entries appear by one rename, time noted first."""
     digest = hashlib.sha256()
     for part in (*command, _identity(command)[0], _processor(), *key):
         digest.update(part.encode() + b"\0")
-    folder = paths.cache() / "cpu"
+    folder = programs()
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / digest.hexdigest()[:32]
     note = made.with_suffix(".json")
