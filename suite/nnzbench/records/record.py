@@ -152,7 +152,7 @@ _CELLS = tuple((name, *_reader(_TYPES[name])) for name in COLUMNS)
 
 def from_row(row: dict[str, str]) -> Record:
     """Parses one CSV row. Raises `RecordError` naming the column."""
-    cells = {}
+    cells: dict[str, Any] = {}
     for name, read, optional in _CELLS:
         try:
             cells[name] = None if optional and row[name] == "" else read(row[name])

@@ -117,8 +117,8 @@ def _picked(frame: pd.DataFrame, roles: frozenset[str] | None, series: Series, c
         rows = rows[rows["role"].isin(roles)]
     named = rows["stem"].map({name: case_by(cases, name) for name in rows["stem"].unique()})
     found = pick(rows.assign(case=named)[named.notna()], series, by=("case",))
-    rows = found.to_dict("records")
-    return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in rows}
+    fastest = found.to_dict("records")
+    return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in fastest}
 
 
 def _timed(folder: Path) -> dict[str, pd.DataFrame]:
