@@ -26,4 +26,13 @@ LLM_LAYERS = Experiment(
 )
 """Dense products first: what everything is compared with is then recorded wherever a run ends."""
 
-EXPERIMENTS = (SPMM_SCALING, LLM_LAYERS)
+DLMC_N512 = Experiment(
+    "dlmc_n512",
+    "The same pruned matrices on five GPUs",
+    "nnzbench's own",
+    "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
+    dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm"),
+    page="nnzbench.papers.own.dlmc_n512:PAGE",
+)
+
+EXPERIMENTS = (SPMM_SCALING, LLM_LAYERS, DLMC_N512)

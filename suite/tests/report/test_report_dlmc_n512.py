@@ -1,0 +1,90 @@
+"""The page of `dlmc_n512` from invented records with known answers, beside the published means."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import fake_records
+import pytest
+
+from nnzbench import paths
+from nnzbench.papers.own import dlmc_n512
+from nnzbench.problems import tables
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import load
+
+TIMES = {
+    ("cublas", "f16_default_nn"): 10.0,
+    ("cublaslt", "f16_algo3_nn"): 8.0,
+    ("sputnik", "heuristic_y4_x64"): 16.0,
+    ("sputnik", "y8_x64"): 12.0,
+    ("cusparse", "csr_default_row"): 40.0,
+    ("row_stream", "n128"): 4.0,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = []
+    for problem in tables.load("dlmc_n512", real=True):
+        for (kernel, variant), us in TIMES.items():
+            for policy in ("hot", "cold"):
+                time = us if policy == "hot" else 2 * us
+                rows.append(
+                    fake_records.record(
+                        experiment="dlmc_n512", problem=problem.name, m=problem.m, k=problem.k, n=512, dtype="f16",
+                        sparsity=problem.sparsity, source=problem.source, kernel=kernel, variant=variant, policy=policy,
+                        median_us=time, q1_us=time, q3_us=time, limit_us=time / 2,
+                        nnz=round((1 - problem.sparsity) * problem.m * problem.k),
+                    )
+                )  # fmt: skip
+    return fake_records.write(tmp_path_factory.mktemp("r") / "nvidia-h200" / "dlmc_n512", select(rows))
+
+
+def test_the_table_has_the_published_matrices_and_a_sample_of_every_stratum() -> None:
+    whole, sample = (tables.rows("dlmc_n512", full) for full in (True, False))
+    assert len(whole) == dlmc_n512.ALL
+    assert {row.problem.n for row in whole} == {512}
+    strata = [dlmc_n512._stratum(row.problem.name) for row in sample]
+    assert {strata.count(one) for one in strata} == {3}
+    assert set(strata) == {dlmc_n512._stratum(row.problem.name) for row in whole}
+    with (paths.datasets() / "published" / "dlmc_n512_four_gpus.csv").open() as file:
+        published = list(csv.DictReader(file))
+    for scope, rows in (("all", whole), ("sample", sample)):
+        counted = [int(row["count"]) for row in published if (row["matrices"], row["library"]) == (scope, "cublas")]
+        assert sum(counted) == 4 * len(rows)
+
+
+def test_means_and_gains_are_those_of_the_rows(folder: Path) -> None:
+    means = dlmc_n512.by_gpu(load(folder))
+    mine = means[(means["kind"] == "measured") & (means["policy"] == "hot")]
+    found = mine.groupby("library")["geomean_us"].agg(["min", "max"])
+    for library, us in (("sputnik", 16), ("sputnik_best", 12), ("ours", 4), ("cusparse", 40), ("cublas", 8)):
+        assert found.loc[library].tolist() == pytest.approx([us, us])
+    assert set(means.loc[means["kind"] == "published", "count"]) == {3}  # the sample's, as recorded
+    gains = dlmc_n512.gains(means).set_index(["gpu", "policy", "level", "library"])["gain"]
+    assert gains["NVIDIA H200", "cold", 0.9, "ours"] == pytest.approx(2)
+    assert gains["NVIDIA H200", "hot", 0.9, "sputnik"] == pytest.approx(0.5)
+    assert 0.1 < gains["A100", "", 0.5, "sputnik"] < 0.3
+    assert gains["V100", "", 0.98, "sputnik"] > 1
+
+
+def test_the_page_sets_all_gpus_side_by_side_with_the_caveats(folder: Path) -> None:
+    page, drawn = fake_records.drawn(load(folder))
+    assert [section.figure for section in page.sections] == ["gain", "gain_cold"]
+    assert "84 pruned matrices" in page.intro
+    assert "sums in fp16" in page.intro
+    assert "xuezy-mmi/SSpMM" in page.intro
+    text = page.sections[0].text
+    for gpu in ("V100", "RTX 2080 Ti", "A100", "RTX 4090"):
+        assert gpu in text
+    assert "NVIDIA H200 2.00×" in text
+    assert page.gaps == ()
+    assert set(drawn["kind"]) == {"measured", "published"}
+
+
+def test_without_records_the_published_means_of_all_matrices_stand_alone() -> None:
+    means = dlmc_n512.by_gpu(None)
+    assert means[(means["gpu"] == "A100") & (means["library"] == "cublas")]["count"].sum() == dlmc_n512.ALL
+    assert set(dlmc_n512.gains(means)["library"]) == {"sputnik", "cusparse"}
