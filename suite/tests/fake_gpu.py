@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from enum import IntEnum
 from types import SimpleNamespace
@@ -35,8 +36,9 @@ class FakeMemory:
         self.backend, self.pointer = backend, backend.next_pointer
         backend.next_pointer += (size // 256 + 2) * 256
         backend.memory[self.pointer] = bytearray(b"\xcd" * size)
-        self.size = size
-        backend.held_bytes += size
+        self.size = 0 if size <= backend.leftover_bytes else size  # what the driver sees of it
+        backend.leftover_bytes -= size - self.size
+        backend.held_bytes += self.size
         backend.most_bytes = max(backend.most_bytes, backend.held_bytes)
 
     def __del__(self):
@@ -58,6 +60,7 @@ class FakeBackend:
         self.next_pointer = 1 << 20
         self.held_bytes = self.most_bytes = 0  # live, and the most since the last release: what a pool holds
         self.other_bytes = 500 << 20  # of other programs and of libraries
+        self.leftover_bytes = 0  # of larger pieces that were freed in part: serves smaller ones
         self.log = []
         self.now_ms = 0.0
         self.fail_at = None  # name of the call that fails
@@ -84,6 +87,13 @@ class FakeBackend:
 
     def release(self):
         self.most_bytes = self.held_bytes
+
+    @contextlib.contextmanager
+    def separate(self):
+        self._step("separate")
+        before, self.leftover_bytes = self.leftover_bytes, 0
+        yield
+        self.leftover_bytes = before
 
     def upload(self, pointer, array):
         self._step("upload", array.nbytes)

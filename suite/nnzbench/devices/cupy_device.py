@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,17 @@ class CupyBackend:
 
     def release(self) -> None:
         self._pool.free_all_blocks()
+
+    def separate(self) -> contextlib.AbstractContextManager[Any]:
+        return self._separate()
+
+    @contextlib.contextmanager
+    def _separate(self) -> Iterator[None]:
+        pool = self._cuda.MemoryPool()
+        with self._cuda.using_allocator(pool.malloc):
+            yield
+        self._runtime.deviceSynchronize()
+        pool.free_all_blocks()
 
     def upload(self, pointer: int, array: Array) -> None:
         kind = self._runtime.memcpyHostToDevice

@@ -5,6 +5,7 @@ Everything is enqueued on one stream of the backend, so that uploads, launches, 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -209,6 +210,10 @@ class GpuDevice:
         """Waits, then gives freed memory that is kept for later back to the driver."""
         self.synchronise()
         self.guarded(self.backend.release)
+
+    def separate(self) -> contextlib.AbstractContextManager[Any]:
+        """While it is open, memory comes from the driver and never from what an earlier, larger piece left over."""
+        return self.backend.separate()
 
     def upload(self, array: Array) -> DeviceArray:
         """A copy of `array` in device memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,6 +67,10 @@ class Backend(Protocol):
 
     def release(self) -> None:
         """Gives memory that is pooled for later back to the driver."""
+        ...
+
+    def separate(self) -> AbstractContextManager[Any]:
+        """While it is open, memory comes from the driver and never from what an earlier, larger piece left over."""
         ...
 
     def upload(self, pointer: int, array: Array) -> None:

@@ -119,6 +119,9 @@ class PycudaBackend:
     def release(self) -> None:
         return  # nothing is pooled
 
+    def separate(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
     def upload(self, pointer: int, array: Array) -> None:
         self._driver.memcpy_htod_async(pointer, array, self._stream)
         self._stream.synchronize()

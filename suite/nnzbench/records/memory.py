@@ -92,16 +92,21 @@ def measure(problem: Problem, candidate: Candidate, device: Device) -> Use | Non
 
 
 def _once(candidate: Candidate, device: GpuDevice) -> Use:
-    """What is freed goes into the device's pool and not to the driver, so that the peak is still seen after it."""
+    """What is freed goes into a pool and not to the driver, so that the peak is still seen after it.
+
+    The pool is the candidate's own: in the device's, what larger operands left over served smaller ones unseen.
+    """
     before = _in_use(device)
-    prepared = candidate.prepare()
-    try:
-        prepared.run()
-        device.synchronise()
-        peak = device.used_bytes()
-    finally:
-        prepared.close()
-    del prepared
+    with device.separate():
+        prepared = candidate.prepare()
+        try:
+            prepared.run()
+            device.synchronise()
+            peak = device.used_bytes()
+        finally:
+            prepared.close()
+        del prepared
+        gc.collect()
     return Use(before, peak, _in_use(device))
 
 

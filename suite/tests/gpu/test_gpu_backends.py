@@ -1,5 +1,6 @@
 """The cupy and pycuda backends over stand-ins of the two modules, and what the installed ones must have."""
 
+import contextlib
 import ctypes
 import importlib
 import sys
@@ -68,6 +69,8 @@ class FakeCupy:
                 load=lambda cubin: calls.append(("load", cubin)), get_function=lambda name: SimpleNamespace(ptr=900)
             ),
             memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+            MemoryPool=lambda: SimpleNamespace(malloc="malloc", free_all_blocks=lambda: calls.append("release own")),
+            using_allocator=lambda allocator: contextlib.nullcontext(calls.append(("allocator", allocator))),
             is_available=lambda: True,
             runtime=SimpleNamespace(
                 CUDARuntimeError=CudaError,
@@ -79,6 +82,7 @@ class FakeCupy:
                 cudaDevAttrMaxSharedMemoryPerBlockOptin=232448,
                 getDeviceProperties=lambda device: {"name": b"NVIDIA H200"},
                 memGetInfo=lambda: (1 << 30, 140 << 30),
+                deviceSynchronize=lambda: calls.append("synchronise"),
                 deviceGetPCIBusId=lambda device: "0000:1B:00.0",
             ),
             driver=SimpleNamespace(
@@ -101,7 +105,11 @@ def test_both_tell_the_memory_in_use(pycuda):
     backend = CupyBackend(cupy)
     assert backend.used_bytes() == 139 << 30
     backend.release()
-    assert cupy.calls == ["release"]
+    with backend.separate():
+        cupy.calls.append("inside")
+    assert cupy.calls == ["release", ("allocator", "malloc"), "inside", "synchronise", "release own"]
+    with pycuda.backend.separate():
+        pass
     assert pycuda.backend.used_bytes() == 3 << 30
     pycuda.backend.release()
 
@@ -379,7 +387,7 @@ def test_the_installed_cupy_has_what_the_backend_calls():
             "cudaDevAttrL2CacheSize cudaDevAttrMaxSharedMemoryPerBlockOptin"
         ),
         driver: "CUDADriverError funcSetAttribute launchKernel CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
-        cupy.cuda: "Stream Event Module Device alloc get_elapsed_time is_available",
+        cupy.cuda: "Stream Event Module Device MemoryPool alloc get_elapsed_time is_available using_allocator",
         cupy.cuda.Module: "load get_function",
         cupy.cuda.Stream: "begin_capture end_capture synchronize",
         cupy.cuda.graph.Graph: "launch upload",

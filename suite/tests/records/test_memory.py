@@ -51,6 +51,13 @@ def test_the_most_that_was_held_is_measured():
     assert use == Use(500 * MB, 507 * MB, 500 * MB)
 
 
+def test_what_a_larger_piece_left_over_hides_nothing():
+    device = open_fake()
+    device.backend.leftover_bytes = 100 * MB
+    assert memory.measure(ATTENTION, candidate(device, 7, 5), device) == Use(500 * MB, 512 * MB, 500 * MB)
+    assert device.backend.leftover_bytes == 100 * MB
+
+
 def test_what_is_loaded_once_is_not_the_candidates():
     device = open_fake()
     loads = iter([40 * MB, 0, 0])

@@ -125,10 +125,11 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
 
 
 def _memory(records: Sequence[Record], path: Path) -> list[float]:
-    """Bytes that each row's candidate took at most; NaN where not measured, or where other memory moved meanwhile."""
+    """Bytes that each row's candidate took at most; NaN where not measured, where other memory moved meanwhile, or
+    where the driver saw nothing taken, so that it came from elsewhere."""
     found = memory.read(path)
     uses = [found.get((r.problem, r.dtype, r.kernel, r.variant, r.device)) for r in records]
-    return [use.taken_bytes if use is not None and use.steady else math.nan for use in uses]
+    return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]
 
 
 def to_frame(records: Sequence[Record]) -> pd.DataFrame:
