@@ -284,7 +284,8 @@ def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density: float)
     expected = work.bytes_per_weight(density) * 512 * 2048
     assert 0.95 * packed.stream.nbytes < expected < 1.02 * packed.stream.nbytes
     shape = Problem("test", "test", "spmm", 512, 2048, 8, 1 - density, "uniform:0", "f16")
-    assert work.structure_bytes(shape, sparse.nnz) + 2 * sparse.nnz == pytest.approx(expected, abs=64)  # the density is rounded
+    # abs: the density is rounded
+    assert work.structure_bytes(shape, sparse.nnz) + 2 * sparse.nnz == pytest.approx(expected, abs=64)
 
 
 def test_registers_of_the_packed_matrix_are_the_words_expected() -> None:

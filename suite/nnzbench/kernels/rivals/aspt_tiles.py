@@ -7,6 +7,7 @@ and operation; here the host does, and its time is recorded as the plan's own.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,14 +105,14 @@ def tile(matrix: CSR, columns: int) -> Tiling:
 
 def _panels(matrix: CSR) -> list[NDArray[np.int32]]:
     ends = matrix.offsets[np.minimum(np.arange(0, matrix.m + PANEL, PANEL), matrix.m)]
-    return [matrix.indices[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+    return [matrix.indices[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def _tiles_of(held: NDArray[np.int32], k: int, columns: int, least: int) -> NDArray[np.int32]:
     """The slots of a panel's tiles, shape (tiles, columns)."""
     heavy = np.flatnonzero(np.bincount(held, minlength=k) >= HEAVY)
     heavy = heavy[np.argsort(heavy % columns, kind="stable")]
-    residues, counts = np.unique(heavy % columns, return_counts=True)
+    _, counts = np.unique(heavy % columns, return_counts=True)
     number = np.arange(heavy.size) - np.repeat(np.cumsum(counts) - counts, counts)
     taken = np.bincount(number, minlength=1)  # slots of each tile, which falls with its number
     tiles = int((taken >= least).sum())
