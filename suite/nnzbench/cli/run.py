@@ -71,7 +71,7 @@ def _names_of(
     default=None,
     help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
 )
-@click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc: 3,012 matrices).")
+@click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
 @click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")

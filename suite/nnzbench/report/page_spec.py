@@ -78,7 +78,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class SectionSpec(Generic[Data]):
-    """A section that stands under every policy, or once, after those."""
+    """A section that stands under every policy, or once, before or after those."""
 
     stem: str
     """File name of its figure without the policy."""
@@ -91,6 +91,8 @@ class SectionSpec(Generic[Data]):
     alt: str = ""
     """What the figure is described by, where not by its title."""
     once: bool = False
+    first: bool = False
+    """Of one that stands once: before those of the policies."""
 
 
 def _same(view: View[Any]) -> Drawn:
@@ -141,9 +143,11 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
         order = [(part, policy) for part in repeated for policy in view.policies]
     else:
         order = [(part, policy) for policy in view.policies for part in repeated]
-    made = [_show(part, replace(view, policy=policy), name, folder) for part, policy in order]
+    alone = [part for part in spec.sections if part.once]
+    made = [_show(part, view, name, folder) for part in alone if part.first]
+    made += [_show(part, replace(view, policy=policy), name, folder) for part, policy in order]
     gaps = [NO_TIMES] if results and not any(made) else []
-    made += [_show(part, view, name, folder) for part in spec.sections if part.once]
+    made += [_show(part, view, name, folder) for part in alone if not part.first]
     sections, shown = [one[0] for one in made if one], [one[1] for one in made if one]
     names = dict(spec.problem_names(view))
     gaps += [*spec.gaps(view), *(gap for one in shown for gap in one.gaps)]

@@ -1,0 +1,143 @@
+"""The page of `llm_layers` from invented records with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import fake_records
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from sputnik_records import Timed, apart, records, report
+
+from nnzbench.papers.own import llm_data, llm_layers
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.report.data.frames import load
+from nnzbench.report.draw import style
+from nnzbench.report.page_spec import assemble
+
+EXPERIMENT = "llm_layers"
+
+
+def dense_us(p: Problem) -> float | None:
+    """A microsecond per 4 million weights, in fp16 and bf16."""
+    return p.m * p.k / 4e6 * (1 if p.dtype != "f32" else 2)
+
+
+def sparse_us(p: Problem) -> float | None:
+    """Four times the share of nonzeros: as fast as dense at 75 % zeros, later on wider products."""
+    return dense_us(p) * 4 * (1 - p.sparsity) * (1.0 if p.n <= 16 else 1.5) if p.dtype != "f32" else None
+
+
+def scaled(us: Callable[[Problem], float | None], factor: float) -> Callable[[Problem], float | None]:
+    def at(p: Problem) -> float | None:
+        time = us(p)
+        return None if time is None else factor * time
+
+    return at
+
+
+TIMED: tuple[Timed, ...] = (
+    ("cublas", "f16_rowmajor", lambda p: scaled(dense_us, 1.3)(p) if p.dtype == "f16" else None),
+    ("cublaslt", "f16_colmajor_bcol_algo01", lambda p: dense_us(p) if p.dtype == "f16" else None),
+    ("cublas", "bf16_rowmajor", lambda p: dense_us(p) if p.dtype == "bf16" else None),
+    ("cublas", "tf32_rowmajor", lambda p: dense_us(p) if p.dtype == "f32" else None),
+    ("tensor_spmm", "n16", sparse_us),
+    ("row_stream", "x", scaled(sparse_us, 5.0)),
+    ("cusparselt", "f16_rowmajor_search", lambda p: dense_us(p) / 1.6 if p.source.startswith("nm") else None),
+)
+
+
+def both_policies(rows: list[Record], slower: float = 1.0) -> list[Record]:
+    """The same rows hot, and cold with sparse products slower by that factor."""
+    cold = []
+    for r in rows:
+        factor = slower if r.kernel == "tensor_spmm" else 1.0
+        us = factor * (r.median_us or 0)
+        cold.append(replace(r, policy="cold", median_us=us, q1_us=us, q3_us=us))
+    return [*rows, *cold]
+
+
+def few(p: Problem) -> bool:
+    return p.label.startswith("llama_70b_qo")
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Every figure saved, by its stem."""
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
+    return saved
+
+
+def drawn_of(tmp_path: Path, rows: list[Record]) -> tuple[str, pd.DataFrame]:
+    """The page's own text and what it draws, without the pages round it."""
+    folder = fake_records.write(tmp_path / "nvidia-h200" / EXPERIMENT, rows)
+    page, drawn = assemble(llm_layers.PAGE, folder, load(folder))
+    assert isinstance(drawn, pd.DataFrame)
+    words = [page.intro, *(text for one in page.sections for text in (f"## {one.heading}", *one.tables)), *page.gaps]
+    return "\n\n".join(words), drawn
+
+
+def crossing(drawn: pd.DataFrame, **where: object) -> float:
+    rows = drawn[drawn["row"] == "crossover"].fillna({"layer": ""})
+    for column, value in where.items():
+        rows = rows[rows[column] == value]
+    (found,) = rows["sparsity"]
+    return float(found)
+
+
+def test_where_sparse_becomes_faster(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    page, drawn = report(tmp_path, both_policies(records(EXPERIMENT, TIMED), slower=1.2))
+    for layer in ("", "llama_70b_qo"):
+        assert crossing(drawn, policy="hot", layer=layer, n=16, pattern="uniform") == pytest.approx(0.75, abs=1e-4)
+        assert crossing(drawn, policy="cold", layer=layer, n=64, pattern="uniform") == pytest.approx(
+            1 - 0.25 / 1.8, abs=1e-4
+        )
+    first = page[: page.index("## ")]
+    assert "| 16 | 75.0 % | 79.2 % |" in first
+    assert "| 256 | 83.3 % (1 of 7 layers) | 86.1 % (1 of 7 layers) |" in first
+    assert "8192×8192" in first
+    assert "4096×4096," not in first  # 32 MB
+    assert page.index("## Sparse over dense") < page.index("## By layer, hot policy")
+    assert "| 8192×8192 | 75.0 % / 79.2 % |" in page
+    times = drawn[(drawn["row"] == "time") & (drawn["series"] == "best") & (drawn["policy"] == "hot")].set_index(
+        "problem"
+    )
+    best = times.loc["llama_70b_qo_8192x8192x16_90_uniform_f16"]
+    assert best["kernel"] == "tensor_spmm"
+    assert best["speedup"] == pytest.approx(2.5)  # over cuBLASLt, not over cuBLAS
+    assert {"speedup", "layers", "layers_cold"} <= set(figures)
+    for figure in figures.values():
+        apart(figure)
+
+
+def test_means_are_of_layers_that_have_every_level(tmp_path: Path) -> None:
+    _, drawn = drawn_of(tmp_path, records(EXPERIMENT, TIMED))
+    means = drawn[drawn["row"] == "mean of large layers"]
+    large = [layer for layer in llm_data.layers() if layer.large]
+    assert large[0].name in ("28672×8192", "8192×28672")
+    assert len(large) == 7
+    assert set(means["layers"]) == {1, 7}  # the sample has 256 columns of one layer alone
+    assert set(means.loc[means["n"] == 16, "zeros"]) == {0.7, 0.8, 0.9}
+    assert set(means.loc[means["n"] == 256, "zeros"]) == {0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
+
+
+def test_other_arithmetic_and_other_rivals(tmp_path: Path) -> None:
+    page, drawn = drawn_of(tmp_path, both_policies(records(EXPERIMENT, TIMED, keep=few)))
+    assert "| bf16 | 8192×8192 | 16 | 90 % | tensor_spmm | 6.7 (2.50) / 6.7 (2.50) |" in page
+    assert "| 8192×8192 | cuSPARSELt | – | – | 1.60 / 1.60 |" in page
+    assert "| Flash-LLM | A100 | 8 to 64 |" in page
+    assert "| 8192×8192 | 16 | Flash-LLM, the authors' code |" in page
+    assert "No row of " in page
+    assert set(drawn.loc[drawn["row"] == "time", "math"]) == {"f16", "bf16", "tf32"}
+
+
+def test_little_is_enough_for_a_page(tmp_path: Path) -> None:
+    page, _ = drawn_of(tmp_path, records(EXPERIMENT, TIMED[:1]))
+    assert "best sparse kernel of this project has a time on 0 of the" in page
+    page, _ = drawn_of(tmp_path / "f32", records(EXPERIMENT, TIMED[3:4], keep=lambda p: p.dtype == "f32"))
+    assert "has a time on 0 of the" in page
