@@ -34,7 +34,7 @@ from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure import environment
-from nnzbench.measure.sweep import Session
+from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.plans.plan import Candidate, Unsupported

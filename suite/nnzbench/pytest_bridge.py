@@ -18,7 +18,9 @@ import pytest
 from nnzbench import devices
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.sweep import CHECK, Choice, Session, choose_problems, choose_work
+from nnzbench.measure.attempts import CHECK
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, choose_problems, choose_work
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.plan import Unsupported

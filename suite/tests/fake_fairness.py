@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeDevice, FakeKernel
 
-from nnzbench.measure.sweep import Session
+from nnzbench.measure.session import Session
 
 RUNNERS = Path(__file__).resolve().parents[2] / "runners"
 MODULES = ("fairness", "fairness_calls", "fairness_page")

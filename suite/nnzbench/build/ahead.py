@@ -21,13 +21,17 @@ TIMEOUT_S_PER_MB = 30.0
 T = TypeVar("T")
 
 
-def compiled_ahead(found: Iterator[Candidate | T], arch: str, link: str = "") -> Iterator[Candidate | T]:
+def compiled_ahead(
+    found: Iterator[Candidate | T], arch: str, link: str = "", at_once: int = AT_ONCE
+) -> Iterator[Candidate | T]:
     """The same items in the same order, their programs already in the compile cache, for `Job.link` where given.
+
+    `at_once` of them are compiled together.
 
     A candidate whose program does not compile within its time limit raises that when it is prepared; other failures are
     met again in the cache.
     """
-    while held := list(islice(found, AT_ONCE)):
+    while held := list(islice(found, at_once)):
         programs = [
             (at, Job.of(stage, arch, link))
             for at, item in enumerate(held)

@@ -14,6 +14,7 @@ from nnzbench.devices import DeviceLost
 from nnzbench.plans.plan import Unsupported
 
 _COMMANDS = {
+    "best": ("nnzbench.cli.best:command", "Which kernel is fastest for your own matrix, and how much over dense."),
     "run": ("nnzbench.cli.run:command", "Run experiments on this machine's GPU (or check them on its processor)."),
     "tune": (
         "nnzbench.cli.tune:command",

@@ -13,14 +13,12 @@ import click
 from rich.console import Console
 
 from nnzbench import devices, paths
-from nnzbench.build.cache import CompileError
-from nnzbench.devices import DEVICES, Device, DeviceLost
+from nnzbench.devices import DEVICES, Device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
-from nnzbench.measure.environment import snapshot
-from nnzbench.measure.peaks import Peaks, measure_peaks
 from nnzbench.measure.progress import Bar, Lines, RunProgress
-from nnzbench.measure.sweep import Choice, Session, Summary, run_experiment
+from nnzbench.measure.session import open_session
+from nnzbench.measure.sweep import Choice, Summary, run_experiment
 from nnzbench.measure.unmatched import NothingMatched, nearest, require_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.architectures import architecture
@@ -119,7 +117,7 @@ def command(
     chosen = [replace(one, full=full) for one in choose_experiments(experiments, bool(kernel_names))]
     choice = Choice(
         policies=policies,
-        kernels=_kernel_names(kernel_names),
+        kernels=names_of_kernels(kernel_names),
         dtypes=dtypes,
         problems=problems or None,
         quick=quick,
@@ -163,7 +161,7 @@ def choose_experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experim
     return chosen
 
 
-def _kernel_names(given: tuple[str, ...]) -> tuple[str, ...] | None:
+def names_of_kernels(given: tuple[str, ...]) -> tuple[str, ...] | None:
     """Names of registered kernels, those of the user's files included; None where none are given."""
     from nnzbench.kernels import user as user_kernels
 
@@ -188,16 +186,7 @@ def _open(name: str | None, sanitize: Literal["asan", "ubsan", "tsan"] | None) -
         from nnzbench.devices.cpu_device import CpuDevice
 
         return CpuDevice(sanitize)
-    return devices.open_device(name) if name else default_device()
-
-
-def default_device() -> Device:
-    """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons."""
-    try:
-        return devices.open_any("cupy", "pycuda")[0]
-    except Unsupported as error:
-        reason = f"no usable GPU ({error}); --device cpu checks the kernels on the processor, without times"
-        raise Unsupported(reason) from None
+    return devices.open_device(name) if name else devices.open_gpu()
 
 
 def _known(as_arch: str | None, policies: tuple[Policy, ...] | None) -> Mapping[str, AnyKernel]:
@@ -210,22 +199,6 @@ def _known(as_arch: str | None, policies: tuple[Policy, ...] | None) -> Mapping[
     return {name: one for name, one in kernels().items() if not isinstance(one, VendorKernel)}
 
 
-def open_session(device: Device, progress: RunProgress, known: Mapping[str, AnyKernel] | None = None) -> Session:
-    """Measures the device's peaks and takes the snapshot that every row of this process names."""
-    known = kernels() if known is None else known
-    libraries = any(isinstance(one, VendorKernel) for one in known.values())
-    if device.link:  # nothing is timed: no limits
-        return Session(device, known, environment=snapshot(device), libraries=libraries)
-    try:
-        peaks = measure_peaks(device)
-    except DeviceLost:
-        raise
-    except (CompileError, Unsupported, RuntimeError) as error:
-        progress.note(f"the GPU's peaks can't be measured, rows have no limit ({error})")
-        peaks = Peaks()
-    return Session(device, known, peaks, snapshot(device, peaks), libraries=libraries)
-
-
 def _run_all(
     chosen: list[Experiment],
     device: Device,
@@ -235,10 +208,10 @@ def _run_all(
     below: str = "",
 ) -> list[Summary]:
     summaries = []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends a run as tidily as Ctrl-C
+    end_tidily()
     part = "uniform" if choice.uniform else "standin" if choice.real is False else ""
-    with _progress() as progress:
-        session = open_session(device, progress, known)
+    with progress_bar() as progress:
+        session = open_session(device, known, progress.note)
         for one in chosen:
             summaries.append(run_experiment(one, session, out / one.name / below / part, choice, progress))
     for summary in summaries:
@@ -257,8 +230,14 @@ def _require_plans(summaries: list[Summary], choice: Choice) -> None:
         raise NothingMatched(f"{', '.join(silent)}: no plan for any of the problems chosen, and no reason given")
 
 
+def end_tidily() -> None:
+    """Has SIGTERM end this process as tidily as Ctrl-C: it is what a time limit sends."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @contextmanager
-def _progress() -> Iterator[RunProgress]:
+def progress_bar() -> Iterator[RunProgress]:
+    """A bar on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Lines()

@@ -7,7 +7,7 @@ import importlib
 from nnzbench.devices.contract import Device, DeviceLost, Timer
 from nnzbench.plans.plan import Unsupported
 
-__all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device"]
+__all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device", "open_gpu"]
 
 DEVICES = {"cupy": "cupy_device", "pycuda": "pycuda_device", "cpu": "cpu_device"}
 
@@ -30,3 +30,12 @@ def open_any(*names: str) -> tuple[Device, list[str]]:
         except Unsupported as error:
             reasons.append(f"{name}: {error}")
     raise Unsupported("; ".join(reasons))
+
+
+def open_gpu() -> Device:
+    """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons."""
+    try:
+        return open_any("cupy", "pycuda")[0]
+    except Unsupported as error:
+        reason = f"no usable GPU ({error}); --device cpu checks the kernels on the processor, without times"
+        raise Unsupported(reason) from None

@@ -136,6 +136,13 @@ def ours(op: str) -> tuple[str, ...]:
     )
 
 
+def rivals(op: str) -> tuple[str, ...]:
+    """Kernels that compute `op` and would be run for their speed: all that are registered but studies of others."""
+    return tuple(
+        name for name, one in known().items() if name in _registry and op in _registry[name].ops and not one.study
+    )
+
+
 def role_of(name: str, variant: str) -> Role:
     """Whose a recorded row is, by its kernel and variant: where a kernel has a paper's mapping and ours, of either."""
     return about(name).role_of(variant)

@@ -55,6 +55,8 @@ class About:
     has room for one."""
     searched: bool = False
     """Labels say `best`: its row is the fastest of several algorithms, beside which its default stands."""
+    study: bool = False
+    """Made to show what a part of another kernel is worth, or of another one's plans: no rival of its own."""
     rank: int = 1000
     """Place in legends and tables, smaller first; equals by name."""
     samples: tuple[Problem, ...] = ()

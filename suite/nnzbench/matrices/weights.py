@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import lzma
 import math
 import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +24,7 @@ MAX_BYTES = 1 << 31
 _AXES = 32
 """Most axes that every supported version of NumPy has."""
 _ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
-_FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
+FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
 
 def load_weights(path: str | os.PathLike[str], name: str | None = None) -> NDArray[np.float32]:
@@ -32,14 +34,7 @@ def load_weights(path: str | os.PathLike[str], name: str | None = None) -> NDArr
     `MatrixError` for pickled, truncated or oversized arrays, other types than floats, fewer than 2 axes, NaN and Inf.
     """
     where = os.fspath(path) if name is None else f"{os.fspath(path)}: array '{name}'"
-    try:
-        array = _load(Path(path), name, where)
-    except OSError as error:
-        raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
-    except MatrixError:
-        raise
-    except (*_ARCHIVE_FAULTS, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as error:
-        raise MatrixError(f"{where}: is not a readable archive ({error}).") from error
+    array = load_array(path, name)
     if array.ndim < 2 or array.size == 0:
         raise MatrixError(f"{where}: shape {array.shape} is not a weight matrix.")
     with np.errstate(over="ignore"):
@@ -49,23 +44,79 @@ def load_weights(path: str | os.PathLike[str], name: str | None = None) -> NDArr
     return matrix
 
 
-def _load(path: Path, name: str | None, where: str) -> NDArray[Any]:
-    if name is None:
-        with path.open("rb") as stream:
-            return _read_npy(stream, os.fstat(stream.fileno()).st_size, where)
-    with zipfile.ZipFile(path) as archive:
-        try:
-            info = archive.getinfo(f"{name}.npy")
-        except KeyError:
-            raise MatrixError(f"{where}: is not in the file.") from None
-        with archive.open(info) as member:
-            return _read_npy(member, info.file_size, where)
+def load_array(
+    path: str | os.PathLike[str], name: str | None = None, allowed: Collection[np.dtype[Any]] = FLOATS
+) -> NDArray[Any]:
+    """The array of a `.npy` file, or array `name` of a `.npz` file, as it is stored; its type must be in `allowed`.
+
+    Text (`<U...`, `|S...`) is taken where `allowed` is empty. Raises `MatrixError` as `load_weights` does.
+    """
+    where = os.fspath(path) if name is None else f"{os.fspath(path)}: array '{name}'"
+    with _reading(where):
+        if name is None:
+            with Path(path).open("rb") as stream:
+                return _read_npy(stream, os.fstat(stream.fileno()).st_size, where, allowed)
+        with zipfile.ZipFile(path) as archive:
+            try:
+                info = archive.getinfo(f"{name}.npy")
+            except KeyError:
+                raise MatrixError(f"{where}: is not in the file.") from None
+            with archive.open(info) as member:
+                return _read_npy(member, info.file_size, where, allowed)
 
 
-def _read_npy(stream: IO[bytes], size: int, where: str) -> NDArray[Any]:
+def array_names(path: str | os.PathLike[str], axes: int = 0) -> list[str]:
+    """Names of the arrays in a `.npz` file that have so many axes or more, in its order.
+
+    Raises `MatrixError` where the file is not one, or an array's header is damaged.
+    """
+    where, found = os.fspath(path), []
+    with _reading(where), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                name = member.filename.removesuffix(".npy")
+                if axes:
+                    with archive.open(member) as stream:
+                        shape, _, _ = _header(stream, f"{where}: array '{name}'")
+                        if len(shape) < axes:
+                            continue
+                found.append(name)
+    return found
+
+
+@contextlib.contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Turns what a damaged file makes Python raise into a `MatrixError` that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
+    except MatrixError:
+        raise
+    except (*_ARCHIVE_FAULTS, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as error:
+        raise MatrixError(f"{where}: is not a readable archive ({error}).") from error
+
+
+def _read_npy(stream: IO[bytes], size: int, where: str, allowed: Collection[np.dtype[Any]]) -> NDArray[Any]:
     """Reads one array of `size` bytes in all; the header must agree with that size before anything is allocated."""
     if size > MAX_BYTES:
         raise MatrixError(f"{where}: {size} bytes are more than the {MAX_BYTES} allowed.")
+    shape, fortran, dtype = _header(stream, where)
+    if dtype.hasobject:
+        raise MatrixError(f"{where}: holds pickled Python objects, which are never loaded.")
+    if dtype.newbyteorder("=") not in allowed and (allowed or dtype.kind not in "SU"):
+        raise MatrixError(f"{where}: values are {dtype}, not {_words(allowed)}.")
+    payload = math.prod(shape) * dtype.itemsize
+    if payload != size - stream.tell():
+        raise MatrixError(f"{where}: header shape {shape} needs {payload} bytes, the file has {size - stream.tell()}.")
+    data = stream.read(payload)
+    if len(data) != payload:
+        raise MatrixError(f"{where}: is truncated, {len(data)} of {payload} bytes found.")
+    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether the first axis changes fastest, and type."""
     try:
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
@@ -76,14 +127,10 @@ def _read_npy(stream: IO[bytes], size: int, where: str) -> NDArray[Any]:
         raise MatrixError(f"{where}: has no valid array header.") from error
     if len(shape) > _AXES or any(isinstance(one, bool) or not 0 <= one < 2**63 for one in shape):
         raise MatrixError(f"{where}: header gives an impossible shape.")
-    if dtype.hasobject:
-        raise MatrixError(f"{where}: holds pickled Python objects, which are never loaded.")
-    if dtype.newbyteorder("=") not in _FLOATS:
-        raise MatrixError(f"{where}: values are {dtype}, not floating point.")
-    payload = math.prod(shape) * dtype.itemsize
-    if payload != size - stream.tell():
-        raise MatrixError(f"{where}: header shape {shape} needs {payload} bytes, the file has {size - stream.tell()}.")
-    data = stream.read(payload)
-    if len(data) != payload:
-        raise MatrixError(f"{where}: is truncated, {len(data)} of {payload} bytes found.")
-    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+    return shape, fortran, dtype
+
+
+def _words(allowed: Collection[np.dtype[Any]]) -> str:
+    if not allowed:
+        return "text"
+    return "floating point" if set(allowed) <= set(FLOATS) else "numbers of a kind that is read here"

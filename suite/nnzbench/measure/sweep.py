@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from nnzbench.devices import Device, DeviceLost
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.attempts import CHECK, Attempts, Tried
 from nnzbench.measure.progress import RunProgress
-from nnzbench.measure.rows import Subject, make_record
-from nnzbench.measure.timing import QUICK, StoppingRule, warm_up
-from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
-from nnzbench.measure.watchdog import HANG_S, watch
-from nnzbench.plans.plan import Candidate
+from nnzbench.measure.session import Session
+from nnzbench.measure.timing import QUICK, StoppingRule
+from nnzbench.measure.trial import Outcome, enumerate_candidates
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
-from nnzbench.problems.operands import Maker, Operands, Reference, reference
+from nnzbench.problems.operands import Maker, Operands, make_operands, reference
 from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.tables import as_uniform
-from nnzbench.records import memory
 from nnzbench.records.folder import Results, Tuning
 from nnzbench.records.record import FAILURES, Record
 
@@ -37,11 +31,7 @@ QUICK_PROBLEMS = 3
 QUICK_CANDIDATES = 8
 REASONS = 5
 """Reasons of each status that a run's summary tells."""
-REASON_LENGTH = 200
-"""Characters of each."""
 NO_PLAN = "the kernel has no candidate for this problem and does not say why"
-CHECK = "check"
-"""Policy of rows from the processor, which are checked and never timed."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +52,6 @@ class Choice:
     overwrite: bool = False
     yes: bool = False
     """Overwrite also where more is recorded than this run brings."""
-
-
-@dataclass
-class Session:
-    """What one process knows of its device; shared by the experiments it runs."""
-
-    device: Device
-    kernels: Mapping[str, AnyKernel]
-    peaks: Peaks = field(default_factory=Peaks)
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    clock: Callable[[], float] = time.monotonic
-    libraries: bool = True
-    """Whether vendors' libraries are among the kernels."""
-    _warm: bool = False
-
-    def warm_up(self, run: Callable[[], None]) -> None:
-        """Brings the GPU to a steady clock, the first time it is called."""
-        if not self._warm and self.device.timer is not None:
-            warm_up(self.device.timer, run, self.clock)
-            self._warm = True
 
 
 @dataclass(frozen=True)
@@ -139,7 +109,8 @@ def run_experiment(
         progress.start(experiment.name, sum(len(names) for _, names in work))
         for problem, names in work:
             run.problem(problem, names, progress)
-    return Summary(folder, dict(run.counts), dict(run.reasons), frozenset(run.planless - run.planned))
+    counts, reasons = dict(run.attempts.counts), dict(run.attempts.reasons)
+    return Summary(folder, counts, reasons, frozenset(run.planless - run.planned))
 
 
 def all_problems(experiment: Experiment, choice: Choice) -> list[Problem]:
@@ -215,27 +186,16 @@ def choose_work(
                 yield replace(problem, dtype=dtype), [name for name in able if dtype in dtypes[name]]
 
 
-@dataclass
 class _Run:
-    experiment: Experiment
-    session: Session
-    results: Results
-    choice: Choice
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    planned: set[str] = field(default_factory=set)
-    planless: set[str] = field(default_factory=set)
-    maker: Maker = field(default_factory=Maker)
-
-    @property
-    def policies(self) -> tuple[Policy, ...]:
-        """Policies to time; none on the processor."""
-        return policies_of(self.experiment, self.session, self.choice)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Policies that rows are written for."""
-        return self.policies or (CHECK,)
+    def __init__(self, experiment: Experiment, session: Session, results: Results, choice: Choice) -> None:
+        policies = policies_of(experiment, session, choice)
+        rule = QUICK if choice.quick else StoppingRule()
+        self.attempts = Attempts(experiment.name, session, results, policies, rule)
+        self.session, self.results = session, results
+        self.limit = QUICK_CANDIDATES if choice.quick else None
+        self.planned: set[str] = set()
+        self.planless: set[str] = set()
+        self.maker = Maker()
 
     def problem(self, problem: Problem, names: list[str], progress: RunProgress) -> None:
         """All the named kernels on one problem in one dtype; operands and reference are made once and dropped."""
@@ -247,113 +207,38 @@ class _Run:
         try:
             operands = self.maker.operands(problem)
         except MatrixError as error:
+            nothing = Tried(problem, None, lambda: reference(problem, make_operands(problem)))
             for name in waiting:
-                self._add(problem, None, name, "", Outcome("unsupported", f"no operands: {error}"))
+                self.attempts.add(nothing, name, "", Outcome("unsupported", f"no operands: {error}"))
                 progress.advance()
             return
-        truth = functools.cache(lambda: reference(problem, operands))
+        tried = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
         for name in waiting:
             progress.step(f"{problem.name} {problem.dtype} {name}")
-            self._kernel(problem, operands, truth, self.session.kernels[name], progress)
+            self._kernel(tried, operands, self.session.kernels[name], progress)
             progress.advance()
 
-    def _kernel(
-        self,
-        problem: Problem,
-        operands: Operands,
-        truth: Callable[[], Reference],
-        kernel: AnyKernel,
-        progress: RunProgress,
-    ) -> None:
+    def _kernel(self, subject: Tried, operands: Operands, kernel: AnyKernel, progress: RunProgress) -> None:
         start = time.monotonic()
         tried = correct = 0
         answered = False
         fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
-        limit = QUICK_CANDIDATES if self.choice.quick else None
-        for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, limit):
+        problem = subject.problem
+        for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, self.limit):
             self.planned.add(kernel.name)
             answered = True
             if isinstance(candidate, Outcome):
-                self._add(problem, operands, kernel.name, "", candidate)
+                self.attempts.add(subject, kernel.name, "", candidate)
                 continue
             tried += 1
-            missing = tuple(p for p in self.labels if not self._recorded(problem, kernel.name, candidate.variant, p))
-            if not missing:
-                continue
-            policies = tuple(policy for policy in self.policies if policy in missing)
-            to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
-            rule = QUICK if self.choice.quick else StoppingRule()
-            conditions = Conditions(policies, rule, clock=self.session.clock, to_beat_us=to_beat)
-            with watch(functools.partial(self._hung, problem, operands, kernel.name, candidate, progress)):
-                outcome = try_candidate(candidate, self.session.device.timer, truth, conditions, self.session.warm_up)
-                if outcome.status == "ok":
-                    self._memory(problem, kernel.name, candidate, progress)
-            correct += outcome.status == "ok"
-            for policy, measured in outcome.measurements.items():
-                key = (candidate.math, policy)
-                fastest[key] = min(measured.median, fastest.get(key, measured.median))
-            self._add(problem, operands, kernel.name, candidate.variant, outcome, candidate.math)
-            if outcome.status == "wrong":
-                progress.note(f"WRONG: {kernel.name} {candidate.variant} on {problem.name}: {outcome.reason}")
-            if outcome.lost:
-                raise DeviceLost(
-                    f"the device stopped answering after {kernel.name} {candidate.variant} on {problem.name} "
-                    f"({outcome.reason}); all rows are kept, go on with --resume"
-                )
+            outcome = self.attempts.attempt(subject, kernel.name, candidate, fastest, progress)
+            correct += outcome is not None and outcome.status == "ok"
         if not answered:
             self.planless.add(kernel.name)
-            self._add(problem, operands, kernel.name, "", Outcome("unsupported", NO_PLAN))
+            self.attempts.add(subject, kernel.name, "", Outcome("unsupported", NO_PLAN))
         self.results.add_tuning(
             Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
         )
 
-    def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
-        """Measures the memory of a candidate that computed the right thing; where that fails, its times stay."""
-        device = self.session.device
-        try:
-            use = memory.measure(problem, candidate, device)
-        except DeviceLost:
-            raise
-        except Exception as error:
-            progress.note(f"{kernel} {candidate.variant} on {problem.name}: memory not measured ({error})")
-            return
-        if use is not None:
-            sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
-            name = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
-            self.results.add_memory(memory.Memory(*name, *sizes))
-
-    def _hung(
-        self, problem: Problem, operands: Operands, kernel: str, candidate: Candidate, progress: RunProgress
-    ) -> None:
-        """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
-        reason = f"no answer within {HANG_S:g} s"
-        try:
-            self._add(problem, operands, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
-            progress.note(
-                f"{kernel} {candidate.variant} on {problem.name}: {reason}; all rows are kept, go on with --resume"
-            )
-            self.session.device.abandon()
-        finally:
-            os._exit(1)
-
-    def _recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
-        device = self.session.device.name
-        key = (self.experiment.name, problem.name, problem.dtype, kernel, variant, device, policy)
-        return key in self.results.done
-
     def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:
-        return (problem.name, problem.dtype, kernel, self.session.device.name, "+".join(self.labels))
-
-    def _add(
-        self, problem: Problem, operands: Operands | None, kernel: str, variant: str, outcome: Outcome, math: str = ""
-    ) -> None:
-        subject = Subject(self.experiment.name, problem, operands, self.session.device, self.results.environment)
-        rows = [
-            make_record(subject, kernel, variant, policy, outcome, math, self.session.peaks)
-            for policy in self.labels
-            if not self._recorded(problem, kernel, variant, policy)
-        ]
-        self.results.add(rows)
-        self.counts.update(row.status for row in rows)
-        first = next(iter(outcome.reason.strip().splitlines()), "")[:REASON_LENGTH]
-        self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")
+        return (problem.name, problem.dtype, kernel, self.session.device.name, "+".join(self.attempts.labels))

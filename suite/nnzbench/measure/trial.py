@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.build.ahead import compiled_ahead
+from nnzbench.build.ahead import AT_ONCE, compiled_ahead
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.kernels.registry import AnyKernel, candidates
@@ -74,14 +74,19 @@ def failure(error: Exception | SystemExit) -> Outcome:
 
 
 def enumerate_candidates(
-    kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, limit: int | None = None
+    kernel: AnyKernel,
+    problem: Problem,
+    operands: Operands,
+    device: Device,
+    limit: int | None = None,
+    at_once: int = AT_ONCE,
 ) -> Iterator[Candidate | Outcome]:
     """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
 
-    Where the device takes its programs from the shared compile cache, they are compiled ahead, in parallel.
+    Where the device takes its programs from the shared compile cache, they are compiled ahead, `at_once` in parallel.
     """
     found = _until_failure(islice(candidates(kernel, problem, operands, device), limit))
-    return compiled_ahead(found, device.arch, device.link) if device.compiles_from_cache else found
+    return compiled_ahead(found, device.arch, device.link, at_once) if device.compiles_from_cache else found
 
 
 def _until_failure(found: Iterator[Candidate]) -> Iterator[Candidate | Outcome]:

@@ -109,9 +109,13 @@ class Maker:
             matrix = load_sparse(problem)
             held = matrix.with_values(round_to(matrix.values, problem.dtype))
             self._of, self._matrix = of, (held, matrix.pattern_hash())
-        dense = _dense(problem, np.random.default_rng([problem.seed, 0xB]))
-        rounded = {name: round_to(array, problem.dtype) for name, array in dense.items()}
-        return Operands(self._matrix[0], rounded, self._matrix[1])
+        return operands_of(problem, *self._matrix)
+
+
+def operands_of(problem: Problem, matrix: CSR, pattern: str) -> Operands:
+    """The operands of a problem whose sparse one is at hand, rounded to its type, with seeded normal dense ones."""
+    dense = _dense(problem, np.random.default_rng([problem.seed, 0xB]))
+    return Operands(matrix, {name: round_to(array, problem.dtype) for name, array in dense.items()}, pattern)
 
 
 def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:

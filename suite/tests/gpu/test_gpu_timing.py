@@ -13,7 +13,8 @@ from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.measure import peaks
 from nnzbench.measure.peaks import measure_peaks
-from nnzbench.measure.sweep import Choice, Session, run_experiment
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.measure.timing import measure, warm_up
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment

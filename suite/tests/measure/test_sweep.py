@@ -12,7 +12,8 @@ from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import DeviceLost
 from nnzbench.measure import watchdog
 from nnzbench.measure.peaks import Peaks
-from nnzbench.measure.sweep import Choice, Session, run_experiment
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
@@ -386,8 +387,8 @@ def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_
 
     kernel = FakeKernel(variants={"good": (5.0, ""), "hangs": (5.0, "")})
     kernel.after_prepare = lambda: kernel.prepared[-1] == "hangs" and ended.wait(20)
-    monkeypatch.setattr("nnzbench.measure.sweep.os._exit", leave)
-    monkeypatch.setattr("nnzbench.measure.sweep.watch", lambda give_up: watchdog.watch(give_up, 0.2))
+    monkeypatch.setattr("nnzbench.measure.attempts.os._exit", leave)
+    monkeypatch.setattr("nnzbench.measure.attempts.watch", lambda give_up: watchdog.watch(give_up, 0.2))
     exp = experiment(kernel, policies=("hot",))
     monkeypatch.setattr(Small, "count", 1)
     progress = Notes()

@@ -43,4 +43,4 @@ class Untuned:
         raise Unsupported("no family of kernels takes this matrix")
 
 
-register(Untuned(), About("own", look=Look("yellow", "8")))
+register(Untuned(), About("own", look=Look("yellow", "8"), study=True))

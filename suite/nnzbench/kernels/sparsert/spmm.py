@@ -99,4 +99,4 @@ class SparseRT:
 
 
 register(SparseRT(), About("own", look=Look("vermillion", "s"), rank=40))
-register(SparseRT("sparsert_pattern", "buffer"), About("own", look=Look("green", "p"), rank=100))
+register(SparseRT("sparsert_pattern", "buffer"), About("own", look=Look("green", "p"), study=True, rank=100))

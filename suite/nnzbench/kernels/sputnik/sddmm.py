@@ -215,4 +215,4 @@ class SputnikSddmmAblation:
 
 
 register(SputnikSddmm(), About("paper", look=Look("blue", "h"), rank=20))
-register(SputnikSddmmAblation(), About("paper", look=Look("yellow", "8")))
+register(SputnikSddmmAblation(), About("paper", look=Look("yellow", "8"), study=True))

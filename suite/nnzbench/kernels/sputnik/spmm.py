@@ -346,5 +346,5 @@ class SputnikAblation:
 
 
 register(Sputnik(), About("paper", look=Look("blue", "o"), rank=10))
-register(SputnikTransposed(), About("paper", look=Look("purple", "d")))
-register(SputnikAblation(), About("paper", look=Look("vermillion", "H")))
+register(SputnikTransposed(), About("paper", look=Look("purple", "d"), study=True))
+register(SputnikAblation(), About("paper", look=Look("vermillion", "H"), study=True))

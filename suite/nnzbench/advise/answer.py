@@ -1,0 +1,334 @@
+"""What is answered about a layer, and the sentences that say it. Plain values; nothing here measures or estimates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnzbench.kernels.registry import about
+from nnzbench.problems.problem import DType
+
+ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a library", "guest": "a guest"}
+_MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
+FAR_OCTAVES = 3.0
+"""With nothing recorded nearer, an estimate is called a guess."""
+_FREE_MATH = frozenset({"winograd"})
+"""Classes that are as good as their problem's type, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel in one arithmetic, at one width."""
+
+    kernel: str
+    math: str
+    variant: str = ""
+    hot_us: float | None = None
+    cold_us: float | None = None
+    memory_bytes: int | None = None
+    """Of the weights as the kernel keeps them, with its workspace; not the dense operand or the result."""
+    packing_ms: float | None = None
+    """Inspecting and packing the weights, uploading them, and compiling: what is paid once."""
+    error: float | None = None
+    """Relative error of its check against float64."""
+    reason: str = ""
+    """Why it has no time (and no check), empty where it has."""
+    wrong: bool = False
+    """Whether it computed something else than float64 does; `reason` says how far off."""
+    uncertainty: float | None = None
+    """Of an estimate: mean error of estimates of this kernel on problems that were held out."""
+
+    @property
+    def role(self) -> str:
+        """Whose it is."""
+        return about(self.kernel).role_of(self.variant)
+
+    @property
+    def dense(self) -> bool:
+        """Whether every weight is multiplied, zeros included."""
+        return about(self.kernel).work == "dense"
+
+    @property
+    def label(self) -> str:
+        """Such as `cuBLAS fp16`."""
+        return f"{about(self.kernel).label} {_MATH_WORDS.get(self.math, self.math)}"
+
+    @property
+    def us(self) -> float | None:
+        """The time that it is ranked by: hot, or cold where only that is known."""
+        return self.hot_us if self.hot_us is not None else self.cold_us
+
+
+@dataclass(frozen=True)
+class Near:
+    """A recorded problem that an estimate leans on."""
+
+    experiment: str
+    problem: str
+    octaves: float
+    """How far it is: one for a factor of two in one size."""
+
+
+@dataclass(frozen=True)
+class Width:
+    """The answer for one width (`n` columns; sddmm: length of the products; convolutions: images)."""
+
+    n: int
+    entries: tuple[Entry, ...]
+    """Those with a time first, the fastest of them first, then those that were checked, then the others."""
+    tried: int = 0
+    """Candidates that were tried."""
+    unfinished: tuple[str, ...] = ()
+    """Kernels with candidates left when the time was over."""
+    near: tuple[Near, ...] = ()
+
+    @property
+    def far(self) -> bool:
+        """Whether nothing was recorded near enough to estimate from."""
+        return bool(self.near) and self.near[0].octaves > FAR_OCTAVES
+
+    def timed(self) -> list[Entry]:
+        """Entries with a time, fastest first."""
+        return [one for one in self.entries if one.us is not None]
+
+    def exact(self, dtype: DType) -> list[Entry]:
+        """Those that compute in the precision asked for: TF32 is another answer, and never wins fp32."""
+        return [one for one in self.timed() if one.math == dtype or one.math in _FREE_MATH]
+
+    def rival(self, dtype: DType) -> Entry | None:
+        """What a sparse kernel must beat: the fastest dense library in that precision."""
+        return next((one for one in self.exact(dtype) if one.dense), None)
+
+    def sparse(self, dtype: DType) -> Entry | None:
+        """The fastest that leaves zeros out."""
+        return next((one for one in self.exact(dtype) if not one.dense), None)
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From which width on dense is faster, as far as the widths looked at tell."""
+
+    n: int | None
+    """None where one side is ahead at all of them."""
+    sparse_wins: bool
+    """At the smallest width looked at."""
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that is said about one layer."""
+
+    label: str
+    op: str
+    dtype: DType
+    m: int
+    k: int
+    nnz: int
+    where: str
+    """GPU or device that it holds for."""
+    estimated: bool
+    widths: tuple[Width, ...]
+    crossover: Crossover | None = None
+    note: str = ""
+    curve: tuple[tuple[int, float, float], ...] = ()
+    """Width, time of the fastest dense, time of the fastest sparse kernel, microseconds: what the plot draws."""
+    problems: tuple[str, ...] = field(default_factory=tuple)
+    """Names of the problems that rows were recorded under."""
+
+    @property
+    def sparsity(self) -> float:
+        """Share of zeros as counted."""
+        return 1 - self.nnz / (self.m * self.k)
+
+    def wrong(self) -> list[Entry]:
+        """Entries that computed something else than float64 does."""
+        return [entry for width in self.widths for entry in width.entries if entry.wrong]
+
+
+def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Timed ones by time, then checked ones, then those with a reason."""
+    return tuple(
+        sorted(entries, key=lambda one: (one.us is None, one.us or 0.0, one.error is None, about(one.kernel).rank))
+    )
+
+
+def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
+    """Where dense becomes faster for good: (width, dense time, sparse time) in any order; None for no points.
+
+    Between the last width where sparse is at least as fast and the next, times are taken as powers of the width.
+    """
+    ordered = sorted(points)
+    if not ordered:
+        return None
+    ratios = [(n, dense / sparse) for n, dense, sparse in ordered]
+    least, most = ordered[0][0], ordered[-1][0]
+    ahead = [at for at, (_, ratio) in enumerate(ratios) if ratio >= 1]
+    starts = ratios[0][1] >= 1
+    if not ahead or ahead[-1] == len(ratios) - 1:
+        return Crossover(None, bool(ahead), least, most)
+    (n, before), (after_n, after) = ratios[ahead[-1]], ratios[ahead[-1] + 1]
+    share = math.log(before) / (math.log(before) - math.log(after))
+    return Crossover(round(math.exp(math.log(n) + share * math.log(after_n / n))), starts, least, most)
+
+
+def sentence(answer: Answer, width: Width) -> str:
+    """The answer for a width in one sentence."""
+    lead = f"N = {width.n}{' (a guess: nothing near it is recorded)' if width.far else ''}: "
+    sparse, rival = width.sparse(answer.dtype), width.rival(answer.dtype)
+    about_so = "about " if answer.estimated else ""
+    if sparse is None and rival is None:
+        right = sum(one.error is not None for one in width.entries)
+        wrong = [one.label for one in width.entries if one.wrong]
+        found = f"{right} kernel{'s' if right != 1 else ''} checked against float64, none timed"
+        return lead + found + (f"; WRONG: {', '.join(wrong)}" if wrong else "")
+    if sparse is None or (rival is not None and (rival.us or 0.0) < (sparse.us or 0.0)):
+        assert rival is not None
+        text = f"{lead}dense is fastest: {rival.label}, {_us(rival.us)}"
+        if sparse is not None:
+            text += f"; the best sparse kernel, {sparse.label}, takes {about_so}{_times(sparse.us, rival.us)} as long"
+        return text + _crossover_text(answer)
+    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}{_us(sparse.us)}"
+    if rival is not None:
+        text += f", {about_so}{_times(rival.us, sparse.us)} the speed of {rival.label}"
+        if sparse.hot_us is not None and sparse.cold_us and rival.cold_us:
+            text += f" ({_times(rival.cold_us, sparse.cold_us)} cold)"
+        if sparse.memory_bytes and rival.memory_bytes:
+            text += f" in {100 * sparse.memory_bytes / rival.memory_bytes:.0f} % of the memory"
+    else:
+        text += "; nothing dense to compare with"
+    return text + _crossover_text(answer)
+
+
+def paid_back(entry: Entry, rival: Entry | None) -> float | None:
+    """Launches until packing is paid back by what each saves against the rival; infinite where none saves anything."""
+    if rival is None or entry is rival or entry.packing_ms is None or entry.us is None or rival.us is None:
+        return None
+    extra_us = 1e3 * max(0.0, entry.packing_ms - (rival.packing_ms or 0.0))
+    saved = rival.us - entry.us
+    return math.ceil(extra_us / saved) if saved > 0 else math.inf
+
+
+def _crossover_text(answer: Answer) -> str:
+    found = answer.crossover
+    if found is None:
+        return ""
+    if found.n is not None:
+        return f"; dense is faster from about N = {found.n}"
+    if found.sparse_wins:
+        return f"; no crossover up to N = {found.most}"
+    return f"; dense is faster at every width from {found.least} to {found.most}" if found.least < found.most else ""
+
+
+@dataclass(frozen=True)
+class Total:
+    """A whole checkpoint at one width: every layer by its own fastest kernel."""
+
+    n: int
+    layers: int
+    best_us: float
+    dense_us: float
+    best_bytes: int
+    dense_bytes: int
+    sparse_layers: int
+    """Layers whose fastest kernel leaves zeros out."""
+
+    def sentence(self) -> str:
+        """The total in words."""
+        saved = _times(self.dense_us, self.best_us)
+        memory = f"{100 * self.best_bytes / self.dense_bytes:.0f} % of the memory" if self.dense_bytes else "no memory"
+        return (
+            f"N = {self.n}: {self.layers} layers take {_us(self.best_us)} by the fastest kernel of each, "
+            f"{saved} the speed of all dense ({_us(self.dense_us)}), in {memory}; {self.sparse_layers} of them sparse"
+        )
+
+
+def totals(answers: Sequence[Answer]) -> list[Total]:
+    """The sums over layers that have both a dense and another time, per width."""
+    out = []
+    for n in dict.fromkeys(width.n for answer in answers for width in answer.widths):
+        pairs = []
+        for answer in answers:
+            for width in answer.widths:
+                rival, sparse = width.rival(answer.dtype), width.sparse(answer.dtype)
+                if width.n == n and rival is not None and sparse is not None:
+                    pairs.append((rival, min(rival, sparse, key=lambda one: one.us or math.inf)))
+        if pairs:
+            out.append(
+                Total(
+                    n,
+                    len(pairs),
+                    sum(best.us or 0.0 for _, best in pairs),
+                    sum(rival.us or 0.0 for rival, _ in pairs),
+                    sum(best.memory_bytes or 0 for _, best in pairs),
+                    sum(rival.memory_bytes or 0 for rival, _ in pairs),
+                    sum(not best.dense for _, best in pairs),
+                )
+            )
+    return out
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """The answer as JSON's types; times in microseconds, sizes in bytes."""
+    return {
+        "layer": answer.label,
+        "op": answer.op,
+        "dtype": answer.dtype,
+        "m": answer.m,
+        "k": answer.k,
+        "nnz": answer.nnz,
+        "sparsity": round(answer.sparsity, 6),
+        "where": answer.where,
+        "estimated": answer.estimated,
+        "note": answer.note,
+        "problems": list(answer.problems),
+        "crossover_n": answer.crossover.n if answer.crossover else None,
+        "widths": [_width_json(answer, width) for width in answer.widths],
+        "curve": [list(point) for point in answer.curve],
+    }
+
+
+def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
+    rival = width.rival(answer.dtype)
+    return {
+        "n": width.n,
+        "sentence": sentence(answer, width),
+        "tried": width.tried,
+        "unfinished": list(width.unfinished),
+        "near": [vars(one) for one in width.near],
+        "entries": [
+            {
+                "kernel": one.kernel,
+                "label": one.label,
+                "role": one.role,
+                "math": one.math,
+                "variant": one.variant,
+                "hot_us": one.hot_us,
+                "cold_us": one.cold_us,
+                "memory_bytes": one.memory_bytes,
+                "packing_ms": one.packing_ms,
+                "paid_back_after_launches": _finite(paid_back(one, rival)),
+                "relative_error": one.error,
+                "reason": one.reason,
+                "held_out_error": one.uncertainty,
+            }
+            for one in width.entries
+        ],
+    }  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _times(longer: float | None, shorter: float | None) -> str:
+    return f"{(longer or 0.0) / (shorter or math.inf):.2f} times"
+
+
+def _us(us: float | None) -> str:
+    if us is None:
+        return "-"
+    return f"{us / 1e3:.2f} ms" if us >= 1e4 else f"{us:.1f} us" if us >= 10 else f"{us:.2f} us"

@@ -1,0 +1,368 @@
+"""The answer without the GPU: times estimated from what was recorded on it, with the error that such estimates have.
+
+Each kernel's time is a sum of costs (launch, products, outputs, ... : `cost_rule`, constants fitted to its own recorded
+rows of that op, type and policy) times what the nearest recorded problems took beyond that sum. The error beside it is
+that of the same estimate on recorded problems whose layer sizes were held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nnzbench.advise.answer import Answer, Entry, Near, Width, crossing, ranked
+from nnzbench.advise.layer import Layer, Op
+from nnzbench.advise.measured import Question
+from nnzbench.kernels.choice import cost_rule
+from nnzbench.kernels.choice.cost_rule import Costs, Trial
+from nnzbench.kernels.registry import Kernel, about, kernels, rivals
+from nnzbench.operators.binding import ITEM_BYTES, stored_bytes, weights_bytes
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.problem import DType, Problem
+from nnzbench.records.record import COLUMNS, RecordError
+
+Floats = NDArray[np.float64]
+
+NEIGHBOURS = 6
+"""Recorded problems that correct an estimate."""
+FOLDS = 5
+FEWEST = 20
+"""Recorded problems of a kernel from which on its time is estimated."""
+LEAST_CERTAIN = 0.5
+"""A kernel whose estimates are off by more on average gets none."""
+_SOFT = 0.05
+"""Squared octaves added to a neighbour's distance, so that a repeated size does not decide alone."""
+_DOUBT = 1.0
+"""What the fitted sum itself weighs among its neighbours."""
+_USED = (
+    "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
+    "policy", "status", "median_us", "prepare_ms", "compile_ms",
+)  # fmt: skip
+_WIDEST = 8192
+_WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(27)}))
+"""Widths that the crossover is looked for at."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What an estimate knows of a problem."""
+
+    m: int
+    k: int
+    n: int
+    nnz: int
+
+
+class Model:
+    """The recorded rows of one kernel in one arithmetic under one policy, and what follows from them."""
+
+    def __init__(self, rows: pd.DataFrame, dense: bool, sddmm: bool, item: int) -> None:
+        self.rows = rows.reset_index(drop=True)
+        self._dense, self._sddmm, self._item = dense, sddmm, item
+        self._us = self.rows["median_us"].to_numpy(float)
+        self._table = self._features(*(self.rows[name].to_numpy(float) for name in ("m", "k", "n", "nnz")))
+        self._places = self._coordinates(*(self.rows[name].to_numpy(float) for name in ("m", "k", "n", "nnz")))
+
+    def _features(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> dict[str, Floats]:
+        words = self._item / 4  # dense operands count in words of 4 bytes
+        inner, outer = (n, k * words) if self._sddmm else (k, n * words)
+        return {
+            "launch": np.ones_like(m),
+            "products": nnz * outer,
+            "outputs": m * outer,
+            "inputs": inner * outer,
+            "nonzeros": nnz,
+            "rows": m,
+            "columns": inner,
+            "dense": m * inner * outer,
+            "weights": m * inner,
+        }
+
+    def _coordinates(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Floats:
+        """Sizes in octaves; a dense product does not depend on how many weights are zero."""
+        filled = np.maximum(nnz, 1) / (m * (n if self._sddmm else k))
+        axes = [np.log2(m), np.log2(k), np.log2(n)]
+        return np.stack(axes if self._dense else [*axes, np.log2(filled)], axis=1)
+
+    def _fit(self, chosen: NDArray[np.bool_]) -> Costs:
+        at = np.flatnonzero(chosen)
+        trials = [
+            Trial(str(i), "", "", {name: float(values[i]) for name, values in self._table.items()}, float(self._us[i]))
+            for i in at
+        ]
+        return Costs(cost_rule.fit(trials).constants)
+
+    def _base(self, costs: Costs, table: dict[str, Floats]) -> Floats:
+        total: Floats = sum((costs.constants.get(name, 0.0) * values for name, values in table.items()), np.zeros(1))
+        return np.maximum(total, 1e-3)
+
+    def _estimate(
+        self, chosen: NDArray[np.bool_], costs: Costs, table: dict[str, Floats], places: Floats
+    ) -> tuple[Floats, Floats]:
+        """Microseconds, and the distance of the nearest row among the chosen ones."""
+        held = self._places[chosen]
+        left = np.log(self._us[chosen] / self._base(costs, {name: one[chosen] for name, one in self._table.items()}))
+        distances = ((places[:, None] - held[None]) ** 2).sum(axis=2)
+        count = min(NEIGHBOURS, held.shape[0])
+        near = np.argpartition(distances, count - 1, axis=1)[:, :count]
+        near_distances = np.take_along_axis(distances, near, axis=1)
+        weights = 1 / (near_distances + _SOFT)
+        correction = (weights * left[near]).sum(axis=1) / (weights.sum(axis=1) + _DOUBT)
+        return self._base(costs, table) * np.exp(correction), np.sqrt(near_distances.min(axis=1))
+
+    @cached_property
+    def _costs(self) -> Costs:
+        return self._fit(np.ones(len(self._us), dtype=bool))
+
+    def at(self, sizes: Sequence[Sizes]) -> Floats:
+        """Estimated microseconds of each."""
+        arrays = [np.array([getattr(one, name) for one in sizes], float) for name in ("m", "k", "n", "nnz")]
+        everything = np.ones(len(self._us), dtype=bool)
+        return self._estimate(everything, self._costs, self._features(*arrays), self._coordinates(*arrays))[0]
+
+    @cached_property
+    def held_out_error(self) -> float:
+        """Mean of |estimate / measured - 1| over rows whose layer sizes (m x k) the estimate had not seen."""
+        inner = self.rows["n" if self._sddmm else "k"].to_numpy(np.int64)
+        layers, where = np.unique(self.rows["m"].to_numpy(np.int64) * (1 << 32) + inner, return_inverse=True)
+        fold = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
+        errors: list[Floats] = []
+        for number in range(FOLDS):
+            out = fold == number
+            if out.any() and not out.all():
+                table = {name: values[out] for name, values in self._table.items()}
+                found, _ = self._estimate(~out, self._fit(~out), table, self._places[out])
+                errors.append(np.abs(found / self._us[out] - 1))
+        return float(np.concatenate(errors).mean()) if errors else float("nan")
+
+    def near(self, sizes: Sizes) -> list[tuple[float, Any]]:
+        """The recorded rows by distance in octaves, nearest first."""
+        place = self._coordinates(*(np.array([getattr(sizes, name)], float) for name in ("m", "k", "n", "nnz")))
+        distances = np.sqrt(((self._places - place) ** 2).sum(axis=1))
+        order = np.argsort(distances, kind="stable")[:NEIGHBOURS]
+        return [(float(distances[at]), self.rows.iloc[at]) for at in order]
+
+
+class Recorded:
+    """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy."""
+
+    def __init__(self, gpu: str, frame: pd.DataFrame) -> None:
+        self.gpu, self._frame = gpu, frame
+        self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the GPU."""
+        return str(self._frame["arch"].mode().iloc[0])
+
+    def models(self, op: Op, dtype: DType) -> dict[tuple[str, str, str], Model]:
+        """By kernel, arithmetic and policy; those with enough rows."""
+        if (op, dtype) not in self._models:
+            frame = self._frame
+            chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
+            chosen = chosen[chosen["kernel"].isin(rivals(op))]
+            self._models[op, dtype] = {
+                (str(kernel), str(maths), str(policy)): Model(
+                    rows, about(str(kernel)).work == "dense", op == "sddmm", ITEM_BYTES[dtype]
+                )
+                for (kernel, maths, policy), rows in chosen.groupby(["kernel", "math", "policy"])
+                if len(rows) >= FEWEST
+            }
+        return self._models[op, dtype]
+
+
+def load(gpu: str, folders: Sequence[Path]) -> Recorded:
+    """What is recorded on `gpu` in the results folders. Raises `RecordError` where that is nothing or not readable."""
+    files = [file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv"))]
+    if not files:
+        known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
+        there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
+        raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
+    return Recorded(gpu, pd.concat([_read(file) for file in files], ignore_index=True))
+
+
+def _read(file: Path) -> pd.DataFrame:
+    if file.is_symlink():
+        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
+    try:
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8")
+        if tuple(frame.columns) != COLUMNS:
+            raise RecordError(f"{file}: the header is not that of records")
+        frame = frame[list(_USED)]
+        frame = frame[(frame["status"] == "ok") & (frame["selected"] == "true") & frame["policy"].isin(POLICIES)]
+        # a step of a network is not the product that it is recorded as
+        frame = frame[~frame["shape"].str.contains("attention|bias_relu")].copy()
+        for name in ("m", "k", "n", "nnz", "median_us", "prepare_ms", "compile_ms"):
+            frame[name] = pd.to_numeric(frame[name].replace("", "nan"))
+    except (OSError, UnicodeDecodeError, ValueError, pd.errors.ParserError) as error:
+        if isinstance(error, RecordError):
+            raise
+        raise RecordError(f"{file}: can't be read as records ({' '.join(str(error).split())[:200]})") from error
+    first = frame["variant"].map(lambda variant: str(variant).partition("_")[0])
+    frame["math"] = first.where(first.isin(list(TOLERANCE)), frame["dtype"])
+    whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)
+    return frame[whole]
+
+
+def answer(layer: Layer, question: Question, recorded: Recorded) -> Answer:
+    """The estimate for one layer. Raises `RecordError` where too little of its kind is recorded."""
+    dtype = question.dtype or layer.dtype
+    models = recorded.models(question.op, dtype)
+    if question.kernels is not None:
+        models = {key: model for key, model in models.items() if key[0] in question.kernels}
+    if not models:
+        raise RecordError(
+            f"too little of {question.op} in {dtype} is recorded on {recorded.gpu} to estimate from (fewer than "
+            f"{FEWEST} problems of every kernel)"
+        )
+    able: dict[str, str] = {}
+    widths = tuple(_width(layer, question, n, dtype, models, recorded, able) for n in question.ns)
+    curve: tuple[tuple[int, float, float], ...] = ()
+    if question.op == "spmm":
+        curve = _curve(layer, dtype, {key: one for key, one in models.items() if not able.get(key[0])})
+    return Answer(
+        layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
+        crossing(curve), layer.note, curve,
+    )  # fmt: skip
+
+
+def _sizes(layer: Layer, problem: Problem) -> Sizes:
+    return Sizes(problem.m, problem.k, problem.n, layer.matrix.nnz)
+
+
+def _width(
+    layer: Layer,
+    question: Question,
+    n: int,
+    dtype: DType,
+    models: dict[tuple[str, str, str], Model],
+    recorded: Recorded,
+    able: dict[str, str],
+) -> Width:
+    problem = layer.problem(question.op, n, dtype, question.image)
+    sizes = _sizes(layer, problem)
+    entries = []
+    for kernel, maths in dict.fromkeys(key[:2] for key in models):
+        hot, cold = (models.get((kernel, maths, policy)) for policy in POLICIES)
+        model = hot or cold
+        assert model is not None
+        if not model.held_out_error <= LEAST_CERTAIN:
+            reason = (
+                f"estimates of it are off by {100 * model.held_out_error:.0f} % on average, from {len(model.rows)} rows"
+            )
+            entries.append(Entry(kernel, maths, reason=reason))
+            continue
+        _, nearest = model.near(sizes)[0]
+        entries.append(
+            Entry(
+                kernel,
+                maths,
+                str(nearest["variant"]),
+                float(hot.at([sizes])[0]) if hot else None,
+                float(cold.at([sizes])[0]) if cold else None,
+                stored_bytes(kernel, problem, layer.matrix.m, layer.matrix.k, layer.matrix.nnz),
+                _packing_ms(nearest, sizes, about(kernel).work == "dense"),
+                uncertainty=model.held_out_error,
+            )
+        )
+    entries = _that_run(entries, layer, problem, recorded.arch, able)
+    best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
+    near: tuple[Near, ...] = ()
+    if best is not None:
+        model = models.get((best.kernel, best.math, "hot")) or models[best.kernel, best.math, "cold"]
+        found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(model.near(sizes))}
+        near = tuple(Near(*name, octaves) for name, octaves in sorted(found.items(), key=lambda one: one[1])[:3])
+    return Width(n, ranked(entries), near=near)
+
+
+def _packing_ms(row: Any, sizes: Sizes, dense: bool) -> float | None:
+    """The nearest row's, in proportion to what is packed: nonzeros, or all weights."""
+    if pd.isna(row["prepare_ms"]):
+        return None
+    here, there = (sizes.m * sizes.k, row["m"] * row["k"]) if dense else (sizes.nnz, row["nnz"])
+    return float(row["prepare_ms"]) * max(here, 1) / max(float(there), 1.0) + (
+        0.0 if pd.isna(row["compile_ms"]) else float(row["compile_ms"])
+    )
+
+
+def _that_run(entries: list[Entry], layer: Layer, problem: Problem, arch: str, able: dict[str, str]) -> list[Entry]:
+    """The entries, those that refuse this matrix with the reason in place of times.
+
+    Kernels are asked in the order of their times until one takes it, and all that need a pattern of their own;
+    `able` remembers the reasons (empty: it takes the matrix).
+    """
+    found: dict[str, Entry] = {}
+    settled = False
+    operands = None
+    for entry in ranked(entries):
+        if entry.us is None:
+            found[f"{entry.kernel} {entry.math}"] = entry
+            continue
+        kernel = kernels()[entry.kernel]
+        structured = entry.kernel in STRUCTURED
+        if entry.dense or (settled and not structured and entry.kernel not in able):
+            found[f"{entry.kernel} {entry.math}"] = entry
+            continue
+        size = entry.memory_bytes
+        if entry.kernel not in able:
+            operands = operands or layer.operands(problem)
+            able[entry.kernel] = ""
+            try:
+                if entry.kernel in _CHECKS:
+                    _CHECKS[entry.kernel](layer, problem.dtype)
+                elif isinstance(kernel, Kernel):
+                    plan = next(iter(kernel.plans(problem, operands, arch)), None)
+                    if plan is None:
+                        raise Unsupported("no plan for this matrix")
+                    if plan.language == "cuda":  # generated code holds its weights, and is not compiled here
+                        size = weights_bytes(plan, operands)
+            except Unsupported as error:
+                able[entry.kernel] = str(error)
+        if able[entry.kernel]:
+            entry = Entry(entry.kernel, entry.math, reason=able[entry.kernel])
+        else:
+            entry = Entry(**{**entry.__dict__, "memory_bytes": size})
+            settled = True
+        found[f"{entry.kernel} {entry.math}"] = entry
+    return list(found.values())
+
+
+def _cusparselt(layer: Layer, dtype: DType) -> None:
+    from nnzbench.kernels.vendor.cusparselt import require_pattern
+
+    require_pattern(layer.matrix, dtype)
+
+
+_CHECKS = {"cusparselt": _cusparselt}
+STRUCTURED = frozenset({"cusparselt", "balanced"})
+"""Kernels that take only matrices of their own pattern."""
+
+
+def _curve(
+    layer: Layer, dtype: DType, models: dict[tuple[str, str, str], Model]
+) -> tuple[tuple[int, float, float], ...]:
+    """Fastest dense and fastest sparse estimates at the widths that both sides have recorded."""
+    sides: dict[bool, list[Model]] = {True: [], False: []}
+    for (kernel, maths, policy), model in models.items():
+        if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
+            sides[about(kernel).work == "dense"].append(model)
+    if not all(sides.values()):
+        return ()
+    least = max(min(int(model.rows["n"].min()) for model in side) for side in sides.values())
+    most = min(max(int(model.rows["n"].max()) for model in side) for side in sides.values())
+    widths = [n for n in _WIDTHS if least <= n <= min(most, _WIDEST)]
+    if not widths:
+        return ()
+    matrix = layer.matrix
+    asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in widths]
+    dense, sparse = (np.min([model.at(asked) for model in sides[side]], axis=0) for side in (True, False))
+    return tuple((n, float(a), float(b)) for n, a, b in zip(widths, dense, sparse, strict=True))

@@ -1,0 +1,151 @@
+"""A layer as it is asked about: a matrix out of a file or of no file, and the problems that it poses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from nnzbench.matrices import files, index
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.problems.names import name_of
+from nnzbench.problems.operands import Operands, operands_of, round_to
+from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.sources import load_sparse
+
+EXPERIMENT = "mine"
+"""The results folder of a user's own matrices."""
+Op = Literal["spmm", "sddmm", "spmv", "conv2d", "conv1d"]
+OPS: tuple[Op, ...] = get_args(Op)
+Pattern = Literal["uniform", "magnitude", "balanced", "2:4"]
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+MOST_BYTES = 8 << 30
+"""Of a dense operand or a result in float64, as the check makes it: more does not fit an ordinary computer."""
+_SPEC = re.compile(r"(\d{1,9})[xX](\d{1,9})@(0?\.\d{1,9}|0|\d{1,2}(?:\.\d{1,6})?%)")
+_MOST_WEIGHTS = 1 << 31
+_DTYPES: dict[str, DType] = {"float16": "f16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class Image:
+    """What a convolution's weights do not tell."""
+
+    height: int
+    width: int
+    pad: int = 0
+    stride: int = 1
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One matrix with its name, and the shape of its weights."""
+
+    label: str
+    matrix: CSR
+    shape: tuple[int, ...]
+    source: str
+    """As rows name it: `file:<name>`, or what generated it."""
+    dtype: DType
+    """Type of values that it is asked about in where the user names none: the file's own 16 bits, else f32."""
+    note: str = ""
+    """How its weights became a matrix, where that is not plain."""
+
+    def problem(self, op: Op, n: int, dtype: DType, image: Image | None = None) -> Problem:
+        """The problem of `n` columns (sddmm: products of length n; convolutions: n images). Raises `MatrixError`."""
+        rows, columns = self.matrix.m, self.matrix.k
+        conv = self._convolution(op, n, image)
+        m, k = (rows, n) if op == "sddmm" else (rows, columns)
+        width = columns if op == "sddmm" else conv.batch * conv.out_height * conv.out_width if conv else n
+        if max(m, k) * max(width, 1) * 8 > MOST_BYTES:
+            raise MatrixError(f"{self.label}: {m} x {k} by {width} columns needs over {MOST_BYTES >> 30} GB to check.")
+        label = f"{re.sub(r'[^A-Za-z0-9.]+', '.', self.label)[:80].strip('.')}.{self.matrix.pattern_hash()[:8]}"
+        sparsity = round(max(0.0, self.matrix.sparsity), 4)
+        problem = Problem(EXPERIMENT, "", op, m, k, width, sparsity, self.source, dtype, 0, conv, label)
+        return replace(problem, name=name_of(problem))
+
+    def operands(self, problem: Problem) -> Operands:
+        """The matrix with seeded dense operands beside it, rounded to the problem's type."""
+        matrix = self.matrix.with_values(round_to(self.matrix.values, problem.dtype))
+        return operands_of(problem, matrix, matrix.pattern_hash())
+
+    def _convolution(self, op: Op, n: int, image: Image | None) -> ConvShape | None:
+        if op not in ("conv2d", "conv1d"):
+            return None
+        axes = 4 if op == "conv2d" else 3
+        if len(self.shape) != axes:
+            raise MatrixError(f"{self.label}: {op} needs weights of {axes} axes, these have the shape {self.shape}.")
+        if image is None:
+            raise MatrixError(f"{self.label}: {op} needs the size of its input: add --image HEIGHTxWIDTH.")
+        filters, channels, r, s = self.shape if op == "conv2d" else (*self.shape[:2], 1, self.shape[2])
+        vertical = image.pad if op == "conv2d" else 0
+        shape = ConvShape(n, channels, image.height, image.width, filters, r, s, vertical, image.pad, image.stride)
+        if shape.out_height < 1 or shape.out_width < 1:
+            raise MatrixError(f"{self.label}: filters of {r} x {s} are larger than the padded image.")
+        if op == "conv1d" and image.height != 1:
+            raise MatrixError(f"{self.label}: conv1d has an input of one row: give --image 1xWIDTH.")
+        return shape
+
+
+def load(texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "uniform") -> list[Layer]:
+    """The layers that the arguments name: files (`FILE`, `FILE::tensor`) and sizes (`4096x11008@0.9`).
+
+    Raises `MatrixError`, one sentence, for what names none.
+    """
+    layers = []
+    for text in texts:
+        spec = _SPEC.fullmatch(text)
+        layers += [_generated(text, spec, pattern)] if spec else [_layer(one) for one in files.read(text, match)]
+    return layers
+
+
+def from_matrix(matrix: CSR, label: str = "matrix", dtype: DType = "f32") -> Layer:
+    """A layer of a matrix that is at hand."""
+    return Layer(label, matrix, (matrix.m, matrix.k), f"file:{label}", dtype)
+
+
+def _layer(found: files.Matrix) -> Layer:
+    matrix, note = found.csr, ""
+    if not found.valued:
+        rng = np.random.default_rng([0, 0xA])
+        matrix = matrix.with_values(rng.standard_normal(matrix.nnz, dtype=np.float32))
+    if len(found.shape) > 2:
+        rest = " x ".join(map(str, found.shape[1:]))
+        note = f"weights of {found.shape[0]} filters by {rest} taken as a {matrix.m} x {matrix.k} matrix"
+    name = re.sub(r"\s+", "_", found.label)
+    return Layer(name, matrix, found.shape, f"file:{name}", _DTYPES.get(found.dtype, "f32"), note)
+
+
+def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
+    m, k = int(spec[1]), int(spec[2])
+    sparsity = float(spec[3].rstrip("%")) / (100 if spec[3].endswith("%") else 1)
+    if m < 1 or k < 1 or m * k > _MOST_WEIGHTS:
+        raise MatrixError(f"{text}: {m} x {k} is no size of a layer that can be made here.")
+    if pattern == "2:4" and sparsity != 0.5:
+        raise MatrixError(f"{text}: two of four are zero in a 2:4 pattern: ask for @0.5.")
+    source = {
+        "uniform": "uniform:0",
+        "balanced": "balanced:0",
+        "2:4": "nm:2:4:0",
+        "magnitude": f"cov:{typical_unevenness(sparsity):g}:0",
+    }[pattern]
+    problem = Problem(EXPERIMENT, text, "spmm", m, k, 1, sparsity, source)
+    label = f"{m}x{k}.{pattern.replace(':', 'of')}"
+    return Layer(label, load_sparse(problem), (m, k), source, "f32")
+
+
+def typical_unevenness(sparsity: float) -> float:
+    """Coefficient of variation of row lengths: the median of DLMC's magnitude-pruned matrices of the nearest level.
+
+    Capped where rows of that sparsity can't be as uneven; 0 where nothing is pruned.
+    """
+    known = [one for one in index.dlmc().values() if one.method == "magnitude_pruning"]
+    pruned = [one for one in known if one.row_cov is not None and one.nnz]
+    if not pruned or not sparsity:
+        return 0.0
+    nearest = min({float(one.target_sparsity) for one in pruned}, key=lambda level: abs(level - sparsity))
+    found = [one.row_cov for one in pruned if float(one.target_sparsity) == nearest and one.row_cov is not None]
+    return round(min(float(np.median(found)), 0.9 * math.sqrt(sparsity / (1 - sparsity))), 3)

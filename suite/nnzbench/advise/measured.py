@@ -1,0 +1,201 @@
+"""The answer of a device that is here: every kernel checked and timed within a budget, each outcome a recorded row."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from nnzbench.advise.answer import Answer, Entry, Width, crossing, ranked
+from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
+from nnzbench.kernels.registry import rivals
+from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.progress import RunProgress
+from nnzbench.measure.search import Found, search
+from nnzbench.measure.session import Session
+from nnzbench.measure.timing import StoppingRule
+from nnzbench.measure.trial import Outcome
+from nnzbench.operators.binding import stored_bytes, weights_bytes
+from nnzbench.plans.plan import Candidate
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.names import name_of
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import DType, Problem
+from nnzbench.records.folder import Results
+from nnzbench.records.record import Record
+from nnzbench.records.selection import math_class
+
+BUDGET_S = 60.0
+"""Seconds for one matrix, all widths together."""
+WIDEST = 4096
+"""Columns at most that a search for the crossover goes to unasked."""
+MOST_EXTRA = 8
+"""Widths that it looks at unasked."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every layer."""
+
+    ns: tuple[int, ...]
+    op: Op = "spmm"
+    dtype: DType | None = None
+    """None: each layer's own."""
+    kernels: tuple[str, ...] | None = None
+    budget_s: float = BUDGET_S
+    image: Image | None = None
+    crossover: bool = True
+    """Whether to look for the crossover at widths that were not asked for."""
+
+
+def answer(layer: Layer, question: Question, session: Session, results: Results, progress: RunProgress) -> Answer:
+    """Checks (and on a GPU times) the kernels on one layer. Rows are on disk as they come.
+
+    Raises `MatrixError` where the layer poses no such problem, `DeviceLost`.
+    """
+    dtype = question.dtype or layer.dtype
+    names = kernel_names(question, dtype, session)
+    timed = session.device.timer is not None
+    looks_further = question.crossover and timed and question.op == "spmm"
+    share = question.budget_s / (len(question.ns) + looks_further)
+    widths: list[Width] = []
+    problems: list[str] = []
+
+    def ask(n: int, seconds: float) -> Width:
+        problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
+        problems.append(problem.name)
+        return _width(n, problem, layer, names, session, results, seconds, progress)
+
+    progress.start(layer.label, len(question.ns) * len(names))
+    for n in question.ns:
+        widths.append(ask(n, share))
+    points = _points(widths, dtype)
+    if looks_further:
+        ends = session.clock() + share
+        for _ in range(MOST_EXTRA):
+            further, left = next_width(points), ends - session.clock()
+            if further is None or left <= 0:
+                break
+            found = _points([ask(further, left / 2)], dtype)
+            if not found:
+                break
+            points += found
+    return Answer(
+        layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, session.device.gpu,
+        False, tuple(widths), crossing(points) if question.op == "spmm" else None, layer.note,
+        tuple(sorted(points)), tuple(problems),
+    )  # fmt: skip
+
+
+def kernel_names(question: Question, dtype: DType, session: Session) -> list[str]:
+    """The kernels that were asked for by name, else all that compute the op in that type and are no studies."""
+    if question.kernels is not None:
+        return list(question.kernels)
+    return [name for name in rivals(question.op) if dtype in session.kernels[name].dtypes]
+
+
+def unrecorded(problem: Problem, results: Results) -> Problem:
+    """The problem under a name that has no row yet: times are compared within one run alone, and none is replaced."""
+    taken = {key[1] for key in results.done}
+    label, number = problem.label, 1
+    while problem.name in taken:
+        number += 1
+        problem = replace(problem, label=f"{label}.r{number}")
+        problem = replace(problem, name=name_of(problem))
+    return problem
+
+
+@dataclass
+class _Sizes:
+    """Bytes of the weights by kernel and variant, of the candidates that have a plan."""
+
+    operands: Operands
+    known: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def __call__(self, kernel: str, candidate: Candidate, outcome: Outcome) -> None:
+        if candidate.plan is not None:
+            self.known[kernel, candidate.variant] = weights_bytes(candidate.plan, self.operands, outcome.resources)
+
+
+def _width(
+    n: int,
+    problem: Problem,
+    layer: Layer,
+    names: Sequence[str],
+    session: Session,
+    results: Results,
+    seconds: float,
+    progress: RunProgress,
+) -> Width:
+    operands = layer.operands(problem)
+    rows: list[Record] = []
+    policies = POLICIES if session.device.timer is not None else ()
+    attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=rows)
+    subject = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    sizes = _Sizes(operands)
+    found: Found = search(subject, operands, names, attempts, seconds, progress, sizes)
+    entries = ranked(_entries(rows, problem, operands, sizes))
+    return Width(n, entries, sum(found.tried.values()), found.unfinished)
+
+
+def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes: _Sizes) -> Iterable[Entry]:
+    """One entry per kernel and arithmetic, with the fastest time under each policy; one per kernel that has none."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for row in rows:
+        groups.setdefault((row.kernel, math_class(row)), []).append(row)
+    worked = {kernel for (kernel, _), group in groups.items() if any(row.status == "ok" for row in group)}
+    for (kernel, math_name), group in groups.items():
+        right = [row for row in group if row.status == "ok"]
+        if not right:
+            if kernel not in worked or any(row.status == "wrong" for row in group):
+                worst = next((row for row in group if row.status == "wrong"), group[0])
+                yield Entry(kernel, math_name, worst.variant, reason=worst.reason, wrong=worst.status == "wrong")
+            continue
+        best = {policy: _least([row for row in right if row.policy == policy]) for policy in POLICIES}
+        chosen = best["hot"] or best["cold"] or right[0]
+        own = operands.sparse
+        size = sizes.known.get((kernel, chosen.variant))
+        yield Entry(
+            kernel,
+            math_name,
+            chosen.variant,
+            best["hot"].median_us if best["hot"] else None,
+            best["cold"].median_us if best["cold"] else None,
+            stored_bytes(kernel, problem, own.m, own.k, own.nnz) if size is None else size,
+            (chosen.prepare_ms or 0.0) + (chosen.compile_ms or 0.0),
+            chosen.relative_error,
+        )
+
+
+def _least(rows: Sequence[Record]) -> Record | None:
+    return min((row for row in rows if row.median_us is not None), key=lambda row: row.median_us or 0.0, default=None)
+
+
+def _points(widths: Iterable[Width], dtype: DType) -> list[tuple[int, float, float]]:
+    """(width, fastest dense, fastest sparse time) of the widths that have both."""
+    found = []
+    for width in widths:
+        dense, sparse = width.rival(dtype), width.sparse(dtype)
+        if dense is not None and sparse is not None and dense.us and sparse.us:
+            found.append((width.n, dense.us, sparse.us))
+    return found
+
+
+def next_width(points: Sequence[tuple[int, float, float]]) -> int | None:
+    """Where to look next for the crossover: beyond the widths known, or between the two that enclose it."""
+    ordered = sorted(points)
+    if not ordered:
+        return None
+    ahead = [n for n, dense, sparse in ordered if dense >= sparse]
+    if not ahead:
+        least = ordered[0][0]
+        return least // 2 if least > 1 else None
+    behind = [n for n, _, _ in ordered if n > ahead[-1]]
+    if not behind:
+        return ahead[-1] * 2 if ahead[-1] * 2 <= WIDEST else None
+    low, high = ahead[-1], behind[0]
+    if high - low < 16 or high < 1.25 * low:
+        return None
+    middle = round(math.sqrt(low * high) / 8) * 8
+    return middle if low < middle < high else None

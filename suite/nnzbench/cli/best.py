@@ -1,0 +1,147 @@
+"""`nnzbench best`: a user's own matrices, and which kernel to multiply by them with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from nnzbench import devices, paths
+from nnzbench.advise import draw, estimate, layer, measured, tell
+from nnzbench.advise.answer import Answer, as_json, totals
+from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
+from nnzbench.advise.measured import BUDGET_S, Question
+from nnzbench.cli.run import end_tidily, names_of_kernels, progress_bar
+from nnzbench.devices import DEVICES
+from nnzbench.kernels import registry
+from nnzbench.measure.session import open_session
+from nnzbench.problems.problem import DType
+from nnzbench.records.folder import Results
+
+MANY = 3
+"""Layers from which on the ranked tables are left out."""
+WIDTHS = (1, 32, 256)
+MOST_COLUMNS = 1 << 24
+
+
+def _widths(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+    if value is None:
+        return WIDTHS
+    words = [word.strip() for word in value.split(",")]
+    if not all(word.isdecimal() and int(word[:9]) >= 1 and int(word) <= MOST_COLUMNS for word in words):
+        raise click.BadParameter(f"'{value}' is not a list of whole numbers from 1, such as 1,32,256", ctx, param)
+    return tuple(dict.fromkeys(map(int, words)))
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
+    if value is None:
+        return BUDGET_S
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|)", value.strip())
+    seconds = float(found[1]) * (60 if found[2].startswith("m") else 1) if found else 0.0
+    if not seconds:
+        raise click.BadParameter(f"'{value}' is not a time such as 60s or 5m", ctx, param)
+    return seconds
+
+
+def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", value.strip())
+    if not found or not int(found[1]) or not int(found[2]):
+        raise click.BadParameter(f"'{value}' is not HEIGHTxWIDTH", ctx, param)
+    return int(found[1]), int(found[2])
+
+
+@click.command("best")
+@click.argument("matrices", nargs=-1, required=True, metavar="MATRIX...")
+@click.option("--n", "ns", callback=_widths, metavar="N,...", help="Columns multiplied by [1,32,256].")
+@click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="Default: 16 bits where the file has them.")
+@click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
+@click.option("--budget", callback=_seconds, metavar="60s|5m", help="Time for one matrix [60s].")
+@click.option("--pattern", type=click.Choice(PATTERNS), default="uniform", show_default=True, help="For MxK@0.9.")
+@click.option("--match", multiple=True, metavar="GLOB", help="All matrices of a file with such a name; repeatable.")
+@click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
+@click.option("--pad", type=click.IntRange(0, 1000), default=0, help="Convolutions: zeros at each edge.")
+@click.option("--stride", type=click.IntRange(1, 1000), default=1, help="Convolutions: step between outputs.")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
+@click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
+@click.option("--gpu", metavar="NAME", help="Estimate for this GPU from what is recorded on it, such as nvidia-h200.")
+@click.option("--reports", type=click.Path(file_okay=False, path_type=Path), help="With --gpu: read here alone.")
+@click.option("--no-crossover", is_flag=True, help="Measure the widths asked for alone.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the crossover: FILE.png and .svg.")
+@click.option("--json", "as_text", is_flag=True, help="The answers as JSON.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write to OUT/<gpu>/mine/ [results/].")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    matrices: tuple[str, ...],
+    ns: tuple[int, ...],
+    dtype: DType | None,
+    op: Op,
+    budget: float,
+    pattern: Pattern,
+    match: tuple[str, ...],
+    image: tuple[int, int] | None,
+    pad: int,
+    stride: int,
+    kernels: tuple[str, ...],
+    device_name: str | None,
+    gpu: str | None,
+    reports: Path | None,
+    no_crossover: bool,
+    plot: Path | None,
+    as_text: bool,
+    out: Path | None,
+) -> None:
+    """Which kernel is fastest for your own MATRIX, against dense, and from which width on dense is.
+
+    MATRIX is a file (.smtx, .mtx, scipy .npz, .npy, .npz, .safetensors, .pt), one array of a file (FILE::NAME), or a
+    size and its share of zeros (4096x11008@0.9). Every kernel is checked against float64 and timed within the budget,
+    and each row is kept in results/. Without a GPU: --gpu NAME estimates from recorded rows, --device cpu checks.
+    """
+    if gpu and (device_name or out):
+        raise click.UsageError("--gpu estimates from records: it runs on no --device and writes nothing to --out")
+    if reports and not gpu:
+        raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
+    whole = None if image is None else Image(*image, pad, stride)
+    question = Question(ns, op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
+    if op == "spmv" and set(ns) != {1}:
+        raise click.UsageError("a matrix times a vector has one column: --op spmv goes with --n 1")
+    layers = layer.load(matrices, match, pattern)
+    if gpu:
+        folders = [reports] if reports else [paths.results(), paths.reports()]
+        recorded = estimate.load(gpu, folders)
+        answers = [estimate.answer(one, question, recorded) for one in layers]
+    else:
+        answers = _measure(layers, question, device_name, out)
+    if as_text:
+        text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in totals(answers)]}
+        click.echo(json.dumps(text, indent=2, allow_nan=False))
+    else:
+        tell.tell(answers, tell.console(), len(answers) >= MANY)
+    if plot:
+        for path in draw.plot(answers, plot.with_suffix("")):
+            click.echo(f"drawn: {path}", err=True)
+    if any(answer.wrong() for answer in answers):
+        ctx.exit(1)
+
+
+def _measure(layers: Sequence[Layer], question: Question, device_name: str | None, out: Path | None) -> list[Answer]:
+    for one in layers:  # what can't be asked is told before anything runs
+        for n in question.ns:
+            one.problem(question.op, n, question.dtype or one.dtype, question.image)
+    device = devices.open_device(device_name) if device_name else devices.open_gpu()
+    folder = (out or paths.results()) / device.gpu / EXPERIMENT
+    end_tidily()
+    try:
+        with progress_bar() as progress:
+            session = open_session(device, registry.kernels(), progress.note)
+            with Results(folder, True, False, session.environment, progress.note) as results:
+                answers = [measured.answer(one, question, session, results, progress) for one in layers]
+    finally:
+        device.close()
+    click.echo(f"{folder / 'records.csv'} has every row", err=True)
+    return answers

@@ -1,0 +1,141 @@
+"""Tensors by name out of checkpoints: safetensors files and PyTorch state dicts, by their own libraries."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.files import elements
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.weights import MAX_BYTES
+
+INSTALL = "pip install 'nnzbench[{}]'"
+_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "|i1", "U8": "|u1", "BOOL": "|b1", "BF16": "<u2"}
+"""Types of safetensors that are read, by NumPy's; bf16 as its bits."""
+_NAMES = {"BF16": "bfloat16"}
+_LEAST_AXES = 2
+
+
+class Safetensors:
+    """A `.safetensors` file: the library checks header and offsets, tensors are then read one by one."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from safetensors import safe_open
+        except ImportError:
+            raise MatrixError(f"{path}: reading it needs safetensors: {INSTALL.format('safetensors')}.") from None
+        self._path = path
+        try:
+            with safe_open(path, framework="numpy") as file:
+                known = set(file.keys())
+            with path.open("rb") as stream:
+                size = int.from_bytes(stream.read(8), "little")
+                header = json.loads(stream.read(size))
+        except OSError as error:
+            raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        except Exception as error:  # the library raises a class of its own that is no subclass of another
+            raise MatrixError(f"{path}: is not a safetensors file ({' '.join(str(error).split())[:200]}).") from error
+        self._start = 8 + size
+        self._tensors: dict[str, dict[str, Any]] = {name: one for name, one in header.items() if name in known}
+
+    def names(self) -> list[str]:
+        """Those of two axes or more and a type that is read."""
+        return [
+            name
+            for name, one in self._tensors.items()
+            if len(one["shape"]) >= _LEAST_AXES and one["dtype"] in _TYPES and elements(one["shape"])
+        ]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        """The tensor, bf16 as the float32 of the same value, and its type's name."""
+        where = f"{self._path}: '{name}'"
+        if name not in self._tensors:
+            raise MatrixError(f"{where}: is not in the file.")
+        one = self._tensors[name]
+        if one["dtype"] not in _TYPES:
+            raise MatrixError(f"{where}: values are {one['dtype']}, which is not read here.")
+        stored = np.dtype(_TYPES[one["dtype"]])
+        begin, end = one["data_offsets"]
+        if end - begin != elements(one["shape"]) * stored.itemsize:  # the library has checked it too
+            raise MatrixError(f"{where}: {end - begin} bytes do not hold the shape {one['shape']}.")
+        if end - begin > MAX_BYTES:
+            raise MatrixError(f"{where}: {end - begin} bytes are more than the {MAX_BYTES} allowed.")
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._start + begin)
+                data = stream.read(end - begin)
+        except OSError as error:
+            raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
+        if len(data) != end - begin:
+            raise MatrixError(f"{where}: is truncated.")
+        array = np.frombuffer(data, stored).reshape(one["shape"])
+        if one["dtype"] == "BF16":
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        return array, _NAMES.get(one["dtype"], array.dtype.name)
+
+
+class Torch:
+    """A PyTorch state dict, loaded with `weights_only=True` and mapped from the file, never unpickled freely."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise MatrixError(f"{path}: reading it needs PyTorch: {INSTALL.format('torch')}.") from None
+        self._path = path
+        _require_plain(path)
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except OSError as error:
+            raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        except Exception as error:  # pickles raise whatever their opcodes lead to
+            text = " ".join(str(error).split())[:200] or type(error).__name__
+            raise MatrixError(f"{path}: is not a state dict that loads with weights_only ({text}).") from error
+        for key in ("state_dict", "model"):  # what training scripts wrap it in
+            if isinstance(found, dict) and isinstance(found.get(key), dict):
+                found = found[key]
+        if not isinstance(found, dict):
+            found = {"": found}
+        self._tensors = {str(name): one for name, one in found.items() if isinstance(one, torch.Tensor)}
+
+    def names(self) -> list[str]:
+        """Those of two axes or more with plain numbers."""
+        return [name for name, one in self._tensors.items() if one.dim() >= _LEAST_AXES and one.numel()]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        """The tensor, bf16 as the float32 of the same value, and its type's name."""
+        where = f"{self._path}: '{name}'"
+        if name not in self._tensors:
+            raise MatrixError(f"{where}: is not in the file.")
+        tensor = self._tensors[name].detach()
+        if elements(tensor.shape) * tensor.element_size() > MAX_BYTES:
+            raise MatrixError(f"{where}: shape {tuple(tensor.shape)} is larger than is read here.")
+        kind = str(tensor.dtype).removeprefix("torch.")
+        try:
+            dense = tensor.to_dense() if tensor.is_sparse else tensor
+            array = dense.float().numpy() if kind == "bfloat16" else dense.numpy()
+        except Exception as error:
+            raise MatrixError(f"{where}: is no array of numbers ({' '.join(str(error).split())[:200]}).") from error
+        if array.dtype.kind not in "fbiu":
+            raise MatrixError(f"{where}: values are {kind}, which is not read here.")
+        return array, kind
+
+
+def _require_plain(path: Path) -> None:
+    """Refuses what is not the zip archive that PyTorch writes since 1.6, whose members are stored as they are."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except OSError as error:
+        raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, OverflowError) as error:
+        raise MatrixError(
+            f"{path}: is not a PyTorch archive ({error}); older files must be saved anew, or as safetensors."
+        ) from error
+    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        raise MatrixError(f"{path}: has compressed members, which PyTorch does not write.")

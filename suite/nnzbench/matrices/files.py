@@ -1,0 +1,221 @@
+"""Matrices of one's own, from whatever file holds them: one reader for each format, and no trust in any of them.
+
+| file | read as |
+| --- | --- |
+| `.smtx` | a pattern, as DLMC has them |
+| `.mtx` | Matrix Market, by SciPy's reader: general, symmetric or a pattern |
+| `.npy` | a dense array, whose zeros are the zeros |
+| `.npz` | a SciPy sparse matrix, or dense arrays (`FILE::name` picks one) |
+| `.safetensors`, `.pt`, `.pth`, `.bin` | tensors by name (`FILE::tensor.name`), where the library is installed |
+
+Sizes are compared with the file's own before anything is allocated. Weights of more than two axes become the matrix of
+filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolution.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.weights import FLOATS, MAX_BYTES, array_names, load_array
+
+WHOLE = tuple(np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biu")
+"""Masks and quantised weights: what counts is which of them are zero."""
+_SPARSE_MEMBERS = frozenset({"format", "shape", "data"})
+_SHOWN = 5
+"""Names that an error lists."""
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One matrix out of a file."""
+
+    label: str
+    """File name without its folder and ending, with the array's or tensor's name where the file has several."""
+    csr: CSR
+    """Values are 1.0 where the file has none (`valued` is False)."""
+    shape: tuple[int, ...]
+    """As in the file: of more than two axes for the weights of a convolution."""
+    dtype: str
+    """Type of its values in the file, such as `float16`; `pattern` where there are none."""
+
+    @property
+    def valued(self) -> bool:
+        """Whether the file gives values, and not only where they are."""
+        return self.dtype != "pattern"
+
+
+class Source(Protocol):
+    """A file that holds arrays by name."""
+
+    def names(self) -> list[str]:
+        """Those with two axes and more, in the file's order."""
+        ...
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        """The array, NaN and all, and its type's name. Raises `MatrixError` where there is none of that name."""
+        ...
+
+
+def split(text: str) -> tuple[Path, str]:
+    """`FILE::name` as path and name, an empty one where there is none."""
+    if os.path.lexists(text):
+        return Path(text), ""
+    file, mark, name = text.rpartition("::")
+    return (Path(file), name) if mark else (Path(text), "")
+
+
+def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
+    """The matrices that `FILE` or `FILE::name` names; with `match`, all of the file whose names fit a shell pattern.
+
+    Raises `MatrixError`, one sentence, for what is missing, damaged, of another format or not a matrix.
+    """
+    path, name = split(text)
+    require_file(path)
+    if name and match:
+        raise MatrixError(f"{text}: names one matrix already, and patterns choose several: give one of the two.")
+    reader = _SINGLE.get(path.suffix)
+    if reader is None and path.suffix == ".npz" and set(array_names(path)) >= _SPARSE_MEMBERS:
+        reader = _scipy
+    if reader is not None:
+        if name or match:
+            raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
+        csr, shape, dtype = reader(path)
+        return [Matrix(path.stem, csr, shape, dtype)]
+    source = _source(path)
+    return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
+
+
+def require_file(path: Path) -> None:
+    """Raises `MatrixError` for a path that is missing or not a plain file: a pipe is never waited for."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MatrixError(f"{path}: cannot be read ({reason}).") from error
+    if not stat.S_ISREG(mode):
+        raise MatrixError(f"{path}: is not a plain file.")
+
+
+def from_array(where: str, array: NDArray[Any]) -> CSR:
+    """The matrix (first axis, all others) of an array, zeros left out. Raises `MatrixError` for NaN and Inf."""
+    if array.ndim < 2 or array.size == 0:
+        raise MatrixError(f"{where}: shape {array.shape} is not a weight matrix.")
+    if max(array.shape[0], array.size // array.shape[0]) >= 2**31 or array.nbytes > MAX_BYTES:
+        raise MatrixError(f"{where}: shape {array.shape} is larger than is read here.")
+    with np.errstate(over="ignore"):
+        matrix = array.reshape(array.shape[0], -1).astype(np.float32, copy=False)
+    if not np.isfinite(matrix).all():
+        raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
+    return CSR.from_dense(matrix)
+
+
+def _from_array(path: Path, name: str, array: NDArray[Any], dtype: str) -> Matrix:
+    where = f"{path}: '{name}'" if name else str(path)
+    csr = from_array(where, array)
+    if array.dtype == np.bool_:
+        dtype = "pattern"
+    return Matrix(f"{path.stem}.{name}" if name else path.stem, csr, tuple(map(int, array.shape)), dtype)
+
+
+def _chosen(path: Path, names: list[str], name: str, match: Sequence[str]) -> list[str]:
+    if name:
+        return [name]
+    if match:
+        found = [one for one in names if any(fnmatch.fnmatchcase(one, pattern) for pattern in match)]
+        if not found:
+            raise MatrixError(f"{path}: none of its {len(names)} matrices is named like {', '.join(match)}.")
+        return found
+    if len(names) == 1:
+        return names
+    if not names:
+        raise MatrixError(f"{path}: holds no array of two axes or more.")
+    shown = ", ".join(one[:_LONGEST_NAME] for one in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    raise MatrixError(
+        f"{path}: holds {len(names)} matrices ({shown}{more}): choose one by FILE::NAME, or several by --match."
+    )
+
+
+class _Npy:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> list[str]:
+        return [""]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name:
+            raise MatrixError(f"{self._path}: holds one array, there is no '{name}' in it.")
+        array = load_array(self._path, None, (*FLOATS, *WHOLE))
+        return array, array.dtype.name
+
+
+class _Npz:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> list[str]:
+        return array_names(self._path, 2)
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        array = load_array(self._path, name, (*FLOATS, *WHOLE))
+        return array, array.dtype.name
+
+
+def _source(path: Path) -> Source:
+    if path.suffix == ".npy":
+        return _Npy(path)
+    if path.suffix == ".npz":
+        return _Npz(path)
+    from nnzbench.matrices import checkpoints
+
+    if path.suffix == ".safetensors":
+        return checkpoints.Safetensors(path)
+    if path.suffix in (".pt", ".pth", ".bin"):
+        return checkpoints.Torch(path)
+    endings = ", ".join([*_SINGLE, ".npy", ".npz", ".safetensors", ".pt"])
+    raise MatrixError(f"{path}: its ending tells no format that is read here: {endings}.")
+
+
+_Read = Callable[[Path], tuple[CSR, tuple[int, ...], str]]
+
+
+def _smtx(path: Path) -> tuple[CSR, tuple[int, ...], str]:
+    from nnzbench.matrices.smtx import read_smtx
+
+    csr = read_smtx(path)
+    return csr, (csr.m, csr.k), "pattern"
+
+
+def _market(path: Path) -> tuple[CSR, tuple[int, ...], str]:
+    from nnzbench.matrices.sparse_files import read_market
+
+    csr, dtype = read_market(path)
+    return csr, (csr.m, csr.k), dtype
+
+
+def _scipy(path: Path) -> tuple[CSR, tuple[int, ...], str]:
+    from nnzbench.matrices.sparse_files import read_scipy
+
+    csr, dtype = read_scipy(path)
+    return csr, (csr.m, csr.k), dtype
+
+
+_SINGLE: dict[str, _Read] = {".smtx": _smtx, ".mtx": _market}
+
+
+def elements(shape: Sequence[int]) -> int:
+    """Product of the axes."""
+    return math.prod(shape)

@@ -1,0 +1,137 @@
+"""Sparse matrices with values: Matrix Market files and SciPy's `.npz`, their sizes checked before SciPy sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import io, sparse
+
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.weights import FLOATS, MAX_BYTES, load_array
+
+MOST_ROWS = 1 << 24
+"""Rows or columns at most: a small file could otherwise ask for gigabytes of row offsets."""
+_LINE = 1025
+"""Longest line of a Matrix Market file, by its standard, and a line end."""
+_WORDS = {
+    "format": ("coordinate", "array"),
+    "field": ("real", "double", "integer", "pattern"),
+    "symmetry": ("general", "symmetric", "skew-symmetric"),
+}
+_INDICES = tuple(np.dtype(kind) for kind in (np.int32, np.int64))
+_VALUES: tuple[np.dtype[Any], ...] = (*FLOATS, *map(np.dtype, ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")))
+_ARRAYS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
+"""Arrays of each storage beside `format`, `shape` and `data`."""
+
+
+def read_market(path: Path) -> tuple[CSR, str]:
+    """A Matrix Market file and its type, `pattern` where it gives no values. Raises `MatrixError`."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise MatrixError(f"{path}: {size} bytes are more than the {MAX_BYTES} allowed.")
+        field = _require_market(path, size)
+        with path.open("rb") as stream:
+            found = io.mmread(stream)
+    except OSError as error:
+        raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    except MatrixError:
+        raise
+    except (ValueError, OverflowError, TypeError, EOFError, RuntimeError, IndexError) as error:
+        raise MatrixError(f"{path}: is not a readable Matrix Market file ({_line(error)}).") from error
+    csr = _checked(str(path), sparse.coo_array(found), field == "pattern")
+    return csr, "pattern" if field == "pattern" else "float64"
+
+
+def _require_market(path: Path, size: int) -> str:
+    """Checks banner and sizes against the file's own size; the field's name."""
+    with path.open("rb") as stream:
+        banner = stream.readline(_LINE).decode("ascii", "replace").lower().split()
+        if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
+            raise MatrixError(f"{path}: does not begin with '%%MatrixMarket matrix FORMAT FIELD SYMMETRY'.")
+        words = dict(zip(_WORDS, banner[2:], strict=True))
+        for name, allowed in _WORDS.items():
+            if words[name] not in allowed:
+                raise MatrixError(f"{path}: its {name} is '{words[name][:40]}', not one of {', '.join(allowed)}.")
+        line = b"%"
+        while line.lstrip()[:1] in (b"%", b"") and line:
+            line = stream.readline(_LINE)
+    text = line.decode("ascii", "replace").split()
+    wanted = 3 if words["format"] == "coordinate" else 2
+    if len(text) != wanted or not all(one.isdecimal() and len(one) <= 19 for one in text):
+        raise MatrixError(f"{path}: the line of sizes must hold {wanted} whole numbers.")
+    rows, columns, *rest = map(int, text)
+    _require_sides(str(path), rows, columns)
+    count = rest[0] if rest else rows * columns
+    least = 4 if wanted == 3 else 2  # "1 1\n", or a digit and its line end; symmetric arrays store half
+    if count * least > 2 * size + 2 * least:
+        raise MatrixError(f"{path}: is truncated, {size} bytes cannot hold {count} entries.")
+    if wanted == 3 and count > rows * columns:
+        raise MatrixError(f"{path}: gives {count} entries for only {rows} x {columns} positions.")
+    return words["field"]
+
+
+def read_scipy(path: Path) -> tuple[CSR, str]:
+    """A SciPy sparse `.npz` file (CSR, CSC or COO) and its values' type. Raises `MatrixError`."""
+    name = load_array(path, "format", ()).reshape(-1)
+    kind = str(name[0].decode("ascii", "replace") if isinstance(name[0], bytes) else name[0]) if name.size else ""
+    if kind not in _ARRAYS:
+        raise MatrixError(f"{path}: is stored as '{kind[:20]}', not one of {', '.join(_ARRAYS)}.")
+    shape = load_array(path, "shape", _INDICES).reshape(-1)
+    if shape.size != 2:
+        raise MatrixError(f"{path}: array 'shape' has {shape.size} numbers, not two.")
+    rows, columns = map(int, shape)
+    _require_sides(str(path), rows, columns)
+    data = load_array(path, "data", _VALUES)
+    first, second = (load_array(path, one, _INDICES) for one in _ARRAYS[kind])
+    if any(array.ndim != 1 for array in (data, first, second)) or data.size != first.size:
+        raise MatrixError(f"{path}: has {first.size} indices for {data.size} values.")
+    if kind == "coo":
+        if second.size != first.size:
+            raise MatrixError(f"{path}: has {first.size} rows for {second.size} columns.")
+        outer, inner = first.astype(np.int64), second.astype(np.int64)
+    else:
+        lines = rows if kind == "csr" else columns
+        steps: NDArray[np.int64] = second[1:].astype(np.int64) - second[:-1].astype(np.int64)
+        if second.size != lines + 1 or second[0] != 0 or second[-1] != data.size or (steps < 0).any():
+            raise MatrixError(f"{path}: array 'indptr' does not run from 0 to {data.size} over {lines} lines.")
+        outer, inner = np.repeat(np.arange(lines), steps), first.astype(np.int64)
+        if kind == "csc":
+            outer, inner = inner, outer
+    for what, found, most in (("row", outer, rows), ("column", inner, columns)):
+        if found.size and not (found.min() >= 0 and found.max() < most):
+            raise MatrixError(f"{path}: a {what} index is outside 0..{most - 1}.")
+    csr = _checked(str(path), sparse.coo_array((data, (outer, inner)), shape=(rows, columns)), data.dtype == np.bool_)
+    return csr, "pattern" if data.dtype == np.bool_ else data.dtype.name
+
+
+def _require_sides(where: str, rows: int, columns: int) -> None:
+    if rows < 1 or columns < 1:
+        raise MatrixError(f"{where}: sizes {rows} x {columns} are not those of a matrix.")
+    if max(rows, columns) > MOST_ROWS:
+        raise MatrixError(f"{where}: {max(rows, columns)} rows or columns are more than the {MOST_ROWS} allowed.")
+
+
+def _checked(where: str, found: sparse.coo_array[Any, Any], pattern: bool) -> CSR:
+    """Sorted by row and column, without stored zeros. Refuses entries given twice, NaN and Inf."""
+    rows, columns = found.shape
+    order = np.lexsort((found.col, found.row))
+    row, column = found.row[order], found.col[order]
+    if ((np.diff(row) == 0) & (np.diff(column) == 0)).any():
+        raise MatrixError(f"{where}: gives an entry twice.")
+    with np.errstate(over="ignore"):
+        values: NDArray[Any] = np.ones(row.size, np.float32) if pattern else found.data[order].astype(np.float32)
+    if not np.isfinite(values).all():
+        raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
+    kept = values != 0
+    row, column, values = row[kept], column[kept], values[kept]
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
+    return CSR(rows, columns, offsets, column.astype(np.int32), values)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,147 @@
+"""One candidate after another, each of them rows on disk at once: what every kind of run is made of."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nnzbench.devices import DeviceLost
+from nnzbench.measure.progress import RunProgress
+from nnzbench.measure.rows import Subject, make_record
+from nnzbench.measure.session import Session
+from nnzbench.measure.timing import StoppingRule
+from nnzbench.measure.trial import Conditions, Outcome, try_candidate
+from nnzbench.measure.watchdog import HANG_S, watch
+from nnzbench.plans.plan import Candidate
+from nnzbench.problems.experiment import Policy
+from nnzbench.problems.operands import Operands, Reference
+from nnzbench.problems.problem import Problem
+from nnzbench.records import memory
+from nnzbench.records.folder import Results
+from nnzbench.records.record import Record
+
+REASON_LENGTH = 200
+"""Characters of a reason that a summary tells."""
+CHECK = "check"
+"""Policy of rows from the processor, which are checked and never timed."""
+
+
+@dataclass
+class Tried:
+    """A problem with its operands and its float64 result, which is made when it is first asked for."""
+
+    problem: Problem
+    operands: Operands | None
+    truth: Callable[[], Reference]
+
+
+@dataclass
+class Attempts:
+    """Tries candidates under `policies` (none: checks them) and records what became of each, in all of `labels`."""
+
+    experiment: str
+    session: Session
+    results: Results
+    policies: tuple[Policy, ...]
+    rule: StoppingRule
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Rows that are not `ok`, by status, kernel and the first line of the reason."""
+    kept: list[Record] | None = None
+    """Every row recorded is added here too, where there is a list."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Policies that rows are written for."""
+        return self.policies or (CHECK,)
+
+    def attempt(
+        self,
+        subject: Tried,
+        kernel: str,
+        candidate: Candidate,
+        fastest: dict[tuple[str, Policy], float],
+        progress: RunProgress,
+    ) -> Outcome | None:
+        """Tries a candidate under the policies that it has no row of; None where it has all.
+
+        `fastest` is the least median so far per arithmetic class and policy, and is kept up to date. Raises
+        `DeviceLost`, and ends the process for a candidate that does not come back.
+        """
+        problem = subject.problem
+        missing = tuple(p for p in self.labels if not self.recorded(problem, kernel, candidate.variant, p))
+        if not missing:
+            return None
+        policies = tuple(policy for policy in self.policies if policy in missing)
+        to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
+        conditions = Conditions(policies, self.rule, clock=self.session.clock, to_beat_us=to_beat)
+        with watch(functools.partial(self._hung, subject, kernel, candidate, progress)):
+            outcome = try_candidate(
+                candidate, self.session.device.timer, subject.truth, conditions, self.session.warm_up
+            )
+            if outcome.status == "ok":
+                self._memory(problem, kernel, candidate, progress)
+        for policy, measured in outcome.measurements.items():
+            key = (candidate.math, policy)
+            fastest[key] = min(measured.median, fastest.get(key, measured.median))
+        self.add(subject, kernel, candidate.variant, outcome, candidate.math)
+        if outcome.status == "wrong":
+            progress.note(f"WRONG: {kernel} {candidate.variant} on {problem.name}: {outcome.reason}")
+        if outcome.lost:
+            raise DeviceLost(
+                f"the device stopped answering after {kernel} {candidate.variant} on {problem.name} "
+                f"({outcome.reason}); all rows are kept, go on with --resume"
+            )
+        return outcome
+
+    def add(self, subject: Tried, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:
+        """Records an outcome under every policy that it has no row of."""
+        device = self.session.device
+        whose = Subject(self.experiment, subject.problem, subject.operands, device, self.results.environment)
+        rows = [
+            make_record(whose, kernel, variant, policy, outcome, math, self.session.peaks)
+            for policy in self.labels
+            if not self.recorded(subject.problem, kernel, variant, policy)
+        ]
+        self.results.add(rows)
+        if self.kept is not None:
+            self.kept += rows
+        self.counts.update(row.status for row in rows)
+        first = next(iter(outcome.reason.strip().splitlines()), "")[:REASON_LENGTH]
+        self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")
+
+    def recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
+        """Whether the folder has the row."""
+        device = self.session.device.name
+        return (self.experiment, problem.name, problem.dtype, kernel, variant, device, policy) in self.results.done
+
+    def _memory(self, problem: Problem, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
+        """Measures the memory of a candidate that computed the right thing; where that fails, its times stay."""
+        device = self.session.device
+        try:
+            use = memory.measure(problem, candidate, device)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            progress.note(f"{kernel} {candidate.variant} on {problem.name}: memory not measured ({error})")
+            return
+        if use is not None:
+            sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
+            name = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
+            self.results.add_memory(memory.Memory(*name, *sizes))
+
+    def _hung(self, subject: Tried, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
+        """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
+        reason = f"no answer within {HANG_S:g} s"
+        try:
+            self.add(subject, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
+            progress.note(
+                f"{kernel} {candidate.variant} on {subject.problem.name}: {reason}; all rows are kept, go on with "
+                "--resume"
+            )
+            self.session.device.abandon()
+        finally:
+            os._exit(1)

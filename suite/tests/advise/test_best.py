@@ -1,0 +1,273 @@
+"""`nnzbench best` on a device: what is tried, recorded, ranked and said. The device is a fake, or the processor."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from fakes import FakeDevice, FakeKernel, Silent
+from own_files import has_safetensors, matrix, write_all
+
+from nnzbench import devices
+from nnzbench.advise import layer as layers
+from nnzbench.advise.answer import Answer, Crossover, Entry, Near, Width, crossing, paid_back, sentence, totals
+from nnzbench.advise.measured import Question, answer, next_width
+from nnzbench.cli import main
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.session import Session
+from nnzbench.records.folder import Results
+from nnzbench.records.record import read_records
+
+
+class Timed(FakeKernel):
+    """A kernel whose time follows from the number of columns."""
+
+    def __init__(self, name, time, **other):
+        super().__init__(name, **other)
+        self._time = time
+
+    def candidates(self, problem, operands, device):
+        self.variants = {variant: (self._time(problem.n), "") for variant in ("v1", "v2")}
+        yield from super().candidates(problem, operands, device)
+
+
+def world():
+    """cuBLAS takes 10 us up to 64 columns and grows then; a sparse kernel grows from the start."""
+    return {
+        "cublas": Timed("cublas", lambda n: 10.0 * max(1.0, n / 1024)),
+        "sputnik": Timed("sputnik", lambda n: 1.0 + 0.05 * n),
+        "ring": Timed("ring", lambda n: 3.0 + 0.05 * n),
+    }
+
+
+def ask(folder, kernels, device=None, layer=None, **question):
+    device = device or FakeDevice()
+    clock = device.timer.clock if device.timer else (lambda: 0.0)
+    session = Session(device, kernels, environment={"driver": "1"}, clock=clock, _warm=True)
+    question = Question(**{"ns": (32,), "kernels": tuple(kernels), **question})
+    with Results(folder, True, False, {}, lambda note: None) as results:
+        return answer(layer or layers.load(["64x96@0.9"])[0], question, session, results, Silent())
+
+
+def test_the_fastest_is_named_against_dense_with_a_crossover(tmp_path):
+    found = ask(tmp_path, world(), ns=(32, 64), budget_s=1e6)
+    text = sentence(found, found.widths[0])
+    assert text.startswith("N = 32: fastest: sputnik fp32 (a paper's), 2.60 us, 3.85 times the speed of cuBLAS fp32")
+    assert found.crossover is not None
+    assert found.crossover.sparse_wins
+    assert 170 < found.crossover.n < 190  # 1 + 0.05 n = 10 at 180
+    assert f"dense is faster from about N = {found.crossover.n}" in text
+    assert [one.kernel for one in found.widths[0].entries] == ["sputnik", "ring", "cublas"]
+    assert found.widths[0].tried == 6
+    assert not found.widths[0].unfinished
+
+
+def test_every_candidate_is_a_row_with_one_selected(tmp_path):
+    found = ask(tmp_path, world(), crossover=False)
+    rows = read_records(tmp_path / "records.csv")
+    assert {row.problem for row in rows} == set(found.problems)
+    assert len(rows) == 3 * 2 * 2  # kernels, variants, policies
+    assert sum(row.selected for row in rows) == 3 * 2
+    assert {row.experiment for row in rows} == {"mine"}
+    assert all(row.median_us for row in rows)
+
+
+def test_asking_again_replaces_no_row(tmp_path):
+    first = ask(tmp_path, world(), crossover=False)
+    again = ask(tmp_path, world(), crossover=False)
+    assert again.problems[0] != first.problems[0]
+    assert ".r2_" in again.problems[0]
+    assert len(read_records(tmp_path / "records.csv")) == 24
+
+
+def test_the_budget_ends_the_search_libraries_first(tmp_path):
+    whole = FakeDevice()
+    ask(tmp_path / "whole", world(), whole, budget_s=1e6, crossover=False)
+    found = ask(tmp_path, world(), budget_s=0.8 * whole.timer.clock.now, crossover=False)
+    assert 2 < found.widths[0].tried < 6
+    assert found.widths[0].unfinished
+    rows = read_records(tmp_path / "records.csv")
+    assert {row.variant for row in rows if row.kernel == "cublas"} == {"v1", "v2"}
+
+
+def test_on_the_processor_kernels_are_checked_and_not_timed(tmp_path):
+    found = ask(tmp_path, world(), FakeDevice(timed=False))
+    assert sentence(found, found.widths[0]) == "N = 32: 3 kernels checked against float64, none timed"
+    assert found.widths[0].tried == 3  # one candidate of each
+    assert all(row.policy == "check" for row in read_records(tmp_path / "records.csv"))
+
+
+def test_a_wrong_kernel_is_named(tmp_path):
+    kernels = {"sputnik": FakeKernel("sputnik", {"v": (1.0, "wrong")}), **{"cublas": world()["cublas"]}}
+    found = ask(tmp_path, kernels, FakeDevice(timed=False))
+    assert "WRONG: sputnik" in sentence(found, found.widths[0])
+    assert [entry.kernel for entry in found.wrong()] == ["sputnik"]
+
+
+def entry(kernel, us, math="f32", **other):
+    return Entry(kernel, math, "", us, us + 5, **other)
+
+
+def answered(*entries, n=8, crossover=None, dtype="f32", near=(), label="w"):
+    width = Width(n, tuple(entries), near=near)
+    return Answer(label, "spmm", dtype, 100, 200, 2000, "gpu", bool(near), (width,), crossover)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            answered(entry("cublas", 10.0, memory_bytes=100), entry("ring", 5.0, memory_bytes=34)),
+            "fastest: ring fp32 (this project's), 5.00 us, 2.00 times the speed of cuBLAS fp32 (1.50 times cold) in 34",
+        ),
+        (answered(entry("cublas", 4.0), entry("ring", 5.0)), "dense is fastest: cuBLAS fp32, 4.00 us; the best sparse"),
+        (answered(entry("cublas", 4.0, "tf32"), entry("ring", 5.0)), "nothing dense to compare with"),
+        (answered(entry("ring", 5.0), near=(Near("e", "p", 4.0),)), "N = 8 (a guess: nothing near it is recorded): "),
+        (answered(entry("cublas", 9.0), entry("ring", 5.0), crossover=Crossover(None, True, 1, 64)), "up to N = 64"),
+        (
+            answered(entry("cublas", 3.0), entry("ring", 5.0), crossover=Crossover(None, False, 1, 64)),
+            "dense is faster at every width from 1 to 64",
+        ),
+    ],
+)
+def test_sentences(given, words):
+    assert words in sentence(given, given.widths[0])
+
+
+def test_crossings():
+    assert crossing([]) is None
+    assert crossing([(1, 4, 1), (4, 4, 4), (16, 4, 16)]) == Crossover(4, True, 1, 16)
+    assert crossing([(1, 1, 2), (4, 1, 2)]) == Crossover(None, False, 1, 4)
+    assert crossing([(4, 2, 1), (1, 2, 1)]) == Crossover(None, True, 1, 4)
+
+
+def test_the_next_width_halves_the_gap():
+    assert next_width([(32, 2, 1)]) == 64
+    assert next_width([(32, 1, 2)]) == 16
+    assert next_width([(1, 1, 2)]) is None
+    assert next_width([(4096, 2, 1)]) is None
+    assert next_width([(64, 2, 1), (256, 1, 2)]) == 128
+    assert next_width([(128, 2, 1), (136, 1, 2)]) is None
+
+
+def test_packing_is_paid_back_by_what_a_launch_saves():
+    dense, sparse = entry("cublas", 10.0, packing_ms=1.0), entry("ring", 5.0, packing_ms=2.0)
+    assert paid_back(sparse, dense) == 200
+    assert paid_back(entry("ring", 11.0, packing_ms=2.0), dense) == float("inf")
+    assert paid_back(dense, dense) is None
+    assert paid_back(sparse, None) is None
+
+
+def test_totals_take_the_fastest_of_each_layer():
+    one = answered(entry("cublas", 10.0, memory_bytes=8), entry("ring", 5.0, memory_bytes=2))
+    other = answered(entry("cublas", 4.0, memory_bytes=8), entry("ring", 5.0, memory_bytes=2))
+    (total,) = totals([one, other])
+    assert (total.best_us, total.dense_us, total.best_bytes, total.sparse_layers) == (9.0, 14.0, 10, 1)
+    assert "2 layers take 9.00 us" in total.sentence()
+
+
+@pytest.mark.parametrize(
+    ("spec", "pattern", "nnz"),
+    [
+        ("32x64@0.75", "uniform", 512),
+        ("32x64@75%", "magnitude", 512),
+        ("32x64@0.5", "2:4", 1024),
+        ("8x256@.75", "balanced", 512),
+    ],
+)
+def test_a_size_stands_for_a_file(spec, pattern, nnz):
+    (found,) = layers.load([spec], pattern=pattern)
+    assert found.matrix.nnz == nnz
+
+
+@pytest.mark.parametrize(
+    ("spec", "pattern", "words"),
+    [
+        ("0x5@0.9", "uniform", "no size of a layer"),
+        ("99999x99999@0.9", "uniform", "no size"),
+        ("8x8@0.9", "2:4", "@0.5"),
+    ],
+)
+def test_impossible_sizes_are_refused(spec, pattern, words):
+    with pytest.raises(MatrixError, match=words):
+        layers.load([spec], pattern=pattern)
+
+
+def test_convolutions_take_their_shape_from_the_weights(tmp_path):
+    np.save(tmp_path / "conv.npy", np.ones((4, 3, 2, 2), np.float32))
+    (found,) = layers.load([str(tmp_path / "conv.npy")])
+    problem = found.problem("conv2d", 2, "f32", layers.Image(8, 8, 1, 1))
+    assert (problem.m, problem.k, problem.n) == (4, 12, 2 * 9 * 9)
+    assert "4 filters by 3 x 2 x 2" in found.note
+    with pytest.raises(MatrixError, match="add --image"):
+        found.problem("conv2d", 1, "f32")
+    with pytest.raises(MatrixError, match="needs weights of 3 axes"):
+        found.problem("conv1d", 1, "f32", layers.Image(1, 8))
+
+
+def test_what_does_not_fit_a_computer_is_refused_before_it_is_made(tmp_path):
+    (found,) = layers.load(["64x4096@0.9"])
+    with pytest.raises(MatrixError, match="needs over 8 GB"):
+        found.problem("spmm", 1 << 20, "f32")
+
+
+def invoke(*words):
+    return CliRunner().invoke(main, ["best", *map(str, words)], catch_exceptions=False)
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    monkeypatch.setattr("nnzbench.cli.best.paths.results", lambda: tmp_path / "results")
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["gone.npy"], "gone.npy: cannot be read"),
+        (["8x8@0.5", "--n", "0"], "not a list of whole numbers"),
+        (["8x8@0.5", "--n", "1,x"], "not a list of whole numbers"),
+        (["8x8@0.5", "--n", "9" * 30], "not a list of whole numbers"),
+        (["8x8@0.5", "--budget", "soon"], "is not a time"),
+        (["8x8@0.5", "--op", "conv2d", "--image", "x"], "is not HEIGHTxWIDTH"),
+        (["8x8@0.5", "--gpu", "nosuch"], "nothing is recorded on 'nosuch'"),
+        (["8x8@0.5", "--gpu", "nvidia-h200", "--device", "cpu"], "runs on no --device"),
+        (["8x8@0.5", "--op", "spmv", "--n", "2"], "goes with --n 1"),
+        (["8x8@0.5", "--kernel", "nosuch"], "unknown kernel 'nosuch'"),
+        (["8x8@0.5", "--reports", "x"], "says nothing alone"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_status_2(here, words, reason):
+    result = invoke(*words)
+    assert result.exit_code == 2
+    assert reason in result.output
+    assert "Traceback" not in result.output
+
+
+def test_every_format_is_checked_on_the_processor(here, cache_dir, monkeypatch):
+    """One process asks about all files: `file:` rows in the folder `mine`, checked by a real kernel."""
+    monkeypatch.setenv("NNZBENCH_CACHE", str(cache_dir))
+    files = write_all(here, has_safetensors())
+    result = invoke(*files.values(), "--n", 8, "--device", "cpu", "--kernel", "sputnik", "--json")
+    assert result.exit_code == 0, result.output
+    answers = json.loads(result.stdout)["answers"]
+    assert len(answers) == len(files)
+    assert {one["nnz"] for one in answers} == {int(np.count_nonzero(matrix()))}
+    assert all(one["widths"][0]["entries"][0]["relative_error"] < 1e-5 for one in answers)
+    rows = read_records(here / "results" / "cpu" / "mine" / "records.csv")
+    assert {row.status for row in rows} == {"ok"}
+    assert all(row.source.startswith("file:") for row in rows)
+
+
+def test_the_terminal_says_it_in_a_table(here, monkeypatch):
+    monkeypatch.setattr(devices, "open_gpu", FakeDevice)
+    monkeypatch.setattr("nnzbench.cli.best.open_session", lambda device, known, note: Session(device, world()))
+    monkeypatch.setattr("nnzbench.advise.measured.rivals", lambda op: tuple(world()))
+    result = invoke("64x96@0.9", "48x96@0.9", "--n", "32", "--budget", "2s", "--plot", here / "x.png")
+    assert result.exit_code == 0, result.output
+    assert "N = 32: fastest: sputnik fp32" in result.output
+    assert "All layers, times added:" in result.output
+    assert (here / "x.svg").stat().st_size > 1000

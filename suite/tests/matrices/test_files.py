@@ -1,0 +1,261 @@
+"""Matrices of one's own: every format gives the same matrix, and what is refused says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import types
+import zipfile
+
+import numpy as np
+import pytest
+from own_files import K, M, has_safetensors, matrix, write_all
+from scipy import io, sparse
+
+from nnzbench.matrices import files
+from nnzbench.matrices.formats import MatrixError
+
+needs_safetensors = pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
+
+
+def only(text):
+    (found,) = files.read(str(text))
+    return found
+
+
+def test_every_format_gives_the_same_matrix(tmp_path):
+    dense = matrix()
+    for name, text in write_all(tmp_path, has_safetensors()).items():
+        found = only(text)
+        wanted = dense if found.valued else dense != 0
+        assert np.array_equal(found.csr.to_dense(), wanted), name
+        assert found.valued == (name not in ("w.smtx", "pattern.mtx"))
+
+
+def test_symmetric_and_dense_market_files(tmp_path):
+    square = matrix()[:, :M]
+    square = square + square.T
+    io.mmwrite(tmp_path / "sym.mtx", sparse.coo_array(square), symmetry="symmetric")
+    io.mmwrite(tmp_path / "array.mtx", matrix())
+    assert np.allclose(only(tmp_path / "sym.mtx").csr.to_dense(), square)
+    assert np.allclose(only(tmp_path / "array.mtx").csr.to_dense(), matrix())
+
+
+def test_weights_of_more_axes_are_filters_by_the_rest(tmp_path):
+    weights = np.random.default_rng(0).standard_normal((4, 3, 2, 2)).astype(np.float16)
+    weights[:, 1] = 0
+    np.save(tmp_path / "conv.npy", weights)
+    found = only(tmp_path / "conv.npy")
+    assert (found.csr.m, found.csr.k, found.shape, found.dtype) == (4, 12, (4, 3, 2, 2), "float16")
+    assert np.array_equal(found.csr.to_dense(), weights.reshape(4, -1).astype(np.float32))
+
+
+def test_a_mask_is_a_pattern_and_whole_numbers_are_weights(tmp_path):
+    np.save(tmp_path / "mask.npy", matrix() != 0)
+    np.save(tmp_path / "int8.npy", (matrix() * 50).astype(np.int8))
+    assert not only(tmp_path / "mask.npy").valued
+    assert only(tmp_path / "int8.npy").valued
+
+
+def test_a_name_picks_an_array_and_a_pattern_several(tmp_path):
+    np.savez(tmp_path / "two.npz", **{"a.w": matrix(), "b.w": matrix()[:3], "bias": np.ones(4)})
+    assert [one.label for one in files.read(str(tmp_path / "two.npz"), ["*.w"])] == ["two.a.w", "two.b.w"]
+    assert only(f"{tmp_path / 'two.npz'}::b.w").csr.m == 3
+    for text, match, words in (
+        ("two.npz", (), r"holds 2 matrices \(a.w, b.w\): choose one by FILE::NAME"),
+        ("two.npz::c", (), "'c': is not in the file"),
+        ("two.npz", ("c*",), "none of its 2 matrices is named like"),
+        ("two.npz::a.w", ("b*",), "give one of the two"),
+    ):
+        with pytest.raises(MatrixError, match=words):
+            files.read(str(tmp_path / text), match)
+
+
+def test_a_file_whose_name_has_colons_is_itself(tmp_path):
+    np.save(tmp_path / "a::b.npy", matrix())
+    assert only(tmp_path / "a::b.npy").csr.m == M
+
+
+def header(entry: str, text: bytes = b"") -> bytes:
+    return b"%%MatrixMarket matrix coordinate real general\n" + entry.encode() + b"\n" + text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.mtx", b"hello\n", "does not begin with"),
+        ("a.mtx", b"%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n", "its field is 'complex'"),
+        ("a.mtx", header("9 9 1000000"), "cannot hold 1000000 entries"),
+        ("a.mtx", header("99999999 1 0"), "more than the 16777216 allowed"),
+        ("a.mtx", header("0 5 0"), "not those of a matrix"),
+        ("a.mtx", header("2 2 -1"), "must hold 3 whole numbers"),
+        ("a.mtx", header("2 2 1", b"3 1 1.0\n"), "not a readable Matrix Market file"),
+        ("a.mtx", header("2 2 2", b"1 1 1.0\n1 1 2.0\n"), "gives an entry twice"),
+        ("a.mtx", header("2 2 1", b"1 1 nan\n"), "NaN or infinity"),
+        ("a.mtx", header("2 2 1", b"1 1 1e300\n"), "do not fit float32"),
+        ("a.txt", b"1 2 3", "its ending tells no format"),
+        ("a.npy", b"\x93NUMPY", "no valid array header"),
+        ("a.npz", b"PK\x03\x04", "not a readable archive"),
+        ("a.pt", b"\x80\x02c", "PyTorch"),
+    ],
+)
+def test_damaged_files_are_refused_in_one_sentence(tmp_path, name, data, words):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(MatrixError, match=words) as caught:
+        only(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_plain_file_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "loop.npy").symlink_to(tmp_path / "loop.npy")
+    (tmp_path / "gone.npy").symlink_to(tmp_path / "nothing")
+    (tmp_path / "folder.npy").mkdir()
+    for name in ("pipe.npy", "loop.npy", "gone.npy", "folder.npy", "nul\0.npy", "/dev/zero"):
+        with pytest.raises(MatrixError, match=r"plain file|cannot be read"):
+            files.read(name if name.startswith("/") else str(tmp_path / name))
+
+
+def scipy_file(path, **changes):
+    csr = sparse.csr_array(matrix())
+    arrays = {
+        "format": np.array(b"csr"), "shape": np.array(csr.shape), "data": csr.data, "indices": csr.indices,
+        "indptr": csr.indptr, **changes,
+    }  # fmt: skip
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": np.array(b"dia")}, "stored as 'dia'"),
+        ({"shape": np.array([M])}, "has 1 numbers"),
+        ({"shape": np.array([M, 3])}, "a column index is outside"),
+        ({"shape": np.array([2**40, K])}, "more than the 16777216"),
+        ({"shape": np.array([-1, K])}, "not those of a matrix"),
+        ({"indptr": np.arange(M + 1)}, "does not run from 0"),
+        ({"indices": np.array([1, 2])}, "indices for"),
+        ({"data": np.array([object()])}, "pickled"),
+        ({"data": np.full(sparse.csr_array(matrix()).nnz, np.nan)}, "NaN or infinity"),
+    ],
+)
+def test_scipy_files_are_checked_before_scipy_sees_them(tmp_path, changes, words):
+    scipy_file(tmp_path / "a.npz", **changes)
+    with pytest.raises(MatrixError, match=words):
+        only(tmp_path / "a.npz")
+
+
+def bomb(path, size: int) -> None:
+    """A member of `size` zeros behind a header that fits, compressed to a thousandth."""
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("w.npy", "w", force_zip64=True) as out,
+    ):
+        np.lib.format.write_array_header_1_0(
+            out, {"descr": "<f4", "fortran_order": False, "shape": (size // 4096, 1024)}
+        )
+        chunk = bytes(1 << 20)
+        for _ in range(size >> 20):
+            out.write(chunk)
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused_by_its_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("nnzbench.matrices.weights.MAX_BYTES", 1 << 20)
+    bomb(tmp_path / "bomb.npz", 8 << 20)
+    assert (tmp_path / "bomb.npz").stat().st_size < 100_000
+    with pytest.raises(MatrixError, match="more than the 1048576 allowed"):
+        only(f"{tmp_path / 'bomb.npz'}::w")
+
+
+def safetensors_file(path, header: dict, data: bytes, size: int | None = None) -> None:
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if size is None else size) + text + data)
+
+
+@needs_safetensors
+def test_bf16_tensors_are_their_values(tmp_path):
+    bits = np.array([0x3F80, 0, 0xC000, 0], np.uint16)
+    entry = {"w": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}}
+    safetensors_file(tmp_path / "w.safetensors", entry, bits.tobytes())
+    found = only(tmp_path / "w.safetensors")
+    assert found.dtype == "bfloat16"
+    assert np.array_equal(found.csr.to_dense(), [[1.0, 0.0], [-2.0, 0.0]])
+
+
+@needs_safetensors
+@pytest.mark.parametrize(
+    ("entry", "size"),
+    [
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 8]}, None),
+        ({"dtype": "F32", "shape": [-2, 2], "data_offsets": [0, 16]}, None),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [16, 0]}, None),
+        ({"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 16]}, None),
+        ({"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}, 2**62),
+    ],
+)
+def test_forged_safetensors_are_refused(tmp_path, entry, size):
+    safetensors_file(tmp_path / "w.safetensors", {"w": entry}, bytes(16), size)
+    with pytest.raises(MatrixError, match="is not a safetensors file"):
+        only(tmp_path / "w.safetensors")
+
+
+def test_missing_libraries_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name, extra in (("w.safetensors", "safetensors"), ("w.pt", "torch")):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(MatrixError, match=rf"pip install 'nnzbench\[{extra}\]'"):
+            only(tmp_path / name)
+
+
+class FakeTensor:
+    """What is used of a tensor, over an array."""
+
+    is_sparse = False
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, f"torch.{array.dtype}"
+
+    def dim(self):
+        return self.array.ndim
+
+    def numel(self):
+        return self.array.size
+
+    def element_size(self):
+        return self.array.itemsize
+
+    def detach(self):
+        return self
+
+    def numpy(self):
+        return self.array
+
+
+def test_a_state_dict_is_loaded_without_unpickling_freely(tmp_path, monkeypatch):
+    """PyTorch itself is not installed for the tests: what it is asked for is checked here."""
+    asked = {}
+
+    def load(path, **options):
+        asked.update(options)
+        return {"state_dict": {"w": FakeTensor(matrix()), "bias": FakeTensor(np.ones(3)), "epoch": 7}}
+
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(load=load, Tensor=FakeTensor))
+    with zipfile.ZipFile(tmp_path / "w.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    assert np.array_equal(only(f"{tmp_path / 'w.pt'}::w").csr.to_dense(), matrix())
+    assert [one.label for one in files.read(str(tmp_path / "w.pt"))] == ["w.w"]
+    assert asked["weights_only"] is True
+    with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/0", bytes(1 << 20))
+    with pytest.raises(MatrixError, match="compressed members"):
+        only(tmp_path / "bomb.pt")
+
+
+def test_a_real_state_dict(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch.save({"w": torch.from_numpy(matrix()), "half": torch.ones(2, 2, dtype=torch.bfloat16)}, tmp_path / "w.pt")
+    assert np.array_equal(only(f"{tmp_path / 'w.pt'}::w").csr.to_dense(), matrix())
+    assert only(f"{tmp_path / 'w.pt'}::half").dtype == "bfloat16"
