@@ -59,5 +59,7 @@ def stored_bytes(kernel: str, problem: Problem, rows: int, columns: int, nnz: in
     said, item = about(kernel), ITEM_BYTES[problem.dtype]
     if said.work == "dense":
         return rows * columns * item
+    if said.operand_bytes:
+        return said.operand_bytes(problem, nnz)
     structure = said.structure_bytes(problem, nnz) if said.structure_bytes else INDEX_BYTES * (nnz + rows + 1)
     return structure + nnz * item
