@@ -134,9 +134,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     flash_llm(int m, int n, int k, int parts, const int* __restrict__ offsets, const uint4* __restrict__ stream,
               const nnz::Half* __restrict__ b, nnz::Half* __restrict__ out) {
     DYN_SHARED(char, unaligned);
-    const int skipped =
-        (kTileRowBytes - static_cast<int>(__cvta_generic_to_shared(unaligned) % kTileRowBytes)) % kTileRowBytes;
-    char* const shared = unaligned + skipped;
+    char* const shared = aligned_rows(unaligned);
     const SplitPart own = split_part(k, parts);
     const int tiles = k / kTileK;
     const int first_column = blockIdx.x * kColumns;

@@ -2,6 +2,7 @@
 // tiles of B in shared memory, the way of a block's sums to C or to the parts' partial sums, and adding those.
 //
 //   split_part(k, parts)      which tiles of kTileK columns of A a block multiplies
+//   aligned_rows(p)           the first whole row of a tile behind p: what is added to dynamic shared memory is a row
 //   swizzled_at(row, piece)   where the 16-byte piece of a row of 64 halves lies: eight rows of one piece in different banks
 //   copy_columns<Columns>(to, b, k)   asynchronously brings a 64 x Columns tile of B, K along rows of 128 bytes
 //   store_sums<TileM, Columns>(tile, out, m)   a block's sums in fp16 from `tile` in shared memory, (Columns, TileM + 4)
@@ -26,6 +27,11 @@ __device__ __forceinline__ SplitPart split_part(int k, int parts) {
     const int row_blocks = gridDim.y / parts, tiles = k / kTileK, each = (tiles + parts - 1) / parts;
     const int part = blockIdx.y / row_blocks, first = part * each;
     return {static_cast<int>(blockIdx.y) % row_blocks, part, first, part + 1 < parts ? each : tiles - first};
+}
+
+__device__ __forceinline__ char* aligned_rows(char* p) {
+    const int over = static_cast<int>(__cvta_generic_to_shared(p) % kTileRowBytes);
+    return p + (kTileRowBytes - over) % kTileRowBytes;
 }
 
 __device__ __forceinline__ int swizzled_at(int row, int piece) {

@@ -13,6 +13,9 @@ from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
+_RESIDENT = 2
+"""Blocks of a multiprocessor, by their registers and shared memory."""
+
 
 def block_rows(columns: int) -> int:
     """Rows of a block of that many columns."""
@@ -50,7 +53,7 @@ class FlashLlm:
             raise Unsupported(f"{problem.m} rows of A are no multiple of {rows}, a block's with {columns} columns")
         shared = SharedWork()
         tiles = problem.k // TILE_K
-        for parts in parts_to_try(tiles, problem.m // rows * (problem.n // columns), arch):
+        for parts in parts_to_try(tiles, problem.m // rows * (problem.n // columns), arch, _RESIDENT):
             elapsed = shared.timer()
             packed = shared.once("packed", lambda: pack(operands.sparse))
             yield make_plan(

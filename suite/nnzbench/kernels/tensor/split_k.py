@@ -19,8 +19,6 @@ COLUMNS = (8, 16, 32, 64, 128)
 """That a block has a tile for."""
 MOST_PARTS = 9
 """Of K, in the papers' tables of what they chose for each shape."""
-_BLOCKS = 2
-"""Per multiprocessor: what the parts are meant to fill, to begin with."""
 _ALIGN = 128
 
 
@@ -41,13 +39,14 @@ def block_columns(problem: Problem, arch: str) -> int:
     return min(problem.n, COLUMNS[-1])
 
 
-def parts_to_try(tiles: int, blocks: int, arch: str) -> list[int]:
+def parts_to_try(tiles: int, blocks: int, arch: str, resident: int) -> list[int]:
     """Into how many parts `tiles` tiles of K can be split with none empty, the likeliest first.
 
-    `blocks` is how many blocks multiply one part. The papers choose by hand for each shape.
+    `blocks` is how many blocks multiply one part, `resident` how many a multiprocessor holds. The papers choose by hand
+    for each shape.
     """
     possible = [parts for parts in range(1, MOST_PARTS + 1) if tiles > (parts - 1) * -(-tiles // parts)]
-    wave = _BLOCKS * sm_count(arch)
+    wave = resident * sm_count(arch)
 
     def steps(parts: int) -> float:
         """Tiles that a multiprocessor goes through one after another, and what adding the parts costs in such."""
