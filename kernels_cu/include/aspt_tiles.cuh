@@ -1,4 +1,4 @@
-// What ASpT's two kernels share: where the parts of a row are, and a tile's rows of the dense operand in shared memory.
+// What the two kernels of ASpT share: where the parts of a row are, and a tile's rows of the dense operand in shared memory.
 // aspt_spmm.cu says what panels, tiles and parts are. Include after `nnz.cuh`.
 //
 // Defines

@@ -99,6 +99,7 @@ class Bench:
             Case(problem, kernel, policy)
             for problem, names in choose_work(problems, ops, chosen, self.session.kernels, choice)
             for kernel in names
+            if one.takes(kernel, problem)
             for policy in policies
         ]
         self._cases.update((case.parameters, case) for case in cases)

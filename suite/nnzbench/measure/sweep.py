@@ -129,7 +129,8 @@ def plan_work(
     wanted = {name: dtypes for name, dtypes in wanted_kernels(experiment, choice).items() if name in known}
     ops = {problem.op for problem in problems}
     work = choose_work(choose_problems(problems, choice), ops, wanted, known, choice)
-    return [(problem, names) for problem, names in work if names]
+    taken = [(problem, [name for name in names if experiment.takes(name, problem)]) for problem, names in work]
+    return [(problem, names) for problem, names in taken if names]
 
 
 def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tuple[Policy, ...]:

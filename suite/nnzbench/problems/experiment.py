@@ -5,6 +5,7 @@ Each is declared once, in the package of its paper; `nnzbench.papers.catalogue` 
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -39,6 +40,8 @@ class Experiment:
 
     Empty for what runs nothing: its page is drawn from the data sets and has no problem table.
     """
+    only: Mapping[str, str] = field(default_factory=dict)
+    """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
     policies: tuple[Policy, ...] = field(default=POLICIES)
     full: bool = False
     """All problems of its table where the default is a sample."""
@@ -50,6 +53,10 @@ class Experiment:
         from nnzbench.problems import tables
 
         return tables.load(self.name, real, self.full) if self.kernels else []
+
+    def takes(self, kernel: str, problem: Problem) -> bool:
+        """Whether the kernel is to run that problem, if it computes such at all."""
+        return fnmatch.fnmatchcase(problem.label, self.only.get(kernel, "*"))
 
 
 def dtypes_of(*names: str, **others: tuple[DType, ...]) -> dict[str, tuple[DType, ...]]:

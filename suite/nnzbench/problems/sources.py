@@ -48,6 +48,7 @@ def load_sparse(problem: Problem) -> CSR:
     | `block:<r>x<c>:<seed>` | whole r x c blocks |
     | `magnitude:<kind>:<seed>` | magnitude pruning of weights that vary by row and column as on such layers |
     | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.codebook`) |
+    | `transposed:<source>` | the transpose of that source's k x m matrix, values and all |
 
     `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
     Values are standard normal, drawn from `problem.seed`, but for `weights:`. For convolutions the columns are
@@ -86,6 +87,9 @@ def _resolve(problem: Problem) -> CSR:
     if problem.source.startswith(CODEBOOK):
         return codebook.shared(_resolve(replace(problem, source=problem.source.removeprefix(CODEBOOK))))
     kind, _, rest = problem.source.partition(":")
+    if kind == "transposed":
+        rows, columns = shape_of(problem)
+        return _transposed(_resolve(replace(problem, op="spmm", m=columns, k=rows, source=rest)))
     if kind == "weights":
         return CSR.from_dense(load_weights(_required(problem.source), rest))
     if kind == "dlmc":
@@ -98,6 +102,13 @@ def _resolve(problem: Problem) -> CSR:
         pattern = _generated(problem, kind, rest.split(":"))
     rng = np.random.default_rng([problem.seed, 0xA])
     return pattern.with_values(rng.standard_normal(pattern.nnz, dtype=np.float32))
+
+
+def _transposed(matrix: CSR) -> CSR:
+    order = np.argsort(matrix.indices, kind="stable")
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(matrix.indices, minlength=matrix.k))])
+    return CSR(matrix.k, matrix.m, offsets.astype(np.int32), rows[order], matrix.values[order])
 
 
 def _required(source: str) -> Path:

@@ -43,6 +43,7 @@ EXPECTED = {
     "sputnik_figure7": 11,
     "sputnik_mobilenet": 180,
     "sputnik_rnn": 168,
+    "training_step": 100,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 
 SPMM_SCALING = Experiment(
     "spmm_scaling",
@@ -35,4 +35,18 @@ DLMC_N512 = Experiment(
     page="nnzbench.papers.own.dlmc_n512:PAGE",
 )
 
-EXPERIMENTS = (SPMM_SCALING, LLM_LAYERS, DLMC_N512)
+TRAINING_STEP = Experiment(
+    "training_step",
+    "A training step of one sparse recurrent layer",
+    "nnzbench's own",
+    "no published numbers",
+    {
+        **dict.fromkeys(("cublas", "sputnik", "sputnik_transposed", "sputnik_sddmm"), AND_F16),
+        **dtypes_of("cusparse", "merge_spmm", "ring_sddmm", "aspt_sddmm"),
+    },
+    only={"sputnik": "*_forward", "merge_spmm": "*_forward", "sputnik_transposed": "*_input"},
+    page="nnzbench.papers.own.training_step:PAGE",
+)
+"""Kernels that take weights as data: those that pack them or write them into code would do so after every update."""
+
+EXPERIMENTS = (SPMM_SCALING, LLM_LAYERS, DLMC_N512, TRAINING_STEP)
