@@ -112,6 +112,17 @@ def test_scattered_patterns_and_odd_sizes_have_no_block_rows_but_the_reason(gpu)
         every(*make("spmm", scattered(60, 64), 8), gpu)["blocks"].prepare()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_a_refusal_of_16_bits_tells_the_version_and_who_refuses_it(dtype, gpu):
+    gpu.cusparse.refused = gpu.cusparse.SpMMAlg.CSR_ALG2
+    found = every(*make("spmm", scattered(64, 32), 8, dtype), gpu)
+    with pytest.raises(Unsupported, match="csr_alg2_row: CUSPARSE_STATUS_NOT_SUPPORTED") as refused:
+        found["csr_alg2_row"].prepare()
+    told = "cuSPARSE 12.7.2; the cuSPARSE of CUDA 13.1 and 13.2 refuses" in str(refused.value)
+    assert told == (dtype != "f32")
+    assert list(gpu.cusparse.live.values()) == ["handle"]
+
+
 def test_blocks_of_a_matrix():
     dense = np.zeros((4, 6), np.float32)
     dense[0, 5], dense[1, 4], dense[3, 0], dense[2, 3] = 1, 2, 3, 4

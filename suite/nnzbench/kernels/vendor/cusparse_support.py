@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.vendor.inputs import Preparing, to_storage
 from nnzbench.kernels.vendor.support import CUDA_TYPE, Freed, Output, finish, load_bindings, open_library, refusing
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Prepared
+from nnzbench.plans.plan import Prepared, Unsupported
+
+T = TypeVar("T")
+
+REFUSES_F16 = (
+    "the cuSPARSE of CUDA 13.1 and 13.2 refuses 16-bit SpMM with fp32 sums: take that of CUDA 12.9, 13.0 or 13.3"
+)
+"""Told beside a refusal of 16-bit operands. Seen by the authors of CUDA.jl (JuliaGPU/CUDA.jl, pull request 3253)."""
 
 
 class Handle:
@@ -28,6 +35,13 @@ class Handle:
         self._scalars = np.array([1.0, 0.0], np.float32)  # read by the host at each call
         self.alpha = self._scalars.ctypes.data
         self.beta = self.alpha + self._scalars.itemsize
+
+    def version(self) -> str:
+        """Of the library, in words; what it does may depend on it."""
+        try:
+            return "cuSPARSE " + ".".join(str(self.cusparse.get_property(part)) for part in range(3))
+        except Exception:  # a version that can't be told must not hide what it is told for
+            return "cuSPARSE of unknown version"
 
     def close(self) -> None:
         """Destroys the handle."""
@@ -122,19 +136,28 @@ def prepare_call(
     """The routine on what `describe` makes of fresh descriptors. Raises `Unsupported` where cuSPARSE refuses it."""
     handle = open_handle(device)
     descriptors = Descriptors(handle.cusparse, CUDA_TYPE[dtype])
+
+    def call(library: Callable[[], T]) -> T:
+        try:
+            return refusing(routine.name, library)
+        except Unsupported as refused:
+            if dtype == "f32" or "NOT_SUPPORTED" not in str(refused):
+                raise
+            raise Unsupported(f"{refused} ({handle.version()}; {REFUSES_F16})") from None
+
     try:
-        arguments = refusing(routine.name, lambda: describe(descriptors))
-        size = refusing(routine.name, lambda: routine.buffer_size(*arguments))
+        arguments = call(lambda: describe(descriptors))
+        size = call(lambda: routine.buffer_size(*arguments))
         workspace = device.empty((max(1, size),), np.uint8)
         if routine.preprocess is not None:
             preprocess = routine.preprocess
-            refusing(routine.name, lambda: preprocess(*arguments, workspace.pointer))
+            call(lambda: preprocess(*arguments, workspace.pointer))
     except BaseException:
         descriptors.close()
         raise
 
     def run(keep: Any = (handle, inputs, workspace, output)) -> None:
-        refusing(routine.name, lambda: routine.run(*arguments, workspace.pointer))
+        call(lambda: routine.run(*arguments, workspace.pointer))
 
     return finish(device, run, output, [descriptors, Freed(workspace)], preparing)
 
