@@ -13,6 +13,7 @@ from nnzbench.papers.own import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import load
+from nnzbench.site.generations import pruned_model
 
 TIMES = {
     ("cublas", "f16_default_nn"): 10.0,
@@ -88,3 +89,15 @@ def test_without_records_the_published_means_of_all_matrices_stand_alone() -> No
     means = dlmc_n512.by_gpu(None)
     assert means[(means["gpu"] == "A100") & (means["library"] == "cublas")]["count"].sum() == dlmc_n512.ALL
     assert set(dlmc_n512.gains(means)["library"]) == {"sputnik", "cusparse"}
+
+
+def test_the_generations_page_answers_what_pruning_gains(folder: Path) -> None:
+    alone, beside = pruned_model.answer([]), pruned_model.answer([load(folder)])
+    assert "**V100**: 1.26× at 98 % zeros, less than 1 below" in alone
+    assert "**A100**: nothing up to 98 % zeros (0.87× there)" in alone
+    assert "No GPU of this suite's own records" in alone
+    assert "**NVIDIA H200**: 2.00× at 50 % zeros" in beside
+    hot, cold = (beside.index(f"| NVIDIA H200 | measured, {policy} | 2.00 |") for policy in ("hot", "cold"))
+    assert hot < cold
+    for text in (alone, beside):
+        assert "sums in fp16" in text

@@ -60,9 +60,10 @@ def measured(results: ResultSet) -> pd.DataFrame:
     frame = pd.concat(times, ignore_index=True)
     wide = frame.pivot_table(index=["problem", "policy"], columns="library", values="median_us")
     wide = wide.reindex(columns=list(LABELS)).dropna(subset=[DENSE, "sputnik"]).reset_index()
+    wide = wide.sort_values(["policy", "problem"], ascending=[False, True])  # hot first
     wide["method"], wide["level"] = zip(*map(_stratum, wide["problem"]), strict=True) if len(wide) else ((), ())
     out = []
-    for (policy, method, level), group in wide.groupby(["policy", "method", "level"], sort=True):
+    for (policy, method, level), group in wide.groupby(["policy", "method", "level"], sort=False):
         for library in LABELS:
             known = group[group[library].notna()]
             if not known.empty:

@@ -17,7 +17,7 @@ from nnzbench.report.draw import style
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 from nnzbench.site.generations import comparison as generations
-from nnzbench.site.generations import peaks, published
+from nnzbench.site.generations import peaks, pruned_model, published
 from nnzbench.site.generations.figures import GpuKey, gain_figure, share_figure, speedup_figure
 from nnzbench.site.generations.peaks import Ceilings
 from nnzbench.site.generations.summary import Comparison, compare
@@ -47,6 +47,7 @@ def write(reports: Path) -> Path | None:
         .get_template("generations.md.j2")
         .render(
             intro=_intro(names),
+            pruned_model=pruned_model.answer(sets),
             findings=_findings(found, names),
             drawn=drawn,
             gain_table=_gain_table(found.gains, names),

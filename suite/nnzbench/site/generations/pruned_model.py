@@ -1,0 +1,68 @@
+"""What a pruned model gains on each generation: the first answer of the page, on the same matrices everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from nnzbench.papers.own import dlmc_n512
+from nnzbench.report.data.frames import ResultSet, each, percent
+from nnzbench.report.text.tables import markdown, number
+
+
+def answer(sets: Sequence[ResultSet]) -> str:
+    """Markdown: dense over fastest sparse time per GPU and level, in words and as a table, with its caveats."""
+    recorded = [results for results in sets if results.experiment == dlmc_n512.EXPERIMENT]
+    parts = [dlmc_n512.by_gpu(results) for results in recorded] or [dlmc_n512.by_gpu(None)]
+    found = dlmc_n512.gains(pd.concat(parts, ignore_index=True).drop_duplicates())
+    best = found.sort_values("gain", ascending=False).drop_duplicates(["gpu", "policy", "level"])
+    order = list(dict.fromkeys(zip(found["gpu"], found["policy"], strict=True)))
+    levels = sorted(set(found["level"]))
+    count = int(found[found["library"] == "sputnik"].groupby(["gpu", "policy"])["count"].sum().max())
+    cells = {(row.gpu, row.policy, row.level): row for row in each(best)}
+    rows = []
+    for gpu, policy in order:
+        line = [cells.get((gpu, policy, level)) for level in levels]
+        gains = [number(math.nan if one is None else one.gain) for one in line]
+        kernels = list(dict.fromkeys(dlmc_n512.LABELS[one.library] for one in line if one is not None))
+        rows.append([gpu, f"measured, {policy}" if policy else "published", *gains, "; ".join(kernels)])
+    header = ["GPU", "", *(percent(level) for level in levels), "by"]
+    missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
+    return "\n\n".join(
+        (
+            f"Dense time over the time of the fastest sparse kernel, fp16, geometric mean over {count} pruned weight "
+            "matrices of a Transformer times 512 columns, by share of zeros. Over 1, pruning pays on that GPU; under 1, "
+            f"the dense product of the unpruned model is faster.{missing}",
+            _words(best, order),
+            markdown(header, rows, left=2),
+            dlmc_n512.CAVEATS,
+        )
+    )
+
+
+def _words(best: pd.DataFrame, order: Sequence[tuple[str, str]]) -> str:
+    """From which level on pruning pays, GPU by GPU; of measured ones the hot policy."""
+    out = []
+    for gpu, policy in order:
+        if policy in ("", "hot"):
+            mine = best[(best["gpu"] == gpu) & (best["policy"] == policy)].sort_values("level")
+            pays = _from(mine)
+            last = mine.iloc[-1]
+            if math.isnan(pays):
+                out.append(f"**{gpu}**: nothing up to {percent(last['level'])} zeros ({number(last['gain'])}× there)")
+            else:
+                gain = float(mine[mine["level"] == pays]["gain"].iloc[0])
+                out.append(f"**{gpu}**: {number(gain)}× at {percent(pays)} zeros, less than 1 below")
+    return f"What would each GPU gain from pruning this model? {'; '.join(out)}."
+
+
+def _from(mine: pd.DataFrame) -> float:
+    """The lowest level from which on every level gains, NaN where the highest does not."""
+    found = math.nan
+    for row in each(mine.sort_values("level", ascending=False)):
+        if row.gain < 1:
+            break
+        found = float(row.level)
+    return found
