@@ -33,7 +33,7 @@ def answer(sets: Sequence[ResultSet]) -> str:
     return "\n\n".join(
         (
             f"Dense time over the time of the fastest sparse kernel, fp16, geometric mean over {count} pruned weight "
-            "matrices of a Transformer times 512 columns, by share of zeros. Over 1, pruning pays on that GPU; under 1, "
+            "matrices of a Transformer times 512 columns, by share of zeros. Over 1, pruning pays on that GPU; under 1 "
             f"the dense product of the unpruned model is faster.{missing}",
             _words(best, order),
             markdown(header, rows, left=2),
