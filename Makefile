@@ -42,7 +42,7 @@ bench: $(base)
 	$(python) runners/bench.py $(bench_flags) $(if $(QUICK),--quick) $(EXPERIMENTS)
 
 test: $(dev)
-	$(python) -m pytest
+	$(python) -m pytest $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadgroup" * bool(f("xdist")))')
 
 lint: $(dev)
 	$(python) -m ruff check

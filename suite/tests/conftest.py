@@ -31,6 +31,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             path.unlink(missing_ok=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup`: a file is one worker's, as its fixtures are, and the GPU has one worker."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            group = "gpu" if item.get_closest_marker("gpu") else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the processor's C++ compiler makes, shared by all tests, workers and runs: the names are digests of all

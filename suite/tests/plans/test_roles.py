@@ -9,6 +9,7 @@ from pathlib import Path
 import fake_records
 import numpy as np
 import pytest
+from draft_figures import figures_in_draft  # noqa: F401
 
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels, known, register, role_of

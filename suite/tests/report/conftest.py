@@ -1,23 +1,3 @@
-"""Figures of pages in draft: the tests here are of words, tables and numbers, but for those marked `figures`."""
+"""The tests of pages draw figures in draft."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
-from matplotlib.figure import Figure
-
-from nnzbench.report.draw import style
-
-
-def _draft(figure: Figure, stem: Path) -> None:
-    """Lays out and draws everything, which finds what can't be drawn, onto nothing: pixels and paths are most of it."""
-    figure.draw_without_rendering()
-    for kind in (".png", ".svg"):
-        stem.with_suffix(kind).write_bytes(b"")
-
-
-@pytest.fixture(autouse=True)
-def _figures_in_draft(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("figures") is None:
-        monkeypatch.setattr(style, "save", _draft)
+from draft_figures import figures_in_draft  # noqa: F401
