@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.matrices import codebook, generate, prune, standin
+from nnzbench.matrices import codebook, generate, granularity, prune, standin
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.smtx import read_smtx
 from nnzbench.matrices.weights import load_weights
@@ -47,6 +47,10 @@ def load_sparse(problem: Problem) -> CSR:
     | `nm:<n>:<m>:<seed>` | n nonzeros in every m consecutive columns |
     | `block:<r>x<c>:<seed>` | whole r x c blocks |
     | `magnitude:<kind>:<seed>` | magnitude pruning of weights that vary by row and column as on such layers |
+    | `vector:<length>:<seed>` | whole runs of so many columns: of 3 in 3x3 filters, rows of kernels |
+    | `kernel:<taps>:<seed>` | whole kernels of so many taps |
+    | `channel:<taps>:<seed>` | whole input and output channels: a smaller dense layer |
+    | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.granularity`) |
     | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.codebook`) |
     | `transposed:<source>` | the transpose of that source's k x m matrix, values and all |
 
@@ -144,6 +148,14 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
             case "block", [size]:
                 r, c = map(int, size.split("x"))
                 return generate.blocks(m, k, s, r, c, seed)
+            case "vector", [length]:
+                return granularity.vectors(m, k, s, int(length), seed)
+            case "kernel", [taps]:
+                return granularity.kernels(m, k, s, int(taps), seed)
+            case "channel", [taps]:
+                return granularity.channels(m, k, s, int(taps), seed)
+            case "pattern", [chosen, "norm" | "balanced" as mode]:
+                return granularity.patterns(m, k, s, chosen, cast(granularity.Mode, mode), seed)
     except ValueError as error:
         if isinstance(error, MatrixError):
             raise

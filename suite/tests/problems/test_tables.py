@@ -31,6 +31,7 @@ EXPECTED = {
     "eie_format": 36,
     "eie_table4": 18,
     "llm_layers": 200,
+    "granularity": 40,
     "nm_sparsity": 18,
     "sparsert_ablation": 20,
     "sparsert_table1": 31,

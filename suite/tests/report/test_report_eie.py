@@ -166,3 +166,34 @@ def test_eies_format_with_nothing_but_a_library_recorded_names_what_is_missing(t
     some = [r for r in records("eie_format", formats) if r.kernel == "cusparse"]
     page, _ = page_of(tmp_path, "eie_format", some)
     assert "EIE's format: eie, fp16 inputs at batch 1" in page
+
+
+def grains(one: Problem) -> dict[tuple[str, str], float]:
+    """Dense 40 us (20 with fewer channels), sparse kernels of a product 10, of a convolution 16; none of blocks."""
+    dense = 20.0 if one.label.startswith("channel") else 40.0
+    if one.conv:
+        return {("cudnn", "f32_nchw"): dense} | ({("direct_conv", "t1"): 16.0} if dense == 40 else {})
+    if one.op == "gemm":
+        return {("cublas", "f32_rowmajor"): dense}
+    return {("cublas", "f32_rowmajor"): 40.0} | ({} if one.label.startswith("block") else {("ring", "x32"): 10.0})
+
+
+def test_granularities_are_ranked_at_equal_sparsity(tmp_path: Path) -> None:
+    page, folder = page_of(tmp_path, "granularity", records("granularity", grains, ("hot",)))
+    assert (
+        "fp32, hot, over the dense layer on NVIDIA H200, best first: at 50 % zeros single weights 4.00× (ring)" in page
+    )
+    assert "channels: smaller dense 2.00× (cuDNN)" in page
+    assert line_of(page, "| single weights | product |")[2:5] == ["10.00", "4.00", "`ring`"]
+    assert line_of(page, "| blocks 32×32 | product |")[2:5] == ["–", "–", "–"]
+    assert line_of(page, "| patterns, 4 of 9 (PatDNN) | conv |")[2:8] == [
+        "–",
+        "–",
+        "–",
+        "16.00",
+        "2.50",
+        "`direct_conv`",
+    ]
+    assert line_of(page, "| the whole dense layer | conv |")[2] == "40.00"
+    assert "blocks 32×32 at 50 %, blocks 32×32 at 75 %" in page
+    assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}

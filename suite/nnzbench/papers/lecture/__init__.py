@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 
 EXPERIMENTS = (
     Experiment(
@@ -12,5 +12,18 @@ EXPERIMENTS = (
         "Figure 3",
         dtypes_of("cusparselt", "cublas", "cublaslt"),
         page="nnzbench.papers.lecture.nm_sparsity:PAGE",
+    ),
+    Experiment(
+        "granularity",
+        "What each granularity of pruning costs at equal sparsity",
+        "MIT 6.5940, pruning (lecture)",
+        "no published times: the lecture orders granularities from irregular to regular",
+        {
+            **dict.fromkeys(("direct_conv", "sparsert_conv", "cudnn"), AND_F16),
+            **dict.fromkeys(("ring", "row_stream", "sputnik", "balanced", "cusparse", "cublas", "cublaslt"), AND_F16),
+            "cusparselt": AND_F16,
+            "tensor_spmm": ("f16",),
+        },
+        page="nnzbench.papers.lecture.granularity:PAGE",
     ),
 )

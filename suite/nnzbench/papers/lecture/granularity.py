@@ -1,0 +1,223 @@
+"""What each granularity of pruning costs on a GPU at equal sparsity, every one with the kernels that suit it best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from nnzbench.kernels.registry import about
+from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.problem import Problem
+from nnzbench.report.data.series import Series, kernel_label, pick_under
+from nnzbench.report.draw import dots, style
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.text.fastest import Lost, measured, time_of
+from nnzbench.report.text.tables import GAP, markdown, number
+
+EXPERIMENT = "granularity"
+LEVELS = (50.0, 75.0, 87.5)
+NAMES = {
+    "unstructured": "single weights",
+    "vector": "rows of kernels (1×3)",
+    "pattern": "patterns, 4 of 9 (PatDNN)",
+    "kernel": "3×3 kernels",
+    "balanced": "balanced, 32 ranges",
+    "nm": "1 of 2, 4, 8 (N:M)",
+    "column": "8 filters × 1 column",
+    "block": "blocks 32×32",
+    "channel": "channels: smaller dense",
+}
+"""Granularities, the finest first."""
+DENSE_REFERENCE = "unstructured"
+"""The pattern whose problem stands for the whole dense layer: a library multiplies by every weight of it."""
+
+
+class Form(NamedTuple):
+    """How the layer is computed, and with what."""
+
+    key: str
+    words: str
+    sparse: tuple[str, ...]
+    dense: tuple[str, ...]
+
+
+FORMS = (
+    Form("conv", "convolution", ("direct_conv", "sparsert_conv"), ("cudnn",)),
+    Form(
+        "product",
+        "product (im2col not included)",
+        ("balanced", "cusparse", "cusparselt", "ring", "row_stream", "sputnik", "tensor_spmm"),
+        ("cublas", "cublaslt"),
+    ),
+)
+MATHS = {"f32": ("fp32", ("f32",)), "f16": ("fp16", ("f16",))}
+"""Arithmetic: what it is called, and the classes whose rows compete."""
+DRAWN = {"conv": dots.Marker(style.PALETTE["green"], "X"), "product": dots.Marker(style.PALETTE["blue"], "o")}
+Key = tuple[str, str, float]
+"""Form, granularity and level in percent."""
+
+
+class Cell(NamedTuple):
+    """The fastest kernel of one granularity at one level."""
+
+    row: pd.Series[Any]
+    us: float
+    dense_us: float
+
+    @property
+    def gain(self) -> float:
+        """Over the whole dense layer in the same form and arithmetic."""
+        return self.dense_us / self.us
+
+
+def problems() -> dict[Key, Problem]:
+    """The table's problems."""
+    found = {}
+    for row in problem_tables.rows(EXPERIMENT):
+        one = row.problem
+        name, _, level = one.label.rpartition("_")
+        found["conv" if one.conv else "product", name, float(level)] = one
+    return found
+
+
+def _cells(frame: pd.DataFrame, policy: str, math_class: str) -> dict[Key, Cell]:
+    """By form, granularity and level, what has a time; without the dense layer's own there is no gain."""
+    found, out = problems(), {}
+    for form in FORMS:
+        rows = {
+            kind: pick_under(frame, policy, Series(kind, kind, kernels, math_class))
+            for kind, kernels in (("sparse", form.sparse), ("dense", form.dense))
+        }
+        for (key, name, level), one in found.items():
+            if key != form.key:
+                continue
+            some = rows["dense" if name == "channel" else "sparse"]
+            whole = time_of(rows["dense"], found[form.key, DENSE_REFERENCE, level].name)
+            if one.name in some.index:
+                out[key, name, level] = Cell(some.loc[one.name], time_of(some, one.name), whole)
+    return out
+
+
+def _show(view: View[Any]) -> Shown:
+    found = problems()
+    by_math = {math_class: _cells(view.frame, view.policy, math_class) for math_class in MATHS}
+    caption = (
+        "Speed-up of the best kernel for each granularity over the whole dense layer, in the same form and arithmetic "
+        f"(cuDNN, or the faster of cuBLAS and cuBLASLt).\n{view.policy_sentence}"
+    )
+    panels = [_panel(cells, math_class) for math_class, cells in by_math.items()]
+    return Shown(
+        dots.figure(panels, view.title, caption),
+        " ".join(filter(None, (_finding(cells, name, view) for name, cells in by_math.items()))),
+        [_table(cells, math_class, view) for math_class, cells in by_math.items()],
+        lost=_lost(by_math, found, view.policy),
+        lines=_lines(by_math, found, view),
+    )
+
+
+def _best(cells: Mapping[Key, Cell], name: str, level: float) -> Cell | None:
+    """The faster of the two forms against its own dense layer."""
+    known = [cells[form.key, name, level] for form in FORMS if (form.key, name, level) in cells]
+    known = [cell for cell in known if not math.isnan(cell.gain)]
+    return max(known, key=lambda cell: cell.gain, default=None)
+
+
+def _panel(cells: Mapping[Key, Cell], math_class: str) -> dots.Panel:
+    places = [(name, level) for level in LEVELS for name in NAMES]
+    curves = tuple(
+        dots.Curve(
+            f"as a {form.words}",
+            tuple(cells[form.key, n, s].gain if (form.key, n, s) in cells else math.nan for n, s in places),
+            DRAWN[form.key],
+        )
+        for form in FORMS
+    )
+    rows = tuple(NAMES[name] for name, _ in places)
+    groups = tuple(f"{level:g} % zeros" for _, level in places)
+    return dots.Panel(f"{MATHS[math_class][0]}: 1× is the dense layer", rows, groups, curves, "speed-up (log)")
+
+
+def _finding(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
+    sentences = []
+    for level in LEVELS:
+        ranked = [(cell.gain, NAMES[name], cell) for name in NAMES if (cell := _best(cells, name, level))]
+        ranked.sort(key=lambda one: -one[0])
+        if ranked:
+            words = ", ".join(
+                f"{label} {gain:.2f}× ({kernel_label(str(cell.row['kernel']))})" for gain, label, cell in ranked
+            )
+            sentences.append(f"at {level:g} % zeros {words}")
+    if not sentences:
+        return ""
+    words = f"{MATHS[math_class][0]}, {view.policy}, over the dense layer on {view.gpu}, best first"
+    return f"{words}: {'; '.join(sentences)}."
+
+
+def _table(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
+    header = ["granularity", "form"]
+    for level in LEVELS:
+        header += [f"{level:g} % zeros: µs", "over dense", "kernel"]
+    rows = []
+    for form in FORMS:
+        for name, label in NAMES.items():
+            if not any(key[:2] == (form.key, name) for key in problems()):
+                continue
+            row = [label, form.key]
+            for level in LEVELS:
+                cell = cells.get((form.key, name, level))
+                known = (number(cell.us), number(cell.gain), f"`{cell.row['kernel']}`") if cell else (GAP,) * 3
+                row += known
+            rows.append(row)
+        whole = {level: cells.get((form.key, DENSE_REFERENCE, level)) for level in LEVELS}
+        dense = ["the whole dense layer", form.key]
+        for level in LEVELS:
+            cell = whole[level]
+            dense += [number(cell.dense_us) if cell else GAP, "", ""]
+        rows.append(dense)
+    lead = f"{MATHS[math_class][0]}. Times in µs on {view.gpu}, {view.policy} policy."
+    return f"{lead}\n\n{markdown(header, rows, left=2)}"
+
+
+def _lost(by_math: Mapping[str, Mapping[Key, Cell]], found: Mapping[Key, Problem], policy: str) -> Iterator[Lost]:
+    for math_class, cells in by_math.items():
+        for form in FORMS:
+            names = [key for key in found if key[0] == form.key]
+            without = tuple(
+                f"{NAMES[name]} at {level:g} %" for key in names if key not in cells for _, name, level in [key]
+            )
+            yield Lost(f"{MATHS[math_class][0]} as a {form.words}", policy, without, len(names))
+
+
+def _lines(
+    by_math: Mapping[str, Mapping[Key, Cell]], found: Mapping[Key, Problem], view: View[Any]
+) -> Iterator[dict[str, Any] | None]:
+    for math_class, cells in by_math.items():
+        for (form, name, level), cell in cells.items():
+            problem = found[form, name, level].name
+            words = {"policy": view.policy, "table": f"{MATHS[math_class][0]} {form}", "row": f"{name} {level:g}"}
+            rows = pd.DataFrame([cell.row], index=[problem])
+            series = "dense" if about(str(cell.row["kernel"])).work == "dense" else "sparse"
+            line = measured(rows, problem, **words, series=series, gpu=view.gpu)
+            yield None if line is None else line | {"baseline_us": cell.dense_us}
+
+
+PAGE = PageSpec(
+    title="Granularity of pruning",
+    intro=(
+        "Pruning can take single weights, rows of kernels, parts of kernels by pattern, kernels, or channels: the "
+        "coarser, the easier to compute and the more accuracy it costs. What does each buy on a GPU **at equal "
+        "sparsity**, with the best kernel that this suite has for it? One layer, VGG-16's 3×3 convolution of 256 by "
+        "256 channels at 56×56 pixels and batch 1, as a convolution and as the product that im2col makes of it. "
+        "Patterns are PatDNN's (four of nine weights; there are none at 50 %), N:M are 1 of 2, 4 and 8, which sparse "
+        "tensor cores all run as 2:4, and channels are a dense layer with fewer of them. Accuracy is not judged here."
+    ),
+    sections=(SectionSpec("speedup", "Speed-up of each granularity", _show),),
+    published=lambda: (),
+    problem_names=lambda view: {
+        one.name: f"{NAMES[name]} at {level:g} %, {form}" for (form, name, level), one in problems().items()
+    },
+    math_text="fp32 is IEEE fp32 with TF32 off; fp16 has sums in fp32",
+)
