@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
             case "channel", [taps]:
                 return granularity.channels(m, k, s, int(taps), seed)
             case "pattern", [chosen, "norm" | "balanced" as mode]:
-                return granularity.patterns(m, k, s, chosen, cast(granularity.Mode, mode), seed)
+                return granularity.patterns(m, k, s, chosen, mode, seed)
     except ValueError as error:
         if isinstance(error, MatrixError):
             raise

@@ -63,9 +63,16 @@ Key = tuple[str, str, float]
 class Cell(NamedTuple):
     """The fastest kernel of one granularity at one level."""
 
-    row: pd.Series[Any]
+    rows: pd.DataFrame
+    """Picked rows by problem, this one's among them."""
+    problem: str
     us: float
     dense_us: float
+
+    @property
+    def kernel(self) -> str:
+        """Its name."""
+        return str(self.rows.loc[self.problem, "kernel"])
 
     @property
     def gain(self) -> float:
@@ -97,7 +104,7 @@ def _cells(frame: pd.DataFrame, policy: str, math_class: str) -> dict[Key, Cell]
             some = rows["dense" if name == "channel" else "sparse"]
             whole = time_of(rows["dense"], found[form.key, DENSE_REFERENCE, level].name)
             if one.name in some.index:
-                out[key, name, level] = Cell(some.loc[one.name], time_of(some, one.name), whole)
+                out[key, name, level] = Cell(some, one.name, time_of(some, one.name), whole)
     return out
 
 
@@ -146,9 +153,7 @@ def _finding(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str
         ranked = [(cell.gain, NAMES[name], cell) for name in NAMES if (cell := _best(cells, name, level))]
         ranked.sort(key=lambda one: -one[0])
         if ranked:
-            words = ", ".join(
-                f"{label} {gain:.2f}× ({kernel_label(str(cell.row['kernel']))})" for gain, label, cell in ranked
-            )
+            words = ", ".join(f"{label} {gain:.2f}× ({kernel_label(cell.kernel)})" for gain, label, cell in ranked)
             sentences.append(f"at {level:g} % zeros {words}")
     if not sentences:
         return ""
@@ -168,7 +173,7 @@ def _table(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
             row = [label, form.key]
             for level in LEVELS:
                 cell = cells.get((form.key, name, level))
-                known = (number(cell.us), number(cell.gain), f"`{cell.row['kernel']}`") if cell else (GAP,) * 3
+                known = (number(cell.us), number(cell.gain), f"`{cell.kernel}`") if cell else (GAP,) * 3
                 row += known
             rows.append(row)
         whole = {level: cells.get((form.key, DENSE_REFERENCE, level)) for level in LEVELS}
@@ -198,9 +203,8 @@ def _lines(
         for (form, name, level), cell in cells.items():
             problem = found[form, name, level].name
             words = {"policy": view.policy, "table": f"{MATHS[math_class][0]} {form}", "row": f"{name} {level:g}"}
-            rows = pd.DataFrame([cell.row], index=[problem])
-            series = "dense" if about(str(cell.row["kernel"])).work == "dense" else "sparse"
-            line = measured(rows, problem, **words, series=series, gpu=view.gpu)
+            series = "dense" if about(cell.kernel).work == "dense" else "sparse"
+            line = measured(cell.rows, problem, **words, series=series, gpu=view.gpu)
             yield None if line is None else line | {"baseline_us": cell.dense_us}
 
 
