@@ -25,6 +25,7 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
+from nnzbench.records.folder import BELOW
 
 
 def _names_of(
@@ -133,7 +134,7 @@ def command(
     folder = out or paths.results()
     try:
         device = checking(device, as_arch) if as_arch else device
-        summaries = _run_all(chosen, device, choice, folder / device.gpu, known, f"as-{as_arch}" if as_arch else "")
+        summaries = _run_all(chosen, device, choice, folder / device.gpu, known, f"{BELOW}{as_arch}" if as_arch else "")
     finally:
         device.close()
     if report:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from nnzbench.contribute import snapshots
 from nnzbench.kernels.registry import kernels, known
+from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.names import case_of
 from nnzbench.records import coverage, memory
+from nnzbench.records.folder import BELOW, checked_arch
 from nnzbench.records.record import Record, RecordError, read_records
 from nnzbench.records.selection import select
 
@@ -53,21 +55,26 @@ def validate(folder: Path) -> list[Finding]:
         return [Finding(folder, True, str(error).replace(f"{folder}/", ""))]
     if not rows:
         return [Finding(folder, True, "it has no rows")]
+    arch = checked_arch(folder)
     faults = [
         *_place(folder, rows),
-        *_rows(rows),
+        *_rows(rows, bool(arch)),
         *_memory(folder, rows),
         *snapshots.faults(folder, rows),
-        *_quick(rows),
+        *(_checked(rows, arch) if arch else _quick(rows)),
     ]
+    if arch:  # a part of the experiment is enough to check it
+        return [Finding(folder, True, text) for text in faults]
     notes = [*_incomplete(rows), *snapshots.notes(folder, rows)]
     return [*(Finding(folder, True, text) for text in faults), *(Finding(folder, False, text) for text in notes)]
 
 
 def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
-    """Folder names against the rows': `<gpu>/<experiment>/`, and below it `standin/` or `uniform/`."""
+    """Folder names against the rows': `<gpu>/<experiment>/`, and below it `as-sm_XY/`, `standin/` or `uniform/`."""
     whole = folder.resolve()
     below = whole.name if whole.name in BESIDE else ""
+    if checked_arch(folder):
+        whole = whole.parents[1] / below if below else whole.parent
     experiment, gpu = (whole.parent.name, whole.parent.parent.name) if below else (whole.name, whole.parent.name)
     for name, wanted in (("experiment", experiment), ("gpu", gpu)):
         other = sorted({str(getattr(row, name)) for row in rows} - {wanted})
@@ -78,6 +85,15 @@ def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
     real = sorted({row.source for row in rows if row.source.startswith(("dlmc:", "weights:"))})
     if below and real:
         yield f"it lies in {below}/ and has rows on real patterns: {coverage.listed(real)}"
+
+
+def _checked(rows: Sequence[Record], arch: str) -> Iterator[str]:
+    """Another architecture's code is checked on the GPU at hand, and never timed."""
+    if any(row.policy != CHECK or row.median_us is not None for row in rows):
+        yield f"it lies in {BELOW}{arch}/ and has rows that are timed"
+    other = sorted({row.arch for row in rows} - {arch})
+    if other:
+        yield f"it lies in {BELOW}{arch}/ and has rows of {coverage.listed(other)}"
 
 
 def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
@@ -93,7 +109,7 @@ def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
         yield f"{memory.FILE} has memory of what has no row that is ok: {coverage.listed(strange, 2)}"
 
 
-def _rows(rows: Sequence[Record]) -> Iterator[str]:
+def _rows(rows: Sequence[Record], untimed: bool = False) -> Iterator[str]:
     if any(row.device == "cpu" for row in rows):
         yield f"{sum(row.device == 'cpu' for row in rows)} rows are from the processor, whose times say nothing"
     foreign = sorted({row.kernel for row in rows} - set(known()))
@@ -112,11 +128,11 @@ def _rows(rows: Sequence[Record]) -> Iterator[str]:
     if [row.selected for row in select(rows)] != [row.selected for row in rows]:
         yield "`selected` does not mark the fastest correct row of each kernel"
     for at, row in enumerate(rows, start=2):  # a cell never holds a newline
-        yield from (f"line {at}: {text}" for text in _one(row))
+        yield from (f"line {at}: {text}" for text in _one(row, untimed))
 
 
-def _one(row: Record) -> Iterator[str]:
-    if row.device != "cpu" and row.status == "ok" and row.median_us is None:
+def _one(row: Record, untimed: bool) -> Iterator[str]:
+    if not untimed and row.device != "cpu" and row.status == "ok" and row.median_us is None:
         yield "a row with status 'ok' has no time"
     if row.median_us is not None:
         q1, q3 = row.q1_us or row.median_us, row.q3_us or row.median_us

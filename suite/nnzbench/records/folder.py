@@ -18,6 +18,8 @@ from nnzbench.records import memory
 from nnzbench.records.record import Key, Record, RecordError, append, read_records, replace_all
 from nnzbench.records.selection import select
 
+BELOW = "as-"
+"""Start of the folder below an experiment's that holds another architecture's code, checked and never timed."""
 LOCK = ".lock"
 """Held by the one run that writes into a folder. In the folder, so that it counts whatever the cache and the host."""
 
@@ -39,6 +41,12 @@ class Tuning:
     def key(self) -> tuple[str, ...]:
         """What makes a row unique; resuming skips a kernel whose row is there."""
         return (self.problem, self.dtype, self.kernel, self.device, self.policies)
+
+
+def checked_arch(folder: Path) -> str:
+    """`sm_75` for a folder `as-sm_75/` or one below it, else empty."""
+    names = (folder.resolve().name, folder.resolve().parent.name)
+    return next((name.removeprefix(BELOW) for name in names if name.startswith(f"{BELOW}sm_")), "")
 
 
 class Results:

@@ -115,9 +115,9 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         frame=frame,
         device=devices[0],
         left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished), *patterns),
-        environment=_environment(folder, kept[-1].environment),
+        environment=read_environment(folder, kept[-1].environment),
         environments=tuple(
-            (name, sum(record.environment == name for record in kept), _environment(folder, name))
+            (name, sum(record.environment == name for record in kept), read_environment(folder, name))
             for name in dict.fromkeys(record.environment for record in kept)
         ),
         tuning_seconds=tuned.seconds(folder / "tuning.csv", devices[0]),
@@ -191,7 +191,8 @@ def _device_rank(device: str) -> tuple[int, str]:
     return (GPU_DEVICES.index(device) if device in GPU_DEVICES else len(GPU_DEVICES), device)
 
 
-def _environment(folder: Path, name: str) -> dict[str, Any]:
+def read_environment(folder: Path, name: str) -> dict[str, Any]:
+    """The snapshot that a row of `folder` names, empty where it is not there. Raises `RecordError`."""
     path = folder / (name or "environment.json")
     if path.parent != folder or name == "..":
         raise RecordError(

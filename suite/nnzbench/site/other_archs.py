@@ -1,0 +1,126 @@
+"""A page per older architecture whose code was checked on a newer GPU: what was verified, and what was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from nnzbench import paths
+from nnzbench.plans.architectures import ARCHITECTURES, number
+from nnzbench.records.folder import BELOW, checked_arch, refuse_links
+from nnzbench.records.record import FAILURES, Record, read_records
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import read_environment
+from nnzbench.report.text.tables import GAP, markdown
+
+INTRO = """\
+Plans were made for {arch} ({part}: its tilings, its shared memory and other limits), compiled to the PTX of {arch}, so
+that every `__CUDA_ARCH__` path is that architecture's, linked for {gpu} and run there. Each result was checked against
+float64 like any other. Nothing was timed.
+
+What this tells: that these code paths compute the right thing, on these problems. What only a real {part} can tell: any
+time; what its own assembler makes of the PTX; what its memory, caches and scheduler do; and races that another
+scheduler hides.
+"""
+
+
+class Checked(NamedTuple):
+    """One experiment's rows of one architecture."""
+
+    folder: Path
+    rows: list[Record]
+
+
+def write(reports: Path, gpu: str) -> list[Path]:
+    """Writes `<reports>/<gpu>/as-sm_XY/README.md` for each architecture with rows below `<gpu>/*/as-sm_XY/`."""
+    found: dict[str, list[Checked]] = {}
+    for path in sorted((reports / gpu).glob(f"*/{BELOW}sm_*/**/records.csv")):
+        refuse_links(path, path.parent, path.parent.parent, path.parent.parent.parent)
+        found.setdefault(checked_arch(path.parent), []).append(Checked(path.parent, read_records(path)))
+    written = []
+    for arch in sorted(found, key=number):
+        path = reports / gpu / f"{BELOW}{arch}" / "README.md"
+        refuse_links(path, path.parent)
+        paths.write_text(path, page(arch, gpu, found[arch]))
+        written.append(path)
+    return written
+
+
+def page(arch: str, gpu: str, checked: list[Checked]) -> str:
+    """Markdown: what ran as `arch`, kernel by kernel, with counts of what was right and what was not."""
+    rows = [row for one in checked for row in one.rows]
+    ran = Counter(row.status for row in rows)
+    part = ARCHITECTURES[arch].part if arch in ARCHITECTURES else arch
+    name = context.gpu_name(gpu, {})
+    wrong = sum(ran[status] for status in FAILURES)
+    problems = len({(row.experiment, row.problem) for row in rows if row.status == "ok"})
+    head = (
+        f"{ran['ok']} candidates of {len({row.kernel for row in rows if row.status == 'ok'})} kernels on {problems} "
+        f"problems were right, {wrong} were wrong or failed, {ran['unsupported']} rows say why they can't run there."
+    )
+    failed = [
+        [row.kernel, f"`{row.variant}`" if row.variant else GAP, row.experiment, row.problem, row.status, row.reason]
+        for row in rows
+        if row.status in FAILURES
+    ]
+    parts = [
+        f"# Code of {arch}, checked on {name}",
+        f"**{head}**",
+        INTRO.format(arch=arch, part=part, gpu=name).rstrip(),
+        "## Kernel by kernel",
+        _kernels(rows),
+        *(
+            (
+                "## Wrong or failed",
+                markdown(["kernel", "variant", "experiment", "problem", "", "reason"], failed, left=6),
+            )
+            if failed
+            else ()
+        ),
+        "## Runs",
+        _runs(checked),
+        f"Again: `nnzbench run EXPERIMENT --as {arch}`; the GPU tests hold every kernel to it too "
+        f"(`pytest suite/tests/gpu --other-arch {arch}`).",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _kernels(rows: list[Record]) -> str:
+    """A line per kernel, op and input type."""
+    lines = []
+    for key in sorted({(row.kernel, row.op, row.dtype) for row in rows}):
+        mine = [row for row in rows if (row.kernel, row.op, row.dtype) == key]
+        right = [row for row in mine if row.status == "ok"]
+        worst = max((row.relative_error or 0.0 for row in right), default=None)
+        problems = len({(row.experiment, row.problem) for row in right})
+        failed = sum(row.status in FAILURES for row in mine)
+        refused = sum(row.status == "unsupported" for row in mine)
+        error = GAP if worst is None else f"{worst:.2g}"
+        lines.append([*key, str(problems), str(len(right)), str(failed), str(refused), error])
+    header = [
+        "kernel",
+        "op",
+        "inputs",
+        "problems",
+        "candidates right",
+        "wrong or failed",
+        "unsupported",
+        "largest error",
+    ]
+    return markdown(header, lines, left=3)
+
+
+def _runs(checked: list[Checked]) -> str:
+    """When and with which code each experiment ran."""
+    lines = []
+    for one in checked:
+        for name in dict.fromkeys(row.environment for row in one.rows):
+            snapshot = read_environment(one.folder, name)
+            count = sum(row.environment == name for row in one.rows)
+            commit = str((snapshot.get("source") or {}).get("commit") or GAP)[:12]
+            nvrtc = str((snapshot.get("software") or {}).get("nvrtc") or GAP)
+            lines.append(
+                [one.rows[0].experiment, str(count), context.recorded_on(snapshot) or GAP, f"`{commit}`", nvrtc]
+            )
+    return markdown(["experiment", "rows", "date", "commit", "NVRTC"], lines, left=1)
