@@ -65,7 +65,7 @@ def test_its_rows_keep_rules_of_their_own(folder: Path) -> None:
     assert faults(folder) == []
     rows = [checked(variant="a"), checked(variant="t", arch="sm_80")]
     other = fake_records.write(folder.parents[2] / "x" / "nvidia-h200" / "sparsert_table1" / "as-sm_75", rows, SNAPSHOT)
-    assert "it lies in as-sm_75/ and has rows of sm_80" in "".join(faults(other))
+    assert "it lies in as-sm_75/ and has rows of `sm_80`" in "".join(faults(other))
     timed = [fake_records.record(problem="01_64x256x3136_90_dlmc", arch="sm_75")]
     other = fake_records.write(
         folder.parents[2] / "y" / "nvidia-h200" / "sparsert_table1" / "as-sm_75", timed, SNAPSHOT
