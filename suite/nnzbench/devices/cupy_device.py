@@ -66,6 +66,7 @@ class CupyBackend:
             pci_bus_id=str(self._runtime.deviceGetPCIBusId(device)),
             library=f"cupy {version}",
             runtime=f"{cuda // 1000}.{cuda % 1000 // 10}",
+            number=int(device),
         )
 
     def allocate(self, size: int) -> Any:

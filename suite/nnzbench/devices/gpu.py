@@ -168,6 +168,11 @@ class GpuDevice:
         return slug(self.facts.name)
 
     @property
+    def number(self) -> int:
+        """Of the GPU among those of this host, as CUDA counts them."""
+        return self.facts.number
+
+    @property
     def arch(self) -> str:
         """Such as `sm_90`."""
         major, minor = self.facts.compute_capability
@@ -279,6 +284,13 @@ class GpuDevice:
                 self.guarded(call)
 
         return run
+
+    def compiled(self, plan: Plan) -> tuple[tuple[bytes, ...], tuple[tuple[int, Launch], ...]]:
+        """The plan's cubins, and each launch with the number of its cubin. Raises as `prepare` does."""
+        builds = self._builds(plan)
+        numbers = {name: number for number, name in enumerate(builds)}
+        launches = [(numbers[_program(stage)], launch) for stage in plan.stages() for launch in stage.launches]
+        return tuple(built.cubin for _, built in builds.values()), tuple(launches)
 
     def _builds(self, plan: Plan) -> dict[str, tuple[Plan, Built]]:
         """Each program of the plan by its identity, with all of its launches, in the order of first use."""

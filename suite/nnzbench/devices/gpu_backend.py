@@ -32,6 +32,8 @@ class GpuFacts:
     """The GPU library and its version, such as `cupy 14.2.0`."""
     runtime: str
     """CUDA version that the library runs on, such as `13.0`."""
+    number: int = 0
+    """Of the GPU among those of this process, as CUDA counts them; never recorded."""
 
 
 class Backend(Protocol):

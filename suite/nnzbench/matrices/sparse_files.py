@@ -108,6 +108,14 @@ def read_scipy(path: Path) -> tuple[CSR, str]:
     return csr, "pattern" if data.dtype == np.bool_ else data.dtype.name
 
 
+def from_scipy(where: str, matrix: Any) -> CSR:
+    """A SciPy sparse matrix, entries given twice refused. Raises `MatrixError`."""
+    _require_sides(where, *map(int, matrix.shape))
+    if np.dtype(matrix.dtype).kind not in "fbiu":
+        raise MatrixError(f"{where}: values are {matrix.dtype}, which is not read here.")
+    return _checked(where, sparse.coo_array(matrix), False)
+
+
 def _require_sides(where: str, rows: int, columns: int) -> None:
     if rows < 1 or columns < 1:
         raise MatrixError(f"{where}: sizes {rows} x {columns} are not those of a matrix.")

@@ -31,6 +31,22 @@ class RunProgress(Protocol):
         ...
 
 
+class Quiet:
+    """Tells nothing: for a caller's own program."""
+
+    def start(self, title: str, steps: int) -> None:
+        """Nothing."""
+
+    def step(self, text: str) -> None:
+        """Nothing."""
+
+    def advance(self) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+
 class Lines:
     """One line per step, for logs."""
 

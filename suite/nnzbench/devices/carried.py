@@ -1,0 +1,105 @@
+"""Launches of compiled programs over a caller's own arrays, on the caller's own stream, through CuPy's driver calls."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.devices.gpu import DeviceArray, GpuDevice, as_scalar, translate
+from nnzbench.plans.plan import Array, Launch, Unsupported
+
+
+@dataclass
+class _Call:
+    """One launch: its packed arguments, and which of them are the caller's pointers."""
+
+    function: Any
+    where: tuple[int, ...]
+    cells: list[NDArray[Any]]
+    pointers: Any
+    callers: list[tuple[int, str]]
+
+
+class Carried:
+    """Programs in a GPU's memory with their buffers, ready to be launched on any stream of that GPU.
+
+    Arguments are packed once; only the caller's pointers change between calls, under a lock. Workspace belongs to the
+    object, so that two calls may not overlap on different streams.
+    """
+
+    def __init__(
+        self,
+        device: GpuDevice,
+        cubins: Sequence[bytes],
+        launches: Sequence[tuple[int, Launch]],
+        buffers: Mapping[str, Array],
+        callers: Sequence[str],
+    ) -> None:
+        """`launches` have the numbers of their programs; `callers` are the buffers that each call brings.
+
+        Raises `Unsupported` for a GPU library other than CuPy, `LaunchError` where a program does not load.
+        """
+        if device.name != "cupy":
+            raise Unsupported(f"operators run through CuPy, not {device.name}")
+        self.device = device
+        self.number = device.number
+        """Of its GPU, as CUDA counts them."""
+        self._lock = threading.Lock()
+        self._arrays: dict[str, DeviceArray] = {name: device.upload(np.asarray(one)) for name, one in buffers.items()}
+        modules = [device.guarded(functools.partial(device.backend.load, cubin)) for cubin in cubins]
+        most: dict[tuple[int, str], int] = {}
+        for program, one in launches:
+            most[program, one.entry] = max(one.shared_bytes, most.get((program, one.entry), 0))
+        self._calls: list[_Call] = []
+        for program, one in launches:
+            if all(one.grid) and all(one.block):
+                bind = functools.partial(self._bind, modules[program], one, callers, most[program, one.entry])
+                self._calls.append(device.guarded(bind))
+
+    def _bind(self, module: Any, launch: Launch, callers: Sequence[str], dynamic: int) -> _Call:
+        """`dynamic` is the most shared memory that any launch of the entry asks for."""
+        from cupy.cuda import driver
+
+        function = module.get_function(launch.entry)
+        if dynamic > 0:
+            limit = self.device.facts.shared_optin_bytes
+            if dynamic > limit:
+                raise Unsupported(f"{launch.entry} needs {dynamic} bytes of shared memory, there are {limit}")
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.funcSetAttribute(function.ptr, attribute, dynamic)
+        cells, at = [], []
+        for place, arg in enumerate(launch.args):
+            if isinstance(arg, str) and arg in callers:
+                at.append((place, arg))
+                cells.append(np.array(0, np.uint64))
+            else:
+                cells.append(np.array(np.uint64(self._arrays[arg].pointer) if isinstance(arg, str) else as_scalar(arg)))
+        pointers = (ctypes.c_void_p * max(1, len(cells)))(*[cell.ctypes.data for cell in cells])
+        return _Call(function, (*launch.grid, *launch.block, launch.shared_bytes), cells, pointers, at)
+
+    def run(self, pointers: Mapping[str, int], stream: int) -> None:
+        """Enqueues all launches on the stream: no allocation, no synchronisation, so that a graph can capture it."""
+        from cupy.cuda import driver
+
+        try:
+            with self._lock:
+                for call in self._calls:
+                    for place, name in call.callers:
+                        call.cells[place][...] = pointers[name]
+                    driver.launchKernel(call.function.ptr, *call.where, stream, ctypes.addressof(call.pointers), 0)
+        except self.device.backend.errors as error:
+            raise translate(error) from error
+
+    def close(self) -> None:
+        """Frees the packed weights, once the GPU is idle."""
+        self.device.synchronise()
+        for array in self._arrays.values():
+            array.free()
+        self._calls.clear()

@@ -1,0 +1,121 @@
+"""A caller's arrays as pointers: PyTorch, CuPy, and whatever speaks `__cuda_array_interface__` or DLPack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnzbench.operators.errors import OperatorError
+
+ALIGNMENT = 16
+"""Bytes that kernels load at once."""
+_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class View:
+    """What a kernel needs of an array in device memory."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: str
+    """`f32`, `f16`, `bf16`, or another type's name."""
+    contiguous: bool
+    device: int | None
+    """Number of the GPU that holds it, None where that is not told."""
+    stream: int
+    """The stream that its library works on now."""
+    empty: Callable[[tuple[int, int]], Any]
+    """A new array of the same library, type and GPU."""
+    array: Any
+    """Keeps the memory."""
+
+
+def is_torch(array: Any) -> bool:
+    """Whether it is a PyTorch tensor, asked without importing PyTorch."""
+    return type(array).__module__.partition(".")[0] == "torch" and hasattr(array, "data_ptr")
+
+
+def view(array: Any, what: str) -> View:
+    """The array's view. Raises `OperatorError` for what is not in a GPU's memory."""
+    if is_torch(array):
+        return _of_torch(array, what)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _of_interface(array)
+    if hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray):
+        import cupy
+
+        try:
+            return _of_interface(cupy.from_dlpack(array))
+        except Exception as error:
+            raise OperatorError(
+                f"{what}: DLPack gives no array of this GPU ({' '.join(str(error).split())})"
+            ) from error
+    kind = type(array).__name__
+    raise OperatorError(
+        f"{what}: a {kind} is not in a GPU's memory: give a CuPy array, a CUDA tensor, or anything with "
+        "__cuda_array_interface__ or DLPack"
+    )
+
+
+def _of_torch(tensor: Any, what: str) -> View:
+    import torch
+
+    if not tensor.is_cuda:
+        raise OperatorError(f"{what}: the tensor is on {tensor.device}, not on a GPU: move it there by .cuda()")
+    name = str(tensor.dtype).removeprefix("torch.")
+    return View(
+        int(tensor.data_ptr()),
+        tuple(map(int, tensor.shape)),
+        _NAMES.get(name, name),
+        bool(tensor.is_contiguous()),
+        tensor.device.index,
+        int(torch.cuda.current_stream(tensor.device).cuda_stream),
+        lambda shape: torch.empty(shape, dtype=tensor.dtype, device=tensor.device),
+        tensor,
+    )
+
+
+def _of_interface(array: Any) -> View:
+    import cupy
+
+    told = array.__cuda_array_interface__
+    kind = np.dtype(told["typestr"])
+    shape, strides = tuple(map(int, told["shape"])), told.get("strides")
+    device = getattr(getattr(array, "device", None), "id", None)
+    return View(
+        int(told["data"][0]),
+        shape,
+        _NAMES.get(kind.name, kind.name),
+        strides is None or _rows_first(shape, tuple(strides), kind.itemsize),
+        device if isinstance(device, int) else None,
+        int(cupy.cuda.get_current_stream().ptr),
+        lambda wanted: cupy.empty(wanted, kind),
+        array,
+    )
+
+
+def _rows_first(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    wanted = itemsize
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size > 1 and stride != wanted:
+            return False
+        wanted *= size
+    return True
+
+
+def require(found: View, what: str, shape: tuple[int, int], dtype: str, device: int) -> None:
+    """Raises `OperatorError` naming the first thing that does not fit the operator."""
+    if found.shape != shape:
+        raise OperatorError(f"{what} must have the shape {shape}, not {found.shape}")
+    if found.dtype != dtype:
+        raise OperatorError(f"{what} must hold {dtype}, not {found.dtype}")
+    if not found.contiguous:
+        raise OperatorError(f"{what} must be row-major without gaps: make a contiguous copy")
+    if found.device is not None and found.device != device:
+        raise OperatorError(f"{what} is on GPU {found.device}, the operator on GPU {device}")
+    if found.pointer % ALIGNMENT:
+        raise OperatorError(f"{what} must begin at a multiple of {ALIGNMENT} bytes: make a copy of this slice")

@@ -1,0 +1,219 @@
+"""Operators: packed once, run on a caller's arrays; the processor stands for the GPU, and GPU tests are marked."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_gpu import open_fake
+from own_files import K, M, matrix
+from scipy import sparse
+
+import nnzbench
+from nnzbench.devices.carried import Carried
+from nnzbench.operators import arrays, packed
+from nnzbench.operators.operator import Operator
+from nnzbench.plans.plan import Launch
+
+N = 7
+
+
+@pytest.fixture(scope="module")
+def made(cache_dir):
+    return nnzbench.operator(matrix(), N, device="cpu", kernel="sputnik")
+
+
+def dense(rows=K, columns=N, dtype=np.float32):
+    return np.random.default_rng(1).standard_normal((rows, columns)).astype(dtype)
+
+
+def test_an_operator_multiplies_by_its_matrix(made):
+    b = dense()
+    assert np.allclose(made(b), matrix() @ b, atol=1e-5)
+    out = np.full((M, N), np.nan, np.float32)
+    assert made(b, out=out) is out
+    assert np.array_equal(out, made(b))
+    assert made.facts.kernel == "sputnik"
+    assert made.facts.relative_error < 1e-5
+    assert 0 < made.facts.weights_bytes < 4 * M * K * 4
+
+
+@pytest.mark.parametrize(
+    ("b", "words"),
+    [
+        (dense(K + 1), r"b must have the shape \(20, 7\), not \(21, 7\)"),
+        (dense(dtype=np.float64), "b must hold float32, not float64"),
+        (dense(N, K).T, "contiguous copy"),
+        ([[1.0]], "a list is no NumPy array"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_one_sentence(made, b, words):
+    with pytest.raises(nnzbench.OperatorError, match=words):
+        made(b)
+
+
+def test_saved_and_loaded_it_is_bit_for_bit_the_same(made, tmp_path):
+    made.save(tmp_path / "op")
+    assert sorted(path.name for path in (tmp_path / "op").iterdir()) == ["buffers.npz", "operator.json"]
+    again = nnzbench.load(tmp_path / "op")
+    assert np.array_equal(again(dense()), made(dense()))
+    assert again.facts == made.facts
+
+
+@pytest.mark.parametrize("kernel", ["row_stream", "ring", "sparsert"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_other_kernels_and_types_take_other_data(cache_dir, kernel, dtype):
+    kind = np.float16 if dtype == "f16" else np.float32
+    tall = np.tile(matrix(), (6, 4))
+    try:
+        one = nnzbench.operator(tall, 16, device="cpu", kernel=kernel, dtype=dtype)
+    except nnzbench.OperatorError as error:
+        assert "too few tiles" in str(error)  # noqa: PT017
+        return
+    b = dense(tall.shape[1], 16, kind)
+    truth = tall.astype(kind).astype(np.float64) @ b.astype(np.float64)
+    assert np.allclose(one(b), truth, atol=2e-2 if dtype == "f16" else 1e-4)
+
+
+@pytest.mark.parametrize("damage", ["gone", "format", "json", "grid", "name", "buffers", "deep"])
+def test_a_damaged_folder_is_one_sentence(made, tmp_path, damage):
+    made.save(tmp_path)
+    path = tmp_path / "operator.json"
+    text = json.loads(path.read_text())
+    if damage == "gone":
+        path.unlink()
+    elif damage == "format":
+        path.write_text(json.dumps({**text, "format": "x"}))
+    elif damage == "json":
+        path.write_text("{")
+    elif damage == "grid":
+        text["plan"]["launches"][0]["grid"] = [-1, 1, 1]
+        path.write_text(json.dumps(text))
+    elif damage == "name":
+        text["steps"] = [{**text["plan"]["launches"][0], "args": [{"buffer": "nosuch"}]}]
+        path.write_text(json.dumps(text))
+    elif damage == "buffers":
+        (tmp_path / "buffers.npz").write_bytes(b"PK")
+    else:
+        path.write_text("[" * 100_000)
+    with pytest.raises(nnzbench.OperatorError, match="operator"):
+        nnzbench.load(tmp_path)
+
+
+@pytest.mark.parametrize("given", ["scipy", "file", "array", "spec"])
+def test_a_matrix_comes_in_every_usual_form(cache_dir, tmp_path, given):
+    np.save(tmp_path / "w.npy", matrix())
+    forms = {
+        "scipy": sparse.coo_array(matrix()), "file": tmp_path / "w.npy", "array": matrix(), "spec": "12x20@0.7",
+    }  # fmt: skip
+    one = nnzbench.operator(forms[given], N, device="cpu", kernel="sputnik")
+    assert one(dense()).shape == (M, N)
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("a str is no matrix|cannot be read", lambda: nnzbench.operator("nosuch.npy", 8, device="cpu")),
+        ("a dict is no matrix", lambda: nnzbench.operator({}, 8, device="cpu")),
+        ("whole number from 1", lambda: nnzbench.operator(matrix(), 0, device="cpu")),
+        ("no kernel 'nosuch'", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="nosuch")),
+        ("not balanced", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="balanced")),
+        ("whole numbers from 1", lambda: nnzbench.best(matrix(), 0, device="cpu")),
+        ("NaN", lambda: nnzbench.operator(np.full((4, 4), np.nan), 8, device="cpu")),
+    ],
+)
+def test_what_can_not_be_made_says_why(cache_dir, words, call):
+    with pytest.raises((nnzbench.OperatorError, nnzbench.MatrixError), match=words):
+        call()
+
+
+def test_best_answers_from_python(cache_dir):
+    checked = nnzbench.best(matrix(), 8, device="cpu", kernels=["sputnik"])
+    assert checked.widths[0].entries[0].error < 1e-5
+    estimated = nnzbench.best("512x512@0.9", [8, 64], gpu="nvidia-h200")
+    assert [width.n for width in estimated.widths] == [8, 64]
+    assert estimated.widths[0].timed()
+
+
+def test_importing_the_package_loads_nothing():
+    code = (
+        "import sys, nnzbench; print(sorted(n for n in sys.modules if n.split('.')[0] in ('numpy', 'pandas', 'cupy')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert all(hasattr(nnzbench, name) for name in nnzbench.__all__)
+    with pytest.raises(AttributeError):
+        _ = nnzbench.nosuch
+
+
+def test_views_tell_what_does_not_fit():
+    good = arrays.View(256, (4, 8), "f32", True, 0, 0, lambda shape: None, None)
+    arrays.require(good, "b", (4, 8), "f32", 0)
+    for change, words in (
+        ({"shape": (8, 4)}, "must have the shape"),
+        ({"dtype": "f16"}, "must hold f32"),
+        ({"contiguous": False}, "contiguous copy"),
+        ({"device": 1}, "is on GPU 1, the operator on GPU 0"),
+        ({"pointer": 4}, "multiple of 16 bytes"),
+    ):
+        bad = arrays.View(**{**vars(good), **change})
+        with pytest.raises(nnzbench.OperatorError, match=words):
+            arrays.require(bad, "b", (4, 8), "f32", 0)
+    with pytest.raises(nnzbench.OperatorError, match="not in a GPU's memory"):
+        arrays.view(np.ones((2, 2)), "b")
+
+
+def test_launches_get_the_callers_pointers_and_stream(monkeypatch):
+    """CuPy's driver calls are replaced by a list: what a GPU would be told."""
+    told, attributes = [], []
+
+    def launch(function, *rest):
+        *where, stream, address, _ = rest
+        pointers = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+        values = [ctypes.cast(pointers[at], ctypes.POINTER(ctypes.c_uint64))[0] for at in (0, 1)]
+        count = ctypes.cast(pointers[2], ctypes.POINTER(ctypes.c_int32))[0]
+        told.append((function, tuple(where), stream, *values, count))
+
+    driver = types.SimpleNamespace(
+        launchKernel=launch,
+        funcSetAttribute=lambda *words: attributes.append(words),
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=None))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", types.SimpleNamespace(driver=driver))
+    device = open_fake()
+    module = types.SimpleNamespace(get_function=lambda entry: types.SimpleNamespace(ptr=f"<{entry}>"))
+    monkeypatch.setattr(device.backend, "load", lambda cubin: module)
+    launches = [
+        (0, Launch("f", (2, 1, 1), (32, 1, 1), ("b", "c", 5), 60_000)),
+        (0, Launch("f", (2, 1, 1), (32, 1, 1), ("w", "c", 6), 100)),
+        (0, Launch("f", (0, 1, 1), (32, 1, 1), ("b", "c", 5))),
+    ]
+    one = Carried(device, (b"x",), launches, {"w": np.ones(4, np.float32)}, ("b", "c"))
+    one.run({"b": 512, "c": 1024}, 99)
+    one.run({"b": 768, "c": 1280}, 98)
+    first, second, third, _ = told
+    assert first == ("<f>", (2, 1, 1, 32, 1, 1, 60_000), 99, 512, 1024, 5)
+    assert second[4:] == (1024, 6)
+    assert second[3] not in (512, 1024)
+    assert third[2:] == (98, 768, 1280, 5)
+    assert attributes == [("<f>", 8, 60_000)] * 2
+    one.close()
+
+
+def test_only_the_right_gpu_runs_an_operator(made, tmp_path):
+    made.save(tmp_path)
+    found = packed.load(tmp_path)
+    with pytest.raises(nnzbench.OperatorError, match="holds no program for a GPU"):
+        Operator(found, open_fake())
+    other = replace(found, cubins=(b"x",), facts=replace(found.facts, arch="sm_75"))
+    with pytest.raises(nnzbench.OperatorError, match="compiled for sm_75, this GPU is sm_90"):
+        Operator(other, open_fake())
+    with pytest.raises(nnzbench.OperatorError, match="it needs such a GPU"):
+        Operator(replace(other, plan=None), made.device)
