@@ -1,6 +1,14 @@
-"""`tensor_spmm` on a real GPU over awkward sizes: every tiling is exact, as often as it runs. For sanitizers, too."""
+"""`tensor_spmm` on a real GPU over awkward sizes: every tiling is exact, as often as it runs. For sanitizers, too.
+
+    compute-sanitizer --tool memcheck python -m pytest -q -k "33x520x7 or empty" suite/tests/gpu/test_gpu_tensor_spmm.py
+
+With NNZBENCH_TEST_UNPOOLED=1 every buffer is an allocation of its own, so that an access past its end is seen.
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,11 +18,15 @@ from test_tensor_spmm import problem, whole
 from nnzbench.devices import Device
 from nnzbench.kernels.tensor.spmm import TensorSpmm
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import Operands, reference, round_to
+from nnzbench.measure.trial import enumerate_candidates
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Candidate, Prepared
+from nnzbench.problems import tables
+from nnzbench.problems.check import TOLERANCE, relative_error
+from nnzbench.problems.operands import Operands, make_operands, reference, round_to
 from nnzbench.problems.problem import DType
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir", "unpooled")]
 
 # m, k, n, density: edges of strips, steps and panels; copies of 2, 4, 8 and 16 bytes; several tiles of columns
 SHAPES = (
@@ -29,41 +41,78 @@ SHAPES = (
 )
 
 
-def assert_exact(gpu: Device, data: Operands, dtype: DType) -> None:
+@pytest.fixture(scope="module")
+def unpooled() -> Iterator[None]:
+    """Without CuPy's pool, where asked for."""
+    if not os.environ.get("NNZBENCH_TEST_UNPOOLED"):
+        yield
+        return
+    cuda = pytest.importorskip("cupy").cuda
+    before = cuda.get_allocator()
+    cuda.set_allocator(None)
+    yield
+    cuda.set_allocator(before)
+
+
+@pytest.fixture
+def tensor(gpu: Device) -> Device:
+    """The GPU, where its tensor cores multiply 2:4 tiles."""
+    if not architecture(gpu.arch).has("mma_sparse"):
+        pytest.skip(f"tensor cores of {gpu.arch} do not multiply 2:4 tiles")
+    return gpu
+
+
+def every_tiling(device: Device, data: Operands, dtype: DType) -> Iterator[tuple[str, Prepared]]:
+    """Each tiling's name and what runs it; programs are compiled many at a time."""
+    count = 0
+    for one in enumerate_candidates(TensorSpmm(), problem(data, dtype), data, device):
+        assert isinstance(one, Candidate), one.reason
+        prepared = one.prepare()
+        yield one.variant, prepared
+        prepared.close()
+        count += 1
+    assert count > 0
+
+
+def assert_exact(device: Device, data: Operands, dtype: DType) -> None:
     expected = round_to(reference(problem(data, dtype), data).value.astype(np.float32), dtype)
-    for plan in TensorSpmm().plans(problem(data, dtype), data, gpu.arch):
-        prepared = gpu.prepare(plan)
+    for variant, prepared in every_tiling(device, data, dtype):
         for _ in range(3):
             prepared.poison()
             prepared.run()
-            assert np.array_equal(prepared.read(), expected), plan.variant
-        prepared.close()
+            assert np.array_equal(prepared.read(), expected), variant
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_tiling_is_exact(gpu: Device, shape: tuple[int, int, int, float], dtype: DType) -> None:
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape[:3])))
+def test_every_tiling_is_exact(tensor: Device, shape: tuple[int, int, int, float], dtype: DType) -> None:
     m, k, n, density = shape
     data = whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n, dtype)
-    try:
-        assert_exact(gpu, data, dtype)
-    except Unsupported as reason:
-        pytest.skip(str(reason))
+    assert_exact(tensor, data, dtype)
 
 
-def test_an_empty_matrix(gpu: Device) -> None:
-    assert_exact(gpu, whole(CSR.from_dense(np.zeros((41, 190), np.float32)), 20), "f16")
+def test_an_empty_matrix(tensor: Device) -> None:
+    assert_exact(tensor, whole(CSR.from_dense(np.zeros((41, 190), np.float32)), 20), "f16")
 
 
-def test_inf_and_nan_touch_only_the_rows_that_use_them(gpu: Device) -> None:
+def test_inf_and_nan_touch_only_the_rows_that_use_them(tensor: Device) -> None:
     data = whole(matrix(100, 700, 0.3, empty=(4,), full=9), 40)
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 35], b[699, 10] = np.inf, -np.inf, np.nan, np.inf
     with np.errstate(invalid="ignore"):
         expected = data.sparse.to_scipy() @ b.astype(np.float64)
-    spoilt = Operands(data.sparse, {"b": b}, "")
-    for plan in TensorSpmm().plans(problem(data, "f16"), spoilt, gpu.arch):
-        prepared = gpu.prepare(plan)
+    for variant, prepared in every_tiling(tensor, Operands(data.sparse, {"b": b}, ""), "f16"):
+        prepared.poison()
         prepared.run()
-        assert np.array_equal(prepared.read().astype(np.float64), expected, equal_nan=True), plan.variant
-        prepared.close()
+        assert np.array_equal(prepared.read().astype(np.float64), expected, equal_nan=True), variant
+
+
+def test_uneven_rows(tensor: Device) -> None:
+    """The matrices of Sputnik's figure 7, where single rows are up to full."""
+    for one in tables.load("sputnik_figure7"):
+        data = make_operands(one).cast("f16")
+        truth = reference(one, data)
+        for variant, prepared in every_tiling(tensor, data, "f16"):
+            prepared.poison()
+            prepared.run()
+            assert relative_error(prepared.read(), truth) < TOLERANCE["f16"], (one.name, variant)
