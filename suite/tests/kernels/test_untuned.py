@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.kernels.choice import untuned
 from nnzbench.kernels.choice.untuned import Untuned
+from nnzbench.kernels.registry import Kernel
 from nnzbench.kernels.ring.spmm import Ring
 from nnzbench.kernels.row_stream import RowStream
 from nnzbench.kernels.sputnik.spmm import Sputnik
+from nnzbench.kernels.tensor.spmm import TensorSpmm
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
@@ -20,7 +24,7 @@ from nnzbench.problems.problem import DType, Problem
 
 def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:
     data = spmm_operands(sparse, n).cast(dtype)
-    return spmm_problem(data), data
+    return replace(spmm_problem(data), dtype=dtype), data
 
 
 @pytest.fixture
@@ -31,14 +35,28 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ranked
 
 
-@pytest.mark.parametrize("kernel", [Ring(), RowStream(), Sputnik()], ids=lambda kernel: kernel.name)
-def test_it_is_the_first_plan_of_the_family_ranked_first(order: list[str], kernel: Ring | RowStream | Sputnik) -> None:
+KERNELS = ((Ring(), "f32"), (RowStream(), "f32"), (Sputnik(), "f16"), (TensorSpmm(), "f16"))
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), KERNELS, ids=lambda one: getattr(one, "name", one))
+def test_it_is_the_first_plan_of_the_family_ranked_first(order: list[str], kernel: Kernel, dtype: DType) -> None:
     order[:] = [kernel.name, "sputnik"]
-    problem, data = operands(matrix(1024, 64, 0.2), 128)
+    problem, data = operands(matrix(1024, 64, 0.2), 128, dtype)
     (plan,) = Untuned().plans(problem, data, "sm_90")
     first = next(iter(kernel.plans(problem, data, "sm_90")))
     assert plan.variant == f"{kernel.name}_{first.variant}"
     assert (plan.source, plan.defines, plan.launches) == (first.source, first.defines, first.launches)
+
+
+def test_a_family_of_other_arithmetic_is_passed_over(order: list[str]) -> None:
+    """fp32 is neither taken for bf16 nor rounded to TF32."""
+    order[:] = ["tensor_spmm", "row_stream"]
+    (plan,) = Untuned().plans(*operands(matrix(64, 64, 0.2), 8), "sm_90")
+    assert plan.variant.startswith("row_stream_")
+    assert plan.math == "f32"
+    order[:] = ["tensor_spmm"]
+    with pytest.raises(Unsupported, match="no family"):
+        list(Untuned().plans(*operands(matrix(64, 64, 0.2), 8), "sm_90"))
 
 
 def test_the_next_family_takes_what_the_first_refuses(order: list[str]) -> None:

@@ -71,6 +71,21 @@ def test_figure1_finds_where_the_curves_cross(tmp_path: Path) -> None:
     assert (drawn["row"] == "time").sum() == 15 * 7  # five series and the defaults and the best of ours, at every level
 
 
+def test_figure1_compares_fp16_kernels_with_dense_fp16_alone(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    half: tuple[Timed, ...] = (
+        ("tensor_spmm", "n128", lambda p: 50 * (1 - p.sparsity)),
+        ("cublas", "f16_rowmajor", lambda _: 5.0),
+    )
+    rows = records("sputnik_figure1", FIGURE1) + records("sputnik_figure1", half, dtype="f16")
+    page, drawn = report(tmp_path, rows)
+    found = drawn[(drawn["row"] == "crossover") & (drawn["series"] == "tensor_spmm-f16")]
+    assert list(found["rival"]) == ["fp16 tensor cores, best of cuBLAS and cuBLASLt"]
+    assert found["sparsity"].iloc[0] == pytest.approx(0.9)
+    assert "| tensor_spmm fp16 |" in page
+    (axis,) = figures["runtime"].axes
+    assert [line.get_linestyle() for line in axis.lines if line.get_label() == "tensor_spmm fp16"] == [":"]
+
+
 def test_figure1_names_levels_that_were_not_recorded(tmp_path: Path) -> None:
     page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1, keep=lambda p: p.sparsity != 0.92))
     assert "1 of the 15 problems of sputnik_figure1 are not recorded: `lstm_8192x2048x128_92`" in page

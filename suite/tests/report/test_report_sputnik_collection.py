@@ -147,6 +147,22 @@ def test_rnn_has_the_papers_means_beside_ours(tmp_path: Path, figures: dict[str,
         apart(figures[name])
 
 
+def test_rnn_sets_fp16_kernels_against_dense_fp16(tmp_path: Path) -> None:
+    half: tuple[Timed, ...] = (
+        ("tensor_spmm", "n32", spmm(scaled(rnn_us, 0.5))),
+        ("ring", "n32", spmm(lambda p: rnn_us(p) * (0.4 if p.n == 128 else 2.0))),
+        ("cublas", "f16_rowmajor", spmm(rnn_us)),
+        ("cublaslt", "f16_colmajor_algo00", spmm(scaled(rnn_us, 0.8))),
+    )
+
+    def here(p: Problem) -> bool:
+        return p.op == "spmm" and p.label.startswith("gru1k")
+
+    rows = records("sputnik_rnn", RNN, keep=here) + records("sputnik_rnn", half, dtype="f16", keep=here)
+    page, _ = report(tmp_path, rows)
+    assert "| 90 % | **1.79×** | 2 of 2 | ring 1, tensor_spmm 1 |" in page  # sqrt(0.8 / 0.5 * 0.8 / 0.4)
+
+
 def test_rnn_without_sddmm_says_so(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_rnn", RNN, keep=lambda p: p.op == "spmm" and p.label == "gru2k_b32")
     page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.matrices.formats import CSR
 
-FAMILIES = ("sputnik", "row_stream", "ring", "sparsert")
+FAMILIES = ("sputnik", "row_stream", "ring", "sparsert", "tensor_spmm")
 
 
 def family_features(
@@ -17,7 +17,7 @@ def family_features(
     """What bounds any SpMM kernel, under the family's own names so that each has constants of its own.
 
     `lengths` (m,) are the nonzeros of A's rows; work that multiprocessors share is per multiprocessor, dense operands
-    count in words of 4 bytes.
+    count in words of 4 bytes. Weights and tiles, zeros counted, are what tensor cores multiply.
     """
     nonzeros, columns = float(lengths.sum()), n * itemsize / 4
     values = {
@@ -27,6 +27,8 @@ def family_features(
         "nonzeros": nonzeros / sms,
         "longest": float(lengths.max(initial=0)),
         "depth": float(k),
+        "weights": lengths.size * float(k) / sms,
+        "tiles": lengths.size * float(k) * columns / sms,
     }
     return {f"{family}.{name}": value for name, value in values.items()}
 

@@ -11,12 +11,13 @@ from nnzbench.kernels.ring.spmm import Ring
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.row_stream import RowStream
 from nnzbench.kernels.sputnik.spmm import Sputnik
+from nnzbench.kernels.tensor.spmm import TensorSpmm
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-_KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (RowStream(), Ring(), Sputnik())}
+_KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (TensorSpmm(), RowStream(), Ring(), Sputnik())}
 """Families that take a matrix as data, by name; `sputnik` takes any."""
 
 
@@ -29,14 +30,18 @@ class Untuned:
     dtypes = frozenset({"f32", "f16"})
 
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The first plan of the family of least predicted time that takes the problem, `<family>_<its variant>`."""
+        """The first plan of the family of least predicted time that takes the problem, `<family>_<its variant>`.
+
+        In the arithmetic of the problem: fp32 is not rounded to TF32 here.
+        """
         b = operands.dense["b"]
         for family in ranked_families(operands.sparse, b.shape[1], b.dtype.itemsize, sm_count(arch)):
-            if family not in _KERNELS:
+            if family not in _KERNELS or problem.dtype not in _KERNELS[family].dtypes:
                 continue
             try:
-                plan = next(iter(_KERNELS[family].plans(problem, operands, arch)))
-            except Unsupported:
+                plans = _KERNELS[family].plans(problem, operands, arch)
+                plan = next(plan for plan in plans if plan.math == problem.dtype)
+            except (Unsupported, StopIteration):
                 continue
             yield replace(plan, variant=f"{family}_{plan.variant}")
             return

@@ -26,6 +26,8 @@ _KIB = 1024
 _OTHER_SHARED = 2 * _KIB
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
 _MOST_WAVES = 4
+_SEPARATE_COLUMNS = 32
+"""Columns per block from which adding the slices of K in a launch of its own was the faster way (one H200)."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,8 @@ def tilings(problem: Problem, matrix: CSR, arch: str) -> list[Tiling]:
     for shape in _SHAPES[min(128, max(8, power_of_two_at_least(problem.n)))]:
         for tiling in _fitting(shape, problem.n, matrix, arch):
             for wide in (True, False) if hopper else (False,):
-                for separate in (False, True) if tiling.slices > 1 else (False,):
+                orders = (False, True) if tiling.block_n < _SEPARATE_COLUMNS else (True, False)
+                for separate in orders if tiling.slices > 1 else (False,):
                     found[replace(tiling, wide=wide, separate=separate, bulk=bulk)] = None
     return list(found)
 

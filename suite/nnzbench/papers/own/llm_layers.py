@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import pandas as pd
@@ -238,8 +239,8 @@ def _by_layer(view: View[Layers]) -> Shown | None:
 
 def _fastest(here: pd.DataFrame) -> str:
     best = of_series(here)
-    counts = best["kernel"].value_counts()
-    words = ", ".join(f"{kernel_label(str(kernel))} on {count}" for kernel, count in counts.items())
+    counts = sorted(Counter(best["kernel"]).items(), key=lambda one: (-one[1], one[0]))
+    words = ", ".join(f"{kernel_label(kernel)} on {count}" for kernel, count in counts)
     faster = int((best["speedup"] > 1).sum())
     return (
         f"Faster than the best dense fp16 product on {faster} of {len(best)} uniform problems. The fastest kernel of "

@@ -14,7 +14,7 @@ EXPERIMENTS = (
         "Sparsity from which sparse is faster than dense",
         PAPER,
         "Figure 1",
-        dtypes_of(*SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16),
+        dtypes_of(*SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16, tensor_spmm=("f16",)),
         page="nnzbench.papers.sputnik.figure1:PAGE",
     ),
     Experiment(
@@ -38,7 +38,10 @@ EXPERIMENTS = (
         "The collection of pruned deep-learning matrices",
         PAPER,
         "Figure 9, table I",
-        dtypes_of("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "cublas", "cusparse", *RIVALS),
+        dtypes_of(
+            *("sputnik", "sputnik_sddmm", "ring_sddmm", "row_stream", "ring", "tensor_spmm", "cublas", "cusparse"),
+            *RIVALS,
+        ),
         page="nnzbench.papers.sputnik.dlmc:PAGE",
     ),
     Experiment(
@@ -47,8 +50,8 @@ EXPERIMENTS = (
         PAPER,
         "Figure 10",
         {
-            **dtypes_of(*SPMM, "sputnik_sddmm", "ring_sddmm", "cublaslt", "cusparse", *RIVALS),
-            **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas"), AND_F16),
+            **dtypes_of(*SPMM, "sputnik_sddmm", "ring_sddmm", "cusparse", *RIVALS, tensor_spmm=("f16",)),
+            **dict.fromkeys(("row_stream", "ring", "sputnik", "cublas", "cublaslt"), AND_F16),
         },
         page="nnzbench.papers.sputnik.rnn:PAGE",
     ),

@@ -26,12 +26,17 @@ DENSE = tuple(rival for rival in RIVALS if about(rival.series[0].rpartition("-")
 COLUMNS = ("row", "policy", "series", "rival", "kernel", "variant", "math", "sparsity", "median_us", "q1_us", "q3_us")
 
 
+HALF_RIVALS = tuple(rival for rival in DENSE if all(key.endswith("-f16") for key in rival.series))
+
+
 def _sparse(series: Series) -> bool:
-    return (series.own or not series.dense) and series.math == "f32"
+    return (series.own or not series.dense) and series.math in ("f32", "f16")
 
 
 def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame:
     """Per policy, sparse series and dense rival with times at one level at least: `sparsity` from which it is faster.
+
+    A sparse product in fp16 has the dense one in fp16 for its rival alone.
 
     The rival's time is that of the same problem; `sparsity` is infinite where the levels that both have, `lowest` to
     `highest`, don't reach it.
@@ -40,7 +45,8 @@ def crossovers(points: pd.DataFrame, series: tuple[Series, ...]) -> pd.DataFrame
     for policy, group in points.groupby("policy", sort=True):
         for rival in DENSE:
             dense = least(group, rival.series, "sparsity")
-            for one in filter(_sparse, series):
+            able = (one for one in series if _sparse(one) and (one.math == "f32" or rival in HALF_RIVALS))
+            for one in able:
                 mine = group[group["series"] == one.key].set_index("sparsity")["median_us"]
                 ratios = (dense / mine).dropna()
                 if len(ratios):
@@ -142,13 +148,15 @@ def _published(points: pd.DataFrame, paper: pd.DataFrame) -> Iterator[Line2D]:
 
 
 def _line(series: Series) -> Line2D:
-    """Sparse kernels with their markers, dense products as plain lines, those of cuBLASLt dashed."""
+    """Sparse kernels with their markers (fp16 dotted), dense products as plain lines, those of cuBLASLt dashed."""
     if not _sparse(series):
         colour = {"tf32": style.MUTED, "f16": "#b3bac2"}.get(series.math, style.INK)
         dashes = "-" if about(series.kernel).reference else "--"
         return Line2D([], [], color=colour, lw=1.6, ls=dashes, label=series.label)
     line = series_line(series)
-    line.set(ls="-", lw=1.1, color=style.look(series.kernel).colour, label=series.label)
+    line.set(
+        ls="-" if series.math == "f32" else ":", lw=1.1, color=style.look(series.kernel).colour, label=series.label
+    )
     return line
 
 

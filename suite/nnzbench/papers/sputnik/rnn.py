@@ -90,12 +90,16 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
     mine = view.frame[view.frame["problem"].isin(set(found.problems["problem"]))]
     caption = f"Speed-up over {found.baseline_text}.\n{view.policy_sentence}"
     against = baselines.against(found, policy)
+    products = view.frame[view.frame["op"] == kind.op]
+    levels = dict(zip(found.problems["problem"], found.problems["level"], strict=True))
+    half = baselines.in_half(products, policy, levels)
     return Shown(
         speedup_figure(found, policy, view.title, caption),
         _finding(kind, mine, policy),
         (
             table(statistics(kind, mine, policy), paper_rows(kind)),
             f"By share of zeros:\n\n{against}" if against else "",
+            f"The same products with fp16 values and fp32 sums:\n\n{half}" if half else "",
             *more,
         ),
         _gaps(kind, found, policy),

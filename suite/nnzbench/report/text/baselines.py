@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from nnzbench.kernels.registry import dense_libraries
 from nnzbench.report.data.frames import geometric_mean, percent
-from nnzbench.report.data.series import BEST, least
+from nnzbench.report.data.series import BEST, Series, kernel_label, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -49,6 +51,27 @@ def ratios(table: SpeedupTable, policy: str, rival: Rival) -> pd.DataFrame:
     best = points[points["series"] == BEST.key].set_index("problem")
     both = best.join(least(points, rival.series).rename("rival_us"), how="inner")
     return both.assign(ratio=both["rival_us"] / both["median_us"])[["level", "label", "ratio"]]
+
+
+def in_half(frame: pd.DataFrame, policy: str, levels: Mapping[str, float]) -> str:
+    """Markdown: the best fp16 kernel of this project over the best dense fp16 product, per level of the problems.
+
+    `levels` has the problems that count; empty where none has both times.
+    """
+    here = frame[frame["problem"].isin(set(levels)) & (frame["policy"] == policy)]
+    best = pick(here, replace(BEST, math="f16")).set_index("problem")
+    dense = pick(here, Series("dense", "", dense_libraries("f16"), "f16")).set_index("problem")["median_us"]
+    both = best.join(dense.rename("dense_us"), how="inner")
+    both = both.assign(ratio=both["dense_us"] / both["median_us"], level=both.index.map(levels))
+    rows = []
+    for level in dict.fromkeys(levels.values()):
+        some = both[both["level"] == level]
+        if len(some):
+            counts = sorted(Counter(some["kernel"]).items(), key=lambda one: (-one[1], one[0]))
+            fastest = ", ".join(f"{kernel_label(kernel)} {count}" for kernel, count in counts)
+            mean, wins = geometric_mean(some["ratio"]), int((some["ratio"] > 1).sum())
+            rows.append([percent(level), f"**{number(mean)}×**", f"{wins} of {len(some)}", fastest])
+    return markdown(["zeros", "best fp16 kernel over best dense fp16", "wins", "fastest"], rows) if rows else ""
 
 
 def against(table: SpeedupTable, policy: str, levels: Sequence[float] = ()) -> str:
