@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.rows import power_of_two_at_least
+from nnzbench.kernels.tensor.halves import from_bf16, stored
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -58,7 +59,7 @@ class Tiling:
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
         words, columns, multiple = self.packing
         key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple))
-        return shared.once_for(matrix, key, lambda: pack(matrix.with_values(_stored(matrix.values)), *self.packing))
+        return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
 
     def shared_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
@@ -80,7 +81,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     elapsed = shared.timer()
     bf16 = problem.dtype == "bf16"
     packed = tiling.packed(operands.sparse, shared)
-    b = shared.once("b", lambda: _stored(operands.dense["b"]))
+    b = shared.once("b", lambda: stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, NDArray[Any]] = {
@@ -125,19 +126,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         launches=tuple(launches),
         generate_ms=elapsed(),
         features="a" if tiling.wide else "",
-        unpermute=_from_bf16 if bf16 else None,
+        unpermute=from_bf16 if bf16 else None,
     )
-
-
-def _stored(array: Array) -> Array:
-    """16-bit storage: fp16 as it is, fp32 that is rounded to bf16 as its upper half."""
-    if array.dtype == np.float16:
-        return array
-    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
-def _from_bf16(stored: Array) -> Array:
-    return (stored.astype(np.uint32) << 16).view(np.float32)
 
 
 # by columns at most: columns per block, warps, words of bits, rows of B per panel, panels, blocks per multiprocessor;

@@ -19,7 +19,7 @@ LLM_LAYERS = Experiment(
     "nnzbench's own",
     "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
     dtypes_of(
-        *("cublas", "cublaslt", "tensor_spmm", "flash_llm", "spinfer", "row_stream", "ring", "sputnik"),
+        *("cublas", "cublaslt", "tensor_spmm", "delta_spmv", "flash_llm", "spinfer", "row_stream", "ring", "sputnik"),
         *("cusparse", "cusparselt"),
     ),
     page="nnzbench.papers.own.llm_layers:PAGE",

@@ -1,0 +1,160 @@
+// y = A x, fp16 (bf16 under BF16), fp32 sums. A: m x k, sparse without structure, packed by the host in 22 bits a nonzero;
+// x: k, y: m. For products with one column, whose time is A's bytes.
+//
+// A's entries travel in chunks of 16 neighbouring ones of a row: 32 bytes of values, and 12 bytes that tell the column of the
+// first and how far each other one is from the one before, less one, in 5 bits. Where two are further apart, entries of value
+// 0 stand between them. So a lane knows its columns without asking its neighbours, and each load of a warp is of neighbours.
+//
+// Who computes what
+//   grid    x: as many blocks as are resident
+//   block   kWarps warps; brings x to shared memory once, then goes through the rows
+//   warp    32 / `lanes` neighbouring rows at a time, gridDim.x * kWarps such groups apart
+//   lane    of its row the chunks l, l + `lanes`, ...; the next one, be it of the next row, travels while one is multiplied.
+//           The lanes of a row then add up by shuffles, so sums come out the same in every run
+//
+// The last chunk of a row is filled up with zeros. An Inf or NaN of x would reach rows through zeros that stand between or fill
+// up: rows whose sum is not finite are summed again without them.
+//
+// Buffers (host: `nnzbench.kernels.tensor.delta`)
+//   offsets       (m + 1) chunks up to each row
+//   low, high     (chunks, 8) values 0 to 7 and 8 to 15
+//   near          (chunks, 2) words: the first's column in 16 bits and steps 1 to 3 in 5 bits each; steps 4 to 9
+//   far           (chunks) words: steps 10 to 15
+// Launch: block 32 * kWarps; 2 (k + 16) bytes of dynamic shared memory, rounded up to 16.
+//
+// Defines
+//   BLOCKS   that an SM should hold
+//   BF16     1: values, x and y are bf16
+#include "nnz.cuh"
+#include "tensor_core.cuh"
+
+constexpr int kWarps = 16;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kChunk = 16;
+
+struct Row {
+    int begin, end;
+};
+
+// Chunk `at` of A, zeros where `there` is false.
+struct Chunk {
+    uint4 low, high;
+    uint2 near;
+    unsigned far;
+
+    __device__ __forceinline__ void load(const uint4* __restrict__ all_low, const uint4* __restrict__ all_high,
+                                         const uint2* __restrict__ all_near, const unsigned* __restrict__ all_far,
+                                         int at, bool there) {
+        low = high = make_uint4(0, 0, 0, 0);
+        near = make_uint2(0, 0);
+        far = 0;
+        if (!there) return;
+        low = nnz::ld_stream(all_low + at);
+        high = nnz::ld_stream(all_high + at);
+        near = nnz::ld_stream(all_near + at);
+        far = nnz::ld_stream(all_far + at);
+    }
+
+    // Twice the step to entry I.
+    template <int I>
+    __device__ __forceinline__ int step() const {
+        constexpr int kBit = I < 4 ? 16 + 5 * (I - 1) : I < 10 ? 5 * (I - 4) : 5 * (I - 10);
+        const unsigned word = I < 4 ? near.x : I < 10 ? near.y : far;
+        return static_cast<int>((kBit == 0 ? word << 1 : word >> (kBit == 0 ? 0 : kBit - 1)) & 62u);
+    }
+
+    template <int I>
+    __device__ __forceinline__ nnz::Half value() const {
+        const uint4& four = I < 8 ? low : high;
+        const unsigned two = I % 8 < 2 ? four.x : I % 8 < 4 ? four.y : I % 8 < 6 ? four.z : four.w;
+        return static_cast<nnz::Half>(I % 2 ? two >> 16 : two);
+    }
+
+    // Adds the products of entries I and on; `at` is where entry I - 1 lies in x, less 2 (I - 1) bytes. Checked: zeros
+    // multiply nothing.
+    template <bool Checked, int I = 0>
+    __device__ __forceinline__ void add(float& sum, const char* x, int at) const {
+        if constexpr (I < kChunk) {
+            if constexpr (I > 0) at += step<I>();
+            const nnz::Half weight = value<I>();
+            if (!Checked || (weight & 0x7fff) != 0) {
+                const nnz::Half operand = *reinterpret_cast<const nnz::Half*>(x + at + 2 * I);
+                sum = nnz::fma_rn(nnz::widen_half(weight), nnz::widen_half(operand), sum);
+            }
+            add<Checked, I + 1>(sum, x, at);
+        }
+    }
+
+    template <bool Checked>
+    __device__ __forceinline__ void add_to(float& sum, const char* x) const {
+        add<Checked>(sum, x, static_cast<int>(near.x & 0xffffu) * 2);
+    }
+};
+
+// The sum over a row's lanes, which all of them get.
+__device__ __forceinline__ float over_lanes(float sum, int lanes) {
+    for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    return sum;
+}
+
+__device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+
+// lanes: of a row, a power of two up to 32.
+extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
+    delta_spmv(int m, int k, int lanes, const int* __restrict__ offsets, const uint4* __restrict__ low,
+               const uint4* __restrict__ high, const uint2* __restrict__ near, const unsigned* __restrict__ far,
+               const nnz::Half* __restrict__ x, nnz::Half* __restrict__ y) {
+    DYN_SHARED(char, shared);
+    for (int i = threadIdx.x * 8; i + 8 <= k; i += kThreads * 8) nnz::cp_async16(shared + 2 * i, x + i);
+    nnz::cp_async_commit();
+    for (int i = k / 8 * 8 + static_cast<int>(threadIdx.x); i < k + kChunk; i += kThreads) {
+        reinterpret_cast<nnz::Half*>(shared)[i] = i < k ? nnz::ldg(x + i) : nnz::Half{0};
+    }
+
+    const int rows = 32 / lanes, lane = threadIdx.x % lanes;
+    const int step = static_cast<int>(gridDim.x) * kWarps * rows;
+    int first = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32) * rows;
+    const int in_warp = static_cast<int>(threadIdx.x) % 32 / lanes;
+    const auto look_up = [&](int row) {
+        return row < m ? Row{nnz::ldg(offsets + row), nnz::ldg(offsets + row + 1)} : Row{0, 0};
+    };
+    Row now = look_up(first + in_warp);
+    Chunk chunk;
+    chunk.load(low, high, near, far, now.begin + lane, now.begin + lane < now.end);
+    Row next = look_up(first + step + in_warp);
+    nnz::cp_async_wait<0>();
+    __syncthreads();
+
+#pragma unroll 1
+    for (; first < m; first += step) {
+        const int row = first + in_warp;
+        float sum = 0.0f;
+        int at = now.begin + lane;
+        bool more = true;
+#pragma unroll 1
+        while (more) {
+            const Chunk used = chunk;
+            at += lanes;
+            more = at < now.end;
+            const int following = more ? at : next.begin + lane;
+            chunk.load(low, high, near, far, following, more || following < next.end);
+            used.add_to<false>(sum, shared);
+        }
+        __syncwarp();
+        sum = over_lanes(sum, lanes);
+        if (__any_sync(0xffffffffu, !finite(sum))) {
+            float exact = 0.0f;
+            for (int i = now.begin + lane; i < now.end; i += lanes) {
+                Chunk again;
+                again.load(low, high, near, far, i, true);
+                again.add_to<true>(exact, shared);
+            }
+            __syncwarp();
+            exact = over_lanes(exact, lanes);
+            if (!finite(sum)) sum = exact;
+        }
+        if (lane == 0 && row < m) y[row] = nnz::narrow_half(sum);
+        now = next;
+        next = look_up(row + 2 * step);
+    }
+}

@@ -1,0 +1,148 @@
+"""`delta_spmv` against float64 on the processor, and its packed chunks against the matrix that they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import spmm_operands as operands
+from test_tensor_spmm import problem, whole
+
+from nnzbench.kernels.tensor import delta
+from nnzbench.kernels.tensor.delta import CHUNK, Chunks, pack
+from nnzbench.kernels.tensor.spmv import DeltaSpmv, make_plan
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.problem import DType
+
+# m, k, density, lanes: one row, steps beyond 32 columns, rows shorter than a chunk and of several rounds of all lanes
+CASES = (
+    (1, 300, 0.5, 32),
+    (70, 1000, 0.02, 1),
+    (33, 700, 0.3, 4),
+    (300, 49, 0.9, 2),
+    (41, 1100, 0.95, 2),
+    (9, 7, 0.3, 1),
+)
+
+
+def assert_exact(
+    sparse: CSR, lanes: int, dtype: DType = "f16", build: str = "plain", order: str = "forward", arch: str = "sm_90"
+) -> None:
+    data = whole(sparse, 1, dtype)
+    expected = reference(problem(data, dtype), data).value
+    assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
+    assert np.array_equal(execute(make_plan(problem(data, dtype), data, arch, lanes, 2), build, order), expected)
+
+
+@pytest.mark.parametrize(("m", "k", "density", "lanes"), CASES)
+def test_every_sum_is_right(m: int, k: int, density: float, lanes: int) -> None:
+    assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), lanes)
+
+
+def test_bf16() -> None:
+    assert_exact(matrix(40, 600, 0.2), 4, "bf16")
+
+
+def test_empty_matrices_and_one_dense_row_among_empty_ones() -> None:
+    dense = np.zeros((41, 900), dtype=np.float32)
+    assert_exact(CSR.from_dense(dense), 8)
+    dense[40] = 1
+    assert_exact(CSR.from_dense(dense), 8)
+
+
+def test_blocks_go_through_many_rows() -> None:
+    """More rows than all warps take at once: the next row's first chunk travels while one is multiplied."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(0, 3, 132 * 2 * 16 * 32 + 1000)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    columns = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    assert_exact(CSR(lengths.size, 5, offsets, columns.astype(np.int32), np.ones(offsets[-1], np.float32)), 1)
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "backward"), ("tsan", "forward"), ("plain", "random:5")])
+def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None:
+    assert_exact(matrix(70, 331, 0.3, empty=(0, 69), full=20), 4, "f16", build, order)
+
+
+def test_values_are_summed_in_fp32() -> None:
+    data = operands(matrix(64, 900, 0.4), 1).cast("f16")
+    for lanes in (1, 32):
+        plan = make_plan(problem(data, "f16"), data, "sm_90", lanes, 2)
+        assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
+
+
+def test_inf_and_nan_touch_only_the_rows_that_use_them() -> None:
+    data = operands(matrix(200, 700, 0.02, empty=(4,), full=9), 1).cast("f16")
+    for value in (np.inf, np.nan):
+        b = np.zeros((700, 1), dtype=np.float16)
+        b[::7] = value  # many stand where a zero is stored to reach further
+        spoilt = Operands(data.sparse, {"b": b}, "")
+        with np.errstate(invalid="ignore"):
+            expected = data.sparse.to_scipy() @ b.astype(np.float64)
+        usual = np.isfinite(expected)
+        assert 0 < usual.sum() < 200
+        found = execute(make_plan(problem(data, "f16"), spoilt, "sm_90", 4, 2))
+        assert np.array_equal(np.isnan(found), np.isnan(expected))
+        assert np.array_equal(found[~np.isnan(expected)], expected[~np.isnan(expected)].astype(np.float16))
+
+
+def test_a_forgotten_wait_is_noticed() -> None:
+    data = whole(matrix(40, 300, 0.3), 1)
+    plan = mutated(make_plan(problem(data, "f16"), data, "sm_90", 4, 2), "nnz::cp_async_wait<0>();", "")
+    assert not np.array_equal(execute(plan), reference(problem(data, "f16"), data).value)
+
+
+def unpacked(packed: Chunks, m: int, k: int) -> np.ndarray:
+    """Entry by entry, as the header of `delta_spmv.cu` tells."""
+    dense = np.zeros((m, k + CHUNK), dtype=np.float16)
+    for row in range(m):
+        for chunk in range(packed.offsets[row], packed.offsets[row + 1]):
+            bits = sum(int(word) << 32 * i for i, word in enumerate((*packed.near[chunk], packed.far[chunk])))
+            column = bits & 0xFFFF
+            for i, value in enumerate(np.concatenate([packed.low[chunk], packed.high[chunk]]).view(np.float16)):
+                if i:
+                    place = 16 + 5 * (i - 1) if i < 4 else 32 + 5 * (i - 4) if i < 10 else 64 + 5 * (i - 10)
+                    column += 1 + (bits >> place & 31)
+                dense[row, column] += value
+    return dense[:, :k]
+
+
+@pytest.mark.parametrize("density", [0.0, 0.01, 0.3, 1.0])
+def test_packed_chunks_hold_the_matrix(density: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = matrix(45, 600, density, empty=(44,), full=3 if density else -1)
+    sparse = sparse.with_values(sparse.values.astype(np.float16))
+    packed = pack(sparse)
+    assert np.array_equal(unpacked(packed, 45, 600), sparse.to_dense())
+    monkeypatch.setattr(delta, "_BLOCK_NONZEROS", 100)
+    for name, part in vars(pack(sparse)).items():
+        assert np.array_equal(part, getattr(packed, name)), name
+
+
+def test_columns_far_apart_and_values_that_are_zero() -> None:
+    columns = np.array([0, 1, 33, 34, 67, 600, 65535], np.int32)
+    values = np.array([1, 2, 3, -0.0, 5, 6, 7], np.float16)
+    sparse = CSR(1, 65536, np.array([0, 7], np.int32), columns, values)
+    assert np.array_equal(unpacked(pack(sparse), 1, 65536), sparse.to_dense())
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "reason"), [(8, 8, 2, "one column"), (1, 70000, 1, "16 bits"), (0, 8, 1, "empty")]
+)
+def test_what_it_does_not_compute(m: int, k: int, n: int, reason: str) -> None:
+    empty = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    data = operands(empty, n).cast("f16")
+    with pytest.raises(Unsupported, match=reason):
+        next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_90"))
+
+
+def test_a_vector_that_does_not_fit_in_shared_memory() -> None:
+    data = operands(matrix(4, 60000, 0.001), 1).cast("f16")
+    with pytest.raises(Unsupported, match="shared memory"):
+        next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_86"))
+    assert next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes(
+        "sm_90"
+    )
