@@ -14,6 +14,7 @@ COMPRESSED, BUFFER, WORKSPACE = 64, 32, 1024
 class FakeCusparseLt:
     class ComputeType(IntEnum):
         COMPUTE_32F = 2
+        COMPUTE_32I = 0
 
     class MatmulAlg(IntEnum):
         DEFAULT = 0
@@ -54,7 +55,10 @@ class FakeCusparseLt:
         return self.dense_descriptor_init(handle, rows, columns, leading, alignment, kind, order)
 
     def matmul_descriptor_init(self, handle, op_a, op_b, a, b, c, d, compute):
-        assert (op_a, c, compute) == (0, d, 2)
+        integers = self.live[c][2] == 10
+        assert (op_a, c, compute) == (0, d, 0 if integers else 2)
+        if integers and not op_b:
+            raise self.cuSPARSELtError("CUSPARSE_STATUS_NOT_SUPPORTED (10): operation not supported")
         return self._new((op_b, *(self.live[x] for x in (a, b, c))))
 
     def matmul_alg_selection_init(self, handle, matmul, algorithm):

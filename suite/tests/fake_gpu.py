@@ -201,11 +201,17 @@ def open_fake(kernels=None, facts=FACTS, **answers):
 
 # ---------------------------------------------------------------- vendor libraries, as their documentation has them
 
-TYPES = {0: np.float32, 2: np.float16, 14: np.uint16}
+TYPES = {0: np.float32, 2: np.float16, 14: np.uint16, 3: np.int8, 10: np.int32}
 
 
 def host_floats(address, count):
     return np.frombuffer((ctypes.c_float * count).from_address(address), np.float32)
+
+
+def host_scalar(address, kind):
+    """Alpha or beta of a result of that type: integers for integers, else floats."""
+    number = ctypes.c_int32 if kind == 10 else ctypes.c_float
+    return number.from_address(address).value
 
 
 def load_values(backend, pointer, kind, count):
@@ -228,6 +234,7 @@ class FakeCublas:
     class ComputeType(IntEnum):
         COMPUTE_32F = 68
         COMPUTE_32F_FAST_TF32 = 77
+        COMPUTE_32I = 72
 
     class Operation(IntEnum):
         N = 0
@@ -263,7 +270,7 @@ class FakeCublas:
         self.calls.append(("gemm", compute))
         a_ = column_major(self.backend, a, akind, *((m, k) if ta == 0 else (k, m)), lda)
         b_ = column_major(self.backend, b, bkind, *((k, n) if tb == 0 else (n, k)), ldb)
-        assert (host_floats(alpha, 1)[0], host_floats(beta, 1)[0], ldc) == (1, 0, max(1, m))
+        assert (host_scalar(alpha, ckind), host_scalar(beta, ckind), ldc) == (1, 0, max(1, m))
         result = (a_ if ta == 0 else a_.T) @ (b_ if tb == 0 else b_.T)
         store_values(self.backend, c, ckind, result.T)
 
@@ -296,7 +303,7 @@ class FakeCublasLt:
         del self.live[handle]
 
     def matmul_desc_create(self, compute, scale):
-        assert scale == 0
+        assert scale == (10 if compute == 72 else 0)
         return self._new({"compute": compute, 3: 0, 4: 0})
 
     def matmul_desc_set_attribute(self, desc, attribute, buffer, size):
@@ -335,4 +342,5 @@ class FakeCublasLt:
         result = (a_.T if operation[3] else a_) @ (b_.T if operation[4] else b_)
         assert result.shape == (rows, columns)
         assert ld == max(1, rows)
+        assert (host_scalar(alpha, kind), host_scalar(beta, kind)) == (1, 0)
         store_values(self.backend, d, kind, result.T)

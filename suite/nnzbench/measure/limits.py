@@ -15,7 +15,8 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 INDEX_BYTES = 4
-_ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+_ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
+_RESULT_BYTES = {**_ELEMENT_BYTES, "i8": 4}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
         return Work(2.0 * matrix.nnz * problem.k, float(structure + dense + element * matrix.nnz))
     output = _output_columns(problem)
     weights = structure + element * matrix.nnz if operand is None else operand
-    return Work(2.0 * matrix.nnz * output, float(weights + dense + element * matrix.m * output))
+    return Work(2.0 * matrix.nnz * output, float(weights + dense + _RESULT_BYTES[problem.dtype] * matrix.m * output))
 
 
 def dense_work(problem: Problem, operands: Operands) -> Work:
@@ -67,7 +68,7 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
         seen = float(np.sum(last, dtype=np.int64) + last.size)
         return Work(4.0 * seen * (problem.n + 1), float(element * (dense + problem.m * problem.n)))
     columns, m, k = _output_columns(problem), operands.sparse.m, operands.sparse.k
-    return Work(2.0 * m * k * columns, float(element * (m * k + dense + m * columns)))
+    return Work(2.0 * m * k * columns, float(element * (m * k + dense) + _RESULT_BYTES[problem.dtype] * m * columns))
 
 
 def _output_columns(problem: Problem) -> int:
@@ -92,7 +93,7 @@ def limit_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:
     Hot operands that fit in L2 move at L2 bandwidth, all others at the bandwidth of a copy in device memory.
     """
     floor = peaks.floor_us(policy)
-    tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops}.get(math, peaks.f16_tflops)
+    tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None}.get(math, peaks.f16_tflops)
     in_l2 = policy == "hot" and peaks.l2_bytes is not None and work.bytes <= peaks.l2_bytes
     gbs = peaks.l2_gbs if in_l2 else peaks.copy_gbs
     if floor is None or not tflops or not gbs:

@@ -13,7 +13,8 @@ Op = Literal[
 `attention`: softmax(Q K^T) V with scores at the sparse operand's positions alone; `pointwise`: a 1x1 convolution with
 bias and ReLU, max(A B + bias, 0); `depthwise`: a convolution of each channel with its own filter, bias and ReLU.
 """
-DType = Literal["f32", "f16", "bf16"]
+DType = Literal["f32", "f16", "bf16", "i8"]
+"""Of the operands. Results have the same type, but for `i8`, whose sums are exact and stay 32-bit integers."""
 
 
 @dataclass(frozen=True)

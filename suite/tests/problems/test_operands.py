@@ -132,9 +132,19 @@ def test_bf16_rounds_to_nearest_even(bits, rounded):
     assert found.view(np.uint32)[0] == rounded
 
 
+def test_integers_are_thirty_seconds_and_never_overflow():
+    found = round_to(np.array([0.0, 1.0, -0.5, 3.97, 9.0, -9.0], np.float32), "i8")
+    assert found.dtype == np.int8
+    assert found.tolist() == [0, 32, -16, 127, 127, -127]
+    assert round_to(found, "i8").tolist() == found.tolist()
+    some = problem("spmm", m=5, k=64, n=3, dtype="i8")
+    expected = reference(some, make_operands(some)).value
+    assert np.array_equal(expected, np.rint(expected))
+
+
 def test_casting_rounds_every_array_and_keeps_the_pattern():
     exact = make_operands(problem("sddmm", m=6, k=4, n=8))
-    for dtype in ("f32", "f16", "bf16"):
+    for dtype in ("f32", "f16", "bf16", "i8"):
         cast = exact.cast(dtype)
         for before, after in [
             (exact.sparse.values, cast.sparse.values),

@@ -32,7 +32,7 @@ EXPECTED = {
     "eie_table4": 18,
     "llm_layers": 200,
     "granularity": 40,
-    "nm_sparsity": 18,
+    "nm_sparsity": 30,
     "sparsert_ablation": 20,
     "sparsert_table1": 31,
     "sparsert_table3": 8,

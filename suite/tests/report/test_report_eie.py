@@ -95,7 +95,7 @@ def test_eie_with_one_layer_recorded_names_the_others(tmp_path: Path) -> None:
 
 def products(one: Problem) -> dict[tuple[str, str], float]:
     """cuBLAS 100 us, cuBLASLt 90; cuSPARSELt 60 by default and 50 after its search."""
-    math = "tf32" if one.dtype == "f32" else "f16"
+    math = {"f32": "tf32"}.get(one.dtype, one.dtype)
     times = {
         ("cublas", f"{math}_rowmajor"): 100.0,
         ("cublaslt", f"{math}_rowmajor_algo00"): 90.0,
@@ -109,8 +109,9 @@ def test_nm_compares_with_the_best_dense_product_in_the_same_arithmetic(tmp_path
     page, folder = page_of(tmp_path, "nm_sparsity", records("nm_sparsity", products, ("hot", "cold")))
     first = line_of(page, "| m = n = 10240 (figure 3) | 10240×1280×10240 |")
     assert first[2:] == ["100.00", "90.00", "60.00", "50.00", "2.00", "1.80", "nearly 2"]
-    assert line_of(page, "| layers of BERT-large | qkv 1024×1024×256 |", 1)[2] == "100.00"  # TF32, not fp32
+    assert line_of(page, "| layers of BERT-large | qkv 1024×1024×256 |", 2)[2] == "100.00"  # TF32, not fp32
     assert "fp16, 2:4, m = n = 10240 (figure 3): 1.80× in geometric mean" in page
+    assert "INT8, 2:4, m = n = 10240 (figure 3): 1.80× in geometric mean" in page
     assert "TF32, 1:2, layers of BERT-large: 1.80× in geometric mean" in page
     assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 

@@ -74,6 +74,21 @@ def test_every_variant_computes_the_product(kernel, dtype, shape, gpu):
         prepared.close()
 
 
+@pytest.mark.parametrize("kernel", ["cublas", "cublaslt"])
+def test_integers_are_summed_exactly(kernel, gpu):
+    problem, operands = make(8, 16, 4, "i8")
+    found = every(kernel, problem, operands, gpu)
+    assert len(found) >= 8
+    for candidate in found.values():
+        prepared = candidate.prepare()
+        prepared.poison()
+        assert (prepared.read() == 2**31 - 1).all()
+        prepared.run()
+        assert prepared.read().dtype == np.int32
+        assert relative_error(prepared.read(), reference(problem, operands)) == 0
+        prepared.close()
+
+
 def test_cublas_offers_each_math_mode_in_every_layout(gpu):
     found = every("cublas", *make(4, 8, 4), gpu)
     half = [f"{layout}major{turn}" for turn in ("", "_bcol_ccol", "_bcol", "_ccol") for layout in ("row", "col")]

@@ -69,6 +69,19 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
     assert len(gpu.backend.memory) == kept
 
 
+def test_integers_are_multiplied_exactly_where_the_library_takes_their_layout(gpu):
+    problem, operands = make(8, 32, 16, "i8")
+    found = every(problem, operands, gpu)
+    with pytest.raises(Unsupported, match="i8_rowmajor_default: CUSPARSE_STATUS_NOT_SUPPORTED"):
+        found["i8_rowmajor_default"].prepare()
+    prepared = found["i8_colmajor_search"].prepare()
+    prepared.poison()
+    assert (prepared.read() == 2**31 - 1).all()
+    prepared.run()
+    assert prepared.read().dtype == np.int32
+    assert relative_error(prepared.read(), reference(problem, operands)) == 0
+
+
 def test_the_search_comes_before_the_first_run_and_only_where_asked_for(gpu):
     found = every(*make(8, 16, 4), gpu)
     found["f16_rowmajor_default"].prepare()

@@ -22,6 +22,7 @@ from nnzbench.kernels.roles import TENSOR_CORES, About, Look
 from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
+    RESULT_TYPE,
     WORKSPACE_BYTES,
     Output,
     finish,
@@ -36,7 +37,7 @@ from nnzbench.plans.plan import Array, Candidate, Prepared
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",)}
+MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",), "i8": ("i8",)}
 """Math modes by problem dtype."""
 
 
@@ -98,6 +99,17 @@ class Handle:
         self._workspace.free()
 
 
+def compute_type(cublas: Any, math: str) -> int:
+    """cublasComputeType of an arithmetic class: sums in fp32, of 8-bit integers in 32-bit ones."""
+    names = {"tf32": "COMPUTE_32F_FAST_TF32", "i8": "COMPUTE_32I"}
+    return int(cublas.ComputeType[names.get(math, "COMPUTE_32F")])
+
+
+def scalars_of(math: str) -> Array:
+    """Alpha = 1 and beta = 0 in the type of the sums; the host reads them at each call."""
+    return np.array([1, 0], np.int32 if math == "i8" else np.float32)
+
+
 def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:
     """C (m, n) = A (m, k) B (k, n), all row-major unless `case` turns them; cuBLAS's own choice of algorithm.
 
@@ -134,10 +146,10 @@ def product(
     """
     m, k, n = sizes
     cublas = handle.cublas
-    kind = CUDA_TYPE["f32" if math == "tf32" else math]
-    compute = cublas.ComputeType.COMPUTE_32F_FAST_TF32 if math == "tf32" else cublas.ComputeType.COMPUTE_32F
+    dtype = "f32" if math == "tf32" else math
+    kind, compute = CUDA_TYPE[dtype], compute_type(cublas, math)
     plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
-    scalars = np.array([1.0, 0.0], np.float32)  # alpha and beta, read by the host at each call
+    scalars = scalars_of(math)
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     left, right = (b_transposed, b, k if b_transposed else n), (a_transposed, a, m if a_transposed else k)
     rows, columns = n, m
@@ -148,7 +160,7 @@ def product(
     arguments = (
         handle.value, turned if left[0] else plain, turned if right[0] else plain, rows, columns, k,
         alpha, left[1].pointer, kind, max(1, left[2]), right[1].pointer, kind, max(1, right[2]),
-        beta, c.pointer, kind, max(1, rows), int(compute), int(cublas.GemmAlgo.DFALT),
+        beta, c.pointer, RESULT_TYPE[dtype], max(1, rows), compute, int(cublas.GemmAlgo.DFALT),
     )
     # fmt: on
     what = f"cublas {math} {m}x{k}x{n}"
@@ -181,5 +193,5 @@ class Cublas:
 
 register(
     Cublas(),
-    About("library", "cuBLAS", Look("ink", "_"), maths=TENSOR_CORES, work="dense", reference=True, rank=220),
+    About("library", "cuBLAS", Look("ink", "_"), maths=TENSOR_CORES | {"i8"}, work="dense", reference=True, rank=220),
 )

@@ -11,10 +11,11 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About, Look
-from nnzbench.kernels.vendor.cublas import MODES, GemmCase, gemm_cases
+from nnzbench.kernels.vendor.cublas import MODES, GemmCase, compute_type, gemm_cases, scalars_of
 from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
+    RESULT_TYPE,
     WORKSPACE_BYTES,
     Output,
     finish,
@@ -61,10 +62,9 @@ class Product:
         self._undo: list[Callable[[], None]] = []
         kind = CUDA_TYPE[case.dtype]
         blas = load_bindings("cublas")
-        fast = blas.ComputeType.COMPUTE_32F_FAST_TF32
-        compute = fast if case.math == "tf32" else blas.ComputeType.COMPUTE_32F
+        scale = RESULT_TYPE["i8" if case.math == "i8" else "f32"]
         try:
-            self.operation = lt.matmul_desc_create(int(compute), CUDA_TYPE["f32"])
+            self.operation = lt.matmul_desc_create(compute_type(blas, case.math), scale)
             self._undo.append(lambda: lt.matmul_desc_destroy(self.operation))
             a_turned, b_turned = case.transposed != case.c_turned, case.b_turned != case.c_turned
             turned = (a_turned, b_turned) if case.c_turned else (b_turned, a_turned)
@@ -75,7 +75,8 @@ class Product:
             dense = self._layout(kind, k, n, k) if case.b_turned else self._layout(kind, n, k, n)
             weights = self._layout(kind, m, k, m) if case.transposed else self._layout(kind, k, m, k)
             self.first, self.second = (weights, dense) if case.c_turned else (dense, weights)
-            self.result = self._layout(kind, m, n, m) if case.c_turned else self._layout(kind, n, m, n)
+            sums = RESULT_TYPE[case.dtype]
+            self.result = self._layout(sums, m, n, m) if case.c_turned else self._layout(sums, n, m, n)
         except BaseException:
             self.close()
             raise
@@ -128,7 +129,7 @@ def prepare_algorithm(inputs: Inputs, case: GemmCase, algorithm: Array, a: CSR, 
     weights = preparing.array((WEIGHTS, case.dtype, case.transposed), case.weights(a))
     dense = dense_operand(preparing, b, case.dtype, case.b_turned)
     output = Output(device, a.m, n, case.dtype, case.c_turned)
-    scalars = np.array([1.0, 0.0], np.float32)
+    scalars = scalars_of(case.math)
     result = output.array.pointer
     first, second = (weights, dense) if case.c_turned else (dense, weights)
     # fmt: off
@@ -193,5 +194,5 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
 
 register(
     CublasLt(),
-    About("library", "cuBLASLt", Look("sky", "_"), maths=TENSOR_CORES, work="dense", searched=True, rank=230),
+    About("library", "cuBLASLt", Look("sky", "_"), maths=TENSOR_CORES | {"i8"}, work="dense", searched=True, rank=230),
 )

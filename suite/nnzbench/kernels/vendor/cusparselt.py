@@ -20,6 +20,7 @@ from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_ope
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     INSTALL_VENDOR,
+    RESULT_TYPE,
     WORKSPACE_BYTES,
     Freed,
     Output,
@@ -37,7 +38,7 @@ from nnzbench.problems.problem import Problem
 
 T = TypeVar("T")
 
-PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4)}
+PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4), "i8": (2, 4)}
 """Nonzeros allowed in each aligned group of a row, and the size of the group."""
 ROWS = 256
 """Whose pattern is looked at together: most matrices that do not fit show it in the first."""
@@ -121,10 +122,11 @@ class Handle:
 class Product:
     """Descriptors and plan of C (m, n) = A (m, k) B (k, n); A and C row-major, B (k, n) or (n, k) row-major."""
 
-    def __init__(self, handle: Handle, case: LtCase, kind: int, shape: tuple[int, int, int]) -> None:
+    def __init__(self, handle: Handle, case: LtCase, dtype: str, shape: tuple[int, int, int]) -> None:
         self._handle, lt, value = handle, handle.lt, handle.value
         self._undo: list[Callable[[], None]] = []
         m, k, n = shape
+        kind = CUDA_TYPE[dtype]
         cusparse = load_bindings("cusparse")
         row, none, transpose = (
             int(cusparse.Order.ROW),
@@ -146,11 +148,13 @@ class Product:
                 lt.dense_descriptor_init(value, b_rows, b_columns, b_columns, ALIGNMENT, kind, row),
                 lt.mat_descriptor_destroy,
             )
-            c = keep(lt.dense_descriptor_init(value, m, n, n, ALIGNMENT, kind, row), lt.mat_descriptor_destroy)
+            c = keep(
+                lt.dense_descriptor_init(value, m, n, n, ALIGNMENT, RESULT_TYPE[dtype], row), lt.mat_descriptor_destroy
+            )
             operation = transpose if case.column_major else none
-            single = int(lt.ComputeType.COMPUTE_32F)
+            sums = int(lt.ComputeType.COMPUTE_32I if dtype == "i8" else lt.ComputeType.COMPUTE_32F)
             self.matmul = keep(
-                lt.matmul_descriptor_init(value, none, operation, a, b, c, c, single), lt.matmul_descriptor_destroy
+                lt.matmul_descriptor_init(value, none, operation, a, b, c, c, sums), lt.matmul_descriptor_destroy
             )
             algorithm = keep(
                 lt.matmul_alg_selection_init(value, self.matmul, int(lt.MatmulAlg.DEFAULT)),
@@ -192,7 +196,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
     handle = open_library(device, "cusparselt", lambda: Handle(device))
     lt, value = handle.lt, handle.value
     what = f"cusparselt {case.variant}"
-    product = refusing(what, lambda: Product(handle, case, CUDA_TYPE[dtype], (a.m, a.k, n)))
+    product = refusing(what, lambda: Product(handle, case, dtype, (a.m, a.k, n)))
     try:
         sparse = preparing.array((WEIGHTS, dtype, False), lambda: dense_weights(a, dtype))
         compressed = refusing(what, lambda: product.compress(device, sparse))
@@ -241,4 +245,6 @@ class CusparseLt:
             yield Candidate(case.variant, case.math, prepare)
 
 
-register(CusparseLt(), About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"}, rank=210))
+register(
+    CusparseLt(), About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"} | {"i8"}, rank=210)
+)

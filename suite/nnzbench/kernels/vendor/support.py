@@ -16,10 +16,12 @@ from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 
 T = TypeVar("T")
 
-CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14}
+CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14, "i8": 3}
 """cudaDataType of the operands, by problem dtype."""
+RESULT_TYPE = {**CUDA_TYPE, "i8": 10}
+"""Of the result: sums of 8-bit products are 32-bit integers."""
 
-STORAGE = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+STORAGE = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "i8": np.int32}
 """How results lie in device memory, by problem dtype."""
 
 WORKSPACE_BYTES = 32 << 20

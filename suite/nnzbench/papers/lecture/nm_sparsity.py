@@ -12,7 +12,7 @@ import pandas as pd
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import geometric_mean
-from nnzbench.report.data.series import DEFAULT, Series, pick_under
+from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text.fastest import Lost, mean_cell, time_of
@@ -25,7 +25,7 @@ PUBLISHED_BERT = 1.5
 """Speed-up of BERT that the A100's makers measured."""
 PUBLISHED_GPU = "A100"
 GROUPS = {"a100": "m = n = 10240 (figure 3)", "bert": "layers of BERT-large", "cube": "cubes"}
-CLASSES = {"f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
+CLASSES = {"i8": ("i8", "INT8, 2:4"), "f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
 """By type of the problem: arithmetic class, and how that and its pattern are called."""
 
 
@@ -170,11 +170,11 @@ def _lines(
 PAGE = PageSpec(
     title="2:4 sparsity",
     intro=(
-        "Products with a matrix that keeps two of every four weights (fp16) or one of every two (TF32), the "
+        "Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), the "
         "patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 on an "
         f"{PUBLISHED_GPU} in its figure 3 and prints no numbers: larger products come close to "
-        f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 is not run here. The "
-        "sparse matrix is compressed beforehand, outside the times."
+        f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 sums here are exact 32-bit "
+        "integers, checked as such. The sparse matrix is compressed beforehand, outside the times."
     ),
     sections=(SectionSpec("speedup", _title, _show),),
     published=lambda: [
@@ -182,7 +182,7 @@ PAGE = PageSpec(
         | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
     ],
     problem_names=lambda view: {
-        p.name: f"{_name(p)}, {p.dtype.replace('f', 'fp')}" for dtype in CLASSES for p in problems(dtype)
+        p.name: f"{_name(p)}, {MATH_LABELS[p.dtype]}" for dtype in CLASSES for p in problems(dtype)
     },
-    math_text="fp16 with sums in fp32, and TF32 (fp32 operands); both on tensor cores, sparse and dense",
+    math_text="INT8 with 32-bit sums, fp16 with sums in fp32, and TF32 (fp32 operands); all on tensor cores",
 )
