@@ -17,8 +17,8 @@ from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.peers import AS_GOOD, MATCHES, Block, answer, blocks_of, read
 
 FOLDER = "peers"
-ALONE = ("flash_llm", "spinfer")
-"""Codes whose methods this suite has no kernel of."""
+BY_LEVEL = ("flash_llm", "spinfer")
+"""Codes with sessions of many sizes and levels, which have a table of their own."""
 
 
 def write(reports: Path, gpu: str) -> Path | None:
@@ -39,7 +39,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         as_good=round(100 * (1 - AS_GOOD)),
         answers=_answers(blocks),
         blocks=[(_title(block), _about(block, codes), block.match.caveat, _per_problem(block)) for block in blocks],
-        alone=[(_name(codes, code), _alone(times, code), _alone_text(times, code)) for code in ALONE],
+        by_level=[(_name(codes, code), _by_level(times, code), _by_level_text(times, code)) for code in BY_LEVEL],
         codes=list(each(codes)),
         sessions=list(each(here)),
         gaps=_gaps(blocks),
@@ -114,7 +114,7 @@ def _us(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
 
 
-def _alone_rows(times: pd.DataFrame, code: str) -> pd.DataFrame:
+def _level_rows(times: pd.DataFrame, code: str) -> pd.DataFrame:
     here = times[times["session"] == f"llm_{code}"]
     keys = ["m", "k", "n", "sparsity", "policy"]
     mine = here[here["code"] == code][[*keys, "status", "median_us"]]
@@ -122,9 +122,9 @@ def _alone_rows(times: pd.DataFrame, code: str) -> pd.DataFrame:
     return mine.merge(dense, on=keys, how="left").assign(speedup=lambda rows: rows["dense_us"] / rows["median_us"])
 
 
-def _alone(times: pd.DataFrame, code: str) -> str:
+def _by_level(times: pd.DataFrame, code: str) -> str:
     """Speed-up over the dense product of the same session, hot / cold, by size, columns and sparsity."""
-    rows = _alone_rows(times, code)
+    rows = _level_rows(times, code)
     levels = sorted(set(rows["sparsity"]))
     cells = {(r.m, r.k, r.n, r.sparsity, r.policy): r for r in each(rows)}
     out = []
@@ -142,8 +142,8 @@ def _alone(times: pd.DataFrame, code: str) -> str:
     return markdown(["matrix", "columns", *(f"{percent(level)} zeros" for level in levels)], out)
 
 
-def _alone_text(times: pd.DataFrame, code: str) -> str:
-    rows = _alone_rows(times, code)
+def _by_level_text(times: pd.DataFrame, code: str) -> str:
+    rows = _level_rows(times, code)
     right = rows[rows["status"] == "ok"]
     parts = []
     for policy in ("hot", "cold"):

@@ -67,6 +67,24 @@ def test_a_verdict_holds_through_the_dense_products_and_from_the_times(tmp_path,
     assert found.faster == (30 if gain > 1 else 0) or gain == 1
 
 
+@pytest.mark.parametrize("code", ["flash_llm", "spinfer"])
+def test_tensor_core_codes_are_set_beside_layers_of_language_models(tmp_path, code):
+    match = next(match for match in peers.MATCHES if match.code == code)
+    original = session(f"llm_{code}", code=code, policy="cold", status="ok")
+    rows = []
+    for place, one in enumerate(original.itertuples()):
+        sizes = {"m": int(one.m), "k": int(one.k), "n": int(one.n), "sparsity": float(one.sparsity)}
+        same = {"problem": f"p{place}", "experiment": "llm_layers", "source": "uniform:0", "dtype": "f16", **sizes}
+        rows.append(row(kernel=code, us=one.median_us / 2, variant="split", policy="cold", **same))
+        rows.append(row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="cold", **same))
+    write(tmp_path / GPU / "llm_layers", select(rows))
+    blocks = {block.policy: block for block in peers.blocks_of(tmp_path / GPU, match, peers.read()[2])}
+    found = peers.answer(blocks["cold"].rows, 0)
+    assert found.have == len(original) == found.faster
+    assert found.verdict in ("better", "not settled")
+    assert peers.answer(blocks["hot"].rows, 0).verdict == "not known"
+
+
 def test_problems_are_matched_by_their_very_pattern(tmp_path):
     rows = recorded(1.0, count=3)
     block = first_block(tmp_path, rows)
