@@ -14,7 +14,7 @@ from nnzbench.advise import draw, estimate, layer, measured, tell
 from nnzbench.advise.answer import Answer, as_json, totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question
-from nnzbench.cli.run import end_tidily, names_of_kernels, progress_bar
+from nnzbench.cli.run import end_tidily, names_of_kernels, progress_bar, seconds_of
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
@@ -37,13 +37,7 @@ def _widths(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
-    if value is None:
-        return BUDGET_S
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|)", value.strip())
-    seconds = float(found[1]) * (60 if found[2].startswith("m") else 1) if found else 0.0
-    if not seconds:
-        raise click.BadParameter(f"'{value}' is not a time such as 60s or 5m", ctx, param)
-    return seconds
+    return seconds_of(ctx, param, value) or BUDGET_S
 
 
 def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -16,9 +19,11 @@ from nnzbench import devices, paths
 from nnzbench.devices import DEVICES, Device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
+from nnzbench.measure.budget import carry_out, make_plan
+from nnzbench.measure.costs import Costs, learn
 from nnzbench.measure.progress import Bar, Lines, RunProgress
 from nnzbench.measure.session import open_session
-from nnzbench.measure.sweep import Choice, Summary, run_experiment
+from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_experiment
 from nnzbench.measure.unmatched import NothingMatched, nearest, require_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.architectures import architecture
@@ -26,6 +31,17 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
 from nnzbench.records.folder import BELOW
+
+
+def seconds_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Option callback: a time such as `90s`, `25m` or `2h`."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|h|)", value.strip())
+    seconds = float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1) if found else 0.0
+    if not seconds:
+        raise click.BadParameter(f"'{value}' is not a time such as 90s, 25m or 2h", ctx, param)
+    return seconds
 
 
 def _names_of(
@@ -72,6 +88,12 @@ def _names_of(
 )
 @click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
 @click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
+@click.option(
+    "--budget",
+    callback=seconds_of,
+    metavar="25m",
+    help="Stop after about this time: everything untuned first, then tuning where it promises most.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
@@ -96,6 +118,7 @@ def command(
     standin: bool | None,
     uniform: bool,
     full: bool,
+    budget: float | None,
     resume: bool,
     overwrite: bool,
     yes: bool,
@@ -107,6 +130,7 @@ def command(
     Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the
     processor and are checked but not timed; with --as sm_75, another architecture's plans and code on this GPU.
     """
+    started = time.monotonic()
     if resume and overwrite:
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
     if uniform and standin is not None:
@@ -134,7 +158,12 @@ def command(
     folder = out or paths.results()
     try:
         device = checking(device, as_arch) if as_arch else device
-        summaries = _run_all(chosen, device, choice, folder / device.gpu, known, f"{BELOW}{as_arch}" if as_arch else "")
+        place = partial(_place, folder / device.gpu, choice, f"{BELOW}{as_arch}" if as_arch else "")
+        if budget is None:
+            summaries = _run_all(chosen, device, choice, place, known)
+        else:
+            learnt = learn((paths.reports(), folder), device.timer is not None)
+            summaries = _run_budget(chosen, device, choice, place, known, learnt, budget, started)
     finally:
         device.close()
     if report:
@@ -200,21 +229,60 @@ def _known(as_arch: str | None, policies: tuple[Policy, ...] | None) -> Mapping[
     return {name: one for name, one in kernels().items() if not isinstance(one, VendorKernel)}
 
 
+def _place(out: Path, choice: Choice, below: str, experiment: str) -> Path:
+    """The results folder of an experiment."""
+    return out / experiment / below / ("uniform" if choice.uniform else "standin" if choice.real is False else "")
+
+
 def _run_all(
     chosen: list[Experiment],
     device: Device,
     choice: Choice,
-    out: Path,
+    place: Callable[[str], Path],
     known: Mapping[str, AnyKernel],
-    below: str = "",
 ) -> list[Summary]:
     summaries = []
     end_tidily()
-    part = "uniform" if choice.uniform else "standin" if choice.real is False else ""
     with progress_bar() as progress:
         session = open_session(device, known, progress.note)
         for one in chosen:
-            summaries.append(run_experiment(one, session, out / one.name / below / part, choice, progress))
+            summaries.append(run_experiment(one, session, place(one.name), choice, progress))
+    return _tell(summaries, choice)
+
+
+def _run_budget(
+    chosen: list[Experiment],
+    device: Device,
+    choice: Choice,
+    place: Callable[[str], Path],
+    known: Mapping[str, AnyKernel],
+    costs: Costs,
+    seconds: float,
+    started: float,
+) -> list[Summary]:
+    end_tidily()
+    with progress_bar() as progress, ExitStack() as folders:
+        session = open_session(device, known, progress.note)
+        work = {one.name: plan_work(one, known, choice) for one in chosen}
+        runs = {
+            one.name: folders.enter_context(opened(one, session, place(one.name), choice, (), progress))
+            for one in chosen
+            if work[one.name]
+        }
+        spent = time.monotonic() - started
+        plan = make_plan(
+            [(one, runs[one.name], work[one.name]) for one in chosen if one.name in runs], costs, seconds, spent
+        )
+        for line in plan.lines():
+            progress.note(line)
+        done = carry_out(plan, runs, session.clock, session.clock() + seconds - spent, progress)
+        for line in done.lines(plan):
+            progress.note(line)
+        summaries = [run.summary() for run in runs.values()]
+    return _tell(summaries, choice)
+
+
+def _tell(summaries: list[Summary], choice: Choice) -> list[Summary]:
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")

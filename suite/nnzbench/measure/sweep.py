@@ -9,7 +9,8 @@ import fnmatch
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
 from nnzbench.problems.operands import Maker, Operands, make_operands, reference
 from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.tables import as_uniform
-from nnzbench.records.folder import Results, Tuning
+from nnzbench.records.folder import Results, Scope, Tuning
 from nnzbench.records.record import FAILURES, Record
 
 QUICK_PROBLEMS = 3
@@ -97,6 +98,26 @@ def run_experiment(
     if not work:  # what is recorded stays, whatever the choice says of replacing it
         progress.note(f"{experiment.name}: nothing matches what was asked for; skipped")
         return Summary(folder, {})
+    with opened(experiment, session, folder, choice, work, progress) as run:
+        progress.start(experiment.name, sum(len(names) for _, names in work))
+        for problem, names in work:
+            run.problem(problem, names, progress)
+    return run.summary()
+
+
+@contextmanager
+def opened(
+    experiment: Experiment,
+    session: Session,
+    folder: Path,
+    choice: Choice,
+    work: Sequence[tuple[Problem, Sequence[str]]],
+    progress: RunProgress,
+) -> Iterator[Run]:
+    """The experiment with its results folder, which is this process's until the `with` block ends.
+
+    `work` is what will be run: whatever else is recorded stays, or must be given up by `choice`. Raises `RecordError`.
+    """
     policies = policies_of(experiment, session, choice) or (CHECK,)
     contests = {(p.name, p.dtype, kernel, policy) for p, names in work for kernel in names for policy in policies}
 
@@ -105,12 +126,7 @@ def run_experiment(
 
     asks = None if choice.yes else not_again
     with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note, asks) as results:
-        run = _Run(experiment, session, results, choice)
-        progress.start(experiment.name, sum(len(names) for _, names in work))
-        for problem, names in work:
-            run.problem(problem, names, progress)
-    counts, reasons = dict(run.attempts.counts), dict(run.attempts.reasons)
-    return Summary(folder, counts, reasons, frozenset(run.planless - run.planned))
+        yield Run(experiment, session, results, choice)
 
 
 def all_problems(experiment: Experiment, choice: Choice) -> list[Problem]:
@@ -187,7 +203,9 @@ def choose_work(
                 yield replace(problem, dtype=dtype), [name for name in able if dtype in dtypes[name]]
 
 
-class _Run:
+class Run:
+    """One experiment under way."""
+
     def __init__(self, experiment: Experiment, session: Session, results: Results, choice: Choice) -> None:
         policies = policies_of(experiment, session, choice)
         rule = QUICK if choice.quick else StoppingRule()
@@ -198,9 +216,29 @@ class _Run:
         self.planless: set[str] = set()
         self.maker = Maker()
 
-    def problem(self, problem: Problem, names: list[str], progress: RunProgress) -> None:
-        """All the named kernels on one problem in one dtype; operands and reference are made once and dropped."""
-        waiting = [name for name in names if self._tuning_key(problem, name) not in self.results.tuned]
+    def summary(self) -> Summary:
+        """What was added so far."""
+        counts, reasons = dict(self.attempts.counts), dict(self.attempts.reasons)
+        return Summary(self.results.folder, counts, reasons, frozenset(self.planless - self.planned))
+
+    def waiting(self, problem: Problem, names: Sequence[str], scope: Scope = "all") -> list[str]:
+        """The kernels whose candidates of that scope are not all recorded yet."""
+        done = {name: self.results.tuned.get(self._tuning_key(problem, name)) for name in names}
+        return [name for name in names if done[name] not in (scope, "all")]
+
+    def problem(
+        self,
+        problem: Problem,
+        names: Sequence[str],
+        progress: RunProgress,
+        scope: Scope = "all",
+        over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """All the named kernels on one problem in one dtype; operands and reference are made once and dropped.
+
+        Where `over` is true no further kernel is begun.
+        """
+        waiting = self.waiting(problem, names, scope)
         for _ in range(len(names) - len(waiting)):
             progress.advance()
         if not waiting:
@@ -215,17 +253,22 @@ class _Run:
             return
         tried = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
         for name in waiting:
+            if over():
+                return
             progress.step(f"{problem.name} {problem.dtype} {name}")
-            self._kernel(tried, operands, self.session.kernels[name], progress)
+            self._kernel(tried, operands, self.session.kernels[name], progress, scope)
             progress.advance()
 
-    def _kernel(self, subject: Tried, operands: Operands, kernel: AnyKernel, progress: RunProgress) -> None:
+    def _kernel(
+        self, subject: Tried, operands: Operands, kernel: AnyKernel, progress: RunProgress, scope: Scope
+    ) -> None:
         start = time.monotonic()
         tried = correct = 0
         answered = False
         fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         problem = subject.problem
-        for candidate in enumerate_candidates(kernel, problem, operands, self.session.device, self.limit):
+        device = self.session.device
+        for candidate in enumerate_candidates(kernel, problem, operands, device, self.limit, scope=scope):
             self.planned.add(kernel.name)
             answered = True
             if isinstance(candidate, Outcome):
@@ -238,7 +281,7 @@ class _Run:
             self.planless.add(kernel.name)
             self.attempts.add(subject, kernel.name, "", Outcome("unsupported", NO_PLAN))
         self.results.add_tuning(
-            Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start)
+            Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start, scope)
         )
 
     def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:

@@ -14,6 +14,7 @@ from nnzbench.build.ahead import AT_ONCE, compiled_ahead
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.kernels.registry import AnyKernel, candidates
+from nnzbench.measure.first import first_choices
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
 from nnzbench.problems.check import passes, relative_error
@@ -21,6 +22,7 @@ from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands, Reference
 from nnzbench.problems.parts import over_parts
 from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import Scope
 from nnzbench.records.record import Status
 
 LAUNCHES_NEEDED = 60
@@ -80,12 +82,15 @@ def enumerate_candidates(
     device: Device,
     limit: int | None = None,
     at_once: int = AT_ONCE,
+    scope: Scope = "all",
 ) -> Iterator[Candidate | Outcome]:
     """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
 
-    Where the device takes its programs from the shared compile cache, they are compiled ahead, `at_once` in parallel.
+    Of the scope `first` those alone that run untuned (`first_choices`). Where the device takes its programs from the
+    shared compile cache, they are compiled ahead, `at_once` in parallel.
     """
-    found = _until_failure(islice(candidates(kernel, problem, operands, device), limit))
+    chosen = candidates(kernel, problem, operands, device)
+    found = _until_failure(islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit))
     return compiled_ahead(found, device.arch, device.link, at_once) if device.compiles_from_cache else found
 
 

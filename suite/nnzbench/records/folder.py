@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, cast
 
 from filelock import FileLock, Timeout
 
@@ -24,6 +24,10 @@ LOCK = ".lock"
 """Held by the one run that writes into a folder. In the folder, so that it counts whatever the cache and the host."""
 
 
+Scope = Literal["first", "all"]
+"""Of a kernel's candidates: those of its rule and its paper, untuned, or all."""
+
+
 @dataclass(frozen=True)
 class Tuning:
     """What it took to find a kernel's best candidate on one problem: the price of tuning."""
@@ -36,10 +40,12 @@ class Tuning:
     candidates: int
     ok: int
     seconds: float
+    scope: Scope = "all"
+    """Files of before there were first choices have no such column."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes a row unique; resuming skips a kernel whose row is there."""
+        """Whose candidates; resuming skips a kernel whose row is there, of this scope or of all."""
         return (self.problem, self.dtype, self.kernel, self.device, self.policies)
 
 
@@ -76,7 +82,7 @@ class Results:
         self._not_again = not_again
         self._snapshot, self._environment = environment, ""
         self.done: set[Key] = set()
-        self.tuned: set[tuple[str, ...]] = set()
+        self.tuned: dict[tuple[str, ...], Scope] = {}
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +121,13 @@ class Results:
                 self._note(f"{path.name}: dropped a last line that was cut off")
         if self.records_path.stat().st_size:
             self.done = {record.key for record in read_records(self.records_path)}
-        self.tuned = {tuning.key for tuning in _read_tuning(self.tuning_path)}
+        rows = read_tuning(self.tuning_path)
+        if rows:  # with the columns that are appended
+            with paths.replacing(self.tuning_path) as partial:
+                for row in rows:
+                    _append_tuning(partial, row)
+        for row in rows:
+            self._tuned(row)
 
     def _delete(self) -> None:
         """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
@@ -155,12 +167,12 @@ class Results:
 
     def add_tuning(self, tuning: Tuning) -> None:
         """Appends one row to tuning.csv."""
-        with paths.appending(self.tuning_path) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if file.tell() == 0:
-                writer.writerow(field.name for field in fields(Tuning))
-            writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(tuning))
-        self.tuned.add(tuning.key)
+        _append_tuning(self.tuning_path, tuning)
+        self._tuned(tuning)
+
+    def _tuned(self, tuning: Tuning) -> None:
+        if self.tuned.get(tuning.key) != "all":
+            self.tuned[tuning.key] = tuning.scope
 
     def add_memory(self, row: memory.Memory) -> None:
         """Appends one row to memory.csv."""
@@ -186,7 +198,16 @@ def drop_cut_off_line(path: Path) -> bool:
     return True
 
 
-def _read_tuning(path: Path) -> list[Tuning]:
+def _append_tuning(path: Path, tuning: Tuning) -> None:
+    with paths.appending(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if file.tell() == 0:
+            writer.writerow(field.name for field in fields(Tuning))
+        writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(tuning))
+
+
+def read_tuning(path: Path) -> list[Tuning]:
+    """The rows of a tuning.csv, none where there is no file. Raises `RecordError` for another file."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -201,6 +222,7 @@ def _read_tuning(path: Path) -> list[Tuning]:
                     int(row["candidates"]),
                     int(row["ok"]),
                     float(row["seconds"]),
+                    cast(Scope, row.get("scope") or "all"),
                 )
                 for row in csv.DictReader(file)
             ]

@@ -53,7 +53,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def experiment(*kernels, dtypes=("f32",), policies=("hot", "cold")):
-    return Small("small", "", "", "", {kernel.name: dtypes for kernel in kernels}, policies)
+    return Small("small", "", "", "", {kernel.name: dtypes for kernel in kernels}, policies=policies)
 
 
 def sweep(tmp_path, *kernels, device=None, choice=None, progress=None, exp=None):
@@ -367,7 +367,7 @@ def test_kernels_run_the_ops_they_compute_in_the_dtype_of_the_table(tmp_path):
     both = frozenset({"f32", "f16"})
     product = FakeKernel("product_only", dtypes=both)
     softmax = FakeKernel("softmax_only", ops=frozenset({"sparse_softmax"}), dtypes=both)
-    exp = Mixed("small", "", "", "", {"product_only": (), "softmax_only": ()}, ("hot",))
+    exp = Mixed("small", "", "", "", {"product_only": (), "softmax_only": ()}, policies=("hot",))
     sweep(tmp_path, product, softmax, exp=exp)
     assert [(r.problem, r.kernel, r.dtype, r.status) for r in rows(tmp_path)] == [
         ("product", "product_only", "f16", "ok"),

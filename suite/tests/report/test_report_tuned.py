@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_records import failed, record
+from fake_records import failed, record, table1, write
 
 from nnzbench.records.record import RecordError, append
 from nnzbench.report.data import tuned
@@ -66,3 +66,16 @@ def test_records_are_read_again_only_where_they_changed(tmp_path: Path) -> None:
     assert load(place) is first
     append(place / "records.csv", [record(kernel="ring")])
     assert [row.kernel for row in load(place).records] == [*(row.kernel for row in first.records), "ring"]
+
+
+def test_a_page_says_which_kernels_a_time_limit_left_untuned(tmp_path):
+    rows = table1(policies=("hot",))
+    line = "{p},f32,{k},cupy,hot,1,1,0.5,{s}\n"
+    text = "problem,dtype,kernel,device,policies,candidates,ok,seconds,scope\n"
+    for problem, kernel in dict.fromkeys((row.problem, row.kernel) for row in rows):
+        text += line.format(p=problem, k=kernel, s="first")
+        text += line.format(p=problem, k=kernel, s="all") if kernel != "sputnik" or problem == rows[0].problem else ""
+    place = write(tmp_path, rows)
+    (place / "tuning.csv").write_text(text, encoding="utf-8")
+    (sentence,) = (one for one in load(place).left_out if "not tuned" in one)
+    assert sentence.startswith("`sputnik` is not tuned on 30 problems: ")

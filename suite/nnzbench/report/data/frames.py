@@ -105,6 +105,7 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
     devices = sorted({record.device for record in records}, key=_device_rank)
     kept = [record for record in records if record.device == devices[0]]
     kept, unfinished = tuned.split(kept, folder / "tuning.csv")
+    untuned = tuned.untuned(kept, folder / "tuning.csv")
     kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
     frame, patterns = sources.joined(to_frame(kept).assign(memory_bytes=_memory(kept, folder / memory.FILE)))
     return ResultSet(
@@ -114,7 +115,7 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         records=tuple(kept),
         frame=frame,
         device=devices[0],
-        left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished), *patterns),
+        left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished), *untuned, *patterns),
         environment=read_environment(folder, kept[-1].environment),
         environments=tuple(
             (name, sum(record.environment == name for record in kept), read_environment(folder, name))

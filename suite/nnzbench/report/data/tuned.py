@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,23 @@ def sentences(unfinished: Sequence[Record]) -> list[str]:
     return [
         f"`{kernel}` is not drawn on {', '.join(found)}: the run ended before its last candidate."
         for kernel, found in problems.items()
+    ]
+
+
+def untuned(records: Sequence[Record], path: Path) -> list[str]:
+    """A sentence per kernel of which a run with a time limit recorded the first choices alone."""
+    if not path.is_file() or "scope" not in (table := _read(path)):
+        return []
+    scopes: dict[tuple[str, ...], set[str]] = {}
+    for *key, scope in table[[*_KEY, "scope"]].itertuples(index=False):
+        scopes.setdefault(tuple(key), set()).add(scope)
+    first = {key for key, found in scopes.items() if found == {"first"}}
+    keys = {tuple(getattr(record, name) for name in _KEY) for record in records if record.status == "ok"}
+    problems = Counter(kernel for _, _, kernel, _ in keys & first)
+    return [
+        f"`{kernel}` is not tuned on {count} problem{'s' * (count != 1)}: what its rule, its paper or its library "
+        "chooses is drawn, as the run's time was over before the other candidates."
+        for kernel, count in sorted(problems.items())
     ]
 
 

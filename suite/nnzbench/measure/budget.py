@@ -1,0 +1,204 @@
+"""Runs with a time limit, breadth first: everything untuned on every problem, then tuning where it promises most.
+
+A step is all kernels of one problem in one dtype, libraries first: what is recorded when the time is over has its
+dense rivals beside it, hot and cold. Which candidates a step tries is fixed before it starts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nnzbench.kernels.registry import about
+from nnzbench.measure.costs import Costs
+from nnzbench.measure.progress import RunProgress
+from nnzbench.measure.sweep import Run
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import Scope
+
+OPERANDS_S = 0.3
+"""Of a step: making operands and the float64 result."""
+DAMPING_S = 20.0
+"""Seconds of work as predicted that the observed pace is weighed against."""
+SPARE = 0.97
+"""Share of the time that is planned for."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Kernels to run on one problem in one dtype."""
+
+    experiment: str
+    paper: str
+    problem: Problem
+    kernels: tuple[str, ...]
+    scope: Scope
+    seconds: float
+    """Predicted."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that there is to do, in order. What fits is done; of what does not, smaller steps after it may."""
+
+    steps: tuple[Step, ...]
+    fitting: frozenset[int]
+    """Places of the steps that are expected to be reached."""
+    budget_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Predicted for the steps that fit."""
+        return sum(self.steps[at].seconds for at in self.fitting)
+
+    def lines(self) -> Iterator[str]:
+        """The plan in words, an experiment a line."""
+        yield f"{_minutes(self.budget_s)}, of which about {_minutes(self.seconds)} are planned for:"
+        planned = [self.steps[at] for at in sorted(self.fitting)]
+        spent: defaultdict[str, float] = defaultdict(float)
+        for step in planned:
+            spent[step.experiment] += step.seconds
+        for name in dict.fromkeys(step.experiment for step in self.steps):
+            parts = []
+            for scope, word in (("first", "untuned"), ("all", "tuned")):
+                kind = (name, scope)
+                done, of = (sum((s.experiment, s.scope) == kind for s in some) for some in (planned, self.steps))
+                parts.append(f"{word} {done} of {of}" if of else "")
+            yield f"  {name}: {', '.join(filter(None, parts))} problems, {_minutes(spent[name])}"
+
+
+def make_plan(
+    experiments: Sequence[tuple[Experiment, Run, Sequence[tuple[Problem, Sequence[str]]]]],
+    costs: Costs,
+    budget_s: float,
+    startup_s: float = 0.0,
+) -> Plan:
+    """Orders what of the experiments' work is not recorded yet, and predicts how much of it `budget_s` is enough for.
+
+    `startup_s` of it is gone already.
+    """
+    firsts: dict[tuple[str, str], deque[Step]] = {}
+    tunings: list[tuple[float, Step]] = []
+    for one, run, work in experiments:
+        queue = firsts.setdefault((one.paper, one.name), deque())
+        for problem, names in spread(work):
+            ordered = sorted(names, key=lambda name: about(name).role != "library")
+            if waiting := run.waiting(problem, ordered, "first"):
+                seconds = OPERANDS_S + sum(costs.first(one.name, problem, name) for name in waiting)
+                queue.append(Step(one.name, one.paper, problem, tuple(waiting), "first", seconds))
+            if waiting := run.waiting(problem, ordered):
+                seconds = OPERANDS_S + sum(costs.tuning(one.name, problem, name) for name in waiting)
+                gain = sum(costs.gain(one.name, problem, name) for name in waiting)
+                step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds)
+                tunings.append((gain / seconds, step))
+    tunings.sort(key=lambda one: -one[0])
+    steps = (*in_turns(firsts), *(step for _, step in tunings))
+    left = SPARE * budget_s - startup_s
+    fitting = set()
+    begun = _Begun()
+    for at, step in enumerate(steps):
+        if begun.allows(step, step.seconds <= left):
+            fitting.add(at)
+            left -= step.seconds
+    return Plan(steps, frozenset(fitting), budget_s)
+
+
+def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem, Sequence[str]]]:
+    """The problems in an order of which each beginning lies evenly over the table: first, middle, quarters, ..."""
+    by_name: dict[str, list[tuple[Problem, Sequence[str]]]] = {}
+    for problem, names in work:
+        by_name.setdefault(problem.name, []).append((problem, names))
+    every = list(by_name.values())
+    digits = max(len(every) - 1, 1).bit_length()
+    order = sorted(range(len(every)), key=lambda at: int(f"{at:0{digits}b}"[::-1], 2))
+    return [item for at in order for item in every[at]]
+
+
+def in_turns(queues: Mapping[tuple[str, str], deque[Step]]) -> Iterator[Step]:
+    """The next step is of the paper, and of its experiments the one, that had the least time so far."""
+    papers: defaultdict[str, float] = defaultdict(float)
+    experiments: defaultdict[tuple[str, str], float] = defaultdict(float)
+    left = {key: queue for key, queue in queues.items() if queue}
+    while left:
+        key = min(left, key=lambda one: (papers[one[0]], experiments[one]))
+        step = left[key].popleft()
+        papers[key[0]] += step.seconds
+        experiments[key] += step.seconds
+        if not left[key]:
+            del left[key]
+        yield step
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a plan."""
+
+    seconds: float
+    """Of the steps that were done."""
+    left_out: tuple[Step, ...]
+
+    def lines(self, plan: Plan) -> Iterator[str]:
+        """What was not reached, in words."""
+        yield f"It took {_minutes(self.seconds)}; {_minutes(plan.seconds)} were planned."
+        for scope, words in (("first", "not reached"), ("all", "not tuned")):
+            left = Counter(step.experiment for step in self.left_out if step.scope == scope)
+            of = Counter(step.experiment for step in plan.steps if step.scope == scope)
+            for name, count in left.items():
+                yield f"  {name}: {count} of {of[name]} problems {words}"
+
+
+def carry_out(
+    plan: Plan, runs: Mapping[str, Run], clock: Callable[[], float], ends: float, progress: RunProgress
+) -> Done:
+    """Does the steps in order that still fit at the pace so far, until the clock shows `ends`."""
+    started = clock()
+    predicted = 0.0
+    left_out: list[Step] = []
+    ahead = plan.seconds
+    shown = _Eta(progress)
+    begun = _Begun()
+    progress.start("budget", sum(len(plan.steps[at].kernels) for at in plan.fitting))
+    for at, step in enumerate(plan.steps):
+        pace = (clock() - started + DAMPING_S) / (predicted + DAMPING_S)
+        left = ends - clock()
+        if not begun.allows(step, step.seconds * pace <= left):
+            left_out.append(step)
+            continue
+        shown.left_s = min(left, ahead * pace)
+        runs[step.experiment].problem(step.problem, step.kernels, shown, step.scope, lambda: clock() >= ends)
+        predicted += step.seconds
+        ahead -= step.seconds if at in plan.fitting else 0.0
+        if clock() >= ends:
+            left_out += plan.steps[at + 1 :]
+            break
+    return Done(clock() - started, tuple(left_out))
+
+
+class _Begun:
+    """Nothing is tuned on a problem whose first choices did not fit."""
+
+    def __init__(self) -> None:
+        self._not: set[tuple[str, Problem]] = set()
+
+    def allows(self, step: Step, fits: bool) -> bool:
+        key = (step.experiment, step.problem)
+        if step.scope == "first" and not fits:
+            self._not.add(key)
+        return fits and key not in self._not
+
+
+class _Eta:
+    """Adds to each step how much time is left."""
+
+    def __init__(self, inner: RunProgress) -> None:
+        self._inner, self.left_s = inner, 0.0
+        self.advance, self.note, self.start = inner.advance, inner.note, inner.start
+
+    def step(self, text: str) -> None:
+        self._inner.step(f"{text} (about {_minutes(self.left_s)} left)")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

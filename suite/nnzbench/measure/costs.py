@@ -1,0 +1,134 @@
+"""What candidates cost and what tuning brings, learnt from the `tuning.csv` and records of earlier runs."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnzbench.kernels.registry import about
+from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import Tuning, read_tuning
+from nnzbench.records.record import RecordError
+
+UNKNOWN_S = 1.0
+"""Seconds of a candidate where nothing was ever recorded."""
+UNKNOWN_COUNT = 10.0
+"""Candidates of a kernel there."""
+UNKNOWN_GAIN = 0.1
+"""Logarithm of what tuning brings there."""
+LIBRARY_DEFAULTS = 4
+"""Default algorithms of a library: two layouts in two arithmetics."""
+Name = tuple[str, ...]
+
+
+@dataclass
+class _Sum:
+    amount: float = 0.0
+    count: float = 0.0
+
+    def add(self, amount: float, count: float = 1.0) -> None:
+        self.amount += amount
+        self.count += count
+
+    @property
+    def mean(self) -> float:
+        return self.amount / self.count
+
+
+@dataclass
+class Costs:
+    """Means by problem and kernel where those were recorded, else by experiment and kernel, by kernel, over all."""
+
+    _candidate: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _first: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _count: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _gain: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+
+    def add(self, experiment: str, row: Tuning) -> None:
+        """Learns from one line of an experiment's `tuning.csv`."""
+        for name in _names(experiment, row.problem, row.dtype, row.kernel):
+            if row.scope == "first":
+                self._first[name].add(row.seconds)
+            elif row.candidates:
+                self._candidate[name].add(row.seconds, row.candidates)
+                self._count[name].add(row.candidates)
+
+    def add_gain(self, experiment: str, problem: str, dtype: str, kernel: str, first_us: float, best_us: float) -> None:
+        """Learns how much faster the best candidate was than the first."""
+        for name in _names(experiment, problem, dtype, kernel):
+            self._gain[name].add(math.log(first_us / best_us))
+
+    def first(self, experiment: str, problem: Problem, kernel: str) -> float:
+        """Seconds that a kernel's first choices take."""
+        names = _names(experiment, problem.name, problem.dtype, kernel)
+        exact, candidate = self._first.get(names[0]), self._candidate.get(names[0])
+        if exact is None and candidate is None:
+            exact = next((self._first[name] for name in names[1:-1] if name in self._first), None)
+        if exact is not None:
+            return exact.mean
+        said = about(kernel)
+        tried = LIBRARY_DEFAULTS if said.role == "library" else 2 if said.paper_variants else 1
+        return min(tried, _mean(self._count, names, tried)) * _mean(self._candidate, names, UNKNOWN_S)
+
+    def tuning(self, experiment: str, problem: Problem, kernel: str) -> float:
+        """Seconds that its other candidates take."""
+        names = _names(experiment, problem.name, problem.dtype, kernel)
+        whole = _mean(self._count, names, UNKNOWN_COUNT) * _mean(self._candidate, names, UNKNOWN_S)
+        return max(whole - self.first(experiment, problem, kernel), 0.0)
+
+    def gain(self, experiment: str, problem: Problem, kernel: str) -> float:
+        """Logarithm of how much faster tuning makes it."""
+        return _mean(self._gain, _names(experiment, problem.name, problem.dtype, kernel), UNKNOWN_GAIN)
+
+
+def learn(folders: Iterable[Path], timed: bool) -> Costs:
+    """From folders of result sets, of the runs that timed (or of those that did not); unreadable files are skipped."""
+    costs = Costs()
+    for folder in sorted({path.parent for root in folders for path in root.glob("*/*/tuning.csv")}):
+        try:
+            rows = [row for row in read_tuning(folder / "tuning.csv") if (row.device != "cpu") == timed]
+        except (RecordError, OSError):
+            continue
+        for row in rows:
+            costs.add(folder.name, row)
+        if rows and timed:
+            for (problem, dtype, kernel), (first, best) in _times(folder / "records.csv").items():
+                costs.add_gain(folder.name, problem, dtype, kernel, first, best)
+    return costs
+
+
+def _times(path: Path) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """First and least hot median by problem, dtype and kernel: the few columns that a plan needs, unchecked."""
+    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for row in _lines(path):
+        if row.get("policy") != "hot" or row.get("status") != "ok":
+            continue
+        try:
+            key, us = (row["problem"], row["dtype"], row["kernel"]), float(row["median_us"])
+        except (KeyError, ValueError):
+            continue
+        if us > 0:
+            first, best = found.get(key, (us, us))
+            found[key] = first, min(best, us)
+    return found
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file)
+    except (OSError, ValueError, csv.Error):
+        return
+
+
+def _names(experiment: str, problem: str, dtype: str, kernel: str) -> tuple[Name, ...]:
+    return (experiment, problem, dtype, kernel), (experiment, kernel), (kernel,), ()
+
+
+def _mean(sums: defaultdict[Name, _Sum], names: tuple[Name, ...], otherwise: float) -> float:
+    found = next((sums[name] for name in names if name in sums), None)
+    return found.mean if found else otherwise

@@ -1,0 +1,212 @@
+"""Runs with a time limit: what comes first, what is left out, what a later run goes on with, what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+from dataclasses import replace
+
+import pytest
+from fakes import FakeDevice, FakeKernel, Silent
+from test_sweep import PEAKS, Small
+
+from nnzbench.kernels import registry
+from nnzbench.kernels.roles import About
+from nnzbench.measure.budget import carry_out, make_plan, spread
+from nnzbench.measure.costs import UNKNOWN_S, Costs, learn
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, opened, plan_work
+from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import Tuning
+from nnzbench.records.record import RecordError, read_records
+
+SLOW = {f"v{i}": (10.0 + i, "") for i in range(5)}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+
+
+class Many(Small):
+    count = 6
+
+
+def experiments(*kernels, names=("one", "two")):
+    return [
+        Many(name, "", f"paper of {name}", "", {kernel.name: ("f32",) for kernel in kernels}, policies=("hot", "cold"))
+        for name in names
+    ]
+
+
+def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_candidate=0.0):
+    """Plans and carries out; the clock stands still but for `per_candidate` seconds at each `prepare`."""
+    device = FakeDevice()
+    clock = device.timer.clock
+
+    def pass_time():
+        clock.now += per_candidate
+
+    for kernel in kernels:
+        kernel.after_prepare = pass_time
+    session = Session(device, {kernel.name: kernel for kernel in kernels}, PEAKS, {"driver": "1"}, clock)
+    choice = choice or Choice(resume=True)
+    progress = progress or Silent()
+    with contextlib.ExitStack() as stack:
+        found = []
+        for one in experiments(*kernels):
+            work = plan_work(one, session.kernels, choice)
+            context = opened(one, session, tmp_path / one.name, choice, (), progress)
+            found.append((one, stack.enter_context(context), work))
+        plan = make_plan(found, costs or Costs(), seconds)
+        started = clock()
+        done = carry_out(plan, {one.name: run for one, run, _ in found}, clock, started + seconds, progress)
+    return plan, done
+
+
+def rows(tmp_path, name="one"):
+    return read_records(tmp_path / name / "records.csv")
+
+
+def scopes(tmp_path, name="one"):
+    with (tmp_path / name / "tuning.csv").open() as file:
+        return [(row["problem"], row["kernel"], row["scope"]) for row in csv.DictReader(file)]
+
+
+def variants(tmp_path, name="one"):
+    return {(row.problem, row.kernel, row.variant) for row in rows(tmp_path, name)}
+
+
+def test_every_problem_has_its_first_choice_before_anything_is_tuned(tmp_path):
+    run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0)
+    found = [scope for _, _, scope in scopes(tmp_path)]
+    assert found == ["first"] * 6 + ["all"] * 6
+    assert len(rows(tmp_path)) == 6 * 5 * 2  # every candidate, hot and cold, once
+    assert [row.variant for row in rows(tmp_path)][:12] == ["v0"] * 12
+
+
+def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tmp_path):
+    kernels = [FakeKernel(variants=SLOW)]
+    plan, done = run(tmp_path, kernels, 6 * 1.3 * 1.1, per_candidate=1.0)
+    assert sum(step.scope == "first" for step in plan.steps) == 12
+    one, two = len(scopes(tmp_path)), len(scopes(tmp_path, "two"))
+    assert abs(one - two) <= 1  # each paper has half of the time
+    assert 6 <= one + two < 9  # six as planned, and what fits besides as each took less than was predicted
+    assert len(done.left_out) == len(plan.steps) - one - two
+    assert done.seconds < 6 * 1.3 * 1.1
+    text = "\n".join(done.lines(plan))
+    assert f"one: {6 - one} of 6 problems not reached" in text
+    assert "one: 6 of 6 problems not tuned" in text
+    assert "one: untuned 3 of 6, tuned 0 of 6 problems" in "\n".join(plan.lines())
+
+
+def test_rows_of_a_run_that_stopped_have_hot_and_cold_and_all_kernels(tmp_path):
+    kernels = [FakeKernel("a", SLOW), FakeKernel("b", SLOW)]
+    run(tmp_path, kernels, 12.0, per_candidate=1.0)
+    for name in ("one", "two"):
+        groups = {}
+        for row in rows(tmp_path, name):
+            groups.setdefault(row.problem, set()).add((row.kernel, row.policy))
+        assert groups
+        assert all(group == {(k, p) for k in "ab" for p in ("hot", "cold")} for group in groups.values())
+
+
+def test_another_budget_goes_on_and_ends_with_the_cells_of_one_run(tmp_path):
+    for _ in range(40):
+        _, done = run(tmp_path / "pieces", [FakeKernel(variants=SLOW)], 7.0, per_candidate=1.0)
+        if not done.left_out:
+            break
+    assert not done.left_out
+    run(tmp_path / "whole", [FakeKernel(variants=SLOW)], 1e6, per_candidate=1.0)
+    for name in ("one", "two"):
+        pieces, whole = (rows(tmp_path / part, name) for part in ("pieces", "whole"))
+        assert {row.key for row in pieces} == {row.key for row in whole}
+        assert len({row.key for row in pieces}) == len(pieces)
+
+
+def test_tuning_goes_first_where_it_promised_most(tmp_path):
+    costs = Costs()
+    for name, first, best in (("one", 10.0, 9.9), ("two", 10.0, 2.0)):
+        costs.add_gain(name, "p0", "f32", "fake", first, best)
+    plan, _ = run(tmp_path, [FakeKernel(variants=SLOW)], 0.001, costs)
+    tunings = [step.experiment for step in plan.steps if step.scope == "all"]
+    assert tunings == ["two"] * 6 + ["one"] * 6
+
+
+def test_a_library_runs_its_defaults_untuned_and_comes_before_what_it_is_compared_with(tmp_path, monkeypatch):
+    library = FakeKernel(
+        "z_library",
+        {"f32_default_nn": (9.0, ""), "f32_algo1_nn": (5.0, ""), "f32_default_nt": (8.0, ""), "tf32_x": (3.0, "")},
+    )
+    mine = FakeKernel("mine", {"rule": (4.0, ""), "other": (3.0, ""), "paper_a": (7.0, ""), "paper_b": (6.0, "")})
+    for kernel, about in ((library, About("library")), (mine, About("own", paper_variants="paper_"))):
+        monkeypatch.setitem(registry._registry, kernel.name, kernel)
+        monkeypatch.setitem(registry._about, kernel.name, about)
+    plan, _ = run(tmp_path, [mine, library], 1e6, choice=Choice(resume=True, problems=("p0",)))
+    assert plan.steps[0].kernels == ("z_library", "mine")
+    with (tmp_path / "one" / "tuning.csv").open() as file:
+        tried = {(row["kernel"], row["scope"]): int(row["candidates"]) for row in csv.DictReader(file)}
+    assert tried == {("z_library", "first"): 3, ("mine", "first"): 2, ("z_library", "all"): 4, ("mine", "all"): 4}
+    firsts = [row.variant for row in rows(tmp_path) if row.policy == "hot"][:5]
+    assert firsts == ["f32_default_nn", "f32_default_nt", "tf32_x", "rule", "paper_a"]
+
+
+def test_records_are_not_replaced_by_a_run_that_may_not_bring_them_again(tmp_path):
+    run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0)
+    with pytest.raises(RecordError, match=r"does not bring 60 of them again: add --yes"):
+        run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0, choice=Choice(overwrite=True))
+
+
+def test_a_full_run_goes_on_where_a_budget_ended(tmp_path):
+    from nnzbench.measure.sweep import run_experiment
+
+    kernel = FakeKernel(variants=SLOW)
+    run(tmp_path, [kernel], 8.0, per_candidate=1.0)
+    device = FakeDevice()
+    session = Session(device, {"fake": kernel}, PEAKS, {"driver": "1"}, device.timer.clock)
+    run_experiment(experiments(kernel)[0], session, tmp_path / "one", Choice(resume=True), Silent())
+    assert len(rows(tmp_path)) == len({row.key for row in rows(tmp_path)}) == 60
+    assert {scope for _, _, scope in scopes(tmp_path)} == {"first", "all"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 31])
+def test_each_beginning_of_a_table_lies_evenly_over_it(count):
+    work = [(Problem("t", f"p{i}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["k"]) for i in range(count)]
+    order = [int(problem.name[1:]) for problem, _ in spread(work)]
+    assert sorted(order) == list(range(count))
+    for some in range(2, count):
+        gaps = [b - a for a, b in zip([0, *sorted(order[:some])], [*sorted(order[:some]), count], strict=True)]
+        assert max(gaps) <= 4 * math.ceil(count / some)
+
+
+def tuning(kernel="cublas", problem="p0", candidates=4, seconds=8.0, scope="all", device="cupy"):
+    return Tuning(problem, "f32", kernel, device, "hot+cold", candidates, candidates, seconds, scope)
+
+
+def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kernel():
+    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    other = replace(problem, name="p1")
+    costs = Costs()
+    assert costs.first("one", problem, "sputnik") == UNKNOWN_S
+    costs.add("one", tuning("sputnik", "p0", 10, 20.0))
+    costs.add("one", tuning("sputnik", "p2", 10, 40.0))
+    assert costs.first("one", problem, "sputnik") == 2.0
+    assert costs.tuning("one", problem, "sputnik") == 18.0
+    assert costs.first("one", other, "sputnik") == costs.first("two", other, "sputnik") == 3.0
+    costs.add("one", tuning("sputnik", "p1", 1, 5.0, "first"))
+    assert costs.first("one", other, "sputnik") == 5.0
+    assert costs.first("one", problem, "sputnik") == 2.0
+    costs.add("one", tuning("cublas", "p0", 3, 6.0))
+    assert costs.first("one", problem, "cublas") == 6.0  # all of a library's three are defaults
+    assert costs.tuning("one", problem, "cublas") == 0.0
+
+
+def test_costs_are_learnt_from_files_and_damaged_ones_are_passed_over(tmp_path):
+    run(tmp_path / "gpu", [FakeKernel(variants=SLOW)], 1000.0, per_candidate=0.0)
+    (tmp_path / "gpu" / "two" / "tuning.csv").write_text("problem\nx\n")
+    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    costs = learn([tmp_path], True)
+    assert 0 < costs.first("one", problem, "fake") < UNKNOWN_S
+    assert costs.gain("one", problem, "fake") == pytest.approx(0.0, abs=1e-9)  # its first choice is its fastest
+    assert learn([tmp_path], False).first("one", problem, "fake") == UNKNOWN_S
