@@ -114,7 +114,7 @@ def test_rows_of_a_run_that_stopped_have_hot_and_cold_and_all_kernels(tmp_path):
 
 def test_another_budget_goes_on_and_ends_with_the_cells_of_one_run(tmp_path):
     for _ in range(40):
-        _, done = run(tmp_path / "pieces", [FakeKernel(variants=SLOW)], 7.0, per_candidate=1.0)
+        _, done = run(tmp_path / "pieces", [FakeKernel(variants=SLOW)], 20.0, per_candidate=1.0)
         if not done.left_out:
             break
     assert not done.left_out
