@@ -22,7 +22,7 @@ from nnzbench.operators.packed import Facts, Packed, Step
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
 from nnzbench.problems.operands import Operands, reference
 from nnzbench.problems.problem import Problem
-from nnzbench.records.folder import Results
+from nnzbench.records.folder import Results, Scope
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import Key, Record
 
@@ -32,7 +32,7 @@ class Unrecorded(Results):
 
     def __init__(self) -> None:
         self.done: set[Key] = set()
-        self.tuned: set[tuple[str, ...]] = set()
+        self.tuned: dict[tuple[str, ...], Scope] = {}
 
     @property
     def environment(self) -> str:
