@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from nnzbench.contribute import possible
 from nnzbench.measure.environment import SCHEMA
 from nnzbench.records.record import Record
 
@@ -39,6 +40,7 @@ def faults(folder: Path, rows: Iterable[Record]) -> list[str]:
             found.append(problem)
             continue
         found += _about(name, snapshot, mine[0])
+        found += possible.floors(mine, {name: snapshot})
         found += [
             f"the snapshot '{name}' holds {what} in '{key}'"
             for key, value in _leaves("", snapshot)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.contribute import snapshots
+from nnzbench.contribute import possible, snapshots
 from nnzbench.kernels.registry import kernels, known
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
@@ -59,6 +59,7 @@ def validate(folder: Path) -> list[Finding]:
     faults = [
         *_place(folder, rows),
         *_rows(rows, bool(arch)),
+        *possible.sources(rows),
         *_memory(folder, rows),
         *snapshots.faults(folder, rows),
         *(_checked(rows, arch) if arch else _quick(rows)),
@@ -143,6 +144,8 @@ def _one(row: Record, untimed: bool) -> Iterator[str]:
         counted = 1 - row.nnz / elements if elements else math.nan
         if not abs(row.sparsity - counted) <= _SPARSITY_DIGITS:
             yield f"`sparsity` is {row.sparsity:g} and {row.nnz} nonzeros make {counted:g}"
+    yield from possible.words(row)
+    yield from possible.numbers(row)
     what = snapshots.private(f"{row.reason} {row.variant}")
     if what:
         yield f"`reason` or `variant` holds {what}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.matrices import codebook, generate, granularity, prune, standin
+from nnzbench.matrices import codebook, generate, granularity, index, prune, standin
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.smtx import read_smtx
 from nnzbench.matrices.weights import load_weights
@@ -97,7 +98,7 @@ def _resolve(problem: Problem) -> CSR:
     if kind == "weights":
         return CSR.from_dense(load_weights(_required(problem.source), rest))
     if kind == "dlmc":
-        pattern = _conv_order(read_smtx(_required(problem.source)), problem.conv)
+        pattern = _conv_order(_of_collection(rest, _required(problem.source)), problem.conv)
     elif kind == "standin" and rest.endswith(".smtx"):
         pattern = _conv_order(standin.for_dlmc(rest), problem.conv)
     elif kind == "standin":
@@ -113,6 +114,28 @@ def _transposed(matrix: CSR) -> CSR:
     rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(matrix.indices, minlength=matrix.k))])
     return CSR(matrix.k, matrix.m, offsets.astype(np.int32), rows[order], matrix.values[order])
+
+
+def _of_collection(name: str, path: Path) -> CSR:
+    """The matrix of that name, compared with the index: any other file in its place would be measured under it."""
+    matrix = read_smtx(path)
+    entry = index.dlmc().get(name)
+    if entry is not None and (matrix.m, matrix.k, matrix.nnz) != (entry.rows, entry.cols, entry.nnz):
+        raise MatrixError(
+            f"{path}: has {matrix.m} x {matrix.k} with {matrix.nnz} nonzeros, and dlmc:{name} has "
+            f"{entry.rows} x {entry.cols} with {entry.nnz}: it is another file than the collection's."
+        )
+    if entry is not None and entry.sha256 and _sha256(path) != entry.sha256:
+        raise MatrixError(f"{path}: is not the file that the collection has as dlmc:{name} (its SHA-256 differs).")
+    return matrix
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _required(source: str) -> Path:

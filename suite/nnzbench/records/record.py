@@ -129,14 +129,26 @@ def _read_bool(text: str) -> bool:
     return text == "true"
 
 
+def _read_int(text: str) -> int:
+    _require_plain(text)
+    return int(text)
+
+
+def _require_plain(text: str) -> None:
+    """Refuses what Python alone reads as a number: `1_000`, blanks, digits of other scripts."""
+    if "_" in text or not text.isascii() or text[:1].isspace() or text[-1:].isspace():
+        raise ValueError(f"{text!r} is not a plain number")
+
+
 def _read_float(text: str) -> float:
+    _require_plain(text)
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"'{text}' is not a finite number")
     return value
 
 
-_READ: dict[type, Callable[[str], Any]] = {bool: _read_bool, int: int, float: _read_float, str: str}
+_READ: dict[type, Callable[[str], Any]] = {bool: _read_bool, int: _read_int, float: _read_float, str: str}
 
 
 def _reader(kind: Any) -> tuple[Callable[[str], Any], bool]:
@@ -182,6 +194,8 @@ def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             raise RecordError(f"{path}, line {number}: the line is cut off")
+        if "\0" in line:
+            raise RecordError(f"{path}, line {number}: it holds a NUL byte")
         yield line
 
 

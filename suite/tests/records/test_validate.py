@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from nnzbench.cli import main
 from nnzbench.contribute.validate import validate
+from nnzbench.matrices import generate, index
 from nnzbench.problems import tables
 from nnzbench.records import memory
 from nnzbench.records.record import replace_all
@@ -22,12 +23,21 @@ SNAPSHOT = {
     "gpu": {"name": "NVIDIA B100", "slug": GPU, "compute_processes": 1},
     "source": {"commit": "ab" * 20, "dirty": False},
     "software": {"cusparselt": "10.3.9.90"},
+    "peaks": {"floor_hot_us": 0.5, "floor_cold_us": 0.5},
 }
 PROBLEM = "04_n1_c512_h7_w7_d512_r3_s3_p1_95_standin"
 
 
+ENTRY = next(one for one in index.dlmc().values() if (one.rows, one.cols) == (64, 256) and one.nnz)
+SPARSITY = 1 - ENTRY.nnz / (64 * 256)
+
+
 def row(problem="01_64x256x3136_90_dlmc", **changes):
-    return fake_records.record(**{"problem": problem, "gpu": GPU, "sparsity": 1 - 1638 / (64 * 256), **changes})
+    """A row of a matrix of the collection, with the work that its nonzeros make."""
+    given = {"problem": problem, "gpu": GPU, "nnz": ENTRY.nnz, "sparsity": SPARSITY, "source": f"dlmc:{ENTRY.path}"}
+    values = {**given, **changes}
+    work = {"flops": 2.0 * values["nnz"] * values.get("n", 3136)}
+    return fake_records.record(**{**work, **values})
 
 
 @pytest.fixture
@@ -77,7 +87,23 @@ def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
         ({"environment": "../environment.json"}, "'../environment.json' is missing"),
         ({"kernel": "no_such_kernel"}, "no kernel `no_such_kernel` in this version"),
         ({"problem": "99_64x256x3136_90_dlmc"}, "sparsert_table1 has no problem `99_64x256x3136_90_dlmc`"),
-        ({"sparsity": 0.91}, "line 2: `sparsity` is 0.91 and 1638 nonzeros make 0.900024"),
+        ({"sparsity": 0.91}, f"line 2: `sparsity` is 0.91 and {ENTRY.nnz} nonzeros make {SPARSITY:g}"),
+        ({"op": "bmm"}, "line 2: `op` is 'bmm', which is none of conv1d"),
+        ({"dtype": "f64"}, "line 2: `dtype` is 'f64', which is none of"),
+        ({"device": "tpu"}, "line 2: `device` is 'tpu', which is none of"),
+        ({"policy": "warm"}, "line 2: `policy` is 'warm', which is none of"),
+        ({"arch": "sm_95"}, "line 2: `arch` is 'sm_95', which is none of sm_70"),
+        ({"n": 0}, "line 2: `n` is 0"),
+        ({"nnz": 20_000}, "line 2: 20000 nonzeros do not fit a matrix of 16384 elements"),
+        ({"flops": 1e6}, "line 2: `flops` is 1e+06 where"),
+        (
+            {"median_us": 0.04, "q1_us": 0.039, "q3_us": 0.041},
+            "line 2: the median 0.04 us is below the time",
+        ),
+        ({"limit_us": 0.1}, "line 2: the limit 0.1 us is below the time of an empty kernel"),
+        ({"limit_us": 17.0}, "line 2: the median 4 us is below a quarter of what this GPU could take, 17 us"),
+        ({"floor_us": 0.7}, "environment.json has a hot floor of 0.5 us, and its rows say 0.7 us"),
+        ({"source": "dlmc:rn50/nosuch.smtx"}, "dlmc:rn50/nosuch.smtx is not in the index of that collection"),
         ({"q3_us": 3.95}, "line 2: the median 4 us is not between its quartiles 3.9 and 3.95"),
         ({"median_us": None, "q1_us": None, "q3_us": None}, "line 2: a row with status 'ok' has no time"),
         ({"reason": "ptxas /opt/ada/x.cu: no"}, "line 2: `reason` or `variant` holds a path"),
@@ -89,12 +115,42 @@ def test_each_fault_of_a_row_is_found(folder, rows, change, sentence):
     assert command(folder).exit_code == 1
 
 
+def replaced(folder, rows, **changes):
+    """All rows with changes, as a source or a count must be in all of them to be wrong."""
+    replace_all(folder / "records.csv", [dataclasses.replace(one, **changes) for one in rows])
+    return faults(folder)
+
+
+def test_counts_and_sizes_are_those_of_the_index(folder, rows):
+    count = ENTRY.nnz - 1
+    found = replaced(folder, rows, nnz=count, sparsity=1 - count / (64 * 256), flops=2.0 * count * 3136)
+    assert any(f"has {ENTRY.nnz} nonzeros, and 01_64x256x3136_90_dlmc has {count}" in fault for fault in found)
+    found = replaced(folder, rows, m=32, nnz=100, sparsity=1 - 100 / (32 * 256), flops=2.0 * 100 * 3136)
+    assert any("is 64 x 256, and 01_64x256x3136_90_dlmc has 32 x 256" in fault for fault in found)
+    mixed = [*rows[:3], *(dataclasses.replace(one, pattern="feedbeef") for one in rows[3:])]
+    replace_all(folder / "records.csv", mixed)
+    assert any("has two patterns, 0123abcd and feedbeef" in fault for fault in faults(folder))
+
+
+def test_generated_patterns_are_made_again(folder, rows):
+    made = generate.uniform(64, 256, 0.9, 3)
+    facts = {"nnz": made.nnz, "sparsity": made.sparsity, "flops": 2.0 * made.nnz * 3136, "source": "uniform:3"}
+    good = {**facts, "pattern": made.pattern_hash()}
+    assert replaced(folder, rows, **good) == []
+    assert any("makes the pattern" in fault for fault in replaced(folder, rows, **{**good, "pattern": "0" * 16}))
+    count = {"nnz": 1000, "sparsity": 1 - 1000 / (64 * 256), "flops": 2.0 * 1000 * 3136}
+    assert any(f"makes {made.nnz} nonzeros for" in fault for fault in replaced(folder, rows, **{**good, **count}))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [
         ("nnzbench/1,", "nnzbench/2,", "line 2: column 'schema': 'nnzbench/2' is not nnzbench/1"),
         (",4,3.9,", ",nan,3.9,", "line 2: column 'median_us': 'nan' is not a finite number"),
         (",4,3.9,", ",-4,3.9,", "line 2: times must be finite and above zero"),
+        (",4,3.9,", ",4,1_000,", "line 2: column 'q1_us': '1_000' is not a plain number"),
+        (",30,1980,", ", 30,1980,", "line 2: column 'samples': ' 30' is not a plain number"),
+        (",hot,", ",h\0t,", "line 2: it holds a NUL byte"),
         ("median_us", "median_ms", "the header is not the nnzbench/1 column list"),
         (",ok,", ",fine,", "line 2: status 'fine' is not one of"),
         (",environment.json\n", "\n", "line 2: expected 39 cells"),
@@ -137,15 +193,15 @@ def test_what_readers_should_know_is_a_note_and_no_fault(folder):
 
 
 def test_sparsity_is_of_the_pattern_whatever_the_op(folder):
-    sizes = {"m": 64, "nnz": 1638}
+    count = ENTRY.nnz
     of_pattern = [
-        row(op="sddmm", k=32, n=256, **sizes),
-        row("02_256x64x3136_90_dlmc", op="sparse_softmax", k=256, n=1, **sizes),
+        row(op="sddmm", k=32, n=256, flops=64.0 * count),
+        row("02_256x64x3136_90_dlmc", op="sparse_softmax", k=256, n=1, flops=4.0 * count),
     ]
     replace_all(folder / "records.csv", select(of_pattern))
     assert not any("nonzeros make" in fault for fault in faults(folder))
-    replace_all(folder / "records.csv", select([row(op="sddmm", k=256, n=32, **sizes)]))
-    assert any("nonzeros make 0.200195" in fault for fault in faults(folder))
+    replace_all(folder / "records.csv", select([row(op="sddmm", k=256, n=32, flops=512.0 * count)]))
+    assert any(f"nonzeros make {1 - count / (64 * 32):g}" in fault for fault in faults(folder))
 
 
 def test_rows_of_a_retired_kernel_are_valid(folder, rows):
@@ -168,7 +224,7 @@ def test_a_quick_run_is_unfit(folder):
 
 def test_real_patterns_do_not_pass_as_stand_ins(folder, rows):
     below = fake_records.write(folder / "standin", rows, SNAPSHOT)
-    assert faults(below) == ["it lies in standin/ and has rows on real patterns: `dlmc:rn50/x`"]
+    assert faults(below) == [f"it lies in standin/ and has rows on real patterns: `dlmc:{ENTRY.path}`"]
 
 
 def test_a_folder_without_records_is_not_a_result_set(tmp_path):

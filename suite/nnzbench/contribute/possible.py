@@ -1,0 +1,141 @@
+"""What a row can't say, whoever measured it: times no GPU reaches, sizes and counts that the indices contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from nnzbench.devices import DEVICES
+from nnzbench.matrices import index
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.attempts import CHECK
+from nnzbench.plans.architectures import ARCHITECTURES, architecture
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.names import parse
+from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.sources import load_sparse
+from nnzbench.records.record import Record
+
+OPS = frozenset({"spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"})
+"""What `Problem.recorded_op` gives."""
+LEAST_OF_LIMIT = 0.25
+"""Shortest time as a part of the row's limit: caches and fast algorithms beat it, but never threefold on record."""
+_CLOSE = 1e-4
+"""Relative: cells have six digits."""
+_REGENERATED = 1 << 20
+"""Most elements of a generated pattern that is made again to be compared."""
+_MOST_REGENERATED = 24
+_MADE = frozenset({"uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block"})
+
+
+def words(row: Record) -> Iterator[str]:
+    """Names that there are not."""
+    allowed: dict[str, frozenset[str]] = {
+        "op": OPS,
+        "dtype": frozenset(get_args(DType)),
+        "device": frozenset(DEVICES),
+        "policy": frozenset({*POLICIES, CHECK}),
+    }
+    for column, known in allowed.items():
+        found = getattr(row, column)
+        if found not in known:
+            yield f"`{column}` is '{found[:40]}', which is none of {', '.join(sorted(known))}"
+    try:
+        architecture(row.arch)
+    except Unsupported:
+        yield f"`arch` is '{row.arch[:40]}', which is none of {', '.join(ARCHITECTURES)}"
+
+
+def numbers(row: Record) -> Iterator[str]:
+    """Sizes, work and times that contradict one another."""
+    if row.pattern:
+        for column in ("m", "k", "n"):
+            if getattr(row, column) < 1:
+                yield f"`{column}` is {getattr(row, column)}"
+        elements = row.m * (row.n if row.op == "sddmm" else row.k)
+        if row.nnz > elements:
+            yield f"{row.nnz} nonzeros do not fit a matrix of {elements} elements"
+        flops = _flops(row)
+        if flops is not None and abs(row.flops - flops) > _CLOSE * flops:
+            yield f"`flops` is {row.flops:g} where {row.nnz} nonzeros make {flops:g}"
+    if row.median_us is None:
+        return
+    if row.floor_us is not None and row.median_us < row.floor_us:
+        yield f"the median {row.median_us:g} us is below the time of an empty kernel, {row.floor_us:g} us"
+    if row.limit_us is not None:
+        if row.floor_us is not None and row.limit_us < row.floor_us:
+            yield f"the limit {row.limit_us:g} us is below the time of an empty kernel, {row.floor_us:g} us"
+        if row.median_us < LEAST_OF_LIMIT * row.limit_us:
+            yield f"the median {row.median_us:g} us is below a quarter of what this GPU could take, {row.limit_us:g} us"
+
+
+def _flops(row: Record) -> float | None:
+    """Useful operations as `records.md` defines them; None for a step of a network."""
+    if row.op == "sparse_softmax":
+        return 4.0 * row.nnz
+    if "attention" in row.shape or "bias_relu" in row.shape or row.op == "gemm":
+        return None
+    return 2.0 * row.nnz * (row.k if row.op == "sddmm" else row.n)
+
+
+def floors(rows: Sequence[Record], snapshots: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Floors in rows against those of the snapshot that the row names, which were measured once for all of them."""
+    said: set[tuple[str, str]] = set()
+    for row in rows:
+        peaks = snapshots.get(row.environment, {}).get("peaks")
+        known = peaks.get(f"floor_{row.policy}_us") if isinstance(peaks, Mapping) else None
+        if row.floor_us is None or not isinstance(known, int | float) or (row.environment, row.policy) in said:
+            continue
+        if abs(row.floor_us - known) > _CLOSE * max(known, 1e-9):
+            said.add((row.environment, row.policy))
+            yield f"{row.environment} has a {row.policy} floor of {known:g} us, and its rows say {row.floor_us:g} us"
+
+
+def sources(rows: Sequence[Record]) -> Iterator[str]:
+    """Patterns against the indices of the collections, and against what generates them."""
+    made = [row for row in rows if row.pattern]
+    seen: dict[tuple[str, str], str] = {}
+    told: set[str] = set()
+    again = 0
+    for row in {(row.problem, row.source, row.pattern, row.nnz): row for row in made}.values():
+        kind, _, name = row.source.partition(":")
+        if kind in ("dlmc", "weights"):
+            order = (row.source, row.shape if row.op.startswith("conv") else "")
+            if seen.setdefault(order, row.pattern) != row.pattern and row.source not in told:
+                told.add(row.source)
+                yield f"{row.source} has two patterns, {seen[order]} and {row.pattern}"
+            yield from _indexed(row, kind, name)
+        elif kind in _MADE and again < _MOST_REGENERATED and row.m * max(row.k, 1) <= _REGENERATED:
+            again += 1
+            yield from _generated(row)
+
+
+def _indexed(row: Record, kind: str, name: str) -> Iterator[str]:
+    entry: Any = index.dlmc().get(name) if kind == "dlmc" else index.weights().get(name)
+    if entry is None:
+        yield f"{row.source} is not in the index of that collection"
+        return
+    sizes = (row.m, row.n if row.op == "sddmm" else row.k)
+    if sizes != (entry.rows, entry.cols):
+        yield f"{row.source} is {entry.rows} x {entry.cols}, and {row.problem} has {sizes[0]} x {sizes[1]}"
+    elif row.nnz != entry.nnz:
+        yield f"{row.source} has {entry.nnz} nonzeros, and {row.problem} has {row.nnz}"
+
+
+def _generated(row: Record) -> Iterator[str]:
+    """What the source and the level in the problem's name make, made again."""
+    parts = parse(row.problem)
+    if parts is None or row.op not in get_args(Op):
+        return
+    op: Op = "sddmm" if row.op == "sddmm" else "spmm"
+    level = float(parts.level) / 100
+    try:
+        matrix = load_sparse(Problem(row.experiment, row.problem, op, row.m, row.k, row.n, level, row.source))
+    except (MatrixError, ValueError, MemoryError) as error:
+        yield f"{row.source} can't be made for {row.problem} ({error})"
+        return
+    if matrix.nnz != row.nnz:
+        yield f"{row.source} makes {matrix.nnz} nonzeros for {row.problem}, and its rows have {row.nnz}"
+    elif matrix.pattern_hash() != row.pattern:
+        yield f"{row.source} makes the pattern {matrix.pattern_hash()} for {row.problem}, its rows have {row.pattern}"
