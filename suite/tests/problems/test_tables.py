@@ -28,8 +28,10 @@ EXPECTED = {
     "direct_conv_table7": 16,
     "direct_conv_table8": 18,
     "direct_conv_table9": 12,
+    "dlmc_n512": 84,
     "eie_format": 36,
     "eie_table4": 18,
+    "ese_lstm": 4,
     "llm_layers": 200,
     "granularity": 40,
     "nm_sparsity": 30,
@@ -312,6 +314,9 @@ def test_gpus_are_consistent() -> None:
         assert rate == pytest.approx(float(r["fp32_tflops"]), rel=0.01), r["slug"]
         assert r["source"]
         assert float(r["bandwidth_gbs"]) > 100
+    (a100,) = (r for r in rows if r["slug"] == "nvidia-a100-sxm4-40gb")
+    columns = ("fp32_tflops", "tf32_tflops", "fp16_tensor_tflops", "int8_tensor_tops")
+    assert [float(a100[name]) for name in columns] == [19.5, 156, 312, 624]  # table 1 of the paper on 2:4 sparsity
     assert {"nvidia-h200", "tesla-t4", "nvidia-l4", "nvidia-geforce-rtx-4090"} <= {r["slug"] for r in rows}
 
 

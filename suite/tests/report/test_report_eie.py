@@ -198,3 +198,35 @@ def test_granularities_are_ranked_at_equal_sparsity(tmp_path: Path) -> None:
     assert line_of(page, "| the whole dense layer | conv |")[2] == "40.00"
     assert "blocks 32×32 at 50 %, blocks 32×32 at 75 %" in page
     assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def steps(one: Problem) -> dict[tuple[str, str], float]:
+    """Gates take 8 us dense and 4 sparse, the projection 2 and 1."""
+    us = 8.0 if one.label.startswith("gates") else 2.0
+    times = {("cublas", "f32_rowmajor"): us, ("cusparse", "spmv_csr_alg1"): us}
+    return times if one.n == 1 else times | {("sputnik", "x32"): us / 2}
+
+
+def test_a_step_of_eses_lstm_is_beside_the_published_ones(tmp_path: Path) -> None:
+    page, folder = page_of(tmp_path, "ese_lstm", records("ese_lstm", steps, ("hot",)))
+    assert "At batch 32 a step takes 10.00 µs dense and 5.00 µs sparse in fp32 on NVIDIA H200: sparse is 2.00×" in page
+    assert "on the paper's GPU 0.84× (ESE itself: 82.7 µs)" in page
+    assert line_of(page, "| NVIDIA H200 | sparse: sputnik fp32 |")[2:6] == ["4.00", "1.00", "5.00", "2.00"]
+    assert line_of(page, "| GPU (published) | sparse |")[4:] == ["287.4", "0.84", "136"]
+    assert line_of(page, "| ESE (published) | sparse |")[4] == "82.7"
+    assert "sputnik fp32 at batch 1" not in page
+    assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_peaks_are_doubled_where_there_are_sparse_tensor_cores(tmp_path: Path) -> None:
+    page, _ = page_of(tmp_path, "nm_sparsity", records("nm_sparsity", products))
+    assert line_of(page, "| NVIDIA A100-SXM4-40GB |")[1:] == [
+        "19.5",
+        "156.0",
+        "312.0",
+        "624.0",
+        "312.0",
+        "624.0",
+        "1248.0",
+    ]
+    assert line_of(page, "| Tesla T4 |")[1:] == ["8.1", "–", "65.0", "130.0", "–", "–", "–"]

@@ -1,4 +1,4 @@
-"""EIE (ISCA 2016): the GPU rows of its table, and its format on a GPU."""
+"""EIE (ISCA 2016): the GPU rows of its table, and its format on a GPU; ESE (FPGA 2017): its LSTM."""
 
 from __future__ import annotations
 
@@ -20,5 +20,16 @@ EXPERIMENTS = (
         "Table IV",
         dict.fromkeys(("eie", "balanced", "cusparse", "cublas", "cublaslt", "sputnik", "row_stream"), AND_F16),
         page="nnzbench.papers.eie.format:PAGE",
+    ),
+    Experiment(
+        "ese_lstm",
+        "A step of an LSTM of 1,024 cells, dense and sparse",
+        "ESE (FPGA 2017)",
+        "Section 6.3, table 8",
+        {
+            **dict.fromkeys(("cublas", "cublaslt", "row_stream"), AND_F16),
+            **dtypes_of("cusparse", "sputnik"),
+        },
+        page="nnzbench.papers.eie.ese:PAGE",
     ),
 )

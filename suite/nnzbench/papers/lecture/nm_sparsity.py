@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench import paths
+from nnzbench.plans import architectures
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import geometric_mean
@@ -27,6 +29,15 @@ PUBLISHED_GPU = "A100"
 GROUPS = {"a100": "m = n = 10240 (figure 3)", "bert": "layers of BERT-large", "cube": "cubes"}
 CLASSES = {"i8": ("i8", "INT8, 2:4"), "f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
 """By type of the problem: arithmetic class, and how that and its pattern are called."""
+PEAKS = {
+    "fp32": "fp32_tflops",
+    "TF32": "tf32_tflops",
+    "fp16": "fp16_tensor_tflops",
+    "INT8": "int8_tensor_tops",
+}
+"""Columns of `datasets/gpus.csv`."""
+FIRST_SPARSE = 80
+"""The first architecture with sparse tensor cores."""
 
 
 SOURCES = (
@@ -167,6 +178,22 @@ def _lines(
             yield {**words, "problem": one.name, **numbers, "time_us": time, "baseline_us": base}
 
 
+def _show_peaks(view: View[Any]) -> Shown:
+    rows = []
+    for one in pd.read_csv(paths.datasets() / "gpus.csv").to_dict("records"):
+        rates = {name: float(one[column]) for name, column in PEAKS.items()}
+        doubled = architectures.number(str(one["arch"])) >= FIRST_SPARSE
+        sparse = [number(2 * rates[name] if doubled else math.nan, 1) for name in PEAKS if name != "fp32"]
+        rows.append([str(one["name"]), *(number(rate, 1) for rate in rates.values()), *sparse])
+    header = ["GPU", *PEAKS, *(f"{name}, 2:4" for name in PEAKS if name != "fp32")]
+    words = (
+        "What the units could give at most, from NVIDIA's data sheets and whitepapers, in units of 1e12 operations per "
+        f"second, sums in fp32 or (INT8) 32-bit integers; the paper's table 1 is the {PUBLISHED_GPU}'s. Sparse tensor "
+        "cores start with sm_80 and double every rate (TF32 with 1:2)."
+    )
+    return Shown(None, words, [markdown(header, rows)])
+
+
 PAGE = PageSpec(
     title="2:4 sparsity",
     intro=(
@@ -176,7 +203,10 @@ PAGE = PageSpec(
         f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 sums here are exact 32-bit "
         "integers, checked as such. The sparse matrix is compressed beforehand, outside the times."
     ),
-    sections=(SectionSpec("speedup", _title, _show),),
+    sections=(
+        SectionSpec("speedup", _title, _show),
+        SectionSpec("peaks", "", _show_peaks, heading="Peak rates, dense and sparse", once=True),
+    ),
     published=lambda: [
         {"policy": "published", "table": "figure 3", "row": "large products, INT8", "series": "search"}
         | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
