@@ -22,6 +22,7 @@ LLM_LAYERS = Experiment(
         *("cublas", "cublaslt", "tensor_spmm", "delta_spmv", "flash_llm", "spinfer", "row_stream", "ring", "sputnik"),
         *("cusparse", "cusparselt"),
     ),
+    only={"cusparselt": "*_2of4"},
     page="nnzbench.papers.own.llm_layers:PAGE",
 )
 """Dense products first: what everything is compared with is then recorded wherever a run ends."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -13,10 +13,12 @@ from nnzbench.kernels.roles import OURS
 from nnzbench.papers.own import LLM_LAYERS
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import parse
+from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
-from nnzbench.report.data.series import MATH_LABELS, Series, kernel_label, pick
+from nnzbench.report.data.series import MATH_LABELS, Series, kernel_label, pick, rows_of
 from nnzbench.report.draw import crossover
+from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text.tables import GAP
 
 LARGE_BYTES = 64 << 20
@@ -174,6 +176,15 @@ def collect(results: ResultSet) -> Layers:
             for row in each(crossed)
         },
     )
+
+
+def table(results: ResultSet) -> SpeedupTable:
+    """For `index.html`: every fp16 problem over cuBLAS fp16; of other records what the generic page has."""
+    half = results.frame[results.frame["dtype"] == HALF]
+    dense = Series("cublas-f16", "cuBLAS fp16, the fastest layout", ("cublas",), HALF)
+    if rows_of(half, dense).empty:
+        return generic.tabulate(results)
+    return generic.tabulate(replace(results, frame=half), dense)
 
 
 def summary(data: Layers) -> pd.DataFrame:

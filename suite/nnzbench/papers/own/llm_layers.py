@@ -22,6 +22,7 @@ from nnzbench.papers.own.llm_data import (
     of_series,
     series_of,
     summary,
+    table,
 )
 from nnzbench.problems import tables as problem_tables
 from nnzbench.report.data import published
@@ -342,5 +343,6 @@ PAGE = PageSpec(
     gaps=_gaps,
     summary=lambda view: summary(view.data),
     problem_names=_names,
+    table=table,
     math_text="fp16 with sums in fp32 unless a row names another arithmetic",
 )
