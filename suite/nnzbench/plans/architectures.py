@@ -12,6 +12,8 @@ Sources, by column:
   (`cudaOccMaxBlocksPerMultiprocessor`) and on the sizes that `shared_bytes` can be set to.
 * `shared_unit`, `register_unit`, `partitions`: `cuda_occupancy.h` of CUDA 13.0.
 * `reserved_bytes`: CUDA programming guide, compute capabilities 8.x and later: the system takes 1 KB of every block.
+* `l1_clock_bytes`: Z. Jia, M. Maggioni, J. Smith, D. P. Scarpazza, "Dissecting the NVidia Turing T4 GPU via
+  Microbenchmarking" (2019; V100 and T4); NVIDIA's A100, H100 and Ada whitepapers leave Volta's figure.
 * `ptx`: PTX ISA, "Release Notes" (version that introduced the target).
 * `last_cuda`: CUDA 13.0 release notes (Maxwell, Pascal and Volta are no longer compiled for).
 * `capabilities`, `accelerated`, `suffixes`: PTX ISA, "Target ISA Notes" of each instruction. `CAPABILITIES` names one
@@ -98,6 +100,8 @@ class Architecture:
     """Shared memory is handed out to blocks in steps of so many bytes."""
     reserved_bytes: int = 1 * _KIB
     """Shared memory that the system takes in every block."""
+    l1_clock_bytes: int = 128
+    """Most bytes an SM loads from its L1 cache or shared memory in a clock."""
     registers: int = 64 * _KIB
     """32-bit registers of an SM."""
     thread_registers: int = 255
@@ -134,7 +138,7 @@ _TABLE = (
     ),
     Architecture(
         "sm_75", "Tesla T4", 40, 16, 32, 64 * _KIB, 64 * _KIB, "6.3", _SM_75,
-        compiled=True, shared_unit=256, reserved_bytes=0,
+        compiled=True, shared_unit=256, reserved_bytes=0, l1_clock_bytes=64,
     ),
     Architecture("sm_80", "A100", 108, 32, 64, 164 * _KIB, 163 * _KIB, "7.0", _SM_80, compiled=True),
     Architecture("sm_86", "RTX A6000", 84, 16, 48, 100 * _KIB, 99 * _KIB, "7.1", _SM_80, compiled=True),

@@ -61,7 +61,7 @@ def measured(results: ResultSet) -> pd.DataFrame:
     wide = frame.pivot_table(index=["problem", "policy"], columns="library", values="median_us")
     wide = wide.reindex(columns=list(LABELS)).dropna(subset=[DENSE, "sputnik"]).reset_index()
     wide = wide.sort_values(["policy", "problem"], ascending=[False, True])  # hot first
-    wide["method"], wide["level"] = zip(*map(_stratum, wide["problem"]), strict=True) if len(wide) else ((), ())
+    wide["method"], wide["level"] = zip(*map(stratum, wide["problem"]), strict=True) if len(wide) else ((), ())
     out = []
     for (policy, method, level), group in wide.groupby(["policy", "method", "level"], sort=False):
         for library in LABELS:
@@ -73,7 +73,7 @@ def measured(results: ResultSet) -> pd.DataFrame:
     return pd.DataFrame(out, columns=list(COLUMNS))
 
 
-def _stratum(problem: str) -> tuple[str, float]:
+def stratum(problem: str) -> tuple[str, float]:
     """Pruning method and level of a problem, which its label starts with: `magnitude_pruning.0.9.body_...`."""
     parts = parse(problem)
     words = (parts.label if parts else "").split(".")

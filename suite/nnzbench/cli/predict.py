@@ -1,0 +1,60 @@
+"""`nnzbench predict`: an experiment's times on a GPU that one does not have."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import click
+
+from nnzbench import paths
+from nnzbench.report.data.frames import each
+from nnzbench.report.text.tables import number
+
+
+@click.command()
+@click.argument("experiment")
+@click.option("--gpu", "target", required=True, metavar="NAME", help="Slug or name of a GPU in datasets/gpus.csv.")
+@click.option("--from", "source", metavar="NAME", help="The recorded GPU to predict from, where there are several.")
+@click.option(
+    "--reports",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the records [default: the published ones].",
+)
+@click.option("--policy", default="hot", show_default=True, help="hot or cold.")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Only this kernel; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def command(
+    experiment: str,
+    target: str,
+    source: str | None,
+    reports: Path | None,
+    policy: str,
+    kernels: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Predict EXPERIMENT's times on another GPU from recorded ones; no GPU needed.
+
+    Records of that GPU, where there are some, calibrate the rest. How far it is off: reports/prediction/README.md.
+    """
+    from nnzbench.predict.records import TOO_SHORT, predict
+
+    made = predict(reports or paths.reports(), experiment, target, source)
+    rows = made.rows[made.rows["policy"] == policy]
+    if kernels:
+        rows = rows[rows["kernel"].isin(kernels)]
+    if as_json:
+        told = [{**row, "predicted_us": _known(row["predicted_us"])} for row in rows.to_dict("records")]
+        click.echo(json.dumps({"source": made.source.slug, "target": made.target.slug, "rows": told}, indent=2))
+        return
+    click.echo(f"{experiment}, {policy}: from {made.source.name} to {made.target.name}, microseconds")
+    for row in each(rows):
+        us = TOO_SHORT if math.isnan(row.predicted_us) else f"{number(row.predicted_us)} ({row.how})"
+        click.echo(f"{row.problem}  {row.kernel} {row.math}  {number(row.source_us)} -> {us}")
+    refused = int(rows["predicted_us"].isna().sum())
+    click.echo(f"{len(rows)} times, {refused} of them too near the cost of a launch to be predicted")
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,126 @@
+"""How a time on one GPU becomes one on another.
+
+Without a measurement on the target: what a time has above the cost of a launch is work that some resource bounds, and
+it shrinks with that resource's rate. Sparse kernels on CUDA cores are bound by issue slots and by loads from L1 at
+once, so their rate is the geometric mean of both; dense products by the rate of their arithmetic or by device memory,
+whichever takes longer. The efficiency of each problem and kernel on the source, its imbalance and its waves, is in
+the source's own time and is taken along.
+
+With some problems measured on the target: logarithm of the target's time as a linear function of that of the source's
+time and of the problem's nonzeros, rows and columns (ridge), or of the source's time alone (a power law), whichever
+predicts the calibration problems better when each is left out in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.predict.gpu import Gpu
+
+Kind = Literal["sparse", "dense_f32", "dense_f16"]
+"""What bounds a kernel: CUDA cores and loads, or a dense product in one arithmetic."""
+FLOORS = 3.0
+"""A time below so many costs of a launch is mostly launch: what work does there is not predicted."""
+FEWEST = 8
+"""Calibration problems from which on a fit is tried."""
+RIDGE = 0.05
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one launch does, for the resources that may bound it."""
+
+    flops: float
+    """Executed, zeros included."""
+    bytes: float
+    """Moved once."""
+    nnz: float
+    rows: float
+    columns: float
+    """Of the sparse matrix."""
+
+
+def slower(kind: Kind, work: Work, source: Gpu, target: Gpu) -> float:
+    """By what the work's share of a time is multiplied from `source` to `target`."""
+    if kind == "sparse":
+        return math.sqrt(source.issue / target.issue * source.l1 / target.l1)
+
+    def bound(gpu: Gpu) -> float:
+        rate = gpu.fp32_tflops if kind == "dense_f32" else gpu.f16_tflops
+        arithmetic = work.flops / (rate * 1e6) if rate else math.inf
+        return max(arithmetic, work.bytes / (gpu.bandwidth_gbs * 1e3))
+
+    return bound(target) / bound(source)
+
+
+def scaled(
+    kind: Kind, work: Work, us: float, source: Gpu, target: Gpu, source_floor_us: float, target_floor_us: float
+) -> float:
+    """Microseconds on `target`, nothing measured there but the cost of a launch."""
+    return max(us - source_floor_us, 0.0) * slower(kind, work, source, target) + target_floor_us
+
+
+def refused(us: float, floor_us: float) -> bool:
+    """Whether a predicted time is too near the cost of a launch to be told."""
+    return us < FLOORS * floor_us
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A calibrated prediction."""
+
+    name: str
+    weights: Floats
+    centre: Floats
+    offset: float
+    columns: tuple[int, ...]
+    error: float
+    """Mean relative error of the calibration problems, each left out in turn."""
+
+    def __call__(self, us: Sequence[float], works: Sequence[Work]) -> Floats:
+        """Microseconds on the target, from those on the source."""
+        features = _features(us, works)[:, list(self.columns)]
+        predicted: Floats = np.exp((features - self.centre) @ self.weights + self.offset)
+        return predicted
+
+
+def calibrate(us: Sequence[float], works: Sequence[Work], measured_us: Sequence[float]) -> Fitted:
+    """The better of the power law and the linear law, fitted to problems measured on both GPUs.
+
+    Raises ValueError for fewer than `FEWEST` problems.
+    """
+    if len(us) < FEWEST:
+        raise ValueError(f"{len(us)} calibration problems are too few: {FEWEST} at least")
+    features, target = _features(us, works), np.log(np.asarray(measured_us, dtype=np.float64))
+    laws = (("power law", (0,), 1e-6), ("linear in nonzeros, rows and columns", (0, 1, 2, 3), RIDGE))
+    made = [_fit(name, features[:, list(columns)], target, columns, ridge) for name, columns, ridge in laws]
+    return min(made, key=lambda one: one.error)
+
+
+def _features(us: Sequence[float], works: Sequence[Work]) -> Floats:
+    rows = [(t, work.nnz, work.rows, work.columns) for t, work in zip(us, works, strict=True)]
+    return np.log(np.asarray(rows, dtype=np.float64))
+
+
+def _fit(name: str, features: Floats, target: Floats, columns: tuple[int, ...], ridge: float) -> Fitted:
+    weights, centre, offset = _solve(features, target, ridge)
+    left = []
+    for at in range(len(target)):
+        rest = np.arange(len(target)) != at
+        w, c, o = _solve(features[rest], target[rest], ridge)
+        left.append(abs(math.expm1(float((features[at] - c) @ w) + o - float(target[at]))))
+    return Fitted(name, weights, centre, offset, columns, float(np.mean(left)))
+
+
+def _solve(features: Floats, target: Floats, ridge: float) -> tuple[Floats, Floats, float]:
+    centre = features.mean(axis=0)
+    centred = features - centre
+    gram = centred.T @ centred + ridge * np.eye(features.shape[1])
+    return np.linalg.solve(gram, centred.T @ (target - target.mean())), centre, float(target.mean())
