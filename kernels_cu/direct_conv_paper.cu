@@ -9,6 +9,9 @@
 // the same for every output position, so that no division is left in the kernel. A place of 16 bits is that offset where
 // all of them fit, and under OFFSET_TABLE the column of the weights (c, r, s), whose offset a table holds.
 //
+// Under CODEBOOK an entry is a word of 32 bits whatever the type: an index into a codebook of 16 weights in the lower four
+// bits (the paper's 4-bit weights from k-means, section 4, which it does not run on a GPU), the offset in the others.
+//
 // Every channel has `row_entries` entries, the most that one needs: the host fills the others up with zeros, and row pointers
 // are not read. Under CHANNEL_COUNTS, which the paper compares that with, channels keep their own counts, and a block reads
 // its two row pointers.
@@ -29,7 +32,7 @@
 // `pad_images` makes the padded input, where that is to be timed too.
 //
 // Defines: SUB_BATCH images per pass, BLOCK_X and BLOCK_Y threads, F16, INDEX16 (the same), OFFSET_TABLE (F16 only),
-// CHANNEL_COUNTS
+// CHANNEL_COUNTS, CODEBOOK (without OFFSET_TABLE)
 #include "nnz.cuh"
 #include "pack.cuh"
 
@@ -53,6 +56,13 @@ struct alignas(2 * sizeof(Value)) Entry {
     Index place;
 };
 
+#if CODEBOOK
+using Stored = unsigned;
+static_assert(!kOffsetTable, "entries under CODEBOOK hold offsets");
+#else
+using Stored = Entry;
+#endif
+
 struct alignas(8) Staged {
     float weight;
     int offset;
@@ -60,10 +70,12 @@ struct alignas(8) Staged {
 
 // starts    first entry of each channel, then the number of entries; read under CHANNEL_COUNTS
 // offsets   of each column of the weights; read under OFFSET_TABLE
+// codebook  16 weights; read under CODEBOOK
 extern "C" __global__ void __launch_bounds__(kMostThreads)
-    direct_conv_paper(const Value* __restrict__ x, const Entry* __restrict__ entries, const int* __restrict__ starts,
-                      const int* __restrict__ offsets, Value* __restrict__ y, int row_entries, int filters, int batch,
-                      int images_per_block, int image_size, int pitch, int stride, int out_h, int out_w, int first_z) {
+    direct_conv_paper(const Value* __restrict__ x, const Stored* __restrict__ entries, const int* __restrict__ starts,
+                      const int* __restrict__ offsets, const float* __restrict__ codebook, Value* __restrict__ y,
+                      int row_entries, int filters, int batch, int images_per_block, int image_size, int pitch,
+                      int stride, int out_h, int out_w, int first_z) {
     DYN_SHARED(Staged, staged);  // the lesser of kChunk and the most entries of a channel
     const int z = first_z + static_cast<int>(blockIdx.z);
     const int filter = z % filters;
@@ -77,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
     const int field = min(row, out_h - 1) * stride * pitch + min(column, out_w - 1) * stride;
     const long long start = kChannelCounts ? starts[filter] : static_cast<long long>(filter) * row_entries;
     const int all = kChannelCounts ? starts[filter + 1] - static_cast<int>(start) : row_entries;
-    const Entry* const own = entries + start;
+    const Stored* const own = entries + start;
 
     for (int image = first; image < last; image += kSubBatch) {
         const Value* from[kSubBatch];
@@ -92,9 +104,13 @@ extern "C" __global__ void __launch_bounds__(kMostThreads)
             __syncthreads();
 #pragma unroll 2
             for (int i = thread; i < count; i += kThreads) {
-                const Entry entry = own[chunk + i];
+                const Stored entry = own[chunk + i];
+#if CODEBOOK
+                staged[i] = {nnz::ldg(codebook + (entry & 15)), static_cast<int>(entry >> 4)};
+#else
                 const int place = static_cast<int>(entry.place);
                 staged[i] = {widen(entry.weight), kOffsetTable ? offsets[place] : place};
+#endif
             }
             __syncthreads();
 #pragma unroll 4

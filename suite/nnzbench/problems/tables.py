@@ -48,7 +48,16 @@ _CONV = ("batch", "channels", "height", "width", "filters", "r", "s")
 _CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1, "groups": 1}
 _SOURCES = frozenset(
     {"dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block", "magnitude"}
-    | {"vector", "kernel", "channel", "pattern", "codebook_uniform", "codebook_balanced", "transposed"}
+    | {
+        "vector",
+        "kernel",
+        "channel",
+        "pattern",
+        "codebook_uniform",
+        "codebook_balanced",
+        "codebook_equal_rows",
+        "transposed",
+    }
 )
 _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 """Inference and training batch sizes of Sputnik's section VII."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from on_cpu import conv_layer, execute, fresh_cache, mutated
@@ -9,6 +11,7 @@ from on_cpu import conv_layer, execute, fresh_cache, mutated
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
+from nnzbench.matrices import codebook
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, reference
@@ -117,6 +120,20 @@ def test_weights_without_nonzeros_give_zeros() -> None:
     found = plans(problem, operands)
     for variant in ("paper_sbs2", "paper_counts_sbs8"):
         assert relative_error(execute(found[variant], "asan"), reference(problem, operands)) == 0
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [(IMAGES[0], "f32"), (WIDE, "f16")], ids=str)
+def test_weights_of_a_codebook_are_read_by_their_index(shape: ConvShape, dtype: DType) -> None:
+    problem, operands = conv_layer(shape, dtype, empty=(1,), full=0)
+    assert not any(variant.startswith("codebook") for variant in plans(problem, operands))
+    operands = replace(operands, sparse=codebook.shared(operands.sparse)).cast(dtype)
+    found = plans(problem, operands)
+    assert {f"codebook_sbs{images}" for images in SUB_BATCHES} <= set(found)
+    one = found["codebook_sbs2"]
+    most = int(operands.sparse.row_lengths.max())
+    assert one.buffers["entries"].nbytes == 4 * shape.filters * most
+    assert one.defines["OFFSET_TABLE"] == 0
+    assert passes(relative_error(execute(one, "asan", "backward"), reference(problem, operands)), dtype)
 
 
 def test_a_row_takes_no_more_threads_than_it_has_outputs() -> None:

@@ -24,6 +24,7 @@ EXPECTED = {
     "balanced_figure1": 15,
     "balanced_figure4": 66,
     "balanced_models": 54,
+    "direct_conv_codebook": 4,
     "direct_conv_table6": 32,
     "direct_conv_table7": 16,
     "direct_conv_table8": 18,

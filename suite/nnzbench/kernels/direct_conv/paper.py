@@ -2,7 +2,8 @@
 
 The method keeps one offset per stored weight, shifted beforehand for the padded input; every output channel is
 filled up to the same number of entries; a block computes one channel of a sub-batch of images, a thread one output
-position. In half precision the stored weights are halves too (section 6.1: "16b/16b").
+position. In half precision the stored weights are halves too (section 6.1: "16b/16b"). Weights that share the values of
+a codebook (section 4: k-means, 4 bits) also come as indices into it: stored so in the paper, and never timed there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.formats import CSR
+from nnzbench.matrices.eie import Coded
+from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, DType, Problem
@@ -37,6 +39,7 @@ ENTRIES: dict[DType, np.dtype[Any]] = {
     "f16": np.dtype([("weight", np.float16), ("place", np.uint16)]),
 }
 """A stored weight by the layer's type: 8 or 4 bytes."""
+_CODED = np.dtype([("weight", np.uint8), ("place", np.int32)])
 
 
 def column_offsets(shape: ConvShape) -> NDArray[np.int32]:
@@ -80,6 +83,21 @@ def unified(stored: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
     return rows
 
 
+def coded_entries(coded: Coded, shape: ConvShape) -> NDArray[np.uint32]:
+    """Rows of equally many words, shape (filters, most entries of a channel): an offset and a codebook index each.
+
+    What fills a row up has index 0, whose weight is zero. Raises `Unsupported` where 28 bits can't hold the offsets.
+    """
+    offsets = column_offsets(shape)
+    if int(offsets[-1]) >= 1 << 28:
+        raise Unsupported("offsets beside a codebook index have 28 bits, too few for this image")
+    stored = np.empty(coded.codes.size, _CODED)
+    stored["weight"], stored["place"] = coded.codes, offsets[coded.pattern.indices]
+    rows = unified(stored, coded.pattern.row_lengths)
+    words: NDArray[np.uint32] = rows["place"].astype(np.uint32) << 4 | rows["weight"]
+    return words
+
+
 def padded_height(shape: ConvShape) -> int:
     """Rows of a padded channel."""
     return shape.height + 2 * shape.pad_h
@@ -108,7 +126,8 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     every sub-batch without the unified count of entries (section 5).
 
     `paper_sbs1` uses batch * filters blocks (no sub-batch), `paper_whole` one block per channel for the whole batch;
-    in `paper_counts_sbs<n>` channels keep their own counts. Raises `Unsupported` for an input too large for 32-bit
+    in `paper_counts_sbs<n>` channels keep their own counts. Where a codebook holds all weights, `codebook_sbs<n>` read
+    indices into it. Raises `Unsupported` for an input too large for 32-bit
     offsets, or filters too large for 16-bit places.
     """
     layer = Layer.of(problem, operands)
@@ -121,6 +140,13 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     yield layer.plan("paper_whole", 8, layer.shape.batch)
     for sub_batch in SUB_BATCHES:
         yield layer.plan(f"paper_counts_sbs{sub_batch}", sub_batch, sub_batch, unify=False)
+    try:
+        coded = Coded.of(operands.sparse)
+        words = coded_entries(coded, layer.shape)
+    except (MatrixError, Unsupported):
+        return  # weights of their own, as the other variants have them
+    for sub_batch in SUB_BATCHES:
+        yield layer.plan(f"codebook_sbs{sub_batch}", sub_batch, sub_batch, codebook=(coded.codebook, words))
 
 
 @dataclass(frozen=True)
@@ -165,14 +191,23 @@ class Layer:
         )
 
     def plan(
-        self, variant: str, sub_batch: int, images_per_block: int, time_padding: bool = False, unify: bool = True
+        self,
+        variant: str,
+        sub_batch: int,
+        images_per_block: int,
+        time_padding: bool = False,
+        unify: bool = True,
+        codebook: tuple[Array, Array] | None = None,
     ) -> Plan:
-        """One variant; `images_per_block` images are computed `sub_batch` at a time."""
+        """One variant; `images_per_block` images are computed `sub_batch` at a time.
+
+        `codebook` holds its 16 weights, and the unified rows of indices into them.
+        """
         s = self.shape
         _, channels, height, width = self.padded.shape
         block = (*block_of(s), 1)
-        stored = self.unified if unify else self.counted
-        buffers = {"x": self.padded, "entries": stored.reshape(-1).view(np.int32)}
+        weights, stored = codebook or (np.zeros(1, np.float32), self.unified if unify else self.counted)
+        buffers = {"x": self.padded, "entries": stored.reshape(-1).view(np.int32), "codebook": weights}
         buffers |= {"starts": self.starts, "offsets": self.offsets, "y": self.y}
         launches = []
         if time_padding:
@@ -186,7 +221,7 @@ class Layer:
             grid = (-(-s.out_width // block[0]), -(-s.out_height // block[1]), min(_GRID_Z, blocks - first))
             counts = (most, s.filters, s.batch, images_per_block)
             sizes = (image, width, s.stride, s.out_height, s.out_width, first)
-            args = ("x", "entries", "starts", "offsets", "y", *counts, *sizes)
+            args = ("x", "entries", "starts", "offsets", "codebook", "y", *counts, *sizes)
             launches.append(Launch("direct_conv_paper", grid, block, args, STAGED_BYTES * min(CHUNK, most)))
         half = int(self.dtype == "f16")
         return Plan(
@@ -199,8 +234,9 @@ class Layer:
                 "BLOCK_Y": block[1],
                 "F16": half,
                 "INDEX16": half,
-                "OFFSET_TABLE": int(needs_table(s, self.dtype)),
+                "OFFSET_TABLE": int(codebook is None and needs_table(s, self.dtype)),
                 "CHANNEL_COUNTS": int(not unify),
+                "CODEBOOK": int(codebook is not None),
             },
             buffers=buffers,
             output="y",
