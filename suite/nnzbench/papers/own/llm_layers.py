@@ -220,7 +220,7 @@ def _published_table(view: View[Layers]) -> str:
         rows.append(
             [str(kernel), str(gpu), str(n), *(number(cells.get(level, math.nan)) for level in levels), str(note)]
         )
-    lead = "Printed by the authors, over cuBLAS fp16 on other GPUs (no time of theirs is compared with one of these):"
+    lead = "From the authors or their users, over cuBLAS fp16 on other GPUs (compared with no time of these records):"
     header = ["", "GPU", "N", *map(percent, levels), "what"]
     return f"{lead}\n\n{markdown(header, rows, left=3)}"
 
