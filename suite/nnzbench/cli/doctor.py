@@ -29,6 +29,7 @@ class Finding:
 _PACKAGES = (
     (("cupy-cuda12x", "cupy-cuda13x", "cupy"), "runs kernels on the GPU", "cuda12 or cuda13"),
     (("pycuda",), "runs the same kernels through a second library", "pycuda"),
+    (("cuda-core",), "runs them through a third, with clusters and programmatic launches", "cuda-core"),
     (("cuda-bindings",), "compiles kernels with NVRTC", "compile"),
     (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda12 or cuda13"),
     (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda12 or cuda13"),

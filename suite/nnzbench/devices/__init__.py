@@ -9,7 +9,12 @@ from nnzbench.plans.plan import Unsupported
 
 __all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device", "open_gpu"]
 
-DEVICES = {"cupy": "cupy_device", "pycuda": "pycuda_device", "cpu": "cpu_device"}
+DEVICES = {
+    "cupy": "cupy_device",
+    "pycuda": "pycuda_device",
+    "cuda-core": "cuda_core_device",
+    "cpu": "cpu_device",
+}
 
 
 def open_device(name: str) -> Device:

@@ -41,7 +41,7 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """`cupy`, `pycuda` or `cpu`."""
+        """`cupy`, `pycuda`, `cuda-core` or `cpu`."""
         ...
 
     @property

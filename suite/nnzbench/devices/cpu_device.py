@@ -79,6 +79,8 @@ class CpuDevice:
         Raises `CompileError`, `Unsupported`, or `LaunchError` where a launch doesn't fit its kernel. `run` raises
         `LaunchError` for divergent barriers, deadlocks, impossible shuffles and crashes, `SanitizerError` for findings.
         """
+        if any(launch.cluster != (1, 1, 1) for launch in plan.launches):
+            raise Unsupported(f"{plan.variant} needs clusters of blocks, which the cpu device does not run")
         started = time.perf_counter()
         folder = Path(tempfile.mkdtemp(prefix="nnzbench-cpu-"))
         cleanup = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)

@@ -154,7 +154,7 @@ class GpuDevice:
 
     @property
     def name(self) -> str:
-        """`cupy` or `pycuda`."""
+        """`cupy`, `pycuda` or `cuda-core`."""
         return self.backend.name
 
     @property
@@ -329,9 +329,16 @@ class GpuDevice:
             size, opt_in = dynamic, total > DEFAULT_SHARED_BYTES
         else:
             size, opt_in = launch.shared_bytes, False
-        return self.guarded(
-            lambda: self.backend.launcher(module, launch.entry, launch.grid, launch.block, args, size, opt_in)
-        )
+        what = (module, launch.entry, launch.grid, launch.block, args, size, opt_in)
+        if launch.cluster == (1, 1, 1) and not launch.overlaps:
+            return self.guarded(lambda: self.backend.launcher(*what))
+        attributed: Callable[..., Callable[[], None]] | None = getattr(self.backend, "attributed_launcher", None)
+        if attributed is None:
+            raise Unsupported(
+                f"{launch.entry} asks for a cluster of blocks or a programmatic launch, which {self.name} does not "
+                "pass on: --device cuda-core"
+            )
+        return self.guarded(lambda: attributed(*what, launch.cluster, launch.overlaps))
 
     def abandon(self) -> None:
         """Nothing: the driver ends a process's launches with it, and waiting for them here would hang."""

@@ -41,7 +41,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """`cupy` or `pycuda`."""
+        """`cupy`, `pycuda` or `cuda-core`."""
         ...
 
     @property

@@ -57,6 +57,7 @@ PACKAGES = (
     "cupy-cuda13x",
     "pycuda",
     "cuda-bindings",
+    "cuda-core",
     "nvmath-python",
     "nvidia-cudnn-frontend",
     "nvidia-ml-py",

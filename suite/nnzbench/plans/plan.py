@@ -32,6 +32,13 @@ class Launch:
     source: str = ""
     """The program this launch is from where that is not the plan's own; then `defines` are its defines."""
     defines: Mapping[str, int | str] = field(default_factory=dict)
+    cluster: Dim3 = (1, 1, 1)
+    """Blocks of a cluster (sm_90 and later); the grid counts blocks all the same, and is a multiple of it.
+
+    Only the device `cuda-core` passes this and `overlaps` on; the others refuse the plan."""
+    overlaps: bool = False
+    """Whether it may start before the launch before it has ended (programmatic dependent launch): the kernel waits
+    for that one's results by itself (`griddepcontrol.wait`)."""
 
 
 @dataclass(frozen=True)

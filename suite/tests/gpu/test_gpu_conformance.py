@@ -11,7 +11,7 @@ from nnzbench.plans.plan import Unsupported
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
 
-@pytest.fixture(scope="module", params=["cupy", "pycuda"])
+@pytest.fixture(scope="module", params=["cupy", "pycuda", "cuda-core"])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     try:
         opened = open_device(request.param)

@@ -21,7 +21,7 @@ from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
 from nnzbench.report.data import sources, tuned
 
-GPU_DEVICES = ("cupy", "pycuda")
+GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
 
 
