@@ -277,7 +277,7 @@ class GpuDevice:
 
         For a launch of ours between a library's calls. Raises `CompileError`, `Unsupported`, `LaunchError`.
         """
-        calls = self._bind_all(plan, self._builds(plan), arrays)
+        calls = self.bind_each(plan, arrays)
 
         def run(keep: Any = arrays) -> None:
             for call in calls:
@@ -291,6 +291,13 @@ class GpuDevice:
         numbers = {name: number for number, name in enumerate(builds)}
         launches = [(numbers[_program(stage)], launch) for stage in plan.stages() for launch in stage.launches]
         return tuple(built.cubin for _, built in builds.values()), tuple(launches)
+
+    def bind_each(self, plan: Plan, arrays: Mapping[str, DeviceArray]) -> list[Callable[[], None]]:
+        """What enqueues each launch of the plan that has threads, in order, over `arrays` in place of its buffers.
+
+        Raises as `bind` does; call them through `guarded`.
+        """
+        return self._bind_all(plan, self._builds(plan), arrays)
 
     def _builds(self, plan: Plan) -> dict[str, tuple[Plan, Built]]:
         """Each program of the plan by its identity, with all of its launches, in the order of first use."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.peaks import Peaks
+from nnzbench.problems import networks
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import NETWORKS, Problem
 
 INDEX_BYTES = 4
 _ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
@@ -41,6 +42,9 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
     dense = element * sum(array.size for array in operands.dense.values())
     if problem.op == "gemm":
         return dense_work(problem, operands)
+    if problem.op in NETWORKS:
+        output = element * networks.outputs(problem)
+        return Work(networks.flops(problem, operands, dense=False), float(structure + dense + output))
     if problem.op == "attention":
         output = element * problem.m * problem.n
         return Work(4.0 * matrix.nnz * (problem.n + 1), float(structure + dense + output))
@@ -60,6 +64,9 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
     """
     element = _ELEMENT_BYTES[problem.dtype]
     dense = sum(array.size for array in operands.dense.values())
+    if problem.op in NETWORKS:
+        output = element * networks.outputs(problem)
+        return Work(networks.flops(problem, operands, dense=True), float(element * dense + output))
     if problem.op == "sddmm":
         return Work(2.0 * problem.m * problem.n * problem.k, float(element * (dense + problem.m * problem.n)))
     if problem.op == "attention":

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems.image_sample import ImageSample, sample_images
 from nnzbench.problems.parts import Part, over_parts
-from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.problem import NETWORKS, ConvShape, DType, Problem
 
 Array = NDArray[Any]
 
@@ -58,7 +58,8 @@ class Operands:
     spmm, spmv, gemm: `b` (k, n) row-major; sddmm: `a` (m, k) and `b` (n, k); sparse_softmax: nothing;
     conv2d, conv1d: `x` (batch, channels, height, width), with `sparse` the (filters, channels*r*s) weights;
     depthwise: `x` and `bias` (channels,), with `sparse` the dense (channels, r*s) weights; pointwise: `b` (k, n) and
-    `bias` (m,); attention: `q` (m, n), `k` and `v` (k, n), with `sparse` the mask, whose values are not used.
+    `bias` (m,); attention: `q` (m, n), `k` and `v` (k, n), with `sparse` the mask, whose values are not used;
+    transformer and mobilenet: what `problems.networks` says.
     """
 
     sparse: CSR
@@ -126,6 +127,10 @@ def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
     def normal(*shape: int) -> Array:
         return rng.standard_normal(shape, dtype=np.float32)
 
+    if problem.op in NETWORKS:
+        from nnzbench.problems import networks
+
+        return networks.dense_operands(problem, rng)
     if problem.op == "sddmm":
         return {"a": normal(problem.m, problem.k), "b": normal(problem.n, problem.k)}
     if problem.op == "sparse_softmax":
@@ -142,8 +147,12 @@ def _dense(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
 
 def reference(problem: Problem, operands: Operands) -> Reference:
     """The float64 result: (m, n) for products, (nnz,) for sddmm and softmax, NCHW for convolutions."""
+    if problem.op in NETWORKS:
+        from nnzbench.problems import networks
+
+        return networks.reference(problem, operands)
     if problem.op == "attention":
-        return _attention(operands)
+        return attention(operands)
     if problem.op == "depthwise":
         return _depthwise(problem, operands)
     if problem.op == "sddmm":
@@ -184,8 +193,11 @@ def _bias_relu(product: Reference, bias: Array) -> Reference:
     return Reference(np.maximum(product.value + bias.astype(np.float64), 0), product.scale + np.abs(bias))
 
 
-def _attention(operands: Operands) -> Reference:
-    """Some queries at a time, all their scores dense. Errors are measured by sum p |v|: scores' own are far smaller."""
+def attention(operands: Operands) -> Reference:
+    """softmax(Q K^T) V at the mask's positions, some queries at a time with all their scores.
+
+    Errors are measured by sum p |v|: scores' own are far smaller.
+    """
     mask, dense = operands.sparse, operands.dense
     q, keys, v = (dense[name].astype(np.float64) for name in ("q", "k", "v"))
     value, scale = np.zeros(q.shape), np.zeros(q.shape)
@@ -209,7 +221,7 @@ def _depthwise(problem: Problem, operands: Operands) -> Reference:
     x = operands.dense["x"].astype(np.float64)
     shape = (c.batch, c.channels, c.out_height, c.out_width)
     value, scale = np.zeros(shape), np.zeros(shape)
-    for tap, plane in _taps(c, x):
+    for tap, plane in taps(c, x):
         w = weights[:, tap, None, None]
         products = w * plane
         value += products
@@ -299,7 +311,7 @@ def _padded(c: ConvShape, x: Array) -> Array:
     return np.pad(x, ((0, 0), (0, 0), (c.pad_h, c.pad_h), (c.pad_w, c.pad_w)))
 
 
-def _taps(c: ConvShape, x: Array) -> Iterator[tuple[int, Array]]:
+def taps(c: ConvShape, x: Array) -> Iterator[tuple[int, Array]]:
     """Each filter tap and the padded input shifted by it, at the output's positions (NCHW)."""
     padded = _padded(c, x)
     for tap in range(c.r * c.s):

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Op = Literal[
-    "spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm", "attention", "pointwise", "depthwise"
-]
-"""What is computed. The last three are steps of a network that only their own kernels compute:
+    "spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm", "attention", "pointwise", "depthwise",
+    "transformer", "mobilenet"
+]  # fmt: skip
+"""What is computed. Three are steps of a network that only their own kernels compute:
 
 `attention`: softmax(Q K^T) V with scores at the sparse operand's positions alone; `pointwise`: a 1x1 convolution with
 bias and ReLU, max(A B + bias, 0); `depthwise`: a convolution of each channel with its own filter, bias and ReLU.
+`transformer` and `mobilenet` are whole networks (`problems.networks`).
 """
+NETWORKS = frozenset({"transformer", "mobilenet"})
 DType = Literal["f32", "f16", "bf16", "i8"]
 """Of the operands. Results have the same type, but for `i8`, whose sums are exact and stay 32-bit integers."""
 
@@ -92,6 +95,7 @@ class Problem:
         """What the matrix sizes do not tell: the convolution's sizes, `attention`, `bias_relu`; empty for products."""
         words = [] if self.conv is None else [str(self.conv)]
         words += ["attention"] if self.op == "attention" else []
+        words += [self.op] if self.op in NETWORKS else []
         words += ["bias_relu"] if self.op in ("pointwise", "depthwise") else []
         return "_".join(words)
 
@@ -100,4 +104,5 @@ class Problem:
         """The op of records.csv: of a step, the product that it is named by (`shape` then tells them apart)."""
         if self.op == "pointwise":
             return "spmm" if self.sparsity else "gemm"
-        return {"attention": "spmm", "depthwise": "conv2d"}.get(self.op, self.op)
+        named = {"attention": "spmm", "depthwise": "conv2d", "transformer": "spmm", "mobilenet": "conv2d"}
+        return named.get(self.op, self.op)

@@ -53,6 +53,7 @@ def load_sparse(problem: Problem) -> CSR:
     | `channel:<taps>:<seed>` | whole input and output channels: a smaller dense layer |
     | `pattern:<set>:<mode>:<seed>` | PatDNN's 4 of 9 weights in the kernels that stay (`matrices.granularity`) |
     | `codebook_<source>` | that source, its values replaced by 15 shared ones (`matrices.codebook`) |
+    | `mobilenet:<width>:<height>:<seed>` | MobileNetV1's 1x1 convolutions along the diagonal (`problems.networks`) |
     | `transposed:<source>` | the transpose of that source's k x m matrix, values and all |
 
     `balanced` prunes random normal weights by Balanced Sparsity's algorithm 1, with nothing trained between its steps.
@@ -92,6 +93,10 @@ def _resolve(problem: Problem) -> CSR:
     if problem.source.startswith(CODEBOOK):
         return codebook.shared(_resolve(replace(problem, source=problem.source.removeprefix(CODEBOOK))))
     kind, _, rest = problem.source.partition(":")
+    if kind == "mobilenet":
+        from nnzbench.problems.networks import pointwise_weights
+
+        return pointwise_weights(problem)
     if kind == "transposed":
         rows, columns = shape_of(problem)
         return _transposed(_resolve(replace(problem, op="spmm", m=columns, k=rows, source=rest)))

@@ -57,6 +57,7 @@ _SOURCES = frozenset(
         "codebook_balanced",
         "codebook_equal_rows",
         "transposed",
+        "mobilenet",
     }
 )
 _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}

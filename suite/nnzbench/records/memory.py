@@ -1,8 +1,9 @@
 """Device memory that a candidate takes, measured: bytes of the GPU in use before it is prepared, at most, and after.
 
-Attention alone is measured, whose memory is a claim of its paper; every other kernel is timed as before. A candidate
-is prepared anew for it, when its check and its times are done and the libraries have loaded what they keep for good. So
-nothing of this is inside a time, and a library's own kernels and workspace are in all three numbers.
+Attention and whole networks alone are measured, whose memory is a claim of their paper; every other kernel is timed as
+before. A candidate is prepared anew for it, when its check and its times are done and the libraries have loaded what
+they keep for good. So nothing of this is inside a time, and a library's own kernels and workspace are in all three
+numbers.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from nnzbench import paths
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.plans.plan import Candidate
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import NETWORKS, Problem
 from nnzbench.records.record import RecordError
 
-OPS = frozenset({"attention"})
+OPS = frozenset({"attention"}) | NETWORKS
 """What is computed by the candidates that are measured."""
 STEP = 2 << 20
 """Bytes in which the driver hands out memory: what it says moves by no less."""

@@ -48,6 +48,7 @@ EXPECTED = {
     "sputnik_mobilenet": 180,
     "sputnik_rnn": 168,
     "training_step": 100,
+    "whole_networks": 18,
 }
 
 

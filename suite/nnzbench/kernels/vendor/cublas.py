@@ -139,8 +139,11 @@ def product(
     a_transposed: bool = False,
     b_transposed: bool = False,
     c_transposed: bool = False,
+    accumulate: bool = False,
 ) -> Callable[[], None]:
     """Enqueues C (m, n) = A (m, k) B (k, n) at each call, row-major, or each the other way: (k, m), (n, k), (n, m).
+
+    With `accumulate` the product is added to what C holds.
 
     `sizes` is (m, k, n). cuBLAS is column-major, where the row-major C is C^T = B^T A^T: the operands swap places.
     """
@@ -150,6 +153,7 @@ def product(
     kind, compute = CUDA_TYPE[dtype], compute_type(cublas, math)
     plain, turned = int(cublas.Operation.N), int(cublas.Operation.T)
     scalars = scalars_of(math)
+    scalars[1] = accumulate
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     left, right = (b_transposed, b, k if b_transposed else n), (a_transposed, a, m if a_transposed else k)
     rows, columns = n, m

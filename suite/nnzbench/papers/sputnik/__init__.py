@@ -84,4 +84,16 @@ EXPERIMENTS = (
         dtypes_of("sputnik_bias_relu", "row_stream_bias_relu", "cublas_bias_relu", "depthwise_conv"),
         page="nnzbench.papers.sputnik.mobilenet:PAGE",
     ),
+    Experiment(
+        "whole_networks",
+        "The sparse Transformer and MobileNetV1 in one graph",
+        PAPER,
+        "Tables III and IV, figure 12",
+        dtypes_of(
+            *("sparse_transformer", "dense_transformer", "sparse_mobilenet", "dense_mobilenet"),
+            *("cublas", "sputnik_sddmm", "sparse_softmax", "sputnik", "dense_attention"),
+        ),
+        only={"cublas": "gemm_*"},
+        page="nnzbench.papers.sputnik.whole_networks:PAGE",
+    ),
 )

@@ -1,0 +1,131 @@
+"""MobileNetV1 at batch 1, dense and with pruned 1x1 convolutions, as one plan each (Sputnik, table IV and figure 12).
+
+First convolution, 13 pairs of depthwise and 1x1 convolution with bias and ReLU, average pooling, classifier. The first
+1x1 convolution and the classifier are dense in both networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernels.networks import steps
+from nnzbench.kernels.networks.prepare import prepare
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
+from nnzbench.kernels.sputnik.depthwise_conv import depthwise_plan
+from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.chain import Step, chain
+from nnzbench.plans.plan import Array, Candidate, Plan, Prepared, Unsupported
+from nnzbench.problems.networks import Block, MobileNet, blocks_of
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+MATHS = ("f32", "tf32")
+"""Of the dense network's products by cuBLAS; of the sparse one, whose first 1x1 convolution alone is such, fp32."""
+Choose = Callable[[CSR, int], Tile]
+"""A tile for the weights of a 1x1 convolution and its positions."""
+
+
+def mobilenet_plan(variant: str, net: MobileNet, operands: Operands, choose: Choose | None) -> Plan:
+    """The whole network; sparse 1x1 convolutions take the tile that `choose` gives, all are dense without it."""
+    dense = operands.dense
+    first = steps.first_convolution(net.first, dense["image"], dense["first"], dense["first.bias"], "input0")
+    made = [first]
+    for number, (block, weights) in enumerate(zip(net.blocks, blocks_of(net, operands.sparse), strict=True)):
+        names = {"x": f"input{number}", "y": f"inner{number}"}
+        made.append(Step(_depthwise(block, dense, number), names))
+        bias = dense[f"{number}.bias"]
+        columns = steps.scratch(weights.k, block.positions)
+        if choose is None or weights.nnz == weights.m * weights.k:
+            made += _dense_pointwise(weights, columns, bias, number)
+            continue
+        tile = choose(weights, block.positions)
+        sparse = spmm_plan(weights, columns, tile, bias=bias, relu=True)
+        made.append(Step(sparse, {"b": names["y"], "c": f"input{number + 1}"}))
+    last = net.blocks[-1]
+    made.append(steps.average_pool((f"input{len(net.blocks)}", steps.scratch(last.filters, last.positions)), "pooled"))
+    pooled = ("pooled", steps.scratch(last.filters))
+    made.append(steps.classify(pooled, dense["classes"], dense["classes.bias"], "classes"))
+    return chain(variant, made)
+
+
+def _depthwise(block: Block, dense: Mapping[str, Array], number: int) -> Plan:
+    shape = block.depthwise
+    problem = Problem("", "", "depthwise", shape.channels, 9, block.positions, 0.0, "", conv=shape)
+    held = {"x": steps.scratch(1, shape.channels, shape.height, shape.width), "bias": dense[f"{number}.depthwise.bias"]}
+    return depthwise_plan(problem, Operands(CSR.from_dense(dense[f"{number}.depthwise"]), held, ""), 2, 128)
+
+
+def _dense_pointwise(weights: CSR, columns: Array, bias: Array, number: int) -> list[Step]:
+    """A library's product, then bias and ReLU in a launch of their own."""
+    (k, n), output = columns.shape, f"input{number + 1}"
+    operand = (f"weights{number}", np.ascontiguousarray(weights.to_dense()))
+    after = bias_relu_plan(bias, steps.scratch(weights.m, n))
+    return [
+        steps.product((weights.m, k, n), operand, (f"inner{number}", columns), output),
+        Step(after, {"c": output}),
+    ]
+
+
+def _candidate(device: Device, name: str, math: str, make: Callable[[], Plan]) -> Candidate:
+    def prepared() -> Prepared:
+        return prepare(device, make(), math)
+
+    return Candidate(f"{math}_{name}", math, prepared)
+
+
+@dataclass(frozen=True)
+class SparseMobileNet:
+    """1x1 convolutions by Sputnik's SpMM with bias and ReLU fused."""
+
+    name: str = "sparse_mobilenet"
+    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table IV"
+    ops: frozenset[str] = frozenset({"mobilenet"})
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """With the paper's tile for each layer, then with our rule's. Raises `Unsupported` for a dense network."""
+        if problem.sparsity == 0:
+            raise Unsupported("this network's weights are dense")
+        net, sms = MobileNet.of(problem.source), sm_count(device.arch)
+        chosen: dict[str, Choose] = {
+            "heuristic": lambda weights, n: heuristic_tile(n, 4),
+            "rule": lambda weights, n: rule_tile(weights, n, 4, sms),
+        }
+        for name, choose in chosen.items():
+
+            def make(name: str = name, choose: Choose = choose) -> Plan:
+                return mobilenet_plan(name, net, operands, choose)
+
+            yield _candidate(device, name, MATHS[0], make)
+
+
+@dataclass(frozen=True)
+class DenseMobileNet:
+    """1x1 convolutions by cuBLAS, bias and ReLU after each; zeros are multiplied like any other weight."""
+
+    name: str = "dense_mobilenet"
+    paper: str = "NVIDIA cuBLAS and kernels of this suite"
+    ops: frozenset[str] = frozenset({"mobilenet"})
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per math mode."""
+        net = MobileNet.of(problem.source)
+        for math in MATHS if isinstance(device, GpuDevice) else MATHS[:1]:
+            yield _candidate(device, "default", math, lambda: mobilenet_plan("default", net, operands, None))
+
+
+register(SparseMobileNet(), About("paper", "sparse MobileNetV1", Look("blue", "o"), rank=272))
+register(
+    DenseMobileNet(),
+    About("library", "dense MobileNetV1", Look("ink", "_"), frozenset(MATHS), "dense", reference=True, rank=273),
+)

@@ -1,0 +1,71 @@
+"""A whole network on a device: one plan, whose dense products cuBLAS computes where there is a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nnzbench.devices import Device
+from nnzbench.devices.gpu import DeviceArray, GpuDevice
+from nnzbench.kernels.networks.steps import PRODUCT
+from nnzbench.kernels.vendor.cublas import Handle, product
+from nnzbench.kernels.vendor.inputs import Inputs, Preparing
+from nnzbench.kernels.vendor.support import Freed, finish, open_library, require_math
+from nnzbench.plans.plan import Array, Launch, Plan, Prepared
+
+
+class _Output:
+    """The network's result in device memory."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.array = array
+
+    def read(self) -> Array:
+        return self.array.read()
+
+    def poison(self) -> None:
+        self.array.poison()
+
+
+def prepare(device: Device, plan: Plan, math: str) -> Prepared:
+    """The plan on the device, products in cuBLAS's mode `math` on a GPU and as written elsewhere.
+
+    Raises as `Device.prepare` does, and `Unsupported` where cuBLAS is missing or the GPU has no such arithmetic.
+    """
+    if not isinstance(device, GpuDevice):
+        return device.prepare(plan)
+    require_math(device, math)
+    preparing = Preparing(Inputs(device))  # not shared: the network's device memory is measured
+    handle = open_library(device, "cublas", lambda: Handle(device))
+    arrays: dict[str, DeviceArray] = {}
+    try:
+        for name, array in plan.buffers.items():
+            arrays[name] = device.upload(array)
+        run = _bound(device, handle, plan, arrays, math)
+    except BaseException:
+        Freed(*arrays.values()).close()
+        raise
+    others = [array for name, array in arrays.items() if name != plan.output]
+    return finish(device, run, _Output(arrays[plan.output]), [Freed(*others)], preparing)
+
+
+def _bound(
+    device: GpuDevice, handle: Handle, plan: Plan, arrays: dict[str, DeviceArray], math: str
+) -> Callable[[], None]:
+    ours = replace(plan, launches=tuple(launch for launch in plan.launches if launch.entry != PRODUCT))
+    calls = iter(device.bind_each(ours, arrays))
+    steps = [
+        _library(handle, launch, arrays, math) if launch.entry == PRODUCT else next(calls) for launch in plan.launches
+    ]
+
+    def run() -> None:
+        for step in steps:
+            device.guarded(step)
+
+    return run
+
+
+def _library(handle: Handle, launch: Launch, arrays: dict[str, DeviceArray], math: str) -> Callable[[], None]:
+    m, k, n, transposed, accumulate = (int(one) for one in launch.args[:5])
+    a, b, c = (arrays[str(name)] for name in launch.args[5:])
+    return product(handle, math, (m, k, n), a, b, c, b_transposed=bool(transposed), accumulate=bool(accumulate))

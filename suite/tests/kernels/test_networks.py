@@ -1,0 +1,143 @@
+"""Whole networks, small, on the processor against float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from on_cpu import fresh_cache  # noqa: F401
+
+from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.kernels.networks.mobilenet import mobilenet_plan
+from nnzbench.kernels.networks.steps import PRODUCT
+from nnzbench.kernels.networks.transformer import DenseHeads, transformer_plan
+from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.sputnik.spmm import heuristic_tile
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.limits import dense_work, useful_work
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems import tables
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.networks import HEADS, LAYERS, MobileNet, blocks_of
+from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.problem import Problem
+
+TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
+
+
+def mobilenet(sparsity: float, width: float = 0.25, height: int = 33) -> Problem:
+    source = f"mobilenet:{width:g}:{height}:0"
+    m, k = MobileNet.of(source).sizes
+    return Problem("t", "small", "mobilenet", m, k, 1, sparsity, source)
+
+
+def error_of(name: str, problem: Problem, data: Operands, which: int, build: str = "plain") -> float:
+    """Of the kernel's candidate of that number, run twice: the second run must not see the first one's residuals."""
+    device = CpuDevice(build)  # type: ignore[arg-type]
+    try:
+        candidate = list(candidates(kernels()[name], problem, data, device))[which]
+        prepared = candidate.prepare()
+        for _ in range(2):
+            prepared.poison()
+            prepared.run()
+        return relative_error(prepared.read(), reference(problem, data))
+    finally:
+        device.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "which"), [("sparse_transformer", 0), ("sparse_transformer", 2), ("dense_transformer", 1)]
+)
+def test_transformers_match_float64(name: str, which: int) -> None:
+    data = make_operands(TRANSFORMER)
+    assert passes(error_of(name, TRANSFORMER, data, which), "f32")
+
+
+@pytest.mark.parametrize(("name", "sparsity"), [("sparse_mobilenet", 0.9), ("dense_mobilenet", 0.0)])
+def test_mobilenets_match_float64(name: str, sparsity: float) -> None:
+    problem = mobilenet(sparsity)
+    assert passes(error_of(name, problem, make_operands(problem), 0), "f32")
+
+
+def test_both_transformers_are_clean_under_the_address_sanitizer() -> None:
+    problem = replace(TRANSFORMER, m=19, k=19)
+    data = make_operands(problem)
+    for name in ("sparse_transformer", "dense_transformer"):
+        assert passes(error_of(name, problem, data, 0, "asan"), "f32")
+
+
+def test_the_sparse_mobilenet_is_clean_under_the_address_sanitizer() -> None:
+    problem = mobilenet(0.9, 0.125)
+    assert passes(error_of("sparse_mobilenet", problem, make_operands(problem), 0, "asan"), "f32")
+
+
+def test_a_wrong_layer_shows_in_the_result() -> None:
+    data = make_operands(TRANSFORMER)
+    other = dict(data.dense)
+    other["1.o"] = other["1.o"] * np.float32(1.01)
+    wrong = reference(TRANSFORMER, replace(data, dense=other))
+    assert not passes(relative_error(wrong.value, reference(TRANSFORMER, data)), "f32")
+    problem = mobilenet(0.9)
+    data = make_operands(problem)
+    other = dict(data.dense)
+    other["5.bias"] = other["5.bias"] + np.float32(0.05)
+    wrong = reference(problem, replace(data, dense=other))
+    assert not passes(relative_error(wrong.value, reference(problem, data)), "f32")
+
+
+def test_the_layers_are_those_of_the_table_of_layers() -> None:
+    networks: dict[str, list[Problem]] = {}
+    for row in tables.rows("sputnik_mobilenet"):
+        networks.setdefault(row.problem.label.rpartition("_")[0], []).extend([row.problem] * row.count)
+    assert len(networks) == 10
+    for name, layers in networks.items():
+        net = MobileNet(float(name.partition("_w")[2]), 224, 0)
+        pointwise = [(p.m, p.k, p.n) for p in layers if p.op == "pointwise"]
+        assert pointwise == [(b.filters, b.depthwise.channels, b.positions) for b in net.blocks]
+        assert [p.conv for p in layers if p.op == "depthwise"] == [b.depthwise for b in net.blocks]
+
+
+def test_all_layers_but_the_first_are_pruned() -> None:
+    problem = mobilenet(0.9, 1.0, 32)
+    matrices = list(blocks_of(MobileNet.of(problem.source), make_operands(problem).sparse))
+    assert matrices[0].sparsity == 0
+    assert all(one.sparsity == pytest.approx(0.9, abs=0.01) for one in matrices[1:])
+
+
+def test_one_graph_has_every_launch_of_the_network() -> None:
+    data = make_operands(TRANSFORMER)
+    plan = transformer_plan("t", data.dense, DenseHeads(data.sparse, 8), together=False)
+    products = [launch for launch in plan.launches if launch.entry == PRODUCT]
+    assert len(products) == LAYERS * (HEADS * (3 + 2 + 1) + 2)
+    assert len(plan.launches) == 1 + len(products) + LAYERS * (HEADS + 3)
+    problem = mobilenet(0.9)
+    data = make_operands(problem)
+    net = MobileNet.of(problem.source)
+    sparse = mobilenet_plan("t", net, data, lambda weights, n: heuristic_tile(n, 4))
+    assert len(sparse.launches) == 1 + 13 * 2 + 1 + 2  # the first 1x1 convolution is dense: product, bias and ReLU
+    assert sum(launch.entry == PRODUCT for launch in sparse.launches) == 1
+
+
+def test_work_counts_what_the_network_multiplies() -> None:
+    problem = mobilenet(0.0, 1.0, 224)
+    data = make_operands(problem)
+    assert dense_work(problem, data).flops == useful_work(problem, data).flops
+    assert dense_work(problem, data).flops == pytest.approx(
+        2 * 0.569e9, rel=0.01
+    )  # the published 569 million of width 1
+    full = Problem("t", "t", "transformer", 45, 45, 8, 0.0, "banded:45:0")
+    mask = make_operands(full)
+    assert useful_work(full, mask).flops == dense_work(full, mask).flops
+    assert useful_work(TRANSFORMER, make_operands(TRANSFORMER)).flops < dense_work(full, mask).flops
+
+
+def test_wrong_sources_and_dense_networks_are_refused() -> None:
+    for source in ("mobilenet:1:224", "mobilenet:x:224:0", "mobilenet:0:224:0", "mobilenet:1:8:0", "uniform:0"):
+        with pytest.raises(MatrixError, match="is not mobilenet"):
+            MobileNet.of(source)
+    problem = mobilenet(0.0)
+    device = CpuDevice()
+    with pytest.raises(Unsupported, match="weights are dense"):
+        list(candidates(kernels()["sparse_mobilenet"], problem, make_operands(problem), device))
+    device.close()

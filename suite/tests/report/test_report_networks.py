@@ -1,0 +1,108 @@
+"""The page of `whole_networks` from invented records with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import fake_records
+import pytest
+from matplotlib.figure import Figure
+from sputnik_records import Timed, apart, draw, records, report
+
+from nnzbench.papers.catalogue import experiment
+from nnzbench.problems.problem import Problem
+from nnzbench.records import memory
+from nnzbench.records.memory import Memory
+from nnzbench.report.draw import style
+
+EXPERIMENT = "whole_networks"
+
+
+def of(label: str, us: float) -> Callable[[Problem], float | None]:
+    return lambda p: us if p.label == label else None
+
+
+def on(op: str, us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:
+    return lambda p: us(p) if p.op == op else None
+
+
+def width(p: Problem) -> float:
+    return float(p.label.partition("_w")[2])
+
+
+TIMED: tuple[Timed, ...] = (
+    ("sparse_transformer", "f32_heuristic", of("transformer", 100_000.0)),
+    ("sparse_transformer", "f32_heuristic_together", of("transformer", 101_000.0)),
+    ("dense_transformer", "f32_default", of("transformer", 250_000.0)),
+    ("dense_transformer", "f32_default_together", of("transformer", 260_000.0)),
+    ("dense_transformer", "tf32_default", of("transformer", 90_000.0)),
+    *(("cublas", "f32_rowmajor", of(f"gemm_{name}", 100.0)) for name in ("project", "output", "up", "down")),
+    ("sputnik_sddmm", "heuristic_s32", of("step_scores", 1000.0)),
+    ("sputnik_sddmm", "s16", of("step_scores", 500.0)),
+    ("sparse_softmax", "w32", of("step_softmax", 500.0)),
+    ("sputnik", "heuristic_y4", of("step_context", 1500.0)),
+    ("dense_attention", "f32", of("step_attention", 9000.0)),
+    ("sparse_mobilenet", "f32_heuristic", lambda p: 100 * width(p) if p.label.startswith("sparse_w") else None),
+    ("dense_mobilenet", "f32_default", on("mobilenet", lambda p: 200 * width(p))),
+    ("dense_mobilenet", "tf32_default", on("mobilenet", lambda p: 50 * width(p))),
+)
+LAYERS: tuple[Timed, ...] = (
+    ("depthwise_conv", "o2_t128", on("depthwise", lambda p: 1.0)),
+    ("sputnik_bias_relu", "heuristic_y4", lambda p: 2.0 if p.op == "pointwise" and p.sparsity else None),
+    ("sputnik_bias_relu", "y2", lambda p: 1.0 if p.op == "pointwise" and p.sparsity else None),
+    ("cublas_bias_relu", "f32_rowmajor", on("pointwise", lambda p: 4.0)),
+)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Every figure saved, by its stem."""
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
+    return saved
+
+
+def test_networks_stand_beside_their_steps_and_the_papers(tmp_path: Path) -> None:
+    fake_records.write(tmp_path / "nvidia-h200" / "sputnik_mobilenet", records("sputnik_mobilenet", LAYERS))
+    rows = records(EXPERIMENT, TIMED, keep=lambda p: p.label != "dense_w1.2")
+    (tmp_path / "nvidia-h200" / EXPERIMENT).mkdir()
+    (name,) = {row.problem for row in rows if row.shape == "transformer"}
+    for kernel, variant, taken in (
+        ("sparse_transformer", "f32_heuristic_together", 800_000_000),
+        ("dense_transformer", "f32_default_together", 8_000_000_000),
+    ):
+        path = tmp_path / "nvidia-h200" / EXPERIMENT / memory.FILE
+        memory.add(path, Memory(name, "f32", kernel, variant, "cupy", 10, 10 + taken, 10))
+    page, drawn = report(tmp_path, rows)
+    assert "passes 122,880 tokens per second, **2.50×** the dense one's 49,152; the paper reports 2.09×" in page
+    assert "it takes 0.80 GB where the dense one takes 8.00, **10.0×** less (the paper: 12.8×)" in page
+    # 72 + 24 + 3 + 3 products of 100 us and 24 heads of 3000 us: 82.2 ms
+    assert "| sparse | `f32_heuristic` | 100.00 | 122,880 | – | 82.20 | +22 % | 67,857 | 0.77 |" in page
+    assert "| dense | `tf32_default` | 90.00 | 136,533 | – | – | – | 32,477 | 9.88 |" in page
+    assert "1.54× at widths 1 and 1.3 (the paper 1.14×), 1.56× at widths 1.4 and 1.8" in page
+    # 13 depthwise layers of 1 us, 12 sparse of 2 us, the first by cuBLAS 4 us
+    assert "| sparse | 1.3 | sparse | `f32_heuristic` | 130.0 | 7,692 | – | 41.0 | +217 % | 2,874 |" in page
+    assert "| dense | 1 | dense | `f32_default` | 200.0 | 5,000 | – | 65.0 | +208 % | 2,518 |" in page
+    assert set(drawn["network"]) == {"transformer", "mobilenet"}
+
+
+def test_what_is_not_recorded_is_said(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    page, _ = report(tmp_path, records(EXPERIMENT, TIMED, keep=lambda p: p.label == "dense_w1"))
+    assert "No time of the Transformer as a whole is recorded." in page
+    assert "`sputnik_mobilenet`, which is not recorded here" in page
+    assert "No pair of networks of one accuracy has a checked time." in page
+
+
+def test_the_figure_has_every_way_and_the_papers(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    draw(EXPERIMENT, tmp_path, records(EXPERIMENT, TIMED))
+    (axis,) = figures["mobilenet"].axes
+    assert [len(line.get_xdata()) for line in axis.lines] == [3, 3, 6, 6, 3, 6]  # type: ignore[arg-type]
+    apart(figures["mobilenet"])
+
+
+def test_cublas_computes_the_dense_products_alone() -> None:
+    one = experiment(EXPERIMENT)
+    taken = [p for p in one.problems() if one.takes("cublas", p)]
+    assert {p.op for p in taken} == {"gemm"}
+    assert len(taken) == 4
