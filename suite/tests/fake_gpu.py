@@ -270,8 +270,10 @@ class FakeCublas:
         self.calls.append(("gemm", compute))
         a_ = column_major(self.backend, a, akind, *((m, k) if ta == 0 else (k, m)), lda)
         b_ = column_major(self.backend, b, bkind, *((k, n) if tb == 0 else (n, k)), ldb)
-        assert (host_scalar(alpha, ckind), host_scalar(beta, ckind), ldc) == (1, 0, max(1, m))
+        assert (host_scalar(alpha, ckind), ldc) == (1, max(1, m))
         result = (a_ if ta == 0 else a_.T) @ (b_ if tb == 0 else b_.T)
+        if host_scalar(beta, ckind):
+            result = result + column_major(self.backend, c, ckind, m, n, ldc)
         store_values(self.backend, c, ckind, result.T)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_gpu import FakeCublas, open_fake
 from on_cpu import fresh_cache  # noqa: F401
 
 from nnzbench.devices.cpu_device import CpuDevice
@@ -14,14 +15,16 @@ from nnzbench.kernels.networks.steps import PRODUCT
 from nnzbench.kernels.networks.transformer import DenseHeads, transformer_plan
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile
+from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.limits import dense_work, useful_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.networks import HEADS, LAYERS, MobileNet, blocks_of
+from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
 from nnzbench.problems.operands import Operands, make_operands, reference
 from nnzbench.problems.problem import Problem
+from nnzbench.records import memory
 
 TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
 
@@ -84,6 +87,69 @@ def test_a_wrong_layer_shows_in_the_result() -> None:
     other["5.bias"] = other["5.bias"] + np.float32(0.05)
     wrong = reference(problem, replace(data, dense=other))
     assert not passes(relative_error(wrong.value, reference(problem, data)), "f32")
+
+
+@pytest.fixture
+def gpu(monkeypatch):  # type: ignore[no-untyped-def]
+    """A fake GPU whose cuBLAS multiplies and on which the dense Transformer's kernels of ours are NumPy."""
+
+    def floats(backend, pointer, *shape):  # type: ignore[no-untyped-def]
+        return backend.array(pointer, np.float32, int(np.prod(shape))).reshape(shape)
+
+    def copy(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+        size, x, y = args
+        floats(backend, y, int(size))[:] = floats(backend, x, int(size))
+
+    def layer_norm(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+        m, n, *pointers = args
+        x, gain, shift, y = (
+            floats(backend, pointer, *shape)
+            for pointer, shape in zip(pointers, ((int(m), int(n)), (int(n),), (int(n),), (int(m), int(n))), strict=True)
+        )
+        spread = np.sqrt(x.var(axis=1, keepdims=True) + EPSILON)
+        y[:] = (x - x.mean(axis=1, keepdims=True)) / spread * gain + shift
+
+    def bias_relu_columns(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+        size, n, bias, x = args
+        values = floats(backend, x, int(size) // int(n), int(n))
+        values[:] = np.maximum(values + floats(backend, bias, int(n)), 0)
+
+    def masked_softmax(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+        n, words, mask, x = args
+        scores = floats(backend, x, grid[0], int(n))
+        bits = backend.array(mask, np.uint32, grid[0] * int(words)).reshape(grid[0], int(words))
+        columns = np.arange(int(n))
+        kept = bits[:, columns // 32] >> (columns % 32).astype(np.uint32) & 1
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True)) * kept
+        scores[:] = weights / weights.sum(axis=1, keepdims=True)
+
+    entries = (copy, layer_norm, bias_relu_columns, masked_softmax)
+    device = open_fake({entry.__name__: entry for entry in entries})
+    monkeypatch.setattr(vendor_cublas, "load_bindings", lambda name: FakeCublas(device.backend))
+    return device
+
+
+def test_on_a_gpu_cublas_computes_the_products_between_our_launches(gpu) -> None:  # type: ignore[no-untyped-def]
+    data = make_operands(TRANSFORMER)
+    found = list(candidates(kernels()["dense_transformer"], TRANSFORMER, data, gpu))
+    assert [one.variant for one in found] == [
+        "f32_default",
+        "tf32_default",
+        "f32_default_together",
+        "tf32_default_together",
+    ]
+    expected = reference(TRANSFORMER, data)
+    for candidate in found[1:3]:
+        prepared = candidate.prepare()
+        for _ in range(2):
+            prepared.poison()
+            prepared.run()
+        assert passes(relative_error(prepared.read(), expected), "f32"), candidate.variant
+        assert prepared.capturable
+        prepared.close()
+    taken = [memory.measure(TRANSFORMER, found[which], gpu) for which in (0, 2)]
+    one, together = (use.taken_bytes for use in taken if use is not None)
+    assert together - one == (HEADS - 1) * 4 * 45 * 45
 
 
 def test_the_layers_are_those_of_the_table_of_layers() -> None:
