@@ -40,13 +40,13 @@ class Experiment:
 
     Empty for what runs nothing: its page is drawn from the data sets and has no problem table.
     """
-    only: Mapping[str, str] = field(default_factory=dict)
-    """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
     policies: tuple[Policy, ...] = field(default=POLICIES)
     full: bool = False
     """All problems of its table where the default is a sample."""
     page: str = ""
     """`module:name` of its `PageSpec`, which only a report loads, as it draws; empty for the generic page."""
+    only: Mapping[str, str] = field(default_factory=dict)
+    """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
 
     def problems(self, real: bool | None = None) -> list[Problem]:
         """The problems of its table: on real data where it is on disk (None), or on stand-ins alone (False)."""
