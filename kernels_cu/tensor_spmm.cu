@@ -1,5 +1,5 @@
-// C = A B, fp16 (bf16 under BF16) in and out, fp32 sums on tensor cores. A: m x k, sparse without structure, packed by the
-// host; B: k x n and C: m x n, dense, row-major.
+// C = A B, fp16 in and out (bf16 under BF16, fp32 under TF32), fp32 sums on tensor cores. A: m x k, sparse without structure,
+// packed by the host; B: k x n and C: m x n, dense, row-major.
 //
 // Loads A sparse and multiplies it with the instruction for 2:4 matrices (two of any four neighbours in a row count). Of a
 // row's group of four the two that count are one 32-bit register; at 90 % zeros two of three of them are empty. The host
@@ -36,6 +36,8 @@
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
 //   AHEAD      fragments of B that a warp loads before it uses them
 //   WIDE       1: columns as they come are multiplied by four warps together (wgmma), sm_90a; strips are a multiple of WARPS
+//   TF32       1: values are fp32, multiplied as TF32: steps of 8 columns, whose registers are single elements, so that nothing
+//              is left over and nothing selected (tensor_spmm_tf32.cuh). MAP_WORDS may be 4, BLOCK_N is 64 at most and WIDE 0
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 #include "async_barrier.cuh"
 #include "nnz.cuh"
@@ -45,7 +47,6 @@
 #include "tensor_spmm_sums.cuh"
 
 using Sums = float[kTiles][kColumns][4];
-
 using Registers = unsigned[kTiles][4];
 
 // The registers of a step, by bits Bit to Bit + 7.
@@ -62,6 +63,10 @@ __device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registe
     nnz::take_if<Bit + 6>(bits, at, a[1][2]);
     nnz::take_if<Bit + 7>(bits, at, a[1][3]);
 }
+
+#if TF32
+#include "tensor_spmm_tf32.cuh"
+#else
 
 // The steps from Step on of a chunk of columns as they come, `a` being the registers of the first: its rows of B are at
 // bases[j % 8] + offset for column tile j. The next step's registers are on their way while this one's are multiplied.
@@ -107,6 +112,9 @@ __device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& 
 }
 #endif
 
+// Where the calling lane's row lies of the fragments of column tile `base`, of a panel's first step.
+__device__ __forceinline__ int base_at(int lane, int base) { return piece_at(lane, base); }
+
 // A chunk of gathered columns.
 __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head, nnz::SharedAt& at, nnz::SharedAt panel,
                                                   int lane) {
@@ -130,12 +138,14 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
     }
 }
 
+#endif
+
 // partial: the sums of every column tile, strip and slice, as its lanes hold them. arrived: of every column tile and strip the
 // warps that have left theirs; 0 before and after a launch.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     tensor_spmm(int m, int n, int k, int strips, int panels, int slot_bytes, int separate,
                 const int* __restrict__ panel_chunks, const int* __restrict__ offsets, const uint4* __restrict__ stream,
-                const nnz::Half* __restrict__ b, float4* partial, int* arrived, nnz::Half* __restrict__ c) {
+                const Element* __restrict__ b, float4* partial, int* arrived, Element* __restrict__ c) {
     DYN_SHARED(char, unaligned);
     __shared__ nnz::Barrier full[kPanels], empty[kPanels], filled[BULK ? kWarps * kStages : 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -180,13 +190,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                   0};
     __syncthreads();
 
-    PanelSource source(b, first_panel * kPanelK, first_column, k, n);
+    const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
+    PanelSource source(b_halves, first_panel * kPanelK, kHalves * first_column, k, kHalves * n);
     int requested = first_panel, request_stage = 0;
     unsigned request_parity = 1;  // nothing to wait for in the first round
     const auto request_panel = [&] {
         if (requested >= end_panel) return;
         nnz::barrier_wait(&empty[request_stage], request_parity);
-        source.request(shared + request_stage * kPanelBytes, b, n);
+        source.request(shared + request_stage * kPanelBytes, b_halves, kHalves * n);
         if constexpr (kFill == 1) {
             nnz::barrier_arrive(&full[request_stage]);
         } else {
@@ -205,27 +216,31 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #if !WIDE
     nnz::SharedAt bases[kBases];
 #pragma unroll
-    for (int j = 0; j < kBases; ++j) bases[j] = nnz::kept(panels_at + piece_at(lane, j));
+    for (int j = 0; j < kBases; ++j) bases[j] = nnz::kept(panels_at + base_at(lane, j));
 #endif
     Sums acc = {};
-    int chunk = first_chunk, stage = 0;
+    [[maybe_unused]] int chunk = first_chunk;
+    int stage = 0;
     int next_end = active ? nnz::ldg(own_panels + min(first_panel + 1, end_panel)) : first_chunk;
     unsigned parity = 0;
 #pragma unroll 1
     for (int panel = first_panel; panel < end_panel; ++panel) {
-        const int end = next_end;
+        [[maybe_unused]] const int end = next_end;
         if (active) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
         request_panel();
         nnz::barrier_wait(&full[stage], parity);
 #if WIDE
         nnz::wide_ready();
 #endif
-        const nnz::SharedAt panel_at = panels_at + stage * kPanelBytes;
         const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
 #pragma unroll 1
         for (int i = 0; i < plain_here; ++i) {
             const nnz::SharedAt head = packed.take();
             nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
+            const int offset = stage * kPanelBytes + i * (kChunkK * kRowBytes);
+#if TF32
+            multiply_words(acc, head + 4 * lane, at, bases, offset);
+#else
             unsigned bits[kMapWords];
             if constexpr (kMapWords == 1) {
                 bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
@@ -237,20 +252,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             Registers a;
             expand<0>(bits[0], at, a);
             const nnz::SharedAt selections = head + kHeadBytes + 4 * lane;
-            const int offset = stage * kPanelBytes + i * (kChunkK * kRowBytes);
 #if WIDE
             multiply_wide_plain(acc, a, bits, at, selections, panels_at + offset);
             nnz::wide_wait<0>();
 #else
             multiply_plain(acc, a, bits, at, selections, bases, offset);
 #endif
+#endif
         }
+#if !TF32
+        const nnz::SharedAt panel_at = panels_at + stage * kPanelBytes;
 #pragma unroll 1
         for (chunk += plain_here; chunk < end; ++chunk) {
             const nnz::SharedAt head = packed.take();
             nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
             multiply_gathered(acc, head, at, panel_at, lane);
         }
+#endif
         __syncwarp();
         if (lane == 0) nnz::barrier_arrive(&empty[stage]);
         if (++stage == kPanels) {
@@ -336,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 // Adds the slices of `partial` in their order. A warp adds one 16x8 tile of sums; tiles, strips and column tiles make the grid.
 extern "C" __global__ void __launch_bounds__(256)
     tensor_spmm_add(int m, int n, int strips, int slices, int tiles, const float4* __restrict__ partial,
-                    nnz::Half* __restrict__ c) {
+                    Element* __restrict__ c) {
     const int tile_of_all = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (tile_of_all >= tiles) return;
     const int tile = tile_of_all % kSums, place = tile_of_all / kSums;

@@ -15,6 +15,8 @@
 //   load_rows(at, r)             the same matrices as they lie: elements (g, 2t) and (g, 2t + 1)
 //   multiply_dense(c, a, b0, b1) c += a b for a 16x16 tile a and a 16x8 tile b. a: elements (g, 2t) and (g, 2t + 1), those of
 //                                row g + 8, those of column 2t + 8, of both; b0: (2t, g) and (2t + 1, g), b1: eight rows on
+//   multiply_tf32(c, a, b0, b1)  c += a b for a 16x8 tile a and an 8x8 tile b of fp32 numbers, whose lower 13 bits don't count.
+//                                a: elements (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); b0: (t, g), b1: (t + 4, g)
 //   multiply_tile<Pair>(c, a, b, selected)  c += a b for a 16x32 tile a, of which two of any four neighbours in a row count,
 //                                and a 32x8 tile b. a: of the eight groups of four of a row the two halves that count, of
 //                                group t of row g, of row g + 8, of group t + 4 of row g, of row g + 8; b as load_matrices
@@ -126,6 +128,24 @@ inline void multiply_dense(float (&c)[4], const unsigned (&a)[4], unsigned b0, u
     __syncwarp();
 }
 
+inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    __shared__ DenseSide sides[32][32];
+    DenseSide* const warp = sides[nnz_cpu::self().index / 32];
+    const int lane = nnz_cpu::lane(), group = lane / 4, pair = lane % 4 * 2;
+    const auto number = [](unsigned bits) { return static_cast<double>(__uint_as_float(bits & 0xffffe000u)); };
+    warp[lane] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        double sum = c[i];
+        for (int k = 0; k < 8; ++k) {
+            sum += number(warp[group * 4 + k % 4].a[k / 4 * 2 + i / 2]) *
+                   number(warp[(pair + i % 2) * 4 + k % 4].b[k / 4]);
+        }
+        c[i] = static_cast<float>(sum);
+    }
+    __syncwarp();
+}
+
 struct TileSide {
     unsigned a[4], b[4], selected;
 };
@@ -219,6 +239,13 @@ __device__ __forceinline__ void multiply_dense(float (&c)[4], const unsigned (&a
 #else
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
 #endif
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -6,17 +6,17 @@
 #include "nnz.cuh"
 #include "tensor_spmm_shape.cuh"
 
-// What a thread copies of a panel: one piece of every kThreads / kColumns rows.
+// What a thread copies of a panel: one piece of every kThreads / kPieces rows. Columns are counted in halves.
 struct PanelSource {
     const nnz::Half* from;
     int left;  // rows from its next one to B's last
     int columns;  // from its piece's first to B's last
     int at;  // in a panel
 
-    static constexpr int kAtOnce = kThreads / kColumns;  // rows
+    static constexpr int kAtOnce = kThreads / kPieces;  // rows
 
     __device__ __forceinline__ PanelSource(const nnz::Half* b, int first_row, int first_column, int k, int n) {
-        const int row = threadIdx.x / kColumns, piece = threadIdx.x % kColumns;
+        const int row = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
         const int column = first_column + 8 * piece;
         from = b + static_cast<long long>(first_row + row) * n + column;
         left = k - first_row - row;

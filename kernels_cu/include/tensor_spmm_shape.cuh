@@ -14,15 +14,29 @@ constexpr int kFill = FILL;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStripM = 32;
 constexpr int kTiles = kStripM / 16;
+#if TF32
+using Element = float;  // of B and C
+constexpr int kStepK = 8;
+#else
+using Element = nnz::Half;
 constexpr int kStepK = 32;
+#endif
 constexpr int kSteps = 4 * kMapWords;  // in a chunk
 constexpr int kChunkK = kStepK * kSteps;
 constexpr int kPanelChunks = kPanelK / kChunkK;
-constexpr int kColumns = kBlockN / 8;  // tiles of 8 columns, and 16-byte pieces of a row of B
+constexpr int kColumns = kBlockN / 8;  // tiles of 8 columns
+constexpr int kElementBytes = sizeof(Element);
+constexpr int kHalves = kElementBytes / 2;  // per element: panels are copied as halves
+constexpr int kRowHalves = kBlockN * kHalves;
+constexpr int kPieces = kRowHalves / 8;  // of 16 bytes, of a row of B
+#if TF32
+constexpr int kBases = kColumns < 4 ? 2 * kColumns : 8;
+#else
 constexpr int kBases = kColumns < 8 ? kColumns : 8;
-constexpr int kRowBytes = kBlockN < 64 ? 2 * kBlockN : 128;  // of a row's 64 columns
-constexpr int kBlockBytes = kPanelK * kRowBytes;  // of 64 columns of a panel
-constexpr int kPanelBytes = kPanelK * 2 * kBlockN;
+#endif
+constexpr int kRowBytes = kRowHalves < 64 ? 2 * kRowHalves : 128;  // of a row's first 8 pieces at most
+constexpr int kBlockBytes = kPanelK * kRowBytes;  // of 8 pieces of all rows of a panel
+constexpr int kPanelBytes = kPanelK * 2 * kRowHalves;
 constexpr int kAlign = WIDE ? 1024 : 128;
 constexpr int kStartsAt = 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
@@ -33,13 +47,14 @@ constexpr int kBatchSlices = 4;  // of so many slices
 
 static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
 static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");
-static_assert(kMapWords == 1 || kMapWords == 2, "a lane reads its bits at once");
+static_assert(kMapWords == 1 || kMapWords == 2 || kMapWords == 4, "a lane reads its bits at once");
 static_assert(kPanelK % kChunkK == 0, "a panel is whole chunks");
-static_assert(kPanelK * kColumns % kThreads == 0, "each thread copies as much of a panel");
+static_assert(kPanelK * kPieces % kThreads == 0 && kThreads / kPieces % 8 == 0,
+              "each thread copies as much of a panel");
 static_assert(kStages >= 2 && kPanels >= 2, "one is filled while another is used");
 static_assert(kFill == 1 || kFill == 2 || kFill == 4 || kFill == 8, "copies of 2, 4, 8 or 16 bytes");
 
 // Where the 16-byte piece `piece` of row `row` of a panel lies: eight rows of one piece fall into different banks.
 __device__ __forceinline__ int piece_at(int row, int piece) {
-    return piece / 8 * kBlockBytes + row * kRowBytes + (nnz::wide_piece<kBlockN>(row, piece % 8) << 4);
+    return piece / 8 * kBlockBytes + row * kRowBytes + (nnz::wide_piece<kRowHalves>(row, piece % 8) << 4);
 }

@@ -3,6 +3,8 @@
 
 #include "tensor_spmm_shape.cuh"
 
+#if !TF32
+
 __device__ __forceinline__ float product(unsigned value, const nnz::Half* b, long long at) {
     const nnz::Half half = static_cast<nnz::Half>(value);
     return (half & 0x7fff) == 0 ? 0.0f : nnz::widen_half(half) * nnz::widen_half(b[at]);
@@ -45,6 +47,14 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
     return sum;
 }
 
+__device__ __forceinline__ Element narrow(float x) { return nnz::narrow_half(x); }
+
+#else
+
+__device__ __forceinline__ Element narrow(float x) { return x; }
+
+#endif
+
 __device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 
 __device__ __forceinline__ void add(float4& sum, const float4& more) {
@@ -55,20 +65,26 @@ __device__ __forceinline__ void add(float4& sum, const float4& more) {
 }
 
 // Neighbouring elements of a row of C, where they are inside.
-__device__ __forceinline__ void store_pair(nnz::Half* c, int m, int n, int row, int column, float low, float high) {
+__device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, int column, float low, float high) {
     if (row >= m || column >= n) return;
-    nnz::Half* const out = c + static_cast<long long>(row) * n + column;
-    const nnz::Half first = nnz::narrow_half(low), second = nnz::narrow_half(high);
-    if constexpr (kFill >= 2) {
-        *reinterpret_cast<unsigned*>(out) = first | static_cast<unsigned>(second) << 16;
-    } else {
-        out[0] = first;
-        if (column + 1 < n) out[1] = second;
+    Element* const out = c + static_cast<long long>(row) * n + column;
+#if TF32
+    if constexpr (kFill >= 4) {
+        *reinterpret_cast<float2*>(out) = make_float2(low, high);
+        return;
     }
+#else
+    if constexpr (kFill >= 2) {
+        *reinterpret_cast<unsigned*>(out) = narrow(low) | static_cast<unsigned>(narrow(high)) << 16;
+        return;
+    }
+#endif
+    out[0] = narrow(low);
+    if (column + 1 < n) out[1] = narrow(high);
 }
 
 // What a lane holds of a 16x8 tile of sums.
-__device__ __forceinline__ void store_tile(nnz::Half* c, int m, int n, int row, int column, float4 sum) {
+__device__ __forceinline__ void store_tile(Element* c, int m, int n, int row, int column, float4 sum) {
     store_pair(c, m, n, row, column, sum.x, sum.y);
     store_pair(c, m, n, row + 8, column, sum.z, sum.w);
 }

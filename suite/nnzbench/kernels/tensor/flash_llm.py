@@ -55,7 +55,7 @@ class FlashLlm:
         tiles = problem.k // TILE_K
         for parts in parts_to_try(tiles, problem.m // rows * (problem.n // columns), arch, _RESIDENT):
             elapsed = shared.timer()
-            packed = shared.once("packed", lambda: pack(operands.sparse))
+            packed = shared.once_for(operands.sparse, self.name, lambda: pack(operands.sparse))
             yield make_plan(
                 problem,
                 operands,

@@ -54,7 +54,7 @@ class SpInfer:
         tiles, blocks = problem.k // TILE_K, problem.m // TILE * (problem.n // columns)
         for parts in parts_to_try(tiles, blocks, arch, _resident(columns, arch)):
             elapsed = shared.timer()
-            packed = shared.once("packed", lambda: pack(operands.sparse))
+            packed = shared.once_for(operands.sparse, self.name, lambda: pack(operands.sparse))
             buffers: dict[str, Array] = {
                 "offsets": packed.offsets,
                 "strips": packed.strips,

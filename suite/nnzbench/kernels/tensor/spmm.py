@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.rows import power_of_two_at_least
+from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.halves import from_bf16, stored
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
@@ -49,6 +50,17 @@ class Tiling:
     wide: bool = False
     bulk: bool = True
     ahead: int = 4
+    tf32: bool = False
+
+    @property
+    def element_bytes(self) -> int:
+        """Of B and C."""
+        return 4 if self.tf32 else 2
+
+    @property
+    def chunk_columns(self) -> int:
+        """Columns of a chunk of packed words."""
+        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words)
 
     @property
     def packing(self) -> tuple[int, int, int]:
@@ -58,30 +70,35 @@ class Tiling:
     def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
         words, columns, multiple = self.packing
+        if self.tf32:
+            return shared.once_for(
+                matrix, ("tensor_spmm_tf32", words, columns), lambda: tf32_strips.pack(matrix, words, columns)
+            )
         key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple))
         return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
 
     def shared_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
-        rings = self.panels * self.panel_k * self.block_n * 2 + self.warps * self.stages * slot_bytes
+        rings = self.panels * self.panel_k * self.block_n * self.element_bytes + self.warps * self.stages * slot_bytes
         return rings + (_KIB if self.wide else 128)
 
     def __str__(self) -> str:
-        text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{chunk_columns(self.map_words)}.{self.stages}"
+        text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
         return text + "_add" * self.separate + "_wide" * self.wide
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
-    """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), in fp16, or in fp32 rounded to bf16.
+    """The plan of one tiling for `problem`.
 
+    `operands.dense["b"]` is (k, n), in fp16, in fp32 rounded to bf16, or under TF32 in fp32 as it is.
     `shared` is what the problem's plans share.
     """
     shared = shared or SharedWork()
     elapsed = shared.timer()
     bf16 = problem.dtype == "bf16"
     packed = tiling.packed(operands.sparse, shared)
-    b = shared.once("b", lambda: stored(operands.dense["b"]))
+    b = operands.dense["b"] if tiling.tf32 else shared.once("b", lambda: stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, NDArray[Any]] = {
@@ -104,7 +121,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         launches.append(Launch("tensor_spmm_add", (-(-sums_tiles // 8), 1, 1), (256, 1, 1), add_args))
     return Plan(
         variant=str(tiling),
-        math="bf16" if bf16 else "f16",
+        math="tf32" if tiling.tf32 else "bf16" if bf16 else "f16",
         language="cuda",
         source="tensor_spmm.cu",
         defines={
@@ -115,11 +132,12 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "PANEL_K": tiling.panel_k,
             "PANELS": tiling.panels,
             "BLOCKS": tiling.blocks,
-            "FILL": math.gcd(problem.n, 8),
+            "FILL": math.gcd(problem.n * tiling.element_bytes // 2, 8),
             "AHEAD": tiling.ahead,
             "WIDE": int(tiling.wide),
             "BULK": int(tiling.bulk),
             "BF16": int(bf16),
+            "TF32": int(tiling.tf32),
         },
         buffers=buffers,
         output="c",
@@ -154,32 +172,55 @@ def _slices(row_blocks: int, panels: int, per_wave: int) -> list[int]:
     return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
 
 
-def _fitting(shape: tuple[int, ...], n: int, matrix: CSR, arch: str) -> Iterator[Tiling]:
+def _fitting(shape: tuple[int, ...], n: int, matrix: CSR, arch: str, tf32: bool) -> Iterator[Tiling]:
     """The tilings of one shape, with slices but without stages; panels as short as so many slices need."""
     block_n, warps, words, panel_k, panels, blocks = shape
+    tiling = Tiling(block_n, warps, words, 0, panel_k, panels, blocks, 1, tf32=tf32)
     row_blocks = -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n)
-    shortest = max(chunk_columns(words), 32 * warps // (block_n // 8))  # each thread copies a piece of a panel at least
+    pieces = block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
+    shortest = max(tiling.chunk_columns, 32 * warps // pieces)
     per_wave = sm_count(arch) * blocks
     while panel_k > shortest and -(-matrix.k // panel_k) < per_wave // row_blocks:
         panel_k //= 2
     if panel_k < shortest:
         return
     for slices in _slices(row_blocks, max(1, -(-matrix.k // panel_k)), per_wave):
-        yield Tiling(block_n, warps, words, 0, panel_k, panels, blocks, slices)
+        yield replace(tiling, panel_k=panel_k, slices=slices)
 
 
-def tilings(problem: Problem, matrix: CSR, arch: str) -> list[Tiling]:
-    """Tilings worth trying, without stages, the likeliest first."""
+def tilings(
+    problem: Problem,
+    matrix: CSR,
+    arch: str,
+    shapes: Mapping[int, Iterable[tuple[int, ...]]] = _SHAPES,
+    tf32: bool = False,
+) -> list[Tiling]:
+    """Tilings worth trying, without stages, the likeliest first; `shapes` by columns at most."""
     known = architecture(arch)
-    hopper, bulk = "wgmma" in known.accelerated, known.has("bulk_copy")
+    hopper, bulk = "wgmma" in known.accelerated and not tf32, known.has("bulk_copy")
     found: dict[Tiling, None] = {}
-    for shape in _SHAPES[min(128, max(8, power_of_two_at_least(problem.n)))]:
-        for tiling in _fitting(shape, problem.n, matrix, arch):
+    for shape in shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]:
+        for tiling in _fitting(shape, problem.n, matrix, arch, tf32):
             for wide in (True, False) if hopper else (False,):
                 orders = (False, True) if tiling.block_n < _SEPARATE_COLUMNS else (True, False)
                 for separate in orders if tiling.slices > 1 else (False,):
                     found[replace(tiling, wide=wide, separate=separate, bulk=bulk)] = None
     return list(found)
+
+
+def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Tiling]) -> Iterator[Plan]:
+    """The plan of each tiling whose rings fit in shared memory. Raises `Unsupported` where none does."""
+    shared = SharedWork()
+
+    def make(tiling: Tiling) -> Plan:
+        packed = tiling.packed(operands.sparse, shared)
+        room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
+        stages = (room - tiling.shared_bytes(0)) // (tiling.warps * packed.slot_bytes)
+        if stages < 2:
+            raise Unsupported(f"{tiling} needs more than {room} bytes of shared memory for chunks of this matrix")
+        return make_plan(problem, operands, replace(tiling, stages=min(stages, _MOST_STAGES)), shared)
+
+    yield from plans_that_fit(choices, make, "no tiling")
 
 
 class TensorSpmm:
@@ -197,17 +238,7 @@ class TensorSpmm:
         """
         if not architecture(arch).has("mma_sparse"):
             raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
-        shared = SharedWork()
-
-        def make(tiling: Tiling) -> Plan:
-            packed = tiling.packed(operands.sparse, shared)
-            room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
-            stages = (room - tiling.shared_bytes(0)) // (tiling.warps * packed.slot_bytes)
-            if stages < 2:
-                raise Unsupported(f"{tiling} needs more than {room} bytes of shared memory for chunks of this matrix")
-            return make_plan(problem, operands, replace(tiling, stages=min(stages, _MOST_STAGES)), shared)
-
-        yield from plans_that_fit(tilings(problem, operands.sparse, arch), make, "no tiling")
+        yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch))
 
 
 register(TensorSpmm(), About("own", look=Look("vermillion", "h"), structure_bytes=structure_bytes, rank=135))

@@ -36,7 +36,8 @@ def make_plan(
     if bytes_of_x > block_shared_bytes(arch):
         raise Unsupported(f"a vector of {problem.k} does not fit in the shared memory of {arch}")
     bf16 = problem.dtype == "bf16"
-    packed: Chunks = shared.once("packed", lambda: pack(operands.sparse.with_values(stored(operands.sparse.values))))
+    sparse = operands.sparse
+    packed: Chunks = shared.once_for(sparse, "delta_spmv", lambda: pack(sparse.with_values(stored(sparse.values))))
     resident = min(blocks, block_shared_bytes(arch) // bytes_of_x)
     needed = -(-problem.m // (_WARPS * 32 // lanes))
     x = stored(operands.dense["b"])

@@ -19,8 +19,8 @@ LLM_LAYERS = Experiment(
     "nnzbench's own",
     "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
     dtypes_of(
-        *("cublas", "cublaslt", "tensor_spmm", "delta_spmv", "flash_llm", "spinfer", "row_stream", "ring", "sputnik"),
-        *("cusparse", "cusparselt"),
+        *("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer"),
+        *("row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
     ),
     only={"cusparselt": "*_2of4"},
     page="nnzbench.papers.own.llm_layers:PAGE",

@@ -1,0 +1,51 @@
+"""Kernel `tensor_spmm_tf32`: `tensor_spmm` for fp32 matrices, multiplied in the arithmetic of TF32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nnzbench.kernels.registry import register
+from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.tensor.spmm import plans, tilings
+from nnzbench.kernels.tensor.strips import STRIP_ROWS
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
+
+# as in `spmm.py`
+_SHAPES = {
+    8: ((8, 8, 4, 512, 2, 2), (8, 4, 2, 256, 2, 1)),
+    16: ((16, 8, 4, 256, 2, 2), (16, 4, 2, 128, 2, 1)),
+    32: ((32, 8, 4, 128, 2, 2), (32, 16, 4, 256, 2, 1), (32, 4, 2, 128, 2, 1)),
+    64: ((64, 8, 4, 128, 2, 1), (64, 4, 1, 64, 2, 1)),
+}
+
+
+def structure_bytes(problem: Problem, nnz: int) -> int:
+    """A bit an element, and of 32 x 128 elements 64 bytes where lanes' values start and 4 where the chunk does."""
+    return problem.m * problem.k // 8 + 68 * -(-problem.m // STRIP_ROWS) * -(-problem.k // 128)
+
+
+class TensorSpmmTf32:
+    """Own SpMM on tensor cores for fp32 matrices without structure; its rows are of class `tf32`."""
+
+    name = "tensor_spmm_tf32"
+    paper = "nnzbench"
+    ops = frozenset({"spmm"})
+    dtypes = frozenset({"f32"})
+
+    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+        """One plan per tiling whose rings fit in shared memory.
+
+        Raises `Unsupported` before sm_80, whose tensor cores have no TF32, and where none fits.
+        """
+        if not architecture(arch).has("mma_tf32"):
+            raise Unsupported(f"tensor cores of {arch} do not multiply in TF32")
+        yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, _SHAPES, tf32=True))
+
+
+register(
+    TensorSpmmTf32(),
+    About("own", look=Look("yellow", "h"), maths=frozenset({"tf32"}), structure_bytes=structure_bytes, rank=136),
+)

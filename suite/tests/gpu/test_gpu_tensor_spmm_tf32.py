@@ -1,0 +1,43 @@
+"""`tensor_spmm_tf32` on a real GPU: every tiling is exact over awkward sizes, as often as it runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import matrix
+from test_tensor_spmm import problem, whole
+
+from nnzbench.devices import Device
+from nnzbench.kernels.tensor.tf32 import TensorSpmmTf32
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import reference
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+SHAPES = (
+    (1, 300, 1, 0.5),
+    (33, 520, 7, 0.2),
+    (70, 1300, 16, 0.1),
+    (300, 2000, 30, 0.3),
+    (257, 1030, 49, 0.6),
+    (520, 4100, 104, 0.05),
+    (41, 190, 20, 0.0),
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_tiling_is_exact(gpu: Device, shape: tuple[int, int, int, float]) -> None:
+    m, k, n, density = shape
+    data = whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2 if density else -1), n, "f32")
+    expected = reference(problem(data, "f32"), data).value
+    try:
+        plans = list(TensorSpmmTf32().plans(problem(data, "f32"), data, gpu.arch))
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    for plan in plans:
+        prepared = gpu.prepare(plan)
+        for _ in range(3):
+            prepared.poison()
+            prepared.run()
+            assert np.array_equal(prepared.read(), expected), plan.variant
+        prepared.close()

@@ -1,0 +1,144 @@
+"""`tensor_spmm_tf32` against float64 on the processor, and its packed strips against the matrix they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_cpu import execute, fresh_cache, matrix  # noqa: F401
+from on_cpu import spmm_operands as operands
+from test_tensor_spmm import problem, whole
+
+from nnzbench.kernels.registry import about
+from nnzbench.kernels.tensor import tf32_strips
+from nnzbench.kernels.tensor.spmm import Tiling, make_plan
+from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips
+from nnzbench.kernels.tensor.tf32 import TensorSpmmTf32
+from nnzbench.kernels.tensor.tf32_strips import pack, rounded
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, reference
+
+# columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
+TILINGS = (
+    Tiling(8, 4, 2, 2, 64, 2, 1, 2, bulk=False, tf32=True),
+    Tiling(16, 4, 4, 3, 128, 2, 1, 1, tf32=True),
+    Tiling(32, 4, 4, 2, 128, 2, 1, 3, separate=True, tf32=True),
+    Tiling(64, 4, 1, 2, 64, 2, 1, 2, tf32=True),
+)
+# m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 4, 8 and 16 bytes
+CASES = (
+    ((70, 300, 7, 0.1), TILINGS[0]),
+    ((33, 520, 1, 0.2), TILINGS[0]),
+    ((1, 300, 12, 0.5), TILINGS[1]),
+    ((65, 390, 30, 0.25), TILINGS[2]),
+    ((40, 129, 49, 0.2), TILINGS[3]),
+    ((32, 64, 130, 1.0), TILINGS[3]),
+)
+
+
+def assert_exact(sparse: CSR, n: int, tiling: Tiling, build: str = "plain", order: str = "forward") -> None:
+    """Whole numbers: every product and sum is exact in TF32, too."""
+    data = whole(sparse, n, "f32")
+    found = execute(make_plan(problem(data, "f32"), data, tiling), build, order)
+    assert np.array_equal(found, reference(problem(data, "f32"), data).value)
+
+
+@pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
+def test_every_sum_is_right(shape: tuple[int, int, int, float], tiling: Tiling) -> None:
+    m, k, n, density = shape
+    assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n, tiling)
+
+
+def test_empty_matrices_and_one_dense_row() -> None:
+    dense = np.zeros((41, 190), np.float32)
+    assert_exact(CSR.from_dense(dense), 7, TILINGS[0])
+    dense[40] = 1
+    assert_exact(CSR.from_dense(dense), 7, TILINGS[0])
+
+
+@pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
+def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None:
+    assert_exact(matrix(50, 300, 0.35, empty=(0, 49), full=20), 7, TILINGS[0], build, order)
+
+
+@pytest.mark.parametrize("tiling", [TILINGS[1], TILINGS[2]], ids=str)
+def test_random_values_are_within_the_tolerance_of_tf32(tiling: Tiling) -> None:
+    data = operands(matrix(64, 500, 0.2), 24)
+    plan = make_plan(problem(data, "f32"), data, tiling)
+    assert plan.math == "tf32"
+    error = relative_error(execute(plan), reference(problem(data, "f32"), data))
+    assert passes(error, "tf32")
+    assert not passes(error, "f32")
+
+
+def test_inf_and_nan_touch_only_the_rows_that_use_them() -> None:
+    data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11)
+    b = data.dense["b"].copy()
+    b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
+    b[12, 7] = np.array(0x7F800001, np.uint32).view(np.float32)  # a NaN that TF32 would take for infinite
+    spoilt = Operands(data.sparse, {"b": b}, "")
+    found = execute(make_plan(problem(data, "f32"), spoilt, TILINGS[2]))
+    with np.errstate(invalid="ignore"):
+        expected = data.sparse.to_scipy() @ b.astype(np.float64)
+    usual = np.isfinite(expected)
+    assert 0 < (~usual).sum() < 5 * 45
+    assert np.array_equal(np.isnan(found), np.isnan(expected))
+    assert np.array_equal(found[np.isinf(expected)], expected[np.isinf(expected)])
+    assert np.abs(found[usual] - expected[usual]).max() < 0.1
+
+
+def test_rounding_to_tf32() -> None:
+    step = np.float32(2.0**-10)
+    values = np.array([1, 1 + step / 2, 1 + step / 4, -1 - step / 2, 3.4028235e38, 1e-45, 0, -0.0], np.float32)
+    expected = np.array([1, 1 + step, 1, -1 - step, (2 - 2.0**-10) * 2.0**127, 0, 0, -0.0], np.float32)
+    assert np.array_equal(rounded(values), expected.view(np.uint32))
+
+
+def unpacked(strips: Strips, map_words: int, m: int, k: int) -> np.ndarray:
+    """Register by register, as the header of `tensor_spmm_tf32.cuh` tells."""
+    columns = tf32_strips.chunk_columns(map_words)
+    chunks = -(-k // columns)
+    dense = np.zeros((strips.strips * STRIP_ROWS, chunks * columns), np.float32)
+    for chunk in range(strips.strips * chunks):
+        held = strips.stream[strips.offsets[chunk] : strips.offsets[chunk + 1]].ravel()
+        starts = held[32 * map_words : 32 * map_words + 16].view(np.uint16) // 4
+        for lane in range(32):
+            at = int(starts[lane])
+            for bit in range(32 * map_words):
+                if int(held[bit // 32 * 32 + lane]) >> bit % 32 & 1:
+                    row = chunk // chunks * 32 + bit // 4 % 2 * 16 + bit % 2 * 8 + lane // 4
+                    column = chunk % chunks * columns + bit // 8 * 8 + lane % 4 * 2 + bit // 2 % 2
+                    dense[row, column] = held[at : at + 1].view(np.float32)[0]
+                    at += 1
+    return dense[:m, :k]
+
+
+@pytest.mark.parametrize(("density", "map_words", "panel"), [(0.1, 1, 32), (0.5, 4, 256), (1.0, 2, 64), (0.0, 2, 64)])
+def test_packed_strips_hold_the_matrix(
+    density: float, map_words: int, panel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse = whole(matrix(75, 300, density, full=3 if density else -1), 1, "f32").sparse
+    packed = pack(sparse, map_words, panel)
+    assert np.array_equal(unpacked(packed, map_words, 75, 300), sparse.to_dense())
+    assert packed.panel_chunks[-1] == packed.offsets.size - 1
+    assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
+    monkeypatch.setattr(tf32_strips, "_BLOCK_ELEMENTS", 1)
+    for name, part in vars(pack(sparse, map_words, panel)).items():
+        assert np.array_equal(part, getattr(packed, name)), name
+
+
+@pytest.mark.parametrize("n", [1, 7, 16, 49, 256])
+def test_plans_fit_their_architecture(n: int) -> None:
+    data = operands(matrix(300, 1000, 0.3), n)
+    for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):
+        plans = list(TensorSpmmTf32().plans(problem(data, "f32"), data, arch))
+        assert len({plan.variant for plan in plans}) == len(plans) > 0
+        for plan in plans:
+            assert plan.math == "tf32"
+            assert plan.defines["WIDE"] == 0
+            assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
+    with pytest.raises(Unsupported, match="TF32"):
+        next(TensorSpmmTf32().plans(problem(data, "f32"), data, "sm_75"))
+    assert about("tensor_spmm_tf32").maths == {"tf32"}
