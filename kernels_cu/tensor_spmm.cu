@@ -285,21 +285,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const auto store = [&](int tile, float4 sum) {
         store_tile(c, m, n, first_row + tile / kColumns * 16, first_column + tile % kColumns * 8 + lane % 4 * 2, sum);
     };
-    bool all_finite = true;
-#pragma unroll
-    for (int i = 0; i < 4 * kSums; ++i) {
-        all_finite = all_finite && finite(acc[i / 4 / kColumns][i / 4 % kColumns][i % 4]);
-    }
-    if (!all_finite) {
-#pragma unroll
-        for (int i = 0; i < 4 * kSums; ++i) {
-            float& sum = acc[i / 4 / kColumns][i / 4 % kColumns][i % 4];
-            if (finite(sum) || column_of(i / 4, i % 4) >= n) continue;
-            sum = exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row_of(i / 4, i % 4) % kStripM,
-                            b, n, column_of(i / 4, i % 4));
-        }
-    }
-
     const long long place = static_cast<long long>(blockIdx.z) * strips + strip;
     float4* const sums = partial + place * slices * (kSums * 32) + lane;
 #pragma unroll
@@ -310,6 +295,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             store(tile, sum);
         } else {
             __stcg(sums + (blockIdx.y * kSums + tile) * 32, sum);
+        }
+    }
+    bool all_finite = true;
+#pragma unroll
+    for (int i = 0; i < 4 * kSums; ++i) {
+        all_finite = all_finite && finite(acc[i / 4 / kColumns][i / 4 % kColumns][i % 4]);
+    }
+    if (!all_finite) {  // rare: sums are read again from where they were stored, so that this code is there once
+#pragma unroll 1
+        for (int i = 0; i < 4 * kSums; ++i) {
+            const int row = row_of(i / 4, i % 4), column = column_of(i / 4, i % 4);
+            if (row >= m || column >= n) continue;
+            Element* const stored = c + static_cast<long long>(row) * n + column;
+            float* const left = reinterpret_cast<float*>(sums + (blockIdx.y * kSums + i / 4) * 32) + i % 4;
+            if (finite(slices == 1 ? widen(*stored) : __ldcg(left))) continue;
+            const float sum =
+                exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row % kStripM, b, n, column);
+            if (slices == 1) {
+                *stored = narrow(sum);
+            } else {
+                __stcg(left, sum);
+            }
         }
     }
     if (slices == 1 || separate) return;

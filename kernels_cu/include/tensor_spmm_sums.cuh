@@ -25,9 +25,11 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
             const int steps = gathered ? static_cast<int>(words[kHeadBytes / 4]) : kSteps;
             const auto columns = reinterpret_cast<const nnz::Half*>(packed + kHeadBytes + 16);
             const unsigned* const selections = words + kHeadBytes / 4 + (gathered ? 4 + 16 * steps : 0);
+#pragma unroll 1
             for (int t = 0; t < 4; ++t) {
                 const int lane = row % 8 * 4 + t;
                 const unsigned* next = words + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane] / 4;
+#pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
                     if ((words[lane * kMapWords + i / 32] >> i % 32 & 1u) == 0) continue;
                     const unsigned pair = *next++;
@@ -49,9 +51,13 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
 
 __device__ __forceinline__ Element narrow(float x) { return nnz::narrow_half(x); }
 
+__device__ __forceinline__ float widen(Element x) { return nnz::widen_half(x); }
+
 #else
 
 __device__ __forceinline__ Element narrow(float x) { return x; }
+
+__device__ __forceinline__ float widen(Element x) { return x; }
 
 #endif
 

@@ -60,9 +60,11 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
             const char* const packed = reinterpret_cast<const char*>(stream + offsets[chunk]);
             const auto words = reinterpret_cast<const unsigned*>(packed);
             const int first_k = panel * kPanelK + (chunk - panel_chunks[panel]) * kChunkK;
+#pragma unroll 1
             for (int t = 0; t < 4; ++t) {
                 const int lane = row % 8 * 4 + t;
                 const unsigned* next = words + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane] / 4;
+#pragma unroll 1
                 for (int i = 0; i < 8 * kSteps; ++i) {
                     if ((words[i / 32 * 32 + lane] >> i % 32 & 1u) == 0) continue;
                     const float value = __uint_as_float(*next++);
