@@ -8,14 +8,14 @@ from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.records import coverage
+from nnzbench.records.coverage import gaps as problems_missing
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import load
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.text import pages, tables
 from nnzbench.report.text.pages import Page
-from nnzbench.site import claims, claims_page, other_archs, peers_page
+from nnzbench.site import claims, claims_page, coverage, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
@@ -69,6 +69,7 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
     for name, judged in verdicts.items():
         claims_page.write(reports, name, judged)
         peers_page.write(reports, name)
+        coverage.write(reports, name)
         other_archs.write(reports, name)
     if everything:
         html.write(reports, list(EXPERIMENTS), everything, verdicts)
@@ -85,7 +86,8 @@ def _build_one(folder: Path) -> Built:
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
         raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
     page, drawn = assemble(page_of(results.experiment), folder, results)
-    page = replace(page, gaps=(*coverage.gaps(results.experiment, results.frame["problem"]), *page.gaps))
+    lacking = problems_missing(results.experiment, results.frame["problem"])
+    page = replace(page, gaps=(*lacking, *coverage.gaps(results.experiment, results.records), *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
     paths.write_text(folder / "summary.md", _summary(page))
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))

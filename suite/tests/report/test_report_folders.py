@@ -105,6 +105,7 @@ def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_p
     folder = recorded(tmp_path / "x")
     places = [folder / name for name in ("README.md", "summary.csv", "summary.md", "speedup.png", "speedup.svg")]
     places += [tmp_path / "x" / "index.html", folder.parent / "claims.csv", folder.parent / "claims.md"]
+    places += [folder.parent / "coverage.csv", folder.parent / "coverage.md"]
     for place in places:
         target = tmp_path / f"kept-{place.name}"
         target.write_text("kept")

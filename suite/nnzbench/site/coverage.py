@@ -1,0 +1,168 @@
+"""What a GPU's records have of what the catalogue runs: every cell is timed, refused, failed or missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure.sweep import Choice, plan_work
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.problems.names import case_of
+from nnzbench.records.folder import refuse_links
+from nnzbench.records.record import FAILURES, Record, read_records
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import each
+from nnzbench.report.text.tables import markdown, write_csv
+
+FILE = "coverage.md"
+REASONS = 3
+"""Reasons that the page prints per kernel and dtype, most frequent first; the records have all."""
+
+INTRO = """\
+A cell is a problem of an experiment's table (of its sample, where the default run is one) in one type, a kernel that
+the experiment runs on it, and a policy. It is *timed* where a checked candidate has a time, *refused* where
+every row says why the kernel can't, *failed* where something else came of it, and *missing* where there is no row.
+Whether a pattern is the real one or a stand-in makes no difference here. `coverage.csv` counts the cells.
+"""
+
+
+class Cell(NamedTuple):
+    """What is to be measured once."""
+
+    case: str
+    dtype: str
+    kernel: str
+    policy: str
+
+
+@cache
+def expected(experiment: str) -> tuple[Cell, ...]:
+    """The cells of one experiment, in the order of its table; none for what is not listed or runs nothing."""
+    listed = EXPERIMENTS.get(experiment)
+    if listed is None or not listed.kernels:
+        return ()
+    work = plan_work(listed, kernels(), Choice())
+    return tuple(
+        Cell(case_of(problem.name), problem.dtype, kernel, policy)
+        for problem, names in work
+        for kernel in names
+        for policy in listed.policies
+    )
+
+
+def states(experiment: str, records: Iterable[Record]) -> dict[Cell, str]:
+    """`timed`, `refused`, `failed` or `missing` of every expected cell."""
+    found: dict[Cell, set[str]] = {}
+    for row in records:
+        found.setdefault(Cell(case_of(row.problem), row.dtype, row.kernel, row.policy), set()).add(row.status)
+    return {cell: _state(found.get(cell, set())) for cell in expected(experiment)}
+
+
+def _state(statuses: set[str]) -> str:
+    if "ok" in statuses:
+        return "timed"
+    if statuses & set(FAILURES):
+        return "failed"
+    return "refused" if statuses else "missing"
+
+
+def gaps(experiment: str, records: Iterable[Record]) -> list[str]:
+    """A sentence for the experiment's page per policy: which kernels lack it, on how many of their problems."""
+    counts = _counts(states(experiment, records))
+    out = []
+    for policy, mine in counts[counts["missing"] > 0].groupby("policy", sort=False):
+        lacking = [
+            f"`{row.kernel}` {row.dtype} on {'all' if row.missing == row.expected else row.missing} of {row.expected}"
+            for row in each(mine)
+        ]
+        out.append(f"Not measured {policy} ([coverage](../{FILE})): {', '.join(lacking)}.")
+    return out
+
+
+def _counts(found: dict[Cell, str]) -> pd.DataFrame:
+    """A row per kernel, dtype and policy with the number of cells in each state."""
+    names = ["timed", "refused", "failed", "missing"]
+    counted: dict[tuple[str, str, str], Counter[str]] = {}
+    for cell, state in found.items():
+        counted.setdefault((cell.kernel, cell.dtype, cell.policy), Counter())[state] += 1
+    rows = [[*key, sum(count.values()), *(count[name] for name in names)] for key, count in counted.items()]
+    return pd.DataFrame(rows, columns=["kernel", "dtype", "policy", "expected", *names])
+
+
+def write(reports: Path, gpu: str) -> Path:
+    """Writes `<reports>/<gpu>/coverage.md` and `coverage.csv` from the records of every experiment of the catalogue."""
+    path = reports / gpu / FILE
+    tables, reasons = [], []
+    for name in EXPERIMENTS:
+        if not expected(name):
+            continue
+        source = reports / gpu / name / "records.csv"
+        refuse_links(source, source.parent)
+        records = read_records(source) if source.is_file() else []
+        counts = _counts(states(name, records))
+        counts.insert(0, "experiment", name)
+        tables.append(counts)
+        reasons += _reasons(name, records)
+    whole = pd.concat(tables, ignore_index=True)
+    write_csv(whole, path.with_suffix(".csv"))
+    paths.write_text(path, _page(context.gpu_name(gpu, {}), whole, reasons))
+    return path
+
+
+def _reasons(experiment: str, records: Sequence[Record]) -> list[list[str]]:
+    wanted = set(expected(experiment))
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for row in records:
+        cell = Cell(case_of(row.problem), row.dtype, row.kernel, row.policy)
+        if row.status != "ok" and cell in wanted:
+            found.setdefault((row.kernel, row.dtype), Counter())[row.reason or row.status] += 1
+    lines = []
+    for (kernel, dtype), count in found.items():
+        said = [f"{reason} ({times} rows)" for reason, times in count.most_common(REASONS)]
+        rest = len(count) - len(said)
+        lines.append([experiment, kernel, dtype, "; ".join(said) + (f"; {rest} more" if rest else "")])
+    return lines
+
+
+def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
+    numbers = ["expected", "timed", "refused", "failed", "missing"]
+    total = whole[numbers].sum()
+    cold = whole[whole["policy"] == "cold"][numbers].sum()
+    head = (
+        f"Of {total['expected']:,} cells {total['timed']:,} are timed, {total['refused']:,} refused with a reason and "
+        f"{total['failed']:,} failed; {total['missing']:,} are missing ({_percent(total)}), {cold['missing']:,} of "
+        f"them under the cold policy ({_percent(cold)} of those)."
+    )
+    per = whole.groupby(["experiment", "policy"], sort=False)[numbers].sum().reset_index()
+    overview = [
+        [row["experiment"], row["policy"], *(f"{row[name]:,}" for name in numbers), _percent(row)]
+        for _, row in per.iterrows()
+    ]
+    lacking = whole[whole["missing"] > 0]
+    lines = [
+        [row["experiment"], row["kernel"], row["dtype"], row["policy"], *(f"{row[name]:,}" for name in numbers)]
+        for _, row in lacking.iterrows()
+    ]
+    parts = [
+        f"# Coverage on {gpu}",
+        f"**{head}**",
+        INTRO.rstrip(),
+        "## By experiment",
+        markdown(["experiment", "policy", *numbers, "missing, %"], overview, left=2),
+        "## Where cells are missing",
+        markdown(["experiment", "kernel", "inputs", "policy", *numbers], lines, left=4) if lines else "Nowhere.",
+        "## Reasons",
+        markdown(["experiment", "kernel", "inputs", "why not"], reasons, left=4) if reasons else "None.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _percent(row: pd.Series[int]) -> str:
+    return f"{100 * row['missing'] / row['expected']:.1f} %" if row["expected"] else "0 %"

@@ -1,0 +1,79 @@
+"""The coverage of a set: every cell that the catalogue runs is timed, refused with a reason, failed or missing."""
+
+from __future__ import annotations
+
+import pandas as pd
+from fake_records import failed, record
+
+from nnzbench.problems import tables
+from nnzbench.problems.names import case_of
+from nnzbench.records.record import replace_all
+from nnzbench.site import coverage
+
+NAME = "sparsert_table3"
+
+
+def one(row, **changes):
+    problem = row.problem
+    facts = {"experiment": NAME, "problem": problem.name, "op": problem.op, "dtype": problem.dtype}
+    return record(**{**facts, "kernel": "cudnn", "policy": "hot", **changes})
+
+
+def test_every_cell_is_counted_once():
+    rows = tables.rows(NAME)
+    cells = coverage.expected(NAME)
+    assert len(cells) == len(set(cells)) == len(rows) * 4 * 2  # kernels, policies
+    assert coverage.expected("sputnik_figure2") == coverage.expected("not_listed") == ()
+
+
+def test_a_cell_is_timed_refused_failed_or_missing():
+    rows = tables.rows(NAME)
+    records = [
+        one(rows[0]),
+        failed(one(rows[0], variant="other"), "wrong", "off by one"),
+        failed(one(rows[1]), "unsupported", "too wide"),
+        failed(one(rows[2]), "launch-error", "it broke"),
+        one(rows[3], policy="cold"),
+        one(rows[0], kernel="not_of_this_experiment"),
+    ]
+    states = coverage.states(NAME, records)
+    assert len(states) == len(coverage.expected(NAME))
+
+    def state(i, policy="hot", kernel="cudnn"):
+        return states[coverage.Cell(case_of(rows[i].problem.name), "f32", kernel, policy)]
+
+    assert [state(i) for i in range(4)] == ["timed", "refused", "failed", "missing"]
+    assert (state(3, "cold"), state(0, "cold"), state(0, kernel="direct_conv")) == ("timed", "missing", "missing")
+
+
+def test_the_gaps_name_kernel_policy_and_count():
+    rows = tables.rows(NAME)
+    everything = [
+        one(row, kernel=kernel, policy=policy)
+        for row in rows
+        for kernel in ("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn")
+        for policy in ("hot", "cold")
+    ]
+    assert coverage.gaps(NAME, everything) == []
+    kept = [row for row in everything if row.kernel != "cudnn" or (row.policy == "cold" and "_95" in row.problem)]
+    assert coverage.gaps(NAME, kept) == [
+        "Not measured hot ([coverage](../coverage.md)): `cudnn` f32 on all of 8.",
+        "Not measured cold ([coverage](../coverage.md)): `cudnn` f32 on 4 of 8.",
+    ]
+
+
+def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(coverage, "EXPERIMENTS", {NAME: coverage.EXPERIMENTS[NAME]})
+    rows = tables.rows(NAME)
+    folder = tmp_path / "fast-gpu" / NAME
+    folder.mkdir(parents=True)
+    refused = [failed(one(row, policy="cold"), "unsupported", "no room") for row in rows]
+    replace_all(folder / "records.csv", [*(one(row) for row in rows), *refused])
+    path = coverage.write(tmp_path, "fast-gpu")
+    table = pd.read_csv(path.with_suffix(".csv"))
+    counts = table[["expected", "timed", "refused", "failed", "missing"]]
+    assert (counts["expected"] == counts.drop(columns="expected").sum(axis=1)).all()
+    text = path.read_text()
+    assert "Of 64 cells 8 are timed, 8 refused with a reason and 0 failed; 48 are missing (75.0 %)" in text
+    assert "| sparsert_table3 | cudnn | f32 | no room (8 rows) |" in text
+    assert "| sparsert_table3 | direct_conv | f32 | hot | 8 | 0 | 0 | 0 | 8 |" in text
