@@ -1,7 +1,7 @@
 # One command each, on a fresh machine with python3 (3.10 or later), make and a C++20 compiler; no root, no GPU needed.
 #
-#   make bench   with a GPU: run the experiments and draw their pages in results/; without: check every kernel on the
-#                processor, compile all of them for every architecture, redraw a copy of the published runs in build/
+#   make bench   with a GPU: run the experiments and draw their pages in results/; without, in a few minutes: check
+#                kernels on the processor, compile a sample for every architecture, redraw a published run in build/
 #   make test    the tests
 #   make lint types compile   what else .ci/run checks
 #

@@ -64,6 +64,12 @@ class _Wanted:
 @click.command()
 @click.option("--arch", "arches", multiple=True, metavar="sm_XY", help="Architecture; repeat for several.")
 @click.option("--kernel", "names", multiple=True, metavar="NAME", help="Kernel; repeat for several. Default: all.")
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 1000),
+    metavar="COUNT",
+    help="A first look: one program of so many kernels on each architecture, other kernels on the next.",
+)
 @click.option("--all", "everything", is_flag=True, help="Every program for every architecture, not a sample of most.")
 @click.option("--details", "every_entry", is_flag=True, help="A line per entry point, also without --arch or --kernel.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, a row per entry point.")
@@ -72,6 +78,7 @@ def command(
     ctx: click.Context,
     arches: tuple[str, ...],
     names: tuple[str, ...],
+    sample: int | None,
     everything: bool,
     every_entry: bool,
     as_json: bool,
@@ -85,29 +92,37 @@ def command(
     for name in names:
         if name not in known:
             raise click.UsageError(f"unknown kernel '{name}': choose from {', '.join(known)}")
+    if sample and everything:
+        raise click.UsageError("--sample builds little, --all builds everything: choose one")
     errors = Console(stderr=True)
-    wanted, rows = _wanted([known[name] for name in dict.fromkeys(names or known)], chosen)
-    if not names:
-        wanted += _support(wanted, known, chosen)
+    asked = [known[name] for name in dict.fromkeys(names or known)]
+    if sample:
+        wanted = _first_look(asked, chosen, sample)
+        rows: list[Row] = []
+    else:
+        wanted, rows = _wanted(asked, chosen)
+        if not names:
+            wanted += _support(wanted, known, chosen)
     possible = len({one.job.identity() for one in wanted})
-    if not (everything or arches or names):
+    if not (everything or arches or names or sample):
         wanted = _sampled(wanted)
     built = _build([one.job for one in wanted], errors)
     for one in wanted:
         rows += _rows(one, built[one.job.identity()])
     rows = _by_variant(rows)
+    missing = "not in this sample" if sample else "not for it"
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         screen = Console()
         (screen if screen.is_terminal else Console(width=200)).print(
-            details(rows) if every_entry or arches or names else summary(rows, chosen)
+            details(rows) if every_entry or arches or names else summary(rows, chosen, missing)
         )
     _explain(rows, wanted, built, errors)
     wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)
-    sample = f" of {possible}" if len(built) < possible else ""
+    share = f" of {possible}" if len(built) < possible else ""
     errors.print(
-        f"{len(built)}{sample} programs for {len(chosen)} architectures, {wrong} of {len(rows)} entry points failed"
+        f"{len(built)}{share} programs for {len(chosen)} architectures, {wrong} of {len(rows)} entry points failed"
     )
     if wrong:
         ctx.exit(1)
@@ -149,6 +164,28 @@ def _wanted(chosen: Iterable[Kernel], arches: Iterable[str]) -> tuple[list[_Want
             except Unsupported as reason:
                 refused.append(Row(kernel.name, "", "", arch, "unsupported", str(reason)))
     return wanted, refused
+
+
+def _first_look(chosen: list[Kernel], arches: tuple[str, ...], count: int) -> list[_Wanted]:
+    """The first program of `count` kernels on each architecture, going on with the next kernels on the next one."""
+    lister = PlanLister()
+    found, at = [], 0
+    for arch in arches:
+        made = 0
+        for _ in range(len(chosen)):
+            if made == count:
+                break
+            kernel = chosen[at % len(chosen)]
+            at += 1
+            try:
+                plan = next(iter(lister.plans(kernel, arch)), None)
+            except Unsupported:
+                continue
+            if plan is not None:
+                stage = plan.stages()[0]
+                found.append(_Wanted(kernel.name, plan.variant, Job.of(stage, arch), stage.launches))
+                made += 1
+    return found
 
 
 def _support(wanted: Iterable[_Wanted], known: Mapping[str, Kernel], arches: Iterable[str]) -> list[_Wanted]:

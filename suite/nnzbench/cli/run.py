@@ -86,6 +86,7 @@ def _names_of(
     default=None,
     help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
 )
+@click.option("--candidates", type=click.IntRange(1, 100_000), help="At most so many candidates of each kernel.")
 @click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
 @click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
 @click.option(
@@ -116,6 +117,7 @@ def command(
     problems: tuple[str, ...],
     dtypes: tuple[DType, ...] | None,
     standin: bool | None,
+    candidates: int | None,
     uniform: bool,
     full: bool,
     budget: float | None,
@@ -146,6 +148,7 @@ def command(
         dtypes=dtypes,
         problems=problems or None,
         quick=quick,
+        candidates=candidates,
         real=False if uniform else None if standin is None else not standin,
         uniform=uniform,
         resume=resume,

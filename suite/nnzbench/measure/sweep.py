@@ -51,6 +51,8 @@ class Choice:
     """Uniformly random patterns of the same sizes and levels instead."""
     resume: bool = False
     overwrite: bool = False
+    candidates: int | None = None
+    """Most candidates of a kernel on one problem; None for all, or for `QUICK_CANDIDATES` of a quick run."""
     yes: bool = False
     """Overwrite also where more is recorded than this run brings."""
 
@@ -211,7 +213,7 @@ class Run:
         rule = QUICK if choice.quick else StoppingRule()
         self.attempts = Attempts(experiment.name, session, results, policies, rule)
         self.session, self.results = session, results
-        self.limit = QUICK_CANDIDATES if choice.quick else None
+        self.limit = choice.candidates or (QUICK_CANDIDATES if choice.quick else None)
         self.planned: set[str] = set()
         self.planless: set[str] = set()
         self.maker = Maker()

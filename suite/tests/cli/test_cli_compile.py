@@ -110,6 +110,14 @@ def test_table_for_people(run: Callable[..., Result]) -> None:
     assert "by3" in result.stdout
 
 
+def test_a_first_look_takes_some_kernels_for_each_architecture(run: Callable[..., Result]) -> None:
+    rows = json.loads(run("--sample", "1", "--json").stdout)
+    assert [row["arch"] for row in rows] == list(dict.fromkeys(row["arch"] for row in rows))
+    assert {row["status"] for row in rows} == {"ok"}
+    assert "not in this sample" in run("--sample", "1").stdout
+    assert run("--sample", "1", "--all").exit_code == 2
+
+
 def test_default_architectures_and_a_kernel_that_leaves_one_out(run: Callable[..., Result]) -> None:
     rows = rows_of(run("--json", "--kernel", "scale"))
     turing = [row for row in rows if row["arch"] == "sm_75"]

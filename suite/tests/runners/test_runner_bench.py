@@ -80,15 +80,17 @@ def test_a_failed_step_fails_the_whole_and_the_others_still_run(
         calls.append(arguments[0])
         if arguments[0] == "report":  # a copy is redrawn, never what is published
             assert arguments[1:] == ("--reports", str(tmp_path / "build" / "reports"))
-            assert (tmp_path / "build" / "reports" / "index.html").read_text() == "published"
+            copies = sorted(path.relative_to(bench.REDRAWN) for path in bench.REDRAWN.glob("*/*/*"))
+            assert [str(path) for path in copies] == ["nvidia-h200/sparsert_table1/records.csv"]
         return int(arguments[0] == "compile")
 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
     monkeypatch.setattr(bench, "ROOT", tmp_path)
     monkeypatch.setattr(bench, "CPU_RESULTS", tmp_path / "build" / "bench")
     monkeypatch.setattr(bench, "REDRAWN", tmp_path / "build" / "reports")
-    (tmp_path / "reports").mkdir()
-    (tmp_path / "reports" / "index.html").write_text("published")
+    for name in ("sparsert_table1", "sputnik_rnn"):  # only what was run is drawn
+        (tmp_path / "reports" / "nvidia-h200" / name).mkdir(parents=True)
+        (tmp_path / "reports" / "nvidia-h200" / name / "records.csv").write_text("published")
     monkeypatch.setattr(bench, "find_gpus", lambda: None)
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install"])
     assert bench.main() == 1
