@@ -10,43 +10,23 @@ CUDA_VISIBLE_DEVICES narrows the choice of GPUs; each process writes a log below
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import subprocess
 import sys
 import threading
-import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.kernels.registry import kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "all_gpus"
 PROGRAM = "from nnzbench.cli import main; main(prog_name='nnzbench')"
-
-
-def visible_gpus() -> list[tuple[str, str]]:
-    """(model, identifier for CUDA_VISIBLE_DEVICES) of every GPU that the CUDA driver shows this process."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return []
-    count = ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
-        return []
-    found = []
-    for index in range(count.value):
-        device, name, number = ctypes.c_int(), ctypes.create_string_buffer(128), (ctypes.c_ubyte * 16)()
-        cuda.cuDeviceGet(ctypes.byref(device), index)
-        cuda.cuDeviceGetName(name, len(name), device)
-        cuda.cuDeviceGetUuid_v2(ctypes.byref(number), device)
-        found.append((name.value.decode(), f"GPU-{uuid.UUID(bytes=bytes(number))}"))
-    return found
 
 
 def run_one(gpu: str, experiment: str, options: Sequence[str]) -> int:

@@ -16,6 +16,8 @@ import click
 from rich.console import Console
 
 from nnzbench import devices, paths
+from nnzbench.cluster.crew import Crew
+from nnzbench.cluster.engine import connected
 from nnzbench.devices import DEVICES, Device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
@@ -95,6 +97,12 @@ def _names_of(
     metavar="25m",
     help="Stop after about this time: everything untuned first, then tuning where it promises most.",
 )
+@click.option(
+    "--cluster",
+    metavar="local|slurm|tcp://HOST:PORT",
+    help="On the workers of a Dask cluster: one per GPU of this host, Slurm's, or those of a scheduler.",
+)
+@click.option("--workers", type=click.IntRange(1), help="With --cluster: how many to start [one per GPU].")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
@@ -121,6 +129,8 @@ def command(
     uniform: bool,
     full: bool,
     budget: float | None,
+    cluster: str | None,
+    workers: int | None,
     resume: bool,
     overwrite: bool,
     yes: bool,
@@ -157,8 +167,20 @@ def command(
     )
     known = _known(as_arch, policies)
     require_work(chosen, known, choice)
-    device = _open(device_name, sanitize)
     folder = out or paths.results()
+    if cluster:
+        if as_arch or sanitize or any(name.endswith(".py") for name in kernel_names):
+            raise click.UsageError("--cluster runs this version's kernels as they are: no --as, --sanitize or FILE.py")
+        if cluster not in ("local", "slurm") and "://" not in cluster:
+            raise click.UsageError(
+                f"--cluster is local, slurm or a scheduler's address such as tcp://HOST:8786, not '{cluster}'"
+            )
+        summaries = _run_cluster(cluster, workers, device_name, chosen, choice, folder, known, budget, started)
+        _finish(ctx, chosen, summaries, folder, report)
+        return
+    if workers:
+        raise click.UsageError("--workers is for --cluster")
+    device = _open(device_name, sanitize)
     try:
         device = checking(device, as_arch) if as_arch else device
         place = partial(_place, folder / device.gpu, choice, f"{BELOW}{as_arch}" if as_arch else "")
@@ -169,6 +191,11 @@ def command(
             summaries = _run_budget(chosen, device, choice, place, known, learnt, budget, started)
     finally:
         device.close()
+    _finish(ctx, chosen, summaries, folder, report)
+
+
+def _finish(ctx: click.Context, chosen: list[Experiment], summaries: list[Summary], folder: Path, report: bool) -> None:
+    """Redraws where that was asked for, and ends with 1 where a kernel failed."""
     if report:
         from nnzbench.cli import report as cli_report  # loads what draws
 
@@ -282,6 +309,38 @@ def _run_budget(
         for line in done.lines(plan):
             progress.note(line)
         summaries = [run.summary() for run in runs.values()]
+    return _tell(summaries, choice)
+
+
+def _run_cluster(
+    kind: str,
+    workers: int | None,
+    device: str | None,
+    chosen: list[Experiment],
+    choice: Choice,
+    out: Path,
+    known: Mapping[str, AnyKernel],
+    budget: float | None,
+    started: float,
+) -> list[Summary]:
+    end_tidily()
+    timed = device != "cpu"
+    costs = Costs() if budget is None else learn((paths.reports(), out), timed)
+    ends = None if budget is None else started + budget
+    with connected(kind, workers, timed) as client, progress_bar() as progress:
+        crew = Crew(
+            client,
+            chosen,
+            choice,
+            known,
+            lambda gpu, name: _place(out / gpu, choice, "", name),
+            device,
+            costs,
+            progress,
+            ends,
+            queued=kind == "slurm",
+        )
+        summaries = crew.run()
     return _tell(summaries, choice)
 
 

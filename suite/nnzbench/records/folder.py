@@ -81,6 +81,7 @@ class Results:
         self._lock = FileLock(folder / LOCK)
         self._not_again = not_again
         self._snapshot, self._environment = environment, ""
+        self._written: dict[str, str] = {}
         self.done: set[Key] = set()
         self.tuned: dict[tuple[str, ...], Scope] = {}
 
@@ -152,12 +153,19 @@ class Results:
     def environment(self) -> str:
         """File name of the environment's snapshot, written when the first row asks for it."""
         if not self._environment:
-            taken = len(list(self.folder.glob("environment*.json")))
-            self._environment = f"environment-{taken + 1}.json" if taken else "environment.json"
-            text = json.dumps(self._snapshot, indent=2, sort_keys=True, default=str) + "\n"
-            with paths.replacing(self.folder / self._environment) as partial:
-                partial.write_text(text, encoding="utf-8")
+            self._environment = self.add_environment(self._snapshot)
         return self._environment
+
+    def add_environment(self, snapshot: Mapping[str, Any]) -> str:
+        """File name of a snapshot, written once however often the same one is given."""
+        text = json.dumps(snapshot, indent=2, sort_keys=True, default=str) + "\n"
+        if text not in self._written:
+            taken = len(list(self.folder.glob("environment*.json")))
+            name = f"environment-{taken + 1}.json" if taken else "environment.json"
+            with paths.replacing(self.folder / name) as partial:
+                partial.write_text(text, encoding="utf-8")
+            self._written[text] = name
+        return self._written[text]
 
     def add(self, records: Iterable[Record]) -> None:
         """Appends the rows and flushes them to disk."""

@@ -1,0 +1,25 @@
+"""The GPUs of this host as the CUDA driver tells them, without a library of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+
+
+def visible_gpus() -> list[tuple[str, str]]:
+    """(model, identifier for CUDA_VISIBLE_DEVICES) of every GPU that the CUDA driver shows this process."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    found = []
+    for index in range(count.value):
+        device, name, number = ctypes.c_int(), ctypes.create_string_buffer(128), (ctypes.c_ubyte * 16)()
+        cuda.cuDeviceGet(ctypes.byref(device), index)
+        cuda.cuDeviceGetName(name, len(name), device)
+        cuda.cuDeviceGetUuid_v2(ctypes.byref(number), device)
+        found.append((name.value.decode(), f"GPU-{uuid.UUID(bytes=bytes(number))}"))
+    return found

@@ -1,0 +1,214 @@
+"""Who gets which problem, what becomes of the work of a worker that dies, and where rows go: without Dask."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from fakes import FakeDevice, FakeKernel, Silent
+from test_sweep import PEAKS, Small
+
+from nnzbench.cluster import crew, worker
+from nnzbench.measure.costs import Costs
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice
+from nnzbench.plans.plan import Unsupported
+from nnzbench.records.record import read_records
+
+
+class Some(Small):
+    count = 5
+
+
+class Future:
+    def __init__(self, result=None, error=None, pending=False):
+        self._result, self._error, self._pending = result, error, pending
+        self.status = "pending" if pending else "error" if error else "finished"
+
+    def done(self):
+        return not self._pending
+
+    def result(self):
+        return self._result
+
+    def exception(self):
+        return self._error
+
+    def cancel(self):
+        self.status, self._pending = "cancelled", False
+
+
+class Client:
+    """Runs what is submitted at once, as the worker of that address; `dies` says at which of its jobs one is killed."""
+
+    def __init__(self, gpus, dies=None, reborn=True):
+        self.gpus = dict(gpus)
+        self.dies, self.reborn = dict(dies or {}), reborn
+        self.jobs = dict.fromkeys(self.gpus, 0)
+        self.restarted = []
+        self.at = ""
+
+    def nthreads(self):
+        return dict.fromkeys(self.gpus, 1)
+
+    def submit(self, what, *arguments, workers, pure):
+        assert not pure  # Dask would give the result of an equal job again
+        (self.at,) = workers
+        if what is worker.perform:
+            self.jobs[self.at] += 1
+            if self.dies.get(self.at) == self.jobs[self.at]:
+                gpu = self.gpus.pop(self.at)
+                if self.reborn:
+                    self.gpus[f"{self.at}'"] = gpu
+                    self.jobs[f"{self.at}'"] = 0
+                return Future(pending=True)
+        try:
+            return Future(what(*arguments))
+        except Exception as error:
+            return Future(error=error)
+
+    def restart_workers(self, addresses, raise_for_error):
+        self.restarted += addresses
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(crew, "POLL_S", 0.0)
+    monkeypatch.setattr(crew, "PATIENCE_S", 0.2)
+
+
+def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, names=("one", "two")):
+    kernels = {kernel.name: kernel for kernel in kernels or [FakeKernel("a"), FakeKernel("b")]}
+    sessions = {}
+
+    def session(device):
+        if client.at not in sessions:
+            opened = FakeDevice(gpu=client.gpus[client.at])
+            snapshot = {"driver": "1"}
+            sessions[client.at] = Session(opened, kernels, PEAKS, snapshot, opened.timer.clock), ()
+        return sessions[client.at]
+
+    monkeypatch.setattr(worker, "_session", session)
+    monkeypatch.setattr(worker, "visible_gpus", lambda: [("model", f"GPU-of-{client.at}")])
+    experiments = [Some(name, "", "paper", "", dict.fromkeys(kernels, ("f32",))) for name in names]
+    progress = Notes()
+
+    def place(gpu, name):
+        return tmp_path / gpu / name
+
+    choice = choice or Choice()
+    every = crew.Crew(client, experiments, choice, kernels, place, None, Costs(), progress, ends)
+    return every.run(), progress.notes
+
+
+def rows(tmp_path, gpu="h200", name="one"):
+    return read_records(tmp_path / gpu / name / "records.csv")
+
+
+def complete(found, kernels=2):
+    assert len(found) == len({row.key for row in found}) == 5 * kernels * 2
+    assert all(row.status == "ok" for row in found)
+
+
+def test_workers_share_the_problems_and_rows_come_to_one_folder(tmp_path, monkeypatch):
+    client = Client({"w1": "h200", "w2": "h200"})
+    summaries, _ = run(tmp_path, monkeypatch, client)
+    for name in ("one", "two"):
+        complete(rows(tmp_path, name=name))
+    assert client.jobs["w1"] + client.jobs["w2"] == 10
+    assert abs(client.jobs["w1"] - client.jobs["w2"]) <= 1
+    assert [summary.statuses for summary in summaries] == [{"ok": 20}, {"ok": 20}]
+    assert sum(row.selected for row in rows(tmp_path)) == 5 * 2 * 2
+
+
+def test_rows_name_the_gpu_that_they_are_from_without_telling_which_it_is(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch, Client({"w1": "h200", "w2": "h200"}), names=("one",))
+    by_problem = {}
+    for row in rows(tmp_path):
+        by_problem.setdefault(row.problem, set()).add(row.environment)
+    assert all(len(found) == 1 for found in by_problem.values())  # all kernels of a problem on one GPU
+    names = set.union(*by_problem.values())
+    snapshots = [json.loads((tmp_path / "h200" / "one" / name).read_text()) for name in names]
+    assert len({one["worker"] for one in snapshots}) == len(names) == 2
+    assert not any("GPU-of" in json.dumps(one) for one in snapshots)
+
+
+@pytest.mark.parametrize("reborn", [True, False])
+@pytest.mark.parametrize("at", [1, 2, 5])
+def test_what_a_killed_worker_had_is_done_by_another_and_nothing_twice(tmp_path, monkeypatch, at, reborn):
+    client = Client({"w1": "h200", "w2": "h200"}, {"w1": at}, reborn)
+    _, notes = run(tmp_path, monkeypatch, client)
+    for name in ("one", "two"):
+        complete(rows(tmp_path, name=name))
+    assert any("died at one" in note or "died at two" in note for note in notes)
+
+
+def test_a_job_that_ends_every_worker_is_left_out_and_named(tmp_path, monkeypatch):
+    client = Client({"w": "h200"}, {"w": 1, "w'": 1, "w''": 1})
+    _, notes = run(tmp_path, monkeypatch, client, names=("one",))
+    assert any("p0 has ended 3 workers and is left out" in note for note in notes)
+    assert {row.problem for row in rows(tmp_path)} == {"p1", "p2", "p3", "p4"}
+
+
+def test_each_model_of_gpu_does_everything_in_its_own_folder(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch, Client({"w1": "h200", "w2": "t4", "w3": "t4"}), names=("one",))
+    for gpu in ("h200", "t4"):
+        complete(rows(tmp_path, gpu))
+        assert {row.gpu for row in rows(tmp_path, gpu)} == {gpu}
+
+
+def test_a_run_that_was_cut_off_is_gone_on_with(tmp_path, monkeypatch):
+    with pytest.raises(Unsupported, match="no worker"):
+        run(tmp_path, monkeypatch, Client({"w": "h200"}, {"w": 3}, reborn=False), names=("one",))
+    before = rows(tmp_path)
+    assert len({row.problem for row in before}) == 2
+    run(tmp_path, monkeypatch, Client({"w": "h200"}), choice=Choice(resume=True), names=("one",))
+    complete(rows(tmp_path))
+    assert {row.key for row in before} <= {row.key for row in rows(tmp_path)}
+
+
+def test_a_lost_device_keeps_its_rows_and_its_worker_starts_anew(tmp_path, monkeypatch):
+    kernels = [FakeKernel("a"), FakeKernel("b", {"v1": (10.0, "lost")})]
+    client = Client({"w": "h200"})
+    restart = client.restart_workers
+
+    def anew(addresses, raise_for_error):
+        restart(addresses, raise_for_error)
+        client.gpus["w'"], client.jobs["w'"] = client.gpus.pop("w"), 0
+        kernels[1].variants["v1"] = (10.0, "")
+
+    client.restart_workers = anew
+    _, notes = run(tmp_path, monkeypatch, client, kernels, names=("one",))
+    assert client.restarted == ["w"]
+    assert any("stopped answering" in note for note in notes)
+    found = rows(tmp_path)
+    assert len(found) == len({row.key for row in found}) == 20
+    assert [row.problem for row in found if row.status == "launch-error"] == ["p0", "p0"]  # said once, hot and cold
+
+
+def test_a_budget_is_kept_and_what_is_left_out_is_named(tmp_path, monkeypatch):
+    started = time.monotonic()
+    _, notes = run(tmp_path, monkeypatch, Client({"w": "h200"}), ends=started + 12.0, names=("one",))
+    text = "\n".join(notes)
+    assert "one: untuned 4 of 5" in text or "one: untuned 5 of 5" in text
+    assert "problems not tuned" in text
+    (tmp_path / "h200" / "one" / "tuning.csv").read_text().index(",first\n")
+
+
+def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):
+    class Without(Client):
+        def submit(self, what, *arguments, workers, pure):
+            return Future(error=Unsupported("no usable GPU (cupy: none)"))
+
+    with pytest.raises(Unsupported, match="no usable GPU"):
+        run(tmp_path, monkeypatch, Without({"w": "h200"}))

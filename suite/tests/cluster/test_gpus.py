@@ -1,0 +1,45 @@
+"""Which GPUs the CUDA driver shows, asked without a GPU library."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+
+import pytest
+
+from nnzbench.cluster import gpus
+
+FAKE_DRIVER = """
+extern "C" int cuInit(unsigned) { return 0; }
+extern "C" int cuDeviceGetCount(int* count) { *count = 2; return 0; }
+extern "C" int cuDeviceGet(int* device, int index) { *device = index; return 0; }
+extern "C" int cuDeviceGetName(char* name, int, int device) { name[0] = 'A' + device; name[1] = 0; return 0; }
+extern "C" int cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
+    for (int i = 0; i < 16; ++i) bytes[i] = 16 * device + i;
+    return 0;
+}
+"""
+
+
+def test_gpus_are_named_as_cuda_visible_devices_takes_them(monkeypatch, tmp_path):
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("a C++ compiler builds the stand-in for the driver")
+    (tmp_path / "driver.cpp").write_text(FAKE_DRIVER)
+    library = tmp_path / "libcuda.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "driver.cpp"], check=True)
+    driver = ctypes.CDLL(str(library))
+    monkeypatch.setattr(gpus.ctypes, "CDLL", lambda name: driver)
+    assert gpus.visible_gpus() == [
+        ("A", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        ("B", "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"),
+    ]
+
+
+def test_without_a_driver_there_is_none(monkeypatch):
+    def none(name):
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(gpus.ctypes, "CDLL", none)
+    assert gpus.visible_gpus() == []

@@ -1,0 +1,104 @@
+"""A cluster of workers on this host's processor, one of them killed at its work; and schedulers that do not answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fakes import Silent
+
+from nnzbench.cluster import engine
+from nnzbench.cluster.crew import Crew
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure.costs import Costs
+from nnzbench.measure.sweep import Choice, plan_work
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.plans.plan import Unsupported
+from nnzbench.records.record import read_records
+
+WORKERS = 2
+
+
+class Killer(Silent):
+    """Kills a worker's process once it has been given its first problem."""
+
+    def __init__(self):
+        self.processes, self.notes, self.killed = [], [], 0
+
+    def note(self, text):
+        self.notes.append(text)
+        if found := re.search(r"process (\d+)$", text):
+            self.processes.append(int(found[1]))
+
+    def step(self, text):
+        if not self.killed:
+            self.killed = self.processes[-1]
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def running(process):
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch, programs):
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "cpu").symlink_to(programs)
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    chosen, choice = EXPERIMENTS["sparsert_table1"], Choice(quick=True, kernels=("row_stream", "cublas"))
+    killer = Killer()
+    with engine.connected("local", WORKERS, timed=False) as client:
+        crew = Crew(
+            client, [chosen], choice, kernels(), lambda gpu, name: tmp_path / gpu / name, "cpu", Costs(), killer
+        )
+        (summary,) = crew.run()
+    assert any("died at sparsert_table1" in note for note in killer.notes)
+    found = read_records(tmp_path / "cpu" / "sparsert_table1" / "records.csv")
+    assert len(found) == len({row.key for row in found}) == sum(summary.statuses.values())
+    cells = {
+        (problem.name, problem.dtype, name) for problem, some in plan_work(chosen, kernels(), choice) for name in some
+    }
+    assert {(row.problem, row.dtype, row.kernel) for row in found} == cells
+    assert {row.status for row in found if row.kernel == "row_stream"} == {"ok"}
+    assert len(killer.processes) >= WORKERS
+    for _ in range(50):
+        if not any(map(running, killer.processes)):
+            break
+        time.sleep(0.1)
+    assert not any(map(running, killer.processes))
+
+
+def refused(kind, workers, timed, why):
+    with pytest.raises(Unsupported, match=why) as caught, engine.connected(kind, workers, timed):
+        pass
+    return str(caught.value)
+
+
+def test_a_scheduler_that_does_not_answer_is_one_sentence(monkeypatch):
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    monkeypatch.setattr(engine, "ANSWER_S", 0.5)
+    assert "\n" not in refused("tcp://127.0.0.1:1", None, True, r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 \(")
+
+
+def test_without_dask_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(Unsupported, match="nnzbench\\[cluster\\]"), engine.connected("local", None, timed=False):
+        pass
+
+
+def test_a_host_without_gpus_starts_no_workers_that_measure(monkeypatch):
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    monkeypatch.setattr(engine, "visible_gpus", list)
+    refused("local", None, True, "the CUDA driver shows none")
+    monkeypatch.setattr(engine, "visible_gpus", lambda: [("T4", "GPU-1")])
+    refused("local", 2, True, "2 workers are more than this host's 1 GPUs")
