@@ -27,7 +27,7 @@
 //
 // Defines
 //   LANES     of a row: 32, 16 or 8             WARPS     per block, 1 to 32
-//   COMMON    packs per item, 0 to 12           BLOCKS    that an SM should hold
+//   COMMON    packs per item, 0 to 10           BLOCKS    that an SM should hold
 //   COLUMNS   1, 2, 4, in fp16 also 8           EXACT     1: COLUMNS divides n; for one column, 4 divides k
 //   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
 #include "nnz.cuh"
@@ -39,13 +39,13 @@ constexpr int kWarps = WARPS;
 constexpr int kCommon = COMMON;
 constexpr int kColumns = COLUMNS;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kAhead = 4;  // packs beyond the common ones that are on their way while others are decoded
-constexpr int kStaged = 4;  // loads of X likewise
+constexpr int kAhead = 2;  // packs beyond the common ones that are on their way while others are decoded
+constexpr int kStaged = kWarps * BLOCKS > 16 ? 2 : 4;  // loads of X likewise; 32 warps of an SM have 64 registers each
 
 static_assert(kLanes == 32 || kLanes == 16 || kLanes == 8, "LANES must divide a warp into 1, 2 or 4 rows");
 static_assert(kColumns == 1 || kColumns == 2 || kColumns == 4 || kColumns == 8, "COLUMNS must be a vector width");
 static_assert(kWarps >= 1 && kWarps <= 32, "a block has 1 to 32 warps");
-static_assert(kCommon >= 0 && kCommon <= 12, "the common packs must fit in registers");
+static_assert(kCommon >= 0 && kCommon <= 10, "the common packs must fit in registers");
 
 #if COLUMNS == 1
 using Element = float;

@@ -26,7 +26,7 @@ from nnzbench.problems.problem import Problem
 
 MOST_COLUMNS = 16
 """Beyond them a product is one of many columns, and the bytes of W are not what it costs."""
-MOST_COMMON = 12
+MOST_COMMON = 10
 """Packs of an item whose requests need no address from memory; more would not fit in registers."""
 _BOOK_BYTES = 16 * 32 * 4
 _RESERVED_BYTES = 2 * 1024
@@ -120,6 +120,7 @@ def _part_columns(k: int, lanes: int, slot: int, room: int) -> int:
 def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
     """Worth trying: a row per warp, and two or four where X fits as often; about a block for each multiprocessor."""
     limit = block_shared_bytes(arch) - _RESERVED_BYTES - _BOOK_BYTES
+    most = 32 if slot == 4 else 16  # warps: several columns take more registers than 64
     found = []
     for lanes in (32, 16, 8):
         x_bytes = k * slot * (32 // lanes)
@@ -127,9 +128,10 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
             continue
         items = -(-m * lanes // 32)
         wanted = -(-items // sm_count(arch))
-        warps = min(32, max(4, 1 << (wanted - 1).bit_length()))
-        found.append(Tiling(lanes, warps, 2 if 2 * x_bytes < limit and warps <= 16 else 1))
-        if warps > 4 and 2 * x_bytes < limit:
+        warps = min(most, max(4, 1 << (wanted - 1).bit_length()))
+        twice = slot == 4 and 2 * x_bytes < limit
+        found.append(Tiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
+        if warps > 4 and twice:
             found.append(Tiling(lanes, warps // 2, 2))
     return found
 

@@ -24,6 +24,7 @@ EXPERIMENTS = (
             "cusparselt": AND_F16,
             "tensor_spmm": ("f16",),
         },
+        only={"direct_conv": "[!c]*_[78]*", "sparsert_conv": "[!c]*_87.5"},
         page="nnzbench.papers.lecture.granularity:PAGE",
     ),
 )
