@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 TILES = 3
 """The likeliest tiles of a kernel, which are those that a user runs; sweeps check all of them before they time one."""
 WORK: list[tuple[Op, DType, tuple[str, ...]]] = [
-    ("spmm", "f32", ("sputnik", "sputnik_transposed", "row_stream", "ring")),
+    ("spmm", "f32", ("sputnik", "sputnik_transposed", "row_stream", "ring", "merge_spmm")),
     ("spmm", "f16", ("sputnik", "sputnik_transposed", "row_stream", "ring", "tensor_spmm")),
     ("sddmm", "f32", ("sputnik_sddmm", "ring_sddmm")),
     ("sddmm", "f16", ("sputnik_sddmm",)),

@@ -17,7 +17,7 @@ from nnzbench.problems.tables import load
 from nnzbench.records import memory
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.report.claims.quantities import Quantity, Ratio
+from nnzbench.report.claims.quantities import Outcome, Quantity, Ratio
 from nnzbench.report.claims.records import JUDGES, Records
 from nnzbench.report.data import frames
 from nnzbench.report.data.series import Series
@@ -280,12 +280,49 @@ def mobilenet(pointwise: float, depthwise: float = 2.0) -> list[Record]:
     return rows
 
 
+def beside(tmp_path: Path, rows: list[Record], claim: str, arithmetic: str = "f32") -> Outcome:
+    """What the first number beside a claim's verdict says of the rows."""
+    judged(tmp_path, rows)
+    return RULES[claim].beside[0][1].measure(Records(tmp_path, GPU), "hot", arithmetic)
+
+
 def test_frames_per_second_sum_the_layers_as_often_as_they_occur(tmp_path):
-    one = judged(tmp_path, mobilenet(3.0))["sputnik-mobilenet-1.2"]
-    assert one.measured == pytest.approx(13 * (2 + 4) / (13 * 2 + 4 + 12 * 3))  # 13 pairs, the first dense in both
-    assert one.measured_tf32 == pytest.approx(13 * (2 + 1) / (13 * 2 + 1 + 12 * 3))
-    assert one.verdict == NOT_COMPARABLE  # layers, not the whole network
-    assert one.problems == "18 of 18"
+    one = beside(tmp_path / "a", mobilenet(3.0), "sputnik-mobilenet-1.2")
+    assert one.value == pytest.approx(13 * (2 + 4) / (13 * 2 + 4 + 12 * 3))  # 13 pairs, the first dense in both
+    tensor = beside(tmp_path / "b", mobilenet(3.0), "sputnik-mobilenet-1.2", "tf32")
+    assert tensor.value == pytest.approx(13 * (2 + 1) / (13 * 2 + 1 + 12 * 3))
+    assert (one.have, one.of) == (18, 18)
+
+
+def whole_networks() -> list[Record]:
+    at = {"experiment": "whole_networks"}
+    (transformer,) = (n for n in names("whole_networks") if n.startswith("transformer_"))
+    rows = [
+        row(transformer, "sparse_transformer", 100.0, "f32_heuristic", **at),
+        row(transformer, "sparse_transformer", 110.0, "f32_heuristic_together", **at),
+        row(transformer, "dense_transformer", 200.0, "f32_default", **at),
+        row(transformer, "dense_transformer", 240.0, "f32_default_together", **at),
+        row(transformer, "dense_transformer", 50.0, "tf32_default", **at),
+    ]
+    for name in names("whole_networks", "_mobilenet"):
+        rows += [row(name, "dense_mobilenet", 12.0, "f32_default", **at)]
+        rows += [row(name, "sparse_mobilenet", 10.0, "f32_rule", **at)] if name.startswith("sparse") else []
+    return rows
+
+
+def test_networks_are_judged_as_a_whole(tmp_path):
+    found = judged(tmp_path, whole_networks())
+    time, frames, held = (found[f"sputnik-{name}"] for name in ("attention-time", "mobilenet-1.4", "attention-memory"))
+    assert (time.measured, time.measured_tf32, time.verdict) == (pytest.approx(2.0), pytest.approx(0.5), REPRODUCED)
+    assert (frames.measured, frames.problems, frames.verdict) == (pytest.approx(1.2), "1 of 1", REPRODUCED)
+    assert held.verdict == NOT_MEASURABLE  # its memory is never counted
+    assert "not measured" in held.reason
+    path = tmp_path / GPU / "whole_networks" / memory.FILE
+    for one, taken in zip(whole_networks()[:4], (1, 8, 9, 96), strict=True):
+        key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
+        memory.add(path, memory.Memory(*key, 7, 7 + taken, 7))
+    measured = next(one for one in judge(tmp_path, GPU) if one.id == "sputnik-attention-memory")
+    assert (measured.measured, measured.verdict) == (pytest.approx(12.0), REPRODUCED)
 
 
 def test_patterns_of_one_layer_are_paired_across_problems(tmp_path):
@@ -363,30 +400,31 @@ def attention_rows() -> list[Record]:
     ]
 
 
-def test_a_part_of_a_model_is_shown_and_not_judged(tmp_path):
-    found = judged(tmp_path, attention_rows())
-    time = found["sputnik-attention-time"]
-    assert (time.measured, time.measured_fp16) == (pytest.approx(8.0), pytest.approx(0.5))  # the fused one as fp16
-    assert time.verdict == NOT_COMPARABLE
-    assert "one head" in time.reason
+def test_a_part_of_a_model_stands_beside_the_whole(tmp_path):
+    claim = "sputnik-attention-time"
+    assert beside(tmp_path / "a", attention_rows(), claim).value == pytest.approx(8.0)
+    assert beside(tmp_path / "b", attention_rows(), claim, "f16").value == pytest.approx(0.5)  # the fused one
+    whole = judged(tmp_path / "c", attention_rows())[claim]
+    assert whole.verdict == NOT_MEASURABLE
+    assert "Attention of one head alone: 8.00×, fp16 0.50×" in whole.note
 
 
 def test_memory_is_counted_until_it_is_measured(tmp_path):
-    counted = judged(tmp_path, attention_rows())["sputnik-attention-memory"]
+    claim = "sputnik-attention-memory"
+    counted = beside(tmp_path, attention_rows(), claim)
     outside, scores = 2**4 * 128 * 12288, 4 * 12288 * (12288 + 384)
     sparse = outside + 12 * 12288 * 1228 + 16 * 12288 + 16 * (12288 * 1228 // 32 + 6144)
-    assert counted.measured == pytest.approx((outside + scores) / sparse)
-    assert counted.measured_fp16 == pytest.approx(outside / 2 / sparse)
-    assert counted.verdict == NOT_COMPARABLE
-    assert counted.reason.startswith("Counted, not measured. Memory of one head")
+    assert counted.value == pytest.approx((outside + scores) / sparse)
+    assert counted.obstacle == "Counted, not measured."
+    quantity, records = RULES[claim].beside[0][1], Records(tmp_path, GPU)
+    assert quantity.measure(records, "hot", "f16").value == pytest.approx(outside / 2 / sparse)
     path = tmp_path / GPU / "sputnik_attention" / memory.FILE
     for one, taken in zip(attention_rows(), (100, 600, 300, 15), strict=True):
         key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
         memory.add(path, memory.Memory(*key, 7, 7 + taken, 7))
-    measured = next(one for one in judge(tmp_path, GPU) if one.id == "sputnik-attention-memory")
-    assert (measured.measured, measured.measured_fp16) == (pytest.approx(6.0), pytest.approx(0.15))
-    assert measured.verdict == NOT_COMPARABLE
-    assert measured.reason.startswith("Memory of one head")
+    records = Records(tmp_path, GPU)
+    assert quantity.measure(records, "hot").value == pytest.approx(6.0)
+    assert quantity.measure(records, "hot", "f16").value == pytest.approx(0.15)
 
 
 def test_names_lose_source_and_dtype_and_nothing_else():

@@ -16,8 +16,8 @@ from nnzbench.report.claims.quantities import (
 )
 from nnzbench.report.claims.sides import CUBLAS, CUSPARSE, DENSE_BEST, OURS, Rule, judged, speedup, unmeasured
 
-DLMC, RNN, ABLATION, MOBILENET, ATTENTION = (
-    "sputnik_dlmc", "sputnik_rnn", "sputnik_ablation", "sputnik_mobilenet", "sputnik_attention",
+DLMC, RNN, ABLATION, MOBILENET, ATTENTION, NETWORKS = (
+    "sputnik_dlmc", "sputnik_rnn", "sputnik_ablation", "sputnik_mobilenet", "sputnik_attention", "whole_networks",
 )  # fmt: skip
 HEURISTIC = Side("`sputnik` at its heuristic", ("sputnik",), variant="heuristic")
 SPUTNIK = Side("`sputnik`'s best tile", ("sputnik",))
@@ -111,7 +111,13 @@ TABLE2 = {
 
 
 def _mobilenet(sparse: str, dense: str) -> Rule:
-    """Frames per second: 1 over the sum of the layers' times; the first 1x1 convolution is dense in both."""
+    """Of whole networks; beside it 1 over the sum of layers' times, the first 1x1 convolution dense in both."""
+    whole = Ratio(
+        NETWORKS,
+        "one image through the whole network",
+        (Side(f"the sparse network of width {sparse}", ("sparse_mobilenet",), rf"sparse_w{sparse}_\d"),),
+        (Side(f"the dense network of width {dense}", ("dense_mobilenet",), rf"dense_w{dense}_\d", math="dense"),),
+    )
     sparse_model = (
         Side(f"the sparse model of width {sparse}", ("sputnik_bias_relu",), rf"sparse_w{sparse}_(pw(?!00_)\d+)_"),
         Side("first", ("cublas_bias_relu",), rf"sparse_w{sparse}_(pw00)_", math="dense"),
@@ -122,8 +128,9 @@ def _mobilenet(sparse: str, dense: str) -> Rule:
         Side("depthwise", ("depthwise_conv",), rf"dense_w{dense}_(dw\d+)_"),
     )
     scope = "all pairs of depthwise and 1x1 convolution, each as often as it occurs"
-    words = "`sputnik_bias_relu`, the paper's kernel written anew, at its best tile"
-    return judged(words, Ratio(MOBILENET, scope, sparse_model, dense_model, "total"))
+    layers = Ratio(MOBILENET, scope, sparse_model, dense_model, "total")
+    words = "`sparse_mobilenet`: the paper's kernels written anew, at its heuristic or at our rule's tile"
+    return judged(words, whole, ("the sum of its layers' times, each at its best tile", layers))
 
 
 _ATTENTION = Side("`sparse_attention`", ("sparse_attention",), "attention_")
@@ -134,6 +141,11 @@ _DENSE_ATTENTION = Side(
     math="dense",
 )
 """Whose attention takes every key up to the query's own, whether or not the problem has the sparse mask."""
+_SPARSE_MODEL = Side("the sparse Transformer", ("sparse_transformer",), "transformer_")
+_DENSE_MODEL = Side("the dense Transformer", ("dense_transformer",), "transformer_", math="dense")
+_TOGETHER = r"[a-z0-9]+_[a-z]+_together$"
+"""Variants that hold the scores of all heads, as the paper's model does."""
+_MODEL_WORDS = "`sparse_transformer`: the paper's kernels written anew, at its heuristics or our rule's choice"
 
 SAMPLE = "the sample of the collection"
 _NO_SUITESPARSE = "The matrices of SuiteSparse, which the paper compares with, are not part of this suite."
@@ -184,14 +196,22 @@ RULES = {
     "sputnik-rnn-vector": unmeasured(RNN, "The scalar SDDMM runs in the ablation alone, not on these layers."),
     **TABLE2,
     "sputnik-attention-time": judged(
-        "`sparse_attention`, the paper's three kernels written anew",
-        Ratio(ATTENTION, "attention of one head alone", (_ATTENTION,), (_DENSE_ATTENTION,)),
+        _MODEL_WORDS,
+        Ratio(NETWORKS, "the Transformer's layers as a whole", (_SPARSE_MODEL,), (_DENSE_MODEL,)),
+        ("attention of one head alone", Ratio(ATTENTION, "one head", (_ATTENTION,), (_DENSE_ATTENTION,))),
     ),
     "sputnik-attention-memory": judged(
-        "`sparse_attention`, the paper's three kernels written anew",
-        AttentionMemory(ATTENTION, "attention of one head alone", _ATTENTION, _DENSE_ATTENTION),
+        _MODEL_WORDS,
+        AttentionMemory(
+            NETWORKS,
+            "the Transformer's layers as a whole, scores of all heads held",
+            replace(_SPARSE_MODEL, variant=_TOGETHER),
+            replace(_DENSE_MODEL, variant=_TOGETHER),
+            counted=False,
+        ),
+        ("attention of one head alone", AttentionMemory(ATTENTION, "one head", _ATTENTION, _DENSE_ATTENTION)),
     ),
-    "sputnik-attention-1080": unmeasured(ATTENTION, "Whole models are not part of this suite, nor is that GPU."),
+    "sputnik-attention-1080": unmeasured(NETWORKS, "That GPU is none of this project's."),
     "sputnik-mobilenet-1.0": _mobilenet("1.3", "1"),
     "sputnik-mobilenet-1.2": _mobilenet("1.5", "1.2"),
     "sputnik-mobilenet-1.4": _mobilenet("1.8", "1.4"),

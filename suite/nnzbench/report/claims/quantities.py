@@ -335,19 +335,22 @@ class OverIdeal:
 
 @dataclass(frozen=True)
 class AttentionMemory:
-    """Device memory of the rival's attention over the subject's, each at its fastest variant."""
+    """Device memory of the rival's attention, or of its network, over the subject's, each at its fastest variant."""
 
     experiment: str
     scope: str
     subject: Side
     rival: Side
+    counted: bool = True
+    """Whether buffers of one attention are counted where memory was not measured."""
     dense: bool = True
 
     @property
     def words(self) -> str:
+        how = "measured, or where it was not, counted from their buffers" if self.counted else "measured"
         return (
             f"device memory that {self.rival.label()} takes over what {self.subject.label()} takes, each at its "
-            f"fastest variant: measured, or where it was not, counted from their buffers; {self.scope}"
+            f"fastest variant: {how}; {self.scope}"
         )
 
     @property
@@ -362,6 +365,8 @@ class AttentionMemory:
         measured = other.memory_bytes / mine.memory_bytes
         if not math.isnan(measured):
             return both.outcome(measured)
+        if not self.counted:
+            return replace(both.nothing(), note="The memory of one of them was not measured.")
         sizes = [
             _attention_bytes(row, side.series(arithmetic).math)
             for row, side in ((mine, self.subject), (other, self.rival))
