@@ -2,6 +2,7 @@
 #
 #   make bench   with a GPU: run the experiments and draw their pages in results/; without, in a few minutes: check
 #                kernels on the processor, compile a sample for every architecture, redraw a published run in build/
+#   make contribute   ten minutes on your GPU, checked and packed into one archive to send
 #   make test    the tests
 #   make lint types compile   what else .ci/run checks
 #
@@ -33,13 +34,16 @@ endif
 
 cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h')
 
-.PHONY: help bench test lint types compile format clean
+.PHONY: help bench contribute test lint types compile format clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
 bench: $(base)
 	$(python) runners/bench.py $(bench_flags) $(if $(QUICK),--quick) $(EXPERIMENTS)
+
+contribute: $(base)
+	$(python) runners/contribute.py $(bench_flags)
 
 test: $(dev)
 	$(python) -m pytest $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadgroup" * bool(f("xdist")))')

@@ -1,0 +1,57 @@
+"""Ten minutes of a stranger's GPU: which problems are run, and the archive that is sent."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+from nnzbench.problems import tables
+from nnzbench.records import memory
+from nnzbench.records.record import RecordError
+
+STEPS = {
+    "dlmc_n512": 20,
+    "sparsert_table1": 5,
+    "sputnik_rnn": 4,
+    "balanced_figure4": 4,
+    "direct_conv_table8": 4,
+    "eie_table4": 4,
+}
+"""Experiments, those that matter most first, and how many problems of each: `dlmc_n512`'s calibrate predictions."""
+FILES = ("records.csv", "tuning.csv", memory.FILE)
+
+
+def chosen(experiment: str, count: int, real: bool | None = None) -> list[str]:
+    """Names of `count` problems, evenly from the smallest to the largest; of a sample where the table has one."""
+    problems = sorted(tables.load(experiment, real), key=lambda p: (p.m * p.k * p.n * (1 - p.sparsity), p.name))
+    if len(problems) <= count:
+        return [problem.name for problem in problems]
+    last = len(problems) - 1
+    return [problems[round(at * last / (count - 1))].name for at in range(count)]
+
+
+def gpus(results: Path) -> list[str]:
+    """GPUs with rows below `results`. Raises `RecordError` where nothing was recorded."""
+    found = sorted({path.parent.parent.name for path in results.glob("*/*/records.csv")} - {"cpu"})
+    if not found:
+        raise RecordError(f"{results} holds no rows of a GPU")
+    return found
+
+
+def archive(results: Path, gpu: str) -> Path:
+    """`<results>/<gpu>.tar.gz` with the records and snapshots of that GPU, and nothing that is drawn from them."""
+    path = results / f"{gpu}.tar.gz"
+    with tarfile.open(path, "w:gz") as packed:
+        for folder in sorted(one.parent for one in (results / gpu).rglob("records.csv")):
+            for file in sorted(folder.iterdir()):
+                if file.name in FILES or (file.name.startswith("environment") and file.suffix == ".json"):
+                    packed.add(file, file.relative_to(results).as_posix(), filter=_nobody)
+    return path
+
+
+def _nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Names of users and times of files tell nothing of a GPU."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = 0
+    return member

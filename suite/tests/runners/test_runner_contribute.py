@@ -1,0 +1,106 @@
+"""`make contribute` without a GPU: its steps, its time, and the archive that it leaves."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tarfile
+from pathlib import Path
+from types import ModuleType
+
+import fake_records
+import pytest
+
+from nnzbench.contribute import kit
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.predict.model import FEWEST
+from nnzbench.problems import tables
+from nnzbench.records.record import RecordError
+
+RUNNERS = Path(__file__).resolve().parents[3] / "runners"
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    monkeypatch.syspath_prepend(str(RUNNERS))
+    spec = importlib.util.spec_from_file_location("contribute_runner", RUNNERS / "contribute.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "build")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def test_every_step_is_an_experiment_and_its_problems_are_spread_over_its_sizes() -> None:
+    assert kit.STEPS["dlmc_n512"] >= 20 > FEWEST
+    for experiment, count in kit.STEPS.items():
+        assert experiment in EXPERIMENTS
+        names = kit.chosen(experiment, count, real=False)
+        assert len(set(names)) == len(names) == count
+        every = {p.name: p for p in tables.load(experiment, real=False)}
+        work = [every[name].m * every[name].k * every[name].n * (1 - every[name].sparsity) for name in names]
+        assert work == sorted(work)
+        assert work[0] < work[-1]
+
+
+def test_steps_share_the_time_and_the_last_ones_go_without(
+    runner: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    asked: list[tuple[list[str], float]] = []
+
+    def run(arguments: list[str], seconds: float) -> int:
+        asked.append((arguments, seconds))
+        now[0] += 250
+        return int(arguments[1] == "sparsert_table1")
+
+    assert runner.measure(10, run, lambda: now[0]) == ["sparsert_table1"]
+    assert [(arguments[1], left) for arguments, left in asked] == [
+        ("dlmc_n512", 590.0),
+        ("sparsert_table1", 340.0),
+        ("sputnik_rnn", 90.0),
+    ]
+    assert asked[0][0].count("--problem") == 20
+    assert "--resume" in asked[0][0]
+    assert "No time is left for eie_table4." in capsys.readouterr().out
+
+
+def test_a_process_past_its_time_is_ended_tidily(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\ntrap 'echo kept > kept; exit 130' TERM\nsleep 5 & wait\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    assert runner.run(["run"], 0.5) == 0
+    assert (tmp_path / "kept").read_text() == "kept\n"
+
+
+def test_the_archive_has_records_and_snapshots_and_no_names(tmp_path: Path) -> None:
+    folder = fake_records.write(tmp_path / "nvidia-b100" / "sparsert_table1", [fake_records.record(gpu="nvidia-b100")])
+    (folder / "README.md").write_text("drawn")
+    (folder / ".lock").touch()
+    assert kit.gpus(tmp_path) == ["nvidia-b100"]
+    path = kit.archive(tmp_path, "nvidia-b100")
+    with tarfile.open(path) as packed:
+        members = packed.getmembers()
+        assert [one.name for one in members] == [
+            f"nvidia-b100/sparsert_table1/{name}" for name in ("environment.json", "records.csv")
+        ]
+        assert {(one.uid, one.uname, one.mtime) for one in members} == {(0, "", 0)}
+        snapshot = packed.extractfile(members[0])
+        assert snapshot is not None
+        assert json.load(snapshot)["gpu"]["name"] == "NVIDIA H200"
+    with pytest.raises(RecordError, match="holds no rows of a GPU"):
+        kit.gpus(tmp_path / "nothing")
+
+
+def test_without_a_gpu_it_says_so(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner.bench, "find_gpus", lambda: None)
+    assert runner.main([]) == 2
+    assert "the CUDA driver finds none here" in capsys.readouterr().err
