@@ -31,7 +31,7 @@ CLOSING_S = 10.0
 
 
 def run(arguments: Sequence[str], seconds: float) -> int:
-    """`nnzbench` in a process of its own, ended tidily when its time is over; its exit status, 0 where that ended it."""
+    """`nnzbench` in a process of its own, ended tidily when its time is over; its status, 0 where that ended it."""
     print(f"\n$ nnzbench {' '.join(arguments)}", flush=True)
     child = subprocess.Popen([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT)
     try:
