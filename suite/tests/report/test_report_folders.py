@@ -101,6 +101,7 @@ def test_a_link_is_not_read_through(tmp_path: Path, name: str) -> None:
     assert (tree(target) if target.is_dir() else {target: target.read_bytes()}) == before
 
 
+@pytest.mark.figures
 def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "x")
     places = [folder / name for name in ("README.md", "summary.csv", "summary.md", "speedup.png", "speedup.svg")]
