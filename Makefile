@@ -11,11 +11,13 @@
 #
 #   PYTHON=python3.12    interpreter to start from
 #   EXPERIMENTS="..."    what `make bench` runs (default: see runners/bench.py)
+#   BUDGET=15m           about how long `make bench` runs on a GPU (empty: everything, tuned; hours)
 #   QUICK=1              a first look: smallest problems, few candidates, short measurements
 
 PYTHON ?= python3
 VENV ?= .venv
 EXPERIMENTS ?=
+BUDGET ?= 15m
 QUICK ?=
 
 ifeq ($(strip $(VENV)),)
@@ -40,7 +42,7 @@ help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
 bench: $(base)
-	$(python) runners/bench.py $(bench_flags) $(if $(QUICK),--quick) $(EXPERIMENTS)
+	$(python) runners/bench.py $(bench_flags) $(if $(BUDGET),--budget $(BUDGET)) $(if $(QUICK),--quick) $(EXPERIMENTS)
 
 contribute: $(base)
 	$(python) runners/contribute.py $(bench_flags)

@@ -102,8 +102,15 @@ def check(experiments: Sequence[str]) -> str:
     return ""
 
 
-def on_gpu(experiments: Sequence[str], quick: Sequence[str]) -> dict[str, int]:
-    """Runs the experiments; statuses by step. An interrupted run is gone on with, a finished one done again."""
+def on_gpu(experiments: Sequence[str], quick: Sequence[str], budget: str = "") -> dict[str, int]:
+    """Runs the experiments; statuses by step.
+
+    With a budget each run goes on where the last one ended, first choices before tuning. Without, an interrupted run is
+    gone on with and a finished one done again.
+    """
+    if budget:
+        status = nnzbench("run", *(experiments or ["all"]), *quick, "--budget", budget, "--resume")
+        return {"run": status} if status == BAD_INPUT else {"run": status, "report": nnzbench("report")}
     going_on = UNFINISHED.exists()
     UNFINISHED.parent.mkdir(exist_ok=True)
     UNFINISHED.touch()
@@ -130,11 +137,24 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
     return statuses
 
 
+def answers() -> list[str]:
+    """What the records of the GPU that was run last say, in three sentences."""
+    from nnzbench.records.record import RecordError
+    from nnzbench.site.conclusion import sentences
+
+    found = sorted((ROOT / "results").glob("*/*/records.csv"), key=lambda path: path.stat().st_mtime)
+    try:
+        return sentences(ROOT / "results", found[-1].parent.parent.name) if found else []
+    except RecordError as error:
+        return [str(error)]
+
+
 def main() -> int:
     """Parses the command line, does the work and prints where to look."""
     parser = argparse.ArgumentParser(description="Run the experiments on what this machine has.")
     parser.add_argument("experiments", nargs="*", help="default: all on a GPU, sparsert_table1 without one")
     parser.add_argument("--quick", action="store_true", help="a first look (always so without a GPU)")
+    parser.add_argument("--budget", default="", metavar="15m", help="on a GPU: about how long; all of it without")
     parser.add_argument("--no-install", action="store_true", help="use the packages that are there")
     arguments = parser.parse_args()
 
@@ -149,7 +169,7 @@ def main() -> int:
         print("No GPU found: checking the kernels on the processor, which gives no times.")
         statuses = on_processor(arguments.experiments)
     else:
-        statuses = on_gpu(arguments.experiments, ["--quick"] if arguments.quick else [])
+        statuses = on_gpu(arguments.experiments, ["--quick"] if arguments.quick else [], arguments.budget)
 
     failed = [step for step, status in statuses.items() if status]
     index = (REDRAWN if gpus is None else ROOT / "results") / "index.html"
@@ -159,6 +179,8 @@ def main() -> int:
     if gpus is None:
         print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/records.csv")
     print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'none: no page was drawn'}")
+    if gpus is not None:
+        print(*answers(), sep="\n")
     return 1 if failed else 0
 
 

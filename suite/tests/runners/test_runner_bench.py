@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import fake_records
 import pytest
 
 RUNNER = Path(__file__).resolve().parents[3] / "runners" / "bench.py"
@@ -132,3 +133,39 @@ def test_a_run_refused_for_its_input_ends_there(bench: ModuleType, monkeypatch: 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
     assert bench.on_processor(["sparsert_table1"]) == {"run": 2}
     assert calls == ["run"]
+
+
+def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, ...]] = []
+    statuses = [0, 2]
+
+    def nnzbench(*arguments: str) -> int:
+        calls.append(arguments)
+        return statuses.pop(0) if arguments[0] == "run" else 0
+
+    monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    assert bench.on_gpu([], [], "15m") == {"run": 0, "report": 0}
+    assert bench.on_gpu(["nm_sparsity"], ["--quick"], "5m") == {"run": 2}
+    assert calls == [
+        ("run", "all", "--budget", "15m", "--resume"),
+        ("report",),
+        ("run", "nm_sparsity", "--quick", "--budget", "5m", "--resume"),
+    ]
+    assert not bench.UNFINISHED.exists()
+
+
+def test_a_gpu_run_ends_with_three_sentences(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fake_records.write(tmp_path / "results" / "nvidia-h200" / "sparsert_table1", fake_records.table1(policies=("hot",)))
+    monkeypatch.setattr(bench, "nnzbench", lambda *arguments: 0)
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    monkeypatch.setattr(bench, "find_gpus", lambda: bench.Gpus(13010, ((9, 0),)))
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "--budget", "15m"])
+    assert bench.main() == 0
+    first, second, third = capsys.readouterr().out.rstrip().split("\n")[-3:]
+    assert first.startswith("Does sparsity pay on NVIDIA H200")
+    assert "sputnik_rnn is not recorded" in second
+    assert third.startswith("Of ")
