@@ -41,7 +41,8 @@
     const recorded = (gpu) => data.sets.some((set) => set.gpu === gpu && (state.experiment === "" || set.experiment === +state.experiment));
     state.experiment = options(byId("experiment"), [...numbered(data.experiments.map((one) => one.name)), ["", "all experiments"]], state.experiment);
     state.gpu = options(byId("gpu"), [...data.gpus.map((gpu, i) => [String(i), recorded(i) ? gpu.name : `${gpu.name} (not recorded yet)`]), ["", "all GPUs"]], state.gpu);
-    state.policy = options(byId("policy"), [...numbered(data.policies), ["", "all policies"]], state.policy);
+    const ran = (policy) => rows.some((row) => row.policy === policy && inSets(row.set));
+    state.policy = options(byId("policy"), [...data.policies.map((name, i) => [String(i), ran(i) ? name : `${name} (not run here)`, !ran(i)]), ["", "all policies"]], state.policy);
     const levels = [...new Set(problems.filter((problem) => inSets(problem.set)).map((problem) => problem.level))].sort((a, b) => a - b);
     state.level = options(byId("level"), [["", "all levels"], ...levels.map((level) => [String(level), plots.percent(level)])], state.level);
     const offered = setsShown();
@@ -79,6 +80,51 @@
         present.forEach((series) => state.hidden[hide ? "add" : "delete"](data.series.indexOf(series)));
         draw();
       };
+    }
+  }
+
+  // ---- a layer of the reader's own
+
+  const products = rows.filter((row) => row.problem.op === "spmm" && row.problem.plain);
+
+  function fillAsked() {
+    const maths = [...new Set(products.map((row) => row.series.math))].filter((math) => products.some((row) => row.series.math === math && row.series.dense) && products.some((row) => row.series.math === math && !row.series.dense)).sort().reverse();
+    options(byId("ask-math"), maths.length ? maths.map((math) => [math, math]) : [["", "none recorded"]], "f32");
+    options(byId("ask-policy"), numbered(data.policies).filter(([i]) => products.some((row) => row.policy === +i)).concat(products.length ? [] : [["", "none recorded"]]), "0");
+    options(byId("ask-gpu"), numbered(data.gpus.map((gpu) => gpu.name)).concat(data.gpus.length ? [] : [["", "none recorded"]]), "0");
+    for (const element of byId("asked").querySelectorAll("input, select")) element.addEventListener("input", drawNearest);
+    byId("asked").addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  function drawNearest() {
+    const read = (id) => Number(byId(id).value);
+    const asked = { m: read("ask-m"), k: read("ask-k"), n: read("ask-n"), zeros: read("ask-zeros") / 100 };
+    const table = byId("nearest"), words = byId("nearest-words");
+    table.replaceChildren();
+    if (![asked.m, asked.k, asked.n].every((size) => Number.isFinite(size) && size >= 1) || !(asked.zeros >= 0 && asked.zeros < 1)) {
+      words.textContent = "Sizes are whole numbers from 1, zeros from 0 to below 100 %.";
+      return;
+    }
+    const chosen = products.filter((row) => row.series.math === byId("ask-math").value && row.policy === read("ask-policy") && row.set.gpu === read("ask-gpu"));
+    const found = layer.nearest(asked, chosen, 6);
+    if (!found.length) {
+      words.textContent = "Nothing is recorded with a dense and a sparse time here.";
+      return;
+    }
+    const first = found[0];
+    const far = first.octaves > 3 ? "Nothing near is recorded. " : "";
+    const winner = first.over >= 1 ? `${first.sparse.series.label} is ${plots.times(first.over)} as fast as ${first.dense.series.label}` : `${first.dense.series.label} is ${plots.times(1 / first.over)} as fast as ${first.sparse.series.label}`;
+    const cross = layer.crossover({ ...asked, m: first.problem.m, k: first.problem.k }, chosen);
+    const width = !cross ? "" : cross.winner === "both" ? ` On ${first.problem.m} × ${first.problem.k}, dense is faster from about N = ${cross.n}.` : ` On ${first.problem.m} × ${first.problem.k}, ${cross.winner} is faster at every recorded width, ${cross.least} to ${cross.most}.`;
+    words.textContent = `${far}On the nearest recorded problem, ${first.octaves.toFixed(1)} octaves away, ${winner}.${width}`;
+    const line = (cells, tag) => {
+      const row = document.createElement("tr");
+      row.append(...cells.map((text) => Object.assign(document.createElement(tag), { textContent: text })));
+      return row;
+    };
+    table.append(line(["recorded problem", "zeros", "octaves away", "fastest sparse", "µs", "fastest dense", "µs", "over dense", "experiment"], "th"));
+    for (const one of found) {
+      table.append(line([`${one.problem.m} × ${one.problem.k} × ${one.problem.n}`, plots.percent(one.problem.level), one.octaves.toFixed(1), one.sparse.series.label, plots.digits(one.sparse.us, 4), one.dense.series.label, plots.digits(one.dense.us, 4), plots.times(one.over), data.experiments[one.problem.set.experiment].name], "td"));
     }
   }
 
@@ -281,8 +327,11 @@
   if (!rows.length) {
     byId("status").textContent = "Nothing is recorded yet.";
     byId("filters").hidden = true;
+    byId("layer").hidden = true;
     return;
   }
+  fillAsked();
+  drawNearest();
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth === width) return;

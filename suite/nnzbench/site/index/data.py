@@ -32,6 +32,7 @@ RIVALS = (
     Rival("cuSPARSE fp32, its best algorithm", ("cusparse-f32",)),
 )
 """What a time may be set against besides the 1× of the experiment's page, which stands first in the data."""
+PROBLEM = ("set", "name", "op", "label", "size", "level", "nnz", "paper", "m", "k", "n", "plain")
 PAGE_RIVAL = "the 1× of the experiment's page"
 ROOFS = ("copy_gbs", "l2_gbs", "fp32_tflops", "tf32_tflops", "f16_tflops")
 
@@ -125,7 +126,7 @@ def collect(recorded: Sequence[Recorded]) -> dict[str, Any]:
         "rivals": [PAGE_RIVAL, *(rival.label for rival in RIVALS)],
         "series": [_series(key) for key in series if isinstance(key, Series)],
         "variants": list(variants),
-        "problems": _columns(("set", "name", "op", "label", "size", "level", "nnz", "paper"), problems),
+        "problems": _columns(PROBLEM, problems),
         "rows": _columns((*names, "best", *over), rows),
         "means": _columns(("set", "op", "policy", "level", "series", "rival", "mean", "count", "wins", "of"), means),
     }
@@ -141,13 +142,17 @@ def _problem_names(table: SpeedupTable) -> list[str]:
 
 def _problems(one: Recorded, number: int) -> list[tuple[Any, ...]]:
     recorded = one.results.frame.drop_duplicates("problem")
-    known = {name: (op, int(nnz)) for name, op, nnz in recorded[["problem", "op", "nnz"]].itertuples(index=False)}
+    columns = ["problem", "op", "nnz", "m", "k", "n", "shape"]
+    known = {
+        name: (op, *map(int, sizes), shape) for name, op, *sizes, shape in recorded[columns].itertuples(index=False)
+    }
     out = []
     for row in each(one.table.problems):
         if isinstance(row.problem, str):
-            op, nnz = known[row.problem]
+            op, nnz, m, k, n, shape = known[row.problem]
+            plain = int(not isinstance(shape, str) or not shape)  # a product, and no step of a network
             paper = short(getattr(row, "paper_speedup", math.nan))
-            out.append((number, row.problem, op, str(row.label), row.size, row.level, nnz, paper))
+            out.append((number, row.problem, op, str(row.label), row.size, row.level, nnz, paper, m, k, n, plain))
     return out
 
 
@@ -206,5 +211,6 @@ def _series(series: Series) -> dict[str, Any]:
         "kernel": series.kernel or "best",
         "math": series.math,
         "own": series.own,
+        "dense": int(series.dense),
         **series_look(series),
     }

@@ -114,7 +114,7 @@ def render(
         series=data["series"],
         data=Markup(html_data.encode(data)),
         style=_static("index.css"),
-        scripts=[_static(name) for name in ("d3.min.js", "plot.umd.min.js", "plots.js", "index.js")],
+        scripts=[_static(name) for name in ("d3.min.js", "plot.umd.min.js", "plots.js", "layer.js", "index.js")],
         licences=STATIC.joinpath("LICENSES.txt").read_text(encoding="utf-8"),
     )
 
