@@ -29,6 +29,7 @@
 //   LANES     of a row: 32, 16 or 8             WARPS     per block, 1 to 32
 //   COMMON    packs per item, 0 to 10           BLOCKS    that an SM should hold
 //   COLUMNS   1, 2, 4, in fp16 also 8           EXACT     1: COLUMNS divides n; for one column, 4 divides k
+//   SHIFTS    1: an index becomes an address by a shift and a mask, instead of a product of bytes
 //   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
 #include "nnz.cuh"
 #include "pack.cuh"
@@ -115,10 +116,24 @@ __device__ __forceinline__ unsigned run_to(unsigned runs, unsigned at) {
     return __dp4a(runs, (kStride / 16) * (0x01010101u >> (8 * (3 - E))), at);
 }
 
+// Byte of the entry's value in the codebook of its lane: 128 times index E of the word, whose four are bits 0 to 3 of bytes.
 template <int E>
-__device__ __forceinline__ void use_entry(float (&sums)[kColumns], unsigned codes, unsigned at, const unsigned char* x,
+__device__ __forceinline__ unsigned value_of(unsigned word, unsigned lane_book) {
+#if SHIFTS
+    if constexpr (E == 0) {
+        return (word << 7 & 0x780u) | lane_book;
+    } else {
+        return (word >> (8 * E - 7) & 0x780u) | lane_book;
+    }
+#else
+    return __dp4a(word & 0x0f0f0f0fu, 128u << (8 * E), lane_book);
+#endif
+}
+
+template <int E>
+__device__ __forceinline__ void use_entry(float (&sums)[kColumns], unsigned word, unsigned at, const unsigned char* x,
                                           const unsigned char* book, unsigned lane_book) {
-    const float value = *reinterpret_cast<const float*>(book + __dp4a(codes, 128u << (8 * E), lane_book));
+    const float value = *reinterpret_cast<const float*>(book + value_of<E>(word, lane_book));
     Slot in;
     in.word = *reinterpret_cast<const Word<Element, kColumns>*>(x + at);
 #pragma unroll
@@ -130,12 +145,11 @@ __device__ __forceinline__ void use_entry(float (&sums)[kColumns], unsigned code
 __device__ __forceinline__ void use_word(float (&sums)[kColumns], unsigned word, unsigned& at, const unsigned char* x,
                                          const unsigned char* book, unsigned lane_book) {
     const unsigned runs = word & 0xf0f0f0f0u;
-    const unsigned codes = word & 0x0f0f0f0fu;
-    use_entry<0>(sums, codes, run_to<0>(runs, at), x, book, lane_book);
-    use_entry<1>(sums, codes, run_to<1>(runs, at), x + kStride, book, lane_book);
-    use_entry<2>(sums, codes, run_to<2>(runs, at), x + 2 * kStride, book, lane_book);
+    use_entry<0>(sums, word, run_to<0>(runs, at), x, book, lane_book);
+    use_entry<1>(sums, word, run_to<1>(runs, at), x + kStride, book, lane_book);
+    use_entry<2>(sums, word, run_to<2>(runs, at), x + 2 * kStride, book, lane_book);
     at = run_to<3>(runs, at);
-    use_entry<3>(sums, codes, at, x + 3 * kStride, book, lane_book);
+    use_entry<3>(sums, word, at, x + 3 * kStride, book, lane_book);
 }
 
 __device__ __forceinline__ void use_pack(float (&sums)[kColumns], int2 pack, unsigned& at, const unsigned char* x,

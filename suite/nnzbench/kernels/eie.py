@@ -40,6 +40,8 @@ class Tiling:
     lanes: int
     warps: int
     blocks: int = 1
+    shifts: bool = False
+    """Whether indices become addresses by shifts and masks: which units then work depends on the architecture."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
         found.append(Tiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
         if warps > 4 and twice:
             found.append(Tiling(lanes, warps // 2, 2))
+    found.append(replace(found[0], shifts=True))
     return found
 
 
@@ -157,6 +160,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
         "BLOCKS": tiling.blocks,
         "COLUMNS": columns,
         "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
+        "SHIFTS": int(tiling.shifts),
         "F16": int(x.dtype == np.float16),
     }
     sizes = (matrix.m, matrix.k, n, packed.parts, part_columns, packed.items, packed.places)
@@ -164,7 +168,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     grid = (-(-packed.items // tiling.warps), -(-n // columns), 1)
     common = packed.common if packed.common.size else np.zeros((1, 32, _PACK), np.uint8)
     plan = Plan(
-        variant=f"l{tiling.lanes}_w{tiling.warps}x{tiling.blocks}",
+        variant=f"l{tiling.lanes}_w{tiling.warps}x{tiling.blocks}{'_shift' if tiling.shifts else ''}",
         language="cuda",
         source="eie.cu",
         defines=defines,
