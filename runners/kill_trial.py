@@ -1,0 +1,154 @@
+"""Kills runs, `best` and `report` at random moments and says what was lost: no finished row, and no half-written file.
+
+    python runners/kill_trial.py [--times 100] [--command best|run|report ...] [--seed 0]
+
+Each trial starts the command on the processor in a folder of its own, ends it by SIGKILL after a random time, and then
+looks: every line of records.csv but a last one must be whole and parse; rows seen on disk before the kill must still be
+there; no other file may be cut short; and the same command must then finish. Exit status 1 where anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnzbench import paths
+from nnzbench.records.folder import drop_cut_off_line
+from nnzbench.records.record import RecordError, read_records
+
+LIMIT_S = 300.0
+COMMANDS = ("best", "run", "report")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One killed command."""
+
+    command: str
+    after_s: float
+    rows: int
+    faults: tuple[str, ...]
+
+
+def arguments(command: str, folder: Path) -> list[str]:
+    """What is run in `folder`."""
+    if command == "best":
+        kernels = ["--kernel", "sputnik", "--kernel", "row_stream"]
+        return ["best", "24x32@0.7", "--n", "1,7", "--device", "cpu", *kernels, "--out", str(folder)]
+    if command == "run":
+        chosen = ["--kernel", "sputnik", "--kernel", "row_stream", "--quick", "--candidates", "2", "--resume"]
+        return ["run", "sputnik_figure7", "--device", "cpu", *chosen, "--out", str(folder)]
+    return ["report", "eie_table4", "--reports", str(folder)]
+
+
+def prepare(command: str, folder: Path) -> None:
+    """What the command needs in its folder: a report draws a copy of published rows."""
+    if command == "report":
+        for recorded in sorted(paths.reports().glob("*/eie_table4")):
+            shutil.copytree(recorded, folder / recorded.parent.name / recorded.name)
+
+
+def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The command, as the leader of a process group of its own."""
+    command = [sys.executable, "-m", "nnzbench", *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def lines_of(folder: Path) -> int:
+    """Whole lines of all records files below the folder."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("records.csv"))
+
+
+def kill(command: str, folder: Path, after_s: float) -> Trial:
+    """Starts, watches, kills and looks."""
+    child = start(arguments(command, folder))
+    ends = time.monotonic() + after_s
+    seen = 0
+    while time.monotonic() < ends and child.poll() is None:
+        time.sleep(0.02)
+        seen = max(seen, lines_of(folder))
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+    return Trial(command, after_s, seen, tuple(faults(folder, seen)))
+
+
+def faults(folder: Path, seen: int) -> list[str]:
+    """What is not as it must be after a kill, where `seen` whole lines were on disk before it."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.name.startswith(".partial-"):  # what a kill leaves is never read
+            continue
+        if path.name == "records.csv":
+            drop_cut_off_line(path)
+            try:
+                if path.stat().st_size:
+                    read_records(path)
+            except RecordError as error:
+                found.append(str(error))
+        elif path.suffix == ".json":
+            try:
+                json.loads(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                found.append(f"{path.name}: half-written ({error})")
+        elif path.suffix in (".html", ".svg") and not path.read_text(encoding="utf-8").rstrip().endswith(">"):
+            found.append(f"{path.name}: half-written")
+    if lines_of(folder) < seen:
+        found.append(f"{seen} rows were on disk before the kill, {lines_of(folder)} after it")
+    return found
+
+
+def finish(command: str, folder: Path) -> list[str]:
+    """Runs the command to its end in the same folder; what it says where it does not end well."""
+    child = start(arguments(command, folder))
+    try:
+        _, said = child.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return [f"did not end within {LIMIT_S:g} s"]
+    if child.returncode:
+        return [f"ended with status {child.returncode}: {said.decode(errors='replace').strip()[-300:]}"]
+    return faults(folder, 0)
+
+
+def main() -> None:
+    """Parses the command line, kills and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--command", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--longest", type=float, default=12.0, metavar="SECONDS", help="latest moment of a kill")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    draw = random.Random(chosen.seed)
+    bad = 0
+    with tempfile.TemporaryDirectory(prefix="nnzbench-kill-") as scratch:
+        for at in range(chosen.times):
+            command = chosen.command[at % len(chosen.command)]
+            folder = Path(scratch) / f"{at}"
+            folder.mkdir()
+            prepare(command, folder)
+            trial = kill(command, folder, draw.uniform(0.2, chosen.longest))
+            told = [*trial.faults, *(f"afterwards: {text}" for text in finish(command, folder))]
+            bad += bool(told)
+            words = "; ".join(told) or "nothing lost"
+            print(
+                f"[{at + 1}/{chosen.times}] {command} after {trial.after_s:.2f} s, {trial.rows} lines: {words}",
+                flush=True,
+            )
+    print(f"{bad} of {chosen.times} kills lost something")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

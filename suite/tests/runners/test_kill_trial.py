@@ -1,0 +1,56 @@
+"""A few kills of `best` at fixed moments; `runners/kill_trial.py` does a hundred of all commands at random ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnzbench.records.record import read_records
+
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
+
+@pytest.fixture(scope="module")
+def trial():
+    path = Path(__file__).resolve().parents[3] / "runners" / "kill_trial.py"
+    spec = importlib.util.spec_from_file_location("kill_trial", path)
+    module = sys.modules["kill_trial"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_killed_in_the_middle_it_keeps_its_rows_and_goes_on(trial, tmp_path):
+    child = trial.start(trial.arguments("best", tmp_path))
+    for _ in range(3000):  # the moment that the first row is there
+        if trial.lines_of(tmp_path) > 1 or child.poll() is not None:
+            break
+        trial.time.sleep(0.02)
+    trial.os.killpg(child.pid, trial.signal.SIGKILL)
+    child.communicate()
+    seen = trial.lines_of(tmp_path)
+    assert seen > 1
+    assert trial.faults(tmp_path, seen) == []
+    assert trial.finish("best", tmp_path) == []
+    rows = read_records(tmp_path / "cpu" / "mine" / "records.csv")
+    assert {row.status for row in rows} == {"ok"}
+    assert any(".r2_" in row.problem for row in rows)
+    assert len(rows) >= 4 + seen - 1
+
+
+@pytest.mark.parametrize("after_s", [0.5, 1.5])
+def test_killed_at_any_moment_nothing_is_half_written(trial, tmp_path, after_s):
+    assert trial.kill("best", tmp_path, after_s).faults == ()
+
+
+def test_what_is_lost_is_found(trial, tmp_path):
+    folder = tmp_path / "cpu" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "records.csv").write_text("schema\nx\n")
+    (folder / "environment.json").write_text("{")
+    (tmp_path / "index.html").write_text("<html>half")
+    found = trial.faults(tmp_path, 9)
+    assert len(found) == 4
+    assert any("9 rows were on disk" in one for one in found)
