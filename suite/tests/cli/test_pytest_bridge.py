@@ -34,7 +34,8 @@ KERNELS = {
 @pytest.fixture
 def checkout(pytester, monkeypatch):
     """A copy of the checkout's conftest files round one small experiment; returns a way to run pytest in it."""
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # pytest-benchmark measures nothing in a worker
+        monkeypatch.delenv(name, raising=False)
     few = {
         "small": Small("small", "", "", "", dict.fromkeys(("good", "bad", "absent"), ())),
         "other": Small("other", "", "", "", {"alone": ()}),
