@@ -16,7 +16,7 @@ from nnzbench.kernels.balanced import wide as balanced_wide
 from nnzbench.matrices import prune
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.plans.architectures import block_shared_bytes, compiled_architectures
+from nnzbench.plans.architectures import architecture, block_shared_bytes, compiled_architectures
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, reference
@@ -265,7 +265,8 @@ def test_plans_fit_their_architecture_and_differ() -> None:
             assert len(found) >= 2
             assert len({plan.variant for plan in found}) == len(found)
             assert all(plan.launches[0].shared_bytes < limit for plan in found)
-            assert any(plan.defines.get("STAGING") == 2 for plan in found) == (arch == "sm_90")
+            bulk = architecture(arch).has("bulk_copy") and limit > 110_000  # its stages take more than the 99 KB of sm_120
+            assert any(plan.defines.get("STAGING") == 2 for plan in found) == bulk
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 7, 8, 10, 13, 19, 20, 33, 55, 128])

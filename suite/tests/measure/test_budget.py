@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -40,7 +41,7 @@ def experiments(*kernels, names=("one", "two")):
     ]
 
 
-def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_candidate=0.0):
+def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_candidate=0.0, before=None):
     """Plans and carries out; the clock stands still but for `per_candidate` seconds at each `prepare`."""
     device = FakeDevice()
     clock = device.timer.clock
@@ -49,7 +50,7 @@ def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_
         clock.now += per_candidate
 
     for kernel in kernels:
-        kernel.after_prepare = pass_time
+        kernel.after_prepare = before or pass_time
     session = Session(device, {kernel.name: kernel for kernel in kernels}, PEAKS, {"driver": "1"}, clock)
     choice = choice or Choice(resume=True)
     progress = progress or Silent()
@@ -210,3 +211,26 @@ def test_costs_are_learnt_from_files_and_damaged_ones_are_passed_over(tmp_path):
     assert 0 < costs.first("one", problem, "fake") < UNKNOWN_S
     assert costs.gain("one", problem, "fake") == pytest.approx(0.0, abs=1e-9)  # its first choice is its fastest
     assert learn([tmp_path], False).first("one", problem, "fake") == UNKNOWN_S
+
+
+def test_a_run_stopped_at_many_moments_and_gone_on_with_has_the_cells_of_one_that_was_not(tmp_path):
+    kernels = [FakeKernel("a", SLOW), FakeKernel("b", SLOW)]
+    moments = random.Random(5)
+    for _ in range(20):
+        left = moments.randrange(1, 12)
+
+        def stop():
+            nonlocal left
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+
+        kernel = FakeKernel("a", SLOW)
+        with contextlib.suppress(KeyboardInterrupt):
+            run(tmp_path / "pieces", [kernel, FakeKernel("b", SLOW)], 1e6, before=stop)
+    run(tmp_path / "pieces", kernels, 1e6)
+    run(tmp_path / "whole", kernels, 1e6)
+    for name in ("one", "two"):
+        pieces, whole = (rows(tmp_path / part, name) for part in ("pieces", "whole"))
+        assert sorted(row.key for row in pieces) == sorted(row.key for row in whole)
+        assert {(row.key, row.selected) for row in pieces} == {(row.key, row.selected) for row in whole}
