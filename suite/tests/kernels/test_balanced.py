@@ -265,8 +265,9 @@ def test_plans_fit_their_architecture_and_differ() -> None:
             assert len(found) >= 2
             assert len({plan.variant for plan in found}) == len(found)
             assert all(plan.launches[0].shared_bytes < limit for plan in found)
-            bulk = architecture(arch).has("bulk_copy") and limit > 110_000  # its stages take more than the 99 KB of sm_120
-            assert any(plan.defines.get("STAGING") == 2 for plan in found) == bulk
+            bulk = any(plan.defines.get("STAGING") == 2 for plan in found)
+            able = architecture(arch).has("bulk_copy")
+            assert bulk == able or (able and limit < 110_000)  # most of its stages take more than the 99 KB of sm_120
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 7, 8, 10, 13, 19, 20, 33, 55, 128])
