@@ -8,6 +8,7 @@ import fake_records
 import pytest
 
 from nnzbench.contribute.validate import validate
+from nnzbench.matrices import index
 from nnzbench.records.record import Record
 from nnzbench.site.build import build
 
@@ -18,11 +19,13 @@ SNAPSHOT = {
     "software": {"nvrtc": "12.9"},
     "source": {"commit": "ab" * 20, "dirty": False},
 }
+ENTRY = next(one for one in index.dlmc().values() if (one.rows, one.cols) == (64, 256) and one.nnz)
 BLANK = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "floor_us"))
 
 
 def checked(**changes: object) -> Record:
-    facts = {"problem": "01_64x256x3136_90_dlmc", "sparsity": 1 - 1638 / (64 * 256), "arch": "sm_75"}
+    facts = {"problem": "01_64x256x3136_90_dlmc", "nnz": ENTRY.nnz, "sparsity": 1 - ENTRY.nnz / (64 * 256)}
+    facts |= {"source": f"dlmc:{ENTRY.path}", "flops": 2.0 * ENTRY.nnz * 3136, "arch": "sm_75"}
     return fake_records.record(**{**facts, "policy": "check", **BLANK, **changes})
 
 
