@@ -44,8 +44,7 @@ class Trial:
 def arguments(command: str, folder: Path) -> list[str]:
     """What is run in `folder`."""
     if command == "best":
-        kernels = ["--kernel", "sputnik", "--kernel", "row_stream"]
-        return ["best", "24x32@0.7", "--n", "1,7", "--device", "cpu", *kernels, "--out", str(folder)]
+        return ["best", "24x32@0.7", "--n", "1,7", "--device", "cpu", "--kernel", "row_stream", "--out", str(folder)]
     if command == "run":
         chosen = ["--kernel", "sputnik", "--kernel", "row_stream", "--quick", "--candidates", "2", "--resume"]
         return ["run", "sputnik_figure7", "--device", "cpu", *chosen, "--out", str(folder)]

@@ -37,7 +37,7 @@ def test_killed_in_the_middle_it_keeps_its_rows_and_goes_on(trial, tmp_path):
     rows = read_records(tmp_path / "cpu" / "mine" / "records.csv")
     assert {row.status for row in rows} == {"ok"}
     assert any(".r2_" in row.problem for row in rows)
-    assert len(rows) >= 4 + seen - 1
+    assert len(rows) >= 2 + seen - 1
 
 
 @pytest.mark.parametrize("after_s", [0.5, 1.5])
