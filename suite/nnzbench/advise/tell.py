@@ -97,7 +97,7 @@ def _remarks(answer: Answer, width: Width, out: Console) -> None:
 def _nearest(width: Width, out: Console) -> None:
     for near in width.near:
         text = f"  near, recorded: {near.problem} of {near.experiment}, {near.octaves:.1f} octaves away"
-        out.print(escape(text), style="dim")
+        out.print(escape(text), style="dim", soft_wrap=True)
 
 
 def _us(us: float | None) -> str:
