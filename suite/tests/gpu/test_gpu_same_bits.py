@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -16,6 +17,9 @@ from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.operands import make_operands
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+ATOMIC = re.compile(r"_gy(?!1$)\d+$")
+"""Tilings of SparseRT's paper whose groups add to shared memory atomically: a new order, and other bits, in every run."""
 
 CLUSTER = r"""
 extern "C" __global__ void ranks(int* y) {
@@ -54,7 +58,8 @@ def test_every_kernel_gives_the_same_bits(devices: list[Device], name: str) -> N
         for dtype in sorted(kernel.dtypes):
             typed = replace(problem, dtype=dtype)
             try:
-                plans = list(islice(kernel.plans(typed, make_operands(typed), devices[0].arch), 2))
+                every = kernel.plans(typed, make_operands(typed), devices[0].arch)
+                plans = list(islice((plan for plan in every if not ATOMIC.search(plan.variant)), 2))
             except Unsupported:
                 continue
             for plan in plans:
