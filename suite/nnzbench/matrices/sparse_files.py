@@ -1,13 +1,19 @@
-"""Sparse matrices with values: Matrix Market files and SciPy's `.npz`, their sizes checked before SciPy sees them."""
+"""Sparse matrices with values: Matrix Market files and SciPy's `.npz`, their sizes checked before arrays are made.
+
+pandas reads the numbers of a Matrix Market file: SciPy's reader ends the whole process on some damaged ones (1.17).
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from scipy import io, sparse
+from scipy import sparse
 
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.weights import FLOATS, MAX_BYTES, load_array
@@ -33,21 +39,81 @@ def read_market(path: Path) -> tuple[CSR, str]:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise MatrixError(f"{path}: {size} bytes are more than the {MAX_BYTES} allowed.")
-        field = _require_market(path, size)
+        header = _require_market(path, size)
         with path.open("rb") as stream:
-            found = io.mmread(stream)
+            stream.seek(header.end)
+            found = _body(header, stream.read())
     except OSError as error:
         raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except MatrixError:
         raise
     except (ValueError, OverflowError, TypeError, EOFError, RuntimeError, IndexError) as error:
         raise MatrixError(f"{path}: is not a readable Matrix Market file ({_line(error)}).") from error
-    csr = _checked(str(path), sparse.coo_array(found), field == "pattern")
-    return csr, "pattern" if field == "pattern" else "float64"
+    csr = _checked(str(path), found, header.field == "pattern")
+    return csr, "pattern" if header.field == "pattern" else "float64"
 
 
-def _require_market(path: Path, size: int) -> str:
-    """Checks banner and sizes against the file's own size; the field's name."""
+class _Header(NamedTuple):
+    """What the lines before the numbers say."""
+
+    coordinate: bool
+    field: str
+    symmetry: str
+    rows: int
+    columns: int
+    entries: int
+    end: int
+    """Where the numbers begin, in bytes."""
+
+
+def _body(header: _Header, text: bytes) -> Any:
+    """The matrix of the numbers after the header. Raises `ValueError` for what is not `header.entries` good entries."""
+    fields = (2 if header.field == "pattern" else 3) if header.coordinate else 1
+    if b"\0" in text:
+        raise ValueError("holds a zero byte")
+    if text.strip():
+        table = pd.read_csv(
+            io.BytesIO(text),
+            sep=r"\s+",
+            header=None,
+            dtype=np.float64,
+            quoting=csv.QUOTE_NONE,
+        ).to_numpy()
+    else:
+        table = np.empty((0, fields))
+    if table.shape != (header.entries, fields):
+        raise ValueError(f"holds {table.shape[0]} lines of {table.shape[1]} numbers, not {header.entries} of {fields}")
+    if not header.coordinate:
+        return _dense(header, table[:, 0])
+    places = table[:, :2]
+    if not ((places >= 1) & (places <= (header.rows, header.columns)) & (places == np.floor(places))).all():
+        raise ValueError(f"a place is not one of {header.rows} x {header.columns}")
+    row, column = (places - 1).astype(np.int64).T
+    values = table[:, 2] if fields == 3 else np.ones(len(table))
+    if header.symmetry != "general":
+        if header.rows != header.columns or (row < column).any():
+            raise ValueError("stores more than the lower half of a symmetric matrix")
+        below = row != column
+        mirrored = values[below] * (-1 if header.symmetry == "skew-symmetric" else 1)
+        row, column = np.append(row, column[below]), np.append(column, row[below])
+        values = np.append(values, mirrored)
+    return sparse.coo_array((values, (row, column)), shape=(header.rows, header.columns))
+
+
+def _dense(header: _Header, values: NDArray[np.float64]) -> Any:
+    """A dense matrix by columns, of a symmetric one the lower half."""
+    if header.symmetry == "general":
+        return sparse.coo_array(values.reshape((header.rows, header.columns), order="F"))
+    whole = np.zeros((header.rows, header.rows))
+    skew = header.symmetry == "skew-symmetric"
+    column, row = np.triu_indices(header.rows, k=int(skew))
+    whole[row, column] = values
+    whole[column, row] = -values if skew else values
+    return sparse.coo_array(whole)
+
+
+def _require_market(path: Path, size: int) -> _Header:
+    """Checks banner and sizes against the file's own size."""
     with path.open("rb") as stream:
         banner = stream.readline(_LINE).decode("ascii", "replace").lower().split()
         if len(banner) != 5 or banner[:2] != ["%%matrixmarket", "matrix"]:
@@ -59,19 +125,24 @@ def _require_market(path: Path, size: int) -> str:
         line = b"%"
         while line.lstrip()[:1] in (b"%", b"") and line:
             line = stream.readline(_LINE)
+        end = stream.tell()
     text = line.decode("ascii", "replace").split()
     wanted = 3 if words["format"] == "coordinate" else 2
     if len(text) != wanted or not all(one.isdecimal() and len(one) <= 19 for one in text):
         raise MatrixError(f"{path}: the line of sizes must hold {wanted} whole numbers.")
     rows, columns, *rest = map(int, text)
     _require_sides(str(path), rows, columns)
-    count = rest[0] if rest else rows * columns
-    least = 4 if wanted == 3 else 2  # "1 1\n", or a digit and its line end; symmetric arrays store half
+    symmetry = words["symmetry"]
+    if symmetry != "general" and rows != columns:
+        raise MatrixError(f"{path}: is {symmetry}, and {rows} x {columns} is not square.")
+    half = rows * (rows + (-1 if symmetry == "skew-symmetric" else 1)) // 2
+    count = rest[0] if rest else rows * columns if symmetry == "general" else half
+    least = 4 if wanted == 3 else 2  # "1 1\n", or a digit and its line end
     if count * least > 2 * size + 2 * least:
         raise MatrixError(f"{path}: is truncated, {size} bytes cannot hold {count} entries.")
     if wanted == 3 and count > rows * columns:
         raise MatrixError(f"{path}: gives {count} entries for only {rows} x {columns} positions.")
-    return words["field"]
+    return _Header(wanted == 3, words["field"], symmetry, rows, columns, count, end)
 
 
 def read_scipy(path: Path) -> tuple[CSR, str]:
