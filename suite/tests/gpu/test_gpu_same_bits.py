@@ -19,7 +19,7 @@ from nnzbench.problems.operands import make_operands
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
 ATOMIC = re.compile(r"_gy(?!1$)\d+$")
-"""Tilings of SparseRT's paper whose groups add to shared memory atomically: a new order, and other bits, in every run."""
+"""Tilings of SparseRT's paper whose groups add to shared memory atomically: in a new order, to other bits, each run."""
 
 CLUSTER = r"""
 extern "C" __global__ void ranks(int* y) {

@@ -130,6 +130,15 @@ def test_means_are_of_layers_that_have_every_level(tmp_path: Path) -> None:
     assert set(means.loc[means["n"] == 256, "zeros"]) == {0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
 
 
+def test_one_level_of_a_second_layer_costs_no_levels_of_the_first() -> None:
+    rows = [("a", 0.5, 1.0), ("a", 0.7, 1.5), ("a", 0.9, 2.0), ("b", 0.9, 8.0)]
+    frame = pd.DataFrame(rows, columns=["layer", "zeros", "speedup"])
+    assert llm_data._complete(frame)["speedup"].tolist() == [1.0, 1.5, 2.0]
+    more = pd.concat([frame, pd.DataFrame([("b", 0.7, 4.0), ("c", 0.9, 9.0)], columns=frame.columns)])
+    assert set(llm_data._complete(more)["layer"]) == {"a", "b"}
+    assert set(llm_data._complete(more)["zeros"]) == {0.7, 0.9}
+
+
 def test_other_arithmetic_and_other_rivals(tmp_path: Path) -> None:
     page, drawn = drawn_of(tmp_path, both_policies(records(EXPERIMENT, TIMED, keep=few)))
     assert "| bf16 | 8192×8192 | 16 | 90 % | tensor_spmm | 6.7 (2.50) / 6.7 (2.50) |" in page

@@ -101,19 +101,28 @@ def of_series(points: pd.DataFrame, key: str = BEST, pattern: str = "uniform") -
 def mean_speedups(points: pd.DataFrame) -> pd.DataFrame:
     """Per policy, n and level of zeros: geometric mean over the large layers of the best kernel on uniform patterns.
 
-    Only levels that as many layers have as any: a mean over other layers is another curve.
+    One curve is of one set of layers, each with all its levels: the set that makes the most of what is recorded.
     """
     large = [layer.label for layer in layers() if layer.large]
     rows = of_series(points)
     rows = rows[rows["layer"].isin(large)]
     out = []
     for (policy, n), group in rows.groupby(["policy", "n"]):
-        counts = group.groupby("zeros").size()
-        for zeros, some in group.groupby("zeros"):
-            if len(some) == counts.max():
-                mean = geometric_mean(some["speedup"])
-                out.append({"policy": policy, "n": n, "zeros": zeros, "speedup": mean, "layers": len(some)})
+        for zeros, some in _complete(group).groupby("zeros"):
+            mean = geometric_mean(some["speedup"])
+            out.append({"policy": policy, "n": n, "zeros": zeros, "speedup": mean, "layers": len(some)})
     return pd.DataFrame(out, columns=["policy", "n", "zeros", "speedup", "layers"])
+
+
+def _complete(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of those layers and levels that, each layer with each level, are the most; of as many, more layers."""
+    by_level = rows.groupby("zeros")["layer"].agg(set)
+    whole: list[pd.DataFrame] = []
+    for least in sorted({len(have) for have in by_level}):
+        levels = [zeros for zeros, have in by_level.items() if len(have) >= least]
+        mates = set.intersection(*(by_level[zeros] for zeros in levels))
+        whole.append(rows[rows["zeros"].isin(levels) & rows["layer"].isin(mates)])
+    return max(whole, key=lambda found: (len(found), found["layer"].nunique()))
 
 
 def crossings(points: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:

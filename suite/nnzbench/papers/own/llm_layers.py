@@ -52,7 +52,8 @@ def _intro(view: View[Layers]) -> str:
     rows = [[f"{n}", *(_from(data, policy, n) for policy in policies)] for n in data.columns]
     answer = (
         f"**From how many zeros on is sparse faster than dense fp16?** On layers of at least 64 MB of dense weights "
-        f"({', '.join(large)}; geometric mean, uniform patterns, the fastest kernel of this project):"
+        f"(recorded: {', '.join(large)}; geometric mean over those with every level of zeros, uniform patterns, the "
+        "fastest kernel of this project):"
     )
     return f"{lead}\n\n{answer}\n\n{markdown(['N', *(f'zeros, {policy}' for policy in policies)], rows)}"
 
