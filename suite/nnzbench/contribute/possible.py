@@ -71,10 +71,11 @@ def numbers(row: Record) -> Iterator[str]:
 
 
 def _flops(row: Record) -> float | None:
-    """Useful operations as `records.md` defines them; None for a step of a network."""
+    """Useful operations as `records.md` defines them; None for a network or a step of one."""
     if row.op == "sparse_softmax":
         return 4.0 * row.nnz
-    if "attention" in row.shape or "bias_relu" in row.shape or row.op == "gemm":
+    network = any(word in row.shape for word in ("attention", "bias_relu", "mobilenet", "transformer"))
+    if network or row.op == "gemm":
         return None
     return 2.0 * row.nnz * (row.k if row.op == "sddmm" else row.n)
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.kernels.registry import kernels
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems.names import case_of
@@ -48,7 +49,10 @@ def expected(experiment: str) -> tuple[Cell, ...]:
     listed = EXPERIMENTS.get(experiment)
     if listed is None or not listed.kernels:
         return ()
-    work = plan_work(listed, kernels(), Choice())
+    try:
+        work = plan_work(listed, kernels(), Choice())
+    except MatrixError:  # no problem table, as for what a test or a guest declares
+        return ()
     return tuple(
         Cell(case_of(problem.name), problem.dtype, kernel, policy)
         for problem, names in work

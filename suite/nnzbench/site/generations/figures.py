@@ -20,8 +20,9 @@ from nnzbench.site.generations import peaks
 # Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
 _COLOURS = (
     "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#DDCC77", "#661100",
+    "#888888",
 )  # fmt: skip
-_MARKERS = "oDs^vP<X>h"
+_MARKERS = "oDs^vP<X>hd"
 HEAD_IN, ROW_IN, FOOT_IN = 0.95, 0.34, 1.05
 """Inches of title and caption, of one row of a chart, of axis and legend."""
 
