@@ -116,9 +116,9 @@ def mean_speedups(points: pd.DataFrame) -> pd.DataFrame:
 
 def _complete(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of those layers and levels that, each layer with each level, are the most; of as many, more layers."""
-    by_level = rows.groupby("zeros")["layer"].agg(set)
+    by_level = {float(zeros): set(some["layer"]) for zeros, some in rows.groupby("zeros")}  # type: ignore[arg-type]
     whole: list[pd.DataFrame] = []
-    for least in sorted({len(have) for have in by_level}):
+    for least in sorted({len(have) for have in by_level.values()}):
         levels = [zeros for zeros, have in by_level.items() if len(have) >= least]
         mates = set.intersection(*(by_level[zeros] for zeros in levels))
         whole.append(rows[rows["zeros"].isin(levels) & rows["layer"].isin(mates)])
