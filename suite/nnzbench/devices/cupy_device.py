@@ -82,11 +82,8 @@ class CupyBackend:
     def release(self) -> None:
         self._pool.free_all_blocks()
 
-    def separate(self) -> contextlib.AbstractContextManager[Any]:
-        return self._separate()
-
     @contextlib.contextmanager
-    def _separate(self) -> Iterator[None]:
+    def separate(self) -> Iterator[None]:
         pool = self._cuda.MemoryPool()
         with self._cuda.using_allocator(pool.malloc):
             yield

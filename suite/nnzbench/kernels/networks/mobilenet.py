@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.networks import steps
-from nnzbench.kernels.networks.prepare import prepare
+from nnzbench.kernels.networks.prepare import MATHS, Make, network_candidates
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
@@ -23,13 +22,11 @@ from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Array, Candidate, Plan, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.problems.networks import Block, MobileNet, blocks_of
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-MATHS = ("f32", "tf32")
-"""Of the dense network's products by cuBLAS; of the sparse one, whose first 1x1 convolution alone is such, fp32."""
 Choose = Callable[[CSR, int], Tile]
 """A tile for the weights of a 1x1 convolution and its positions."""
 
@@ -75,13 +72,6 @@ def _dense_pointwise(weights: CSR, columns: Array, bias: Array, number: int) -> 
     ]
 
 
-def _candidate(device: Device, name: str, math: str, make: Callable[[], Plan]) -> Candidate:
-    def prepared() -> Prepared:
-        return prepare(device, make(), math)
-
-    return Candidate(f"{math}_{name}", math, prepared)
-
-
 @dataclass(frozen=True)
 class SparseMobileNet:
     """1x1 convolutions by Sputnik's SpMM with bias and ReLU fused."""
@@ -100,12 +90,12 @@ class SparseMobileNet:
             "heuristic": lambda weights, n: heuristic_tile(n, 4),
             "rule": lambda weights, n: rule_tile(weights, n, 4, sms),
         }
-        for name, choose in chosen.items():
 
-            def make(name: str = name, choose: Choose = choose) -> Plan:
-                return mobilenet_plan(name, net, operands, choose)
+        def make(name: str, choose: Choose) -> Make:
+            return lambda: mobilenet_plan(name, net, operands, choose)
 
-            yield _candidate(device, name, MATHS[0], make)
+        # only the first convolution is a dense product here: fp32 alone
+        yield from network_candidates(device, {name: make(name, choose) for name, choose in chosen.items()}, MATHS[:1])
 
 
 @dataclass(frozen=True)
@@ -120,8 +110,7 @@ class DenseMobileNet:
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """One per math mode."""
         net = MobileNet.of(problem.source)
-        for math in MATHS if isinstance(device, GpuDevice) else MATHS[:1]:
-            yield _candidate(device, "default", math, lambda: mobilenet_plan("default", net, operands, None))
+        yield from network_candidates(device, {"default": lambda: mobilenet_plan("default", net, operands, None)})
 
 
 register(SparseMobileNet(), About("paper", "sparse MobileNetV1", Look("blue", "o"), rank=272))

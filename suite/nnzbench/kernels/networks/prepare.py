@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nnzbench.devices import Device
@@ -11,7 +11,11 @@ from nnzbench.kernels.networks.steps import PRODUCT
 from nnzbench.kernels.vendor.cublas import Handle, product
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing
 from nnzbench.kernels.vendor.support import Freed, finish, open_library, require_math
-from nnzbench.plans.plan import Array, Launch, Plan, Prepared
+from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared
+
+MATHS = ("f32", "tf32")
+"""Of a network's dense products by cuBLAS; everything else is fp32 always."""
+Make = Callable[[], Plan]
 
 
 class _Output:
@@ -25,6 +29,17 @@ class _Output:
 
     def poison(self) -> None:
         self.array.poison()
+
+
+def network_candidates(device: Device, makes: Mapping[str, Make], maths: Sequence[str] = MATHS) -> Iterator[Candidate]:
+    """Each network in each arithmetic of its dense products, fp32 alone off a GPU; no plan outlives its candidate."""
+    for name, make in makes.items():
+        for math in maths if isinstance(device, GpuDevice) else MATHS[:1]:
+
+            def prepared(make: Make = make, math: str = math) -> Prepared:
+                return prepare(device, make(), math)
+
+            yield Candidate(f"{math}_{name}", math, prepared)
 
 
 def prepare(device: Device, plan: Plan, math: str) -> Prepared:

@@ -6,16 +6,15 @@ embedding and output layer are left out, as the paper leaves them open. Heads ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.networks import steps
-from nnzbench.kernels.networks.prepare import prepare
+from nnzbench.kernels.networks.prepare import MATHS, Make, network_candidates
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.sputnik.masked_softmax import masked_softmax_plan
@@ -25,14 +24,11 @@ from nnzbench.kernels.sputnik.spmm import heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Array, Candidate, Plan, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.networks import HEADS, LAYERS
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-
-MATHS = ("f32", "tf32")
-"""Of the dense products; attention's sparse ones and every sum are fp32 always."""
 
 
 class Heads(Protocol):
@@ -124,20 +120,6 @@ def transformer_plan(variant: str, dense: Mapping[str, Array], heads: Heads, tog
     return chain(variant, made)
 
 
-Make = Callable[[], Plan]
-
-
-def _candidates(device: Device, makes: Mapping[str, Make]) -> Iterator[Candidate]:
-    """Each network in every arithmetic of its dense products; a plan lives no longer than its candidate."""
-    for name, make in makes.items():
-        for math in MATHS if isinstance(device, GpuDevice) else MATHS[:1]:
-
-            def prepared(make: Make = make, math: str = math) -> Prepared:
-                return prepare(device, make(), math)
-
-            yield Candidate(f"{math}_{name}", math, prepared)
-
-
 @dataclass(frozen=True)
 class SparseTransformer:
     """Attention at the positions of the mask alone."""
@@ -156,7 +138,7 @@ class SparseTransformer:
         def make(variant: str, arch: str, together: bool) -> Make:
             return lambda: transformer_plan(variant, dense, SparseHeads(mask, features, arch), together)
 
-        yield from _candidates(
+        yield from network_candidates(
             device,
             {
                 "heuristic": make("heuristic", "", False),
@@ -182,7 +164,7 @@ class DenseTransformer:
         def make(variant: str, together: bool) -> Make:
             return lambda: transformer_plan(variant, dense, DenseHeads(mask, features), together)
 
-        yield from _candidates(
+        yield from network_candidates(
             device, {"default": make("default", False), "default_together": make("default_together", True)}
         )
 
