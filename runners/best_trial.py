@@ -1,32 +1,43 @@
 """How near `nnzbench best` comes to trying everything, and its estimates to measured times, on matrices of no fit.
 
-    python runners/best_trial.py [--count 42] [--seconds 15] [--part 1/4] [--out build/best_trial]
+    python runners/best_trial.py [--part 1/4] [--limit SECONDS] [--out build/best_trial]
     python runners/best_trial.py --summary [--out build/best_trial]
+    python runners/best_trial.py --choose 42
 
-Takes real DLMC matrices (`nnzbench fetch dlmc`, or NNZBENCH_DATA) that no recorded row names: neither the rules nor the
-estimates have seen them. They are spread over models, pruning methods and levels, always the same for a count. Each is
-asked about once, in fp32 and fp16 and at 32 and 256 columns in turn: first within `--seconds`, which is what one width
-has of the default budget (60 s over three widths and the search for the crossover), then with no limit. Both share
-their rows, so that the first is a part of the second. The estimate for this GPU is made from the published rows.
+The matrices are those of datasets/best_trial.csv: real DLMC ones (`nnzbench fetch dlmc`, or NNZBENCH_DATA) whose
+pattern no published row was measured on when they were chosen, so that no rule is fitted to them. --choose writes that
+file anew, spread over models, pruning methods and levels, in fp32 and fp16 and at 32 and 256 columns in turn.
 
-On a host with several GPUs, run one part on each (CUDA_VISIBLE_DEVICES=0 ... --part 1/4), then --summary.
+A run needs a GPU and the matrices, no reports. Each is asked about first within `--seconds`, what one width has of the
+default budget (60 s over three widths and the search for the crossover), then with no limit. Both share their
+rows, so that the first is a part of the second; what only the second tries is timed hot alone, as what is compared is
+hot. A matrix that is done is not done again, so that a run goes on where it was cut.
+
+On a host with several GPUs, run one part on each (CUDA_VISIBLE_DEVICES=0 ... --part 1/4). --summary needs no GPU: it
+estimates every time from the published rows, without those of these matrices and of stand-ins for them, and writes
+README.md and trial.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import functools
 import json
 import math
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer
 from nnzbench.advise.layer import EXPERIMENT, Layer
 from nnzbench.advise.measured import BUDGET_S, Question
-from nnzbench.kernels.registry import kernels, rivals, role_of
+from nnzbench.devices import DEVICES
+from nnzbench.kernels.registry import about, kernels, rivals
+from nnzbench.matrices import index
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.index import DlmcEntry
 from nnzbench.measure.attempts import Attempts, Tried
 from nnzbench.measure.progress import Lines
@@ -38,46 +49,77 @@ from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import DType
 from nnzbench.problems.sources import find_real
-from nnzbench.problems.tables import dlmc_selection
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Record, RecordError, read_records
 from nnzbench.records.selection import math_class
+from nnzbench.report.data import context
+from nnzbench.report.text.tables import markdown
 
 CASES: tuple[tuple[DType, int], ...] = (("f32", 32), ("f16", 256), ("f32", 256), ("f16", 32))
 SHARE_S = BUDGET_S / 4
-GOALS = "goals: within 5 % in geometric mean, 15 % at worst; estimates off by 10 % on average"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked about one matrix."""
+
+    matrix: str
+    dtype: DType
+    n: int
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One matrix: the fastest sparse kernel within the time, of all, and what the estimate said of each kernel."""
+    """One case: the fastest sparse kernel within the time and of all, and the least hot time of each kernel."""
 
     matrix: str
-    dtype: str
+    dtype: DType
     n: int
+    gpu: str
+    commit: str
     found: str
     found_us: float
     best: str
     best_us: float
     tried: int
     candidates: int
-    estimates: dict[str, tuple[float, float]]
-    """Estimated and measured microseconds by kernel."""
+    seconds: float
+    """What the search without a limit took beyond the one within the time."""
+    measured: dict[str, float]
+    """Microseconds by kernel, in the arithmetic asked for."""
+    estimated: dict[str, float] = field(default_factory=dict)
+    """The same without the GPU, once summed up."""
 
 
-def recorded_sources(folders: Iterable[Path]) -> set[str]:
-    """DLMC paths that any recorded row names, stand-ins' included: rules and estimates may have seen those."""
+def case_file() -> Path:
+    """The table of cases."""
+    return paths.datasets() / "best_trial.csv"
+
+
+def read_cases() -> list[Case]:
+    """The cases in their order."""
+    with case_file().open(newline="", encoding="utf-8") as file:
+        return [Case(row["matrix"], row["dtype"], int(row["n"])) for row in csv.DictReader(file)]  # type: ignore[arg-type]
+
+
+def write_cases(cases: Iterable[Case]) -> None:
+    """Writes the table."""
+    with paths.replacing(case_file()) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("matrix", "dtype", "n"))
+        writer.writerows((one.matrix, one.dtype, one.n) for one in cases)
+
+
+def measured_sources(folders: Iterable[Path]) -> set[str]:
+    """DLMC paths whose own pattern any recorded row was measured on."""
     found = set()
     for folder in folders:
-        for file in folder.glob("*/*/records.csv"):
-            for row in read_records(file):
-                kind, _, name = row.source.partition(":")
-                if kind in ("dlmc", "standin"):
-                    found.add(name)
+        for file in folder.glob("*/**/records.csv"):
+            found |= {row.source.removeprefix("dlmc:") for row in read_records(file) if row.source.startswith("dlmc:")}
     return found
 
 
-def choose(entries: Sequence[DlmcEntry], seen: set[str], count: int) -> list[DlmcEntry]:
+def choose(entries: Sequence[DlmcEntry], seen: set[str], count: int) -> list[Case]:
     """`count` unseen ones, evenly over model, method, level and size."""
 
     def stratum(one: DlmcEntry) -> tuple[str, str, float, int, str]:
@@ -85,7 +127,8 @@ def choose(entries: Sequence[DlmcEntry], seen: set[str], count: int) -> list[Dlm
 
     left = sorted((one for one in entries if one.path not in seen), key=stratum)
     step = len(left) / max(count, 1)
-    return [left[int((at + 0.5) * step)] for at in range(min(count, len(left)))]
+    chosen = [left[int((at + 0.5) * step)] for at in range(min(count, len(left)))]
+    return [Case(one.path, *CASES[at % len(CASES)]) for at, one in enumerate(chosen)]
 
 
 def fastest(rows: Iterable[Record], dtype: str) -> tuple[str, float]:
@@ -93,26 +136,36 @@ def fastest(rows: Iterable[Record], dtype: str) -> tuple[str, float]:
     timed = [
         (row.median_us, f"{row.kernel} {row.variant}")
         for row in rows
-        if row.policy == "hot" and row.median_us and math_class(row) == dtype
-        if role_of(row.kernel, row.variant) != "library" or row.kernel == "cusparse"
+        if row.policy == "hot" and row.median_us and math_class(row) == dtype and about(row.kernel).work != "dense"
     ]
     us, name = min(timed, default=(math.nan, "none"))
     return name, us
 
 
-def ask(
-    entry: DlmcEntry,
-    dtype: DType,
-    n: int,
-    seconds: float,
-    session: Session,
-    results: Results,
-    recorded: estimate.Recorded,
-) -> Outcome:
+def by_kernel(rows: Iterable[Record], dtype: str) -> dict[str, float]:
+    """The least hot time of every kernel, in that precision."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.policy == "hot" and row.median_us and math_class(row) == dtype:
+            found[row.kernel] = min(row.median_us, found.get(row.kernel, math.inf))
+    return found
+
+
+def layer_of(case: Case) -> Layer:
+    """The matrix as `nnzbench best` reads it. Raises `MatrixError` where it is not on disk."""
+    file = find_real(f"dlmc:{case.matrix}")
+    if file is None:
+        raise MatrixError(f"{case.matrix} is not on disk: run `nnzbench fetch dlmc`, or set NNZBENCH_DATA")
+    (one,) = layer.load([str(file)])
+    label = case.matrix.removesuffix(".smtx").replace("/", ".")
+    return Layer(label, one.matrix, one.shape, f"dlmc:{case.matrix}", case.dtype)
+
+
+def ask(case: Case, seconds: float, session: Session, results: Results) -> Outcome:
     """Searches within the time, then without a limit, on the same rows."""
-    (one,) = layer.load([str(find_real(f"dlmc:{entry.path}"))])
-    one = Layer(entry.path.removesuffix(".smtx").replace("/", "."), one.matrix, one.shape, f"dlmc:{entry.path}", dtype)
-    problem = one.problem("spmm", n, dtype)
+    dtype = case.dtype
+    one = layer_of(case)
+    problem = one.problem("spmm", case.n, dtype)
     operands = one.operands(problem)
     rows: list[Record] = []
     attempts = Attempts(EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
@@ -120,120 +173,164 @@ def ask(
     names = [name for name in rivals("spmm") if dtype in session.kernels[name].dtypes]
     within = search(subject, operands, names, attempts, seconds, Lines())
     found, found_us = fastest(rows, dtype)
+    started = session.clock()
+    attempts.policies = ("hot",)
     everything = search(subject, operands, names, attempts, math.inf, Lines())
     best, best_us = fastest(rows, dtype)
-    pairs = {}
-    try:
-        for said in estimate.answer(one, Question((n,), dtype=dtype), recorded).widths[0].timed():
-            mine = [row for row in rows if row.kernel == said.kernel and math_class(row) == said.math == dtype]
-            times = [row.median_us for row in mine if row.policy == "hot" and row.median_us]
-            if times and said.hot_us:
-                pairs[said.kernel] = (said.hot_us, min(times))
-    except RecordError as error:
-        print(f"no estimate: {error}")
     return Outcome(
-        entry.path, dtype, n, found, found_us, best, best_us, sum(within.tried.values()),
-        sum(everything.tried.values()), pairs,
+        case.matrix, dtype, case.n, session.device.gpu, context.commit(dict(session.environment)), found, found_us,
+        best, best_us, sum(within.tried.values()), sum(everything.tried.values()),
+        round(session.clock() - started, 3), by_kernel(rows, dtype),
     )  # fmt: skip
 
 
+def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list[Outcome]:
+    """The outcomes with what the published rows say of the kernels that were measured."""
+    hidden = frozenset(f"{kind}:{one.matrix}" for one in outcomes for kind in ("dlmc", "standin"))
+    recorded = {gpu: estimate.load(gpu, folders, hidden) for gpu in {one.gpu for one in outcomes}}
+    done = []
+    for one in outcomes:
+        layer_asked = layer_of(Case(one.matrix, one.dtype, one.n))
+        question = Question((one.n,), dtype=one.dtype)
+        said = estimate.answer(layer_asked, question, recorded[one.gpu]).widths[0].timed()
+        times = {entry.kernel: entry.hot_us for entry in said if entry.math == one.dtype and entry.hot_us}
+        kept = {kernel: round(us, 4) for kernel, us in times.items() if kernel in one.measured}
+        done.append(replace(one, estimated=kept))
+    return done
+
+
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """What the page states: Markdown."""
-    ratios = [one.found_us / one.best_us for one in outcomes if one.best_us > 0 and one.found_us > 0]
+    """The page: Markdown."""
+    gpus, commits = (", ".join(sorted({getattr(one, name) for one in outcomes})) for name in ("gpu", "commit"))
     lines = ["# `nnzbench best` against trying everything", ""]
-    if ratios:
+    timed = [one for one in outcomes if one.best_us > 0 and one.found_us > 0]
+    if timed:
+        ratios = [one.found_us / one.best_us for one in timed]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        worst = max(ratios)
         lines += [
-            f"On {len(ratios)} real DLMC matrices that no rule or estimate was fitted to, the fastest kernel within "
-            f"the default budget takes {100 * (mean - 1):.1f} % longer than the fastest of all candidates in geometric "
-            f"mean, {100 * (worst - 1):.1f} % at worst. It tried {sum(one.tried for one in outcomes)} of "
-            f"{sum(one.candidates for one in outcomes)} candidates.",
+            f"On {len(timed)} real DLMC matrices that no rule was fitted to, the fastest sparse kernel found within "
+            f"the default budget takes {_percent(mean - 1)} longer than the fastest of all candidates in geometric "
+            f"mean, {_percent(max(ratios) - 1)} at worst (goals: 5 % and 15 %); on {sum(one == 1 for one in ratios)} "
+            f"it is the same. It tried {sum(one.tried for one in timed):,} of {sum(one.candidates for one in timed):,} "
+            f"candidates. Measured on {gpus} by the code of {commits}.",
             "",
         ]
-    errors: dict[str, list[float]] = {}
-    for one in outcomes:
-        for kernel, (said, measured) in one.estimates.items():
-            errors.setdefault(kernel, []).append(abs(said / measured - 1))
-    if errors:
-        every = [error for found in errors.values() for error in found]
-        lines += [
-            f"Estimates without the GPU are off by {100 * sum(every) / len(every):.1f} % on average over {len(every)} "
-            "times.",
-            "",
-            "| kernel | estimates | mean error | worst |",
-            "| --- | --: | --: | --: |",
-        ]
-        for kernel, found in sorted(errors.items()):
-            mean_error, worst_error = 100 * sum(found) / len(found), 100 * max(found)
-            lines.append(f"| {kernel} | {len(found)} | {mean_error:.1f} % | {worst_error:.1f} % |")
-        lines.append("")
-    lines += [
-        f"({GOALS})",
-        "",
-        "| matrix | type | N | within the budget | of all | ratio |",
-        "| --- | --- | --: | --- | --- | --: |",
-    ]
-    for one in outcomes:
-        ratio = one.found_us / one.best_us if one.best_us > 0 else math.nan
-        lines.append(
-            f"| {one.matrix} | {one.dtype} | {one.n} | {one.found}, {one.found_us:.2f} us | {one.best}, "
-            f"{one.best_us:.2f} us | {ratio:.3f} |"
+    lines += _estimate_lines(outcomes)
+    rows = [
+        (
+            f"`{one.matrix}`", one.dtype, str(one.n), f"{one.found}, {one.found_us:.2f} µs",
+            f"{one.best}, {one.best_us:.2f} µs", f"{one.found_us / one.best_us if one.best_us > 0 else math.nan:.3f}",
+            f"{one.tried} of {one.candidates}",
         )
-    return "\n".join(lines) + "\n"
+        for one in outcomes
+    ]  # fmt: skip
+    header = ("matrix", "type", "N", "within the budget", "of all", "ratio", "tried")
+    return "\n".join([*lines, markdown(header, rows, 2), ""])
+
+
+def _estimate_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    errors: dict[str, list[float]] = {}
+    deciding: list[float] = []
+    """Of the fastest sparse and the fastest dense kernel, which the answer's sentence is made of."""
+    for one in outcomes:
+        for kernel, said in one.estimated.items():
+            error = abs(said / one.measured[kernel] - 1)
+            errors.setdefault(kernel, []).append(error)
+            side = {name: one.measured[name] for name in one.measured if _dense(name) == _dense(kernel)}
+            if kernel == min(side, key=lambda name: side[name]):
+                deciding.append(error)
+    if not errors:
+        return []
+    every = [error for found in errors.values() for error in found]
+    rows = [
+        (f"`{kernel}`", str(len(found)), _percent(sum(found) / len(found)), _percent(max(found)))
+        for kernel, found in sorted(errors.items())
+    ]
+    return [
+        f"Estimates without the GPU (`--gpu`), made without any row of these matrices or of stand-ins for them, are "
+        f"off by {_percent(sum(every) / len(every))} on average over {len(every)} times, by "
+        f"{_percent(sum(deciding) / max(len(deciding), 1))} over the fastest sparse and the fastest dense kernel of "
+        f"each (goal: 10 %).",
+        "",
+        markdown(("kernel", "estimates", "mean error", "worst"), rows),
+        "",
+    ]
+
+
+def _dense(kernel: str) -> bool:
+    return about(kernel).work == "dense"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def read(folder: Path) -> list[Outcome]:
-    """The outcomes of all parts."""
-    found = []
-    for path in sorted(folder.glob("trial-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            one = json.loads(line)
-            found.append(
-                Outcome(**{**one, "estimates": {name: tuple(pair) for name, pair in one["estimates"].items()}})
-            )
-    return found
+    """The outcomes of all parts, in the order of the cases."""
+    found = [
+        Outcome(**json.loads(line))
+        for path in sorted(folder.glob("trial*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    order = {one: at for at, one in enumerate(read_cases())}
+    last = {Case(one.matrix, one.dtype, one.n): one for one in found}
+    return [last[case] for case in sorted(last, key=lambda case: (order.get(case, len(order)), case.matrix))]
+
+
+def run(cases: Sequence[Case], part: int, seconds: float, limit: float, out: Path, device_name: str | None) -> None:
+    """Does the cases that are not done, and begins none once `limit` seconds are over."""
+    started = time.monotonic()
+    missing = [one.matrix for one in cases if find_real(f"dlmc:{one.matrix}") is None]
+    if missing:
+        raise MatrixError(f"{len(missing)} matrices are not on disk, such as {missing[0]}: set NNZBENCH_DATA")
+    device = devices.open_device(device_name) if device_name else devices.open_gpu()
+    session = open_session(device, kernels(), print)
+    out.mkdir(parents=True, exist_ok=True)
+    done = {Case(one.matrix, one.dtype, one.n) for one in read(out)}
+    with (
+        Results(out / f"part-{part}", True, False, session.environment, print) as results,
+        (out / f"trial-{part}.jsonl").open("a", encoding="utf-8") as file,
+    ):
+        for case in cases:
+            if case in done or time.monotonic() - started > limit:
+                continue
+            one = ask(case, seconds, session, results)
+            file.write(json.dumps(asdict(one)) + "\n")
+            file.flush()
+            print(f"{case.matrix}: {one.found_us:.2f} of {one.best_us:.2f} us, {one.seconds:.0f} s more", flush=True)
+    device.close()
 
 
 def main() -> None:
-    """Parses the command line, runs a part or sums up."""
+    """Parses the command line; chooses, runs a part or sums up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=42, help="matrices in all parts together")
+    parser.add_argument("--choose", type=int, metavar="COUNT", help="write datasets/best_trial.csv anew")
     parser.add_argument("--seconds", type=float, default=SHARE_S, help="what one width has of the default budget")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th matrix from the I-th")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="begin no matrix after it")
+    parser.add_argument("--device", choices=list(DEVICES), help="default: the GPU")
     parser.add_argument("--out", type=Path, default=Path("build/best_trial"))
     parser.add_argument("--summary", action="store_true", help="run nothing, sum up all parts")
     arguments = parser.parse_args()
-    part, parts = map(int, arguments.part.split("/"))
-    if not arguments.summary:
-        published = [paths.reports()]
-        seen = recorded_sources(published)
-        known = [one for one in dlmc_selection() if find_real(f"dlmc:{one.path}") is not None]
-        if len(known) < arguments.count:
-            raise SystemExit(
-                f"{len(known)} of the real matrices are on disk: run `nnzbench fetch dlmc`, or set NNZBENCH_DATA"
-            )
-        chosen = choose(known, seen, arguments.count)
-        try:
-            device = devices.open_gpu()
-        except Unsupported as error:
-            raise SystemExit(str(error)) from None
-        session = open_session(device, kernels(), print)
-        recorded = estimate.load(device.gpu, published)
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        with (
-            Results(arguments.out / f"part-{part}", True, False, session.environment, print) as results,
-            (arguments.out / f"trial-{part}.jsonl").open("a", encoding="utf-8") as file,
-        ):
-            for at, entry in enumerate(chosen):
-                if at % parts == part - 1:
-                    dtype, n = CASES[at % len(CASES)]
-                    outcome = ask(entry, dtype, n, arguments.seconds, session, results, recorded)
-                    file.write(json.dumps(asdict(outcome)) + "\n")
-                    file.flush()
-                    print(f"{entry.path}: {outcome.found_us:.2f} of {outcome.best_us:.2f} us", flush=True)
-        device.close()
-    text = summary(read(arguments.out))
+    published = [paths.reports()]
+    if arguments.choose:
+        known = [one for one in index.dlmc().values() if one.nnz > 0 and find_real(f"dlmc:{one.path}") is not None]
+        chosen = choose(known, measured_sources(published), arguments.choose)
+        if len(chosen) < arguments.choose:
+            raise SystemExit(f"only {len(chosen)} real matrices are on disk that no row was measured on")
+        write_cases(chosen)
+        return
+    try:
+        if not arguments.summary:
+            part, parts = map(int, arguments.part.split("/"))
+            cases = read_cases()[part - 1 :: parts]
+            run(cases, part, arguments.seconds, arguments.limit, arguments.out, arguments.device)
+            return
+        outcomes = with_estimates(read(arguments.out), published)
+    except (MatrixError, RecordError, Unsupported) as error:
+        raise SystemExit(str(error)) from None
+    paths.write_text(arguments.out / "trial.jsonl", "".join(json.dumps(asdict(one)) + "\n" for one in outcomes))
+    text = summary(outcomes)
     paths.write_text(arguments.out / "README.md", text)
     print(text)
 

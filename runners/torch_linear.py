@@ -10,6 +10,8 @@ columns: inputs are turned once before it and results once after, which is insid
 from __future__ import annotations
 
 import argparse
+import itertools
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -44,25 +46,29 @@ def as_module(layer: Any, tokens: int, dtype: str) -> Any:
     return SparseLinear()
 
 
-def graph_us(run: Callable[[], Any], launches: int = 100) -> float:
-    """Microseconds of a call, in a CUDA graph of many."""
+def graph_us(run: Callable[[], Any], launches: int = 100, replays: int = 31) -> float:
+    """Microseconds of a call in a CUDA graph of many: the median over replays, after some that warm the GPU up."""
     import torch
 
     run()
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         run()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(launches):
                 run()
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        graph.replay()
-        start.record(stream)
-        graph.replay()
-        stop.record(stream)
-    stop.synchronize()
-    return float(1e3 * start.elapsed_time(stop) / launches)
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+        for _ in range(replays):
+            graph.replay()
+        for event in events[:-1]:
+            event.record(stream)
+            graph.replay()
+        events[-1].record(stream)
+    events[-1].synchronize()
+    times = [start.elapsed_time(stop) for start, stop in itertools.pairwise(events)]
+    return float(1e3 * statistics.median(times) / launches)
 
 
 def main() -> None:
@@ -91,7 +97,14 @@ def main() -> None:
     print(f"kernel {facts.kernel} {facts.variant}: {facts.weights_bytes / 1e6:.1f} MB of weights")
     print(f"largest difference {float(difference):.2e} of the largest output; checked to {facts.relative_error:.2e}")
     times = {name: graph_us(lambda one=one: one(x)) for name, one in (("dense", dense), ("sparse", sparse))}
-    print(f"nn.Linear {times['dense']:.1f} us, operator {times['sparse']:.1f} us with both transposes")
+    print(f"nn.Linear {times['dense']:.2f} us, operator {times['sparse']:.2f} us with both transposes")
+    b = x.t().contiguous()
+    out = torch.empty(facts.m, facts.n, device="cuda", dtype=kind)
+    alone = graph_us(lambda: sparse.operator(b, out=out))
+    print(
+        f"the operator alone {alone:.2f} us in this CUDA graph, {facts.hot_us:.2f} us when it was chosen "
+        f"({100 * (alone / facts.hot_us - 1):+.1f} %)"
+    )
 
 
 if __name__ == "__main__":

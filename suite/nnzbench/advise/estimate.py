@@ -45,7 +45,7 @@ _DOUBT = 1.0
 """What the fitted sum itself weighs among its neighbours."""
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
-    "policy", "status", "median_us", "prepare_ms", "compile_ms",
+    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
 )  # fmt: skip
 _WIDEST = 8192
 _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(27)}))
@@ -180,14 +180,18 @@ class Recorded:
         return self._models[op, dtype]
 
 
-def load(gpu: str, folders: Sequence[Path]) -> Recorded:
-    """What is recorded on `gpu` in the results folders. Raises `RecordError` where that is nothing or not readable."""
+def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
+    """What is recorded on `gpu` in the results folders, but for rows of the sources `without`.
+
+    Raises `RecordError` where that is nothing or not readable.
+    """
     files = [file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv"))]
     if not files:
         known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
         raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
-    return Recorded(gpu, pd.concat([_read(file) for file in files], ignore_index=True))
+    frame = pd.concat([_read(file) for file in files], ignore_index=True)
+    return Recorded(gpu, frame[~frame["source"].isin(without)])
 
 
 def _read(file: Path) -> pd.DataFrame:

@@ -7,9 +7,11 @@ kernel that compiles for minutes can't take the time of the others, and where ti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from nnzbench.build import ahead
 from nnzbench.kernels.registry import about
 from nnzbench.measure.attempts import Attempts, Tried
 from nnzbench.measure.progress import RunProgress
@@ -19,7 +21,7 @@ from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
 
 AT_ONCE = 6
-"""Candidates of a kernel that are compiled together: few, as the time may end before the last."""
+"""Candidates of a kernel that are compiled together within a time limit: few, as it may end before the last."""
 NOT_REACHED = "the time was over before it was tried"
 
 
@@ -71,10 +73,11 @@ def search(
     session = attempts.session
     ends = session.clock() + seconds
     limit = None if session.device.timer is not None else 1
+    at_once = AT_ONCE if math.isfinite(seconds) else ahead.AT_ONCE
     turns = [
         Turn(
             name,
-            enumerate_candidates(session.kernels[name], subject.problem, operands, session.device, limit, AT_ONCE),
+            enumerate_candidates(session.kernels[name], subject.problem, operands, session.device, limit, at_once),
         )
         for name in sorted(names, key=lambda name: about(name).role != "library")
     ]

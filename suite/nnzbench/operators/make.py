@@ -109,6 +109,7 @@ def _pack(problem: Problem, operands: Operands, kernel: str, plan: Plan, outcome
     facts = Facts(
         kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, device.arch, bound["b"],
         plan.output, outcome.error or 0.0, weights_bytes(plan, operands, outcome.resources),
+        outcome.measurements["hot"].median if outcome.measurements else None,
     )  # fmt: skip
     kept = {name: array for name, array in plan.buffers.items() if name not in (bound["b"], plan.output)}
     if not isinstance(device, GpuDevice):

@@ -59,6 +59,8 @@ class Facts:
     """Of the check that it passed, against float64."""
     weights_bytes: int
     """Device memory beside the caller's arrays."""
+    hot_us: float | None
+    """What a call took when it was chosen, microseconds in a CUDA graph; None on the processor, which is not timed."""
 
 
 @dataclass(frozen=True)
