@@ -29,7 +29,7 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import COLUMNS, append, read_records
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", ROOT / "reports" / "README.md", ROOT / "datasets" / "README.md", *ROOT.glob("docs/*.md")]
+PAGES = [ROOT / "README.md", ROOT / "reports" / "README.md", ROOT / "datasets" / "README.md", *ROOT.glob("docs/**/*.md")]
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
 
@@ -133,8 +133,15 @@ def test_links_lead_somewhere():
     for page in PAGES:
         body = re.sub(r"(?s)<!-- nnzbench:headline -->.*?<!-- /nnzbench:headline -->", "", text_of(page))
         for target in re.findall(r"\]\(([^)\s]+)\)", body):
-            if not target.startswith("http"):
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+            if target.startswith("http"):
+                continue
+            path, _, place = target.partition("#")
+            file = page.parent / path if path else page
+            assert file.exists(), f"{page.name}: {target}"
+            if place and file.suffix == ".md":
+                headings = re.findall(r"(?m)^#+ (.+)$", text_of(file))
+                slugs = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+                assert place in slugs, f"{page.name}: {target}"
 
 
 def test_the_headline_has_the_markers_that_the_report_fills():
