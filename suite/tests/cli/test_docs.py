@@ -29,7 +29,12 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import COLUMNS, append, read_records
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", ROOT / "reports" / "README.md", ROOT / "datasets" / "README.md", *ROOT.glob("docs/**/*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "reports" / "README.md",
+    ROOT / "datasets" / "README.md",
+    *ROOT.glob("docs/**/*.md"),
+]
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
 
