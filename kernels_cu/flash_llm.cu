@@ -45,57 +45,78 @@ static_assert(kColumns == 8 || kColumns == 16 || kColumns == 32 || kColumns == 6
 struct Words {
     uint4 held[kParts][kHeld];
     int count[kParts];  // groups of four in the tile
+    int most;  // of the counts: past it no thread holds any
 };
 
-// Where the words of a block's tiles of A start, looked up early.
+// Where the words of a block's tiles of A start, looked up early, tile after tile along K.
 struct Places {
+    const int* at[kParts];
     int begin[kParts], end[kParts];
 
-    __device__ __forceinline__ Places(const int* __restrict__ offsets, int row_block, int tiles, int tile) {
+    __device__ __forceinline__ Places(const int* __restrict__ offsets, int row_block, int tiles, int first) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-            const long long at = static_cast<long long>(row_block * kParts + part) * tiles + tile;
-            begin[part] = nnz::ldg(offsets + at);
-            end[part] = nnz::ldg(offsets + at + 1);
+            at[part] = offsets + static_cast<long long>(row_block * kParts + part) * tiles + first;
+            end[part] = nnz::ldg(at[part]);
+        }
+        next();
+    }
+
+    __device__ __forceinline__ void next() {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            begin[part] = end[part];
+            end[part] = nnz::ldg(++at[part]);
         }
     }
 };
 
+// Calls `use(part, i)` for the groups of four words that the calling thread holds. The sparser the matrix, the sooner it ends.
+template <typename Use>
+__device__ __forceinline__ void each_group(const Words& words, Use use) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+        const int group = i * kThreads + static_cast<int>(threadIdx.x);
+        if (group >= words.most) break;
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            if (kParts == 1 || group < words.count[part]) use(part, i);
+        }
+    }
+}
+
+// `stream`: the calling thread's first word of all.
 __device__ __forceinline__ void load_words(Words& words, const uint4* __restrict__ stream, const Places& places) {
+    const uint4* from[kParts];
+    words.most = 0;
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
+        from[part] = stream + places.begin[part];
         words.count[part] = places.end[part] - places.begin[part];
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) {
-            const int at = i * kThreads + static_cast<int>(threadIdx.x);
-            if (at < words.count[part]) words.held[part][i] = nnz::ldg(stream + places.begin[part] + at);
-        }
+        words.most = max(words.most, words.count[part]);
     }
+    each_group(words, [&](int part, int i) { words.held[part][i] = nnz::ldg(from[part] + i * kThreads); });
 }
 
-__device__ __forceinline__ void scatter(nnz::Half* tile, const Words& words) {
-    const auto put = [](nnz::Half* to, unsigned word) { to[word >> 16] = static_cast<nnz::Half>(word); };
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-        nnz::Half* const to = tile + part * (128 * kTileK);
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) {
-            if (i * kThreads + static_cast<int>(threadIdx.x) >= words.count[part]) continue;
-            const uint4 four = words.held[part][i];
-            put(to, four.x);
-            put(to, four.y);
-            put(to, four.z);
-            put(to, four.w);
-        }
-    }
+// `tile`: the cleared one.
+__device__ __forceinline__ void scatter(nnz::SharedAt tile, const Words& words) {
+    each_group(words, [&](int part, int i) {
+        const auto put = [&](unsigned word) {
+            const int place = static_cast<int>(nnz::kept(word >> 16));  // so that doubling it is part of an addition
+            nnz::store_at(tile + (place * 2 + part * (128 * kTileRowBytes)), static_cast<nnz::Half>(word));
+        };
+        const uint4 four = words.held[part][i];
+        put(four.x);
+        put(four.y);
+        put(four.z);
+        put(four.w);
+    });
 }
 
-__device__ __forceinline__ void clear(char* tile) {
+__device__ __forceinline__ void clear(nnz::SharedAt tile) {
+    const nnz::SharedAt own = tile + static_cast<int>(threadIdx.x) * 16;
 #pragma unroll
-    for (int i = 0; i < kBytesA / 16 / kThreads; ++i) {
-        char* const at = tile + (i * kThreads + static_cast<int>(threadIdx.x)) * 16;
-        nnz::cp_async16(at, at, false);  // reads nothing
-    }
+    for (int i = 0; i < kBytesA / 16 / kThreads; ++i) nnz::zeros_to(own + i * kThreads * 16);
 }
 
 using Sums = float[kRowTiles][kColumnTiles][4];
@@ -142,22 +163,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_row = warp / kAcross * kWarpM, warp_column = warp % kAcross * kWarpColumns;
+    const nnz::SharedAt stages = nnz::kept(nnz::shared_at(shared));
     // Matrices of a fragment of A: rows 0 to 7 and 8 to 15, then the next eight columns; of B: the next eight of k first.
-    const nnz::SharedAt a_at = nnz::shared_at(shared) + swizzled_at(warp_row + lane % 16, lane / 16);
+    const nnz::SharedAt a_at = nnz::kept(stages + swizzled_at(warp_row + lane % 16, lane / 16));
     const nnz::SharedAt b_at =
-        nnz::shared_at(shared) + kBytesA + swizzled_at(warp_column + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+        nnz::kept(stages + kBytesA + swizzled_at(warp_column + lane / 16 * 8 + lane % 8, lane / 8 % 2));
 
+    const uint4* const own_stream = stream + threadIdx.x;
+    ColumnCopy<kColumns, kThreads> columns(own_b + own.first * kTileK, k);
     Words words;
     Places places(offsets, own.row_block, tiles, own.first);
-    clear(shared);
+    clear(stages);
     nnz::cp_async_commit();
-    load_words(words, stream, places);
-    copy_columns<kColumns>(shared + kBytesA, own_b + own.first * kTileK, k);
+    load_words(words, own_stream, places);
+    columns.next(stages + kBytesA);
     nnz::cp_async_commit();
-    places = Places(offsets, own.row_block, tiles, own.first + 1);
+    places.next();
     nnz::cp_async_wait<1>();
     __syncthreads();
-    scatter(reinterpret_cast<nnz::Half*>(shared), words);
+    scatter(stages, words);
     nnz::cp_async_wait<0>();
     __syncthreads();
 
@@ -165,21 +189,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
     for (int i = 0; i < own.count; ++i) {
         const int stage = i % 2 * kStageBytes;
-        char* const next = shared + (kStageBytes - stage);
+        const int next = kStageBytes - stage;
         const bool more = i + 1 < own.count;
         if (more) {
-            clear(next);
+            clear(stages + next);
             nnz::cp_async_commit();
-            load_words(words, stream, places);
-            places = Places(offsets, own.row_block, tiles, own.first + i + 2);
-            copy_columns<kColumns>(next + kBytesA, own_b + (own.first + i + 1) * kTileK, k);
+            load_words(words, own_stream, places);
+            places.next();
+            columns.next(stages + (next + kBytesA));
             nnz::cp_async_commit();
         }
         multiply(sums, a_at + stage, b_at + stage);
         if (more) {
             nnz::cp_async_wait<1>();
             __syncthreads();
-            scatter(reinterpret_cast<nnz::Half*>(next), words);
+            scatter(stages + next, words);
             nnz::cp_async_wait<0>();
         }
         __syncthreads();

@@ -116,13 +116,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const int tiles = k / kTileK;
     const int first_column = blockIdx.x * kColumns;
     const nnz::Half* const own_b = b + static_cast<long long>(first_column) * k;
-    char* const stages = shared + kMapBytes + value_bytes;
+    const nnz::SharedAt stages_at = nnz::shared_at(shared) + (kMapBytes + value_bytes);
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const Map* const own_maps = reinterpret_cast<const Map*>(shared) + warp * kStripMaps;
     const nnz::Half* const all_values = reinterpret_cast<const nnz::Half*>(shared + kMapBytes);
     // Matrices of a fragment of B: eight columns, the next eight of k, then the same of the next eight columns.
-    const nnz::SharedAt b_at = nnz::shared_at(stages) + swizzled_at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const nnz::SharedAt b_at = stages_at + swizzled_at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const auto look_up = [&](int tile) {
         return Place(offsets, strips, static_cast<long long>(own.row_block) * tiles + min(tile, tiles - 1));
     };
@@ -131,7 +131,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     Place place = look_up(own.first);
     copy_packed(shared, maps, values, place);
     nnz::cp_async_commit();
-    copy_columns<kColumns>(stages, own_b + own.first * kTileK, k);
+    ColumnCopy<kColumns, kThreads> columns(own_b + own.first * kTileK, k);
+    columns.next(stages_at);
     nnz::cp_async_commit();
     int strip = place.strip;
     place = look_up(own.first + 1);
@@ -148,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
         if (more) {
             copy_packed(shared, maps, values, place);
             nnz::cp_async_commit();
-            copy_columns<kColumns>(stages + (i + 1) % 2 * kStageBytes, own_b + (own.first + i + 1) * kTileK, k);
+            columns.next(stages_at + (i + 1) % 2 * kStageBytes);
             nnz::cp_async_commit();
             strip = place.strip;
             place = look_up(own.first + i + 2);

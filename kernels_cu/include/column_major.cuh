@@ -4,7 +4,8 @@
 //   split_part(k, parts)      which tiles of kTileK columns of A a block multiplies
 //   aligned_rows(p)           the first whole row of a tile behind p: what is added to dynamic shared memory is a row
 //   swizzled_at(row, piece)   where the 16-byte piece of a row of 64 halves lies: eight rows of one piece in different banks
-//   copy_columns<Columns>(to, b, k)   asynchronously brings a 64 x Columns tile of B, K along rows of 128 bytes
+//   ColumnCopy<Columns, Threads>(b, k)   brings 64 x Columns tiles of B asynchronously, K along rows of 128 bytes; what does
+//                             not change from tile to tile is computed once, since a step's products take little longer
 //   store_sums<TileM, Columns>(tile, out, m)   a block's sums in fp16 from `tile` in shared memory, (Columns, TileM + 4)
 //   add_parts                 kernel: C = the sum of fp16 partial sums (parts, elements), in the order of parts, added in fp32
 //
@@ -38,14 +39,32 @@ __device__ __forceinline__ int swizzled_at(int row, int piece) {
     return row * kTileRowBytes + ((piece ^ row % 8) << 4);
 }
 
-// `b` is the tile's first element.
-template <int Columns>
-__device__ __forceinline__ void copy_columns(char* to, const nnz::Half* b, int k) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < Columns * 8; i += blockDim.x) {
-        nnz::cp_async16(to + swizzled_at(i / 8, i % 8), b + static_cast<long long>(i / 8) * k + i % 8 * 8);
+// `b` is the first tile's first element. A pass of all threads brings a 16-byte piece each.
+template <int Columns, int Threads>
+struct ColumnCopy {
+    static constexpr int kPassColumns = Threads / 8;  // whose number keeps a piece in its place among the banks
+    static_assert(Threads % 64 == 0 && (Columns % kPassColumns == 0 || Columns < kPassColumns), "whole passes, or one");
+
+    int at;
+    const nnz::Half* from;
+    long long pass;
+
+    __device__ __forceinline__ ColumnCopy(const nnz::Half* b, int k)
+        : at(swizzled_at(static_cast<int>(threadIdx.x) / 8, static_cast<int>(threadIdx.x) % 8)),
+          from(b + static_cast<long long>(threadIdx.x / 8) * k + threadIdx.x % 8 * 8),
+          pass(static_cast<long long>(kPassColumns) * k) {}
+
+    // The next tile along K, to `to`.
+    __device__ __forceinline__ void next(nnz::SharedAt to) {
+        if (Columns >= kPassColumns || threadIdx.x < Columns * 8) {
+#pragma unroll
+            for (int i = 0; i < (Columns + kPassColumns - 1) / kPassColumns; ++i) {
+                nnz::copy_to(to + (at + i * kPassColumns * kTileRowBytes), from + i * pass);
+            }
+        }
+        from += kTileK;
     }
-}
+};
 
 // What a lane holds of a 16x8 tile of sums, to row `row` and column `column` of the block's tile.
 template <int TileM>

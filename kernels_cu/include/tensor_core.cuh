@@ -5,9 +5,12 @@
 //
 //   SharedAt                     an address in shared memory as one register: `shared_at(p)`, `at + bytes`, and flip(at, bits)
 //   kept(at)                     `at`, kept in its register: on sm_90 the compiler would rather ask for the block's rank in
-//                                its cluster, which is part of it, in every loop again
+//                                its cluster, which is part of it, in every loop again; of a number: as it is computed here,
+//                                not folded into what is computed from it
 //   load_at<T>(at)               a T of 2, 4, 8 or 16 bytes from there
 //   copy_to(at, src)             cp.async of 16 bytes, aligned on both sides
+//   zeros_to(at)                 the same of zeros, which reads nothing
+//   store_at(at, half)           a store of 2 bytes there
 //   take_if<Bit>(bits, at, word) where bit `Bit` of `bits` is set: the 32-bit word at `at`, and `at` to the next one; else
 //                                nothing. Two predicated instructions, never a branch
 //   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
@@ -62,16 +65,22 @@ inline SharedAt shared_at(const void* p) { return static_cast<const char*>(p); }
 
 inline SharedAt kept(SharedAt at) { return at; }
 
+inline unsigned kept(unsigned x) { return x; }
+
 inline SharedAt flip(SharedAt at, int bits) {
     return reinterpret_cast<SharedAt>(reinterpret_cast<uintptr_t>(at) ^ static_cast<uintptr_t>(bits));
 }
 
 inline void copy_to(SharedAt at, const void* src) { cp_async16(const_cast<char*>(at), src); }
 
+inline void zeros_to(SharedAt at) { cp_async16(const_cast<char*>(at), at, false); }
+
 template <typename T>
 T load_at(SharedAt at) {
     return *reinterpret_cast<const T*>(at);
 }
+
+inline void store_at(SharedAt at, Half half) { *reinterpret_cast<Half*>(const_cast<char*>(at)) = half; }
 
 template <int Bit>
 void take_if(unsigned bits, SharedAt& at, unsigned& word) {
@@ -193,6 +202,10 @@ __device__ __forceinline__ void copy_to(SharedAt at, const void* src) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(src) : "memory");
 }
 
+__device__ __forceinline__ void zeros_to(SharedAt at) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, 0;" ::"r"(at), "l"(0ull) : "memory");
+}
+
 template <typename T>
 __device__ __forceinline__ T load_at(SharedAt at) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one load");
@@ -209,6 +222,10 @@ __device__ __forceinline__ T load_at(SharedAt at) {
                      : "r"(at));
     }
     return value;
+}
+
+__device__ __forceinline__ void store_at(SharedAt at, Half half) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(half) : "memory");
 }
 
 template <int Bit>

@@ -122,9 +122,9 @@ def test_every_form_is_among_the_samples_and_fits_every_architecture(name: str) 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("clear(next);", ""),
-        ("copy_columns<kColumns>(next + kBytesA", "copy_columns<kColumns>(next"),
-        ("scatter(reinterpret_cast<nnz::Half*>(next), words);\n            nnz::cp_async_wait<0>();", ""),
+        ("clear(stages + next);", ""),
+        ("columns.next(stages + (next + kBytesA));", "columns.next(stages + next);"),
+        ("scatter(stages + next, words);\n            nnz::cp_async_wait<0>();", ""),
     ],
     ids=("tile not cleared", "B over A", "words not scattered"),
 )
