@@ -52,6 +52,12 @@ def cache() -> Path:
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("nnzbench", appauthor=False))
 
 
+def ptx() -> Path | None:
+    """Folder of PTX that was made on another machine (`build.elsewhere`): `$NNZBENCH_PTX`, None where it is not set."""
+    chosen = os.environ.get("NNZBENCH_PTX")
+    return Path(chosen) if chosen else None
+
+
 def data_roots() -> list[Path]:
     """Folders that may hold real matrices, first match wins: those of `$NNZBENCH_DATA`, then the cache.
 

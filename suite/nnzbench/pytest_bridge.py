@@ -20,7 +20,7 @@ from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, choose_problems, choose_work
+from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.plan import Unsupported
@@ -89,17 +89,15 @@ class Bench:
         """The cases of an experiment: all of it on a GPU, the smallest problems on the processor."""
         one = experiment(name)
         choice = Choice(quick=bool(self.no_gpu))
-        chosen = {kernel: dtypes for kernel, dtypes in one.kernels.items() if kernel in self.session.kernels}
         policies: tuple[Policy | None, ...] = (None,) if self.no_gpu else one.policies
-        problems = one.problems()
-        ops = {problem.op for problem in problems}
-        problems = [p for p in problems if not self.no_gpu or _products(p) <= MOST_PRODUCTS]
-        problems = choose_problems(problems, choice)
+
+        def small(problem: Problem) -> bool:
+            return not self.no_gpu or _products(problem) <= MOST_PRODUCTS
+
         cases = [
             Case(problem, kernel, policy)
-            for problem, names in choose_work(problems, ops, chosen, self.session.kernels, choice)
+            for problem, names in plan_work(one, self.session.kernels, choice, small)
             for kernel in names
-            if one.takes(kernel, problem)
             for policy in policies
         ]
         self._cases.update((case.parameters, case) for case in cases)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nnzbench import paths
-from nnzbench.build import cubin, toolchain
+from nnzbench.build import cubin, elsewhere, toolchain
 from nnzbench.build.toolchain import nvrtc_version, supported_arches
-from nnzbench.plans.architectures import number
+from nnzbench.plans.architectures import architecture, number
 from nnzbench.plans.plan import Plan, Resources, Unsupported
 
 __all__ = [
@@ -115,12 +115,25 @@ class Program:
     link: str = ""
     """See `Job.link`."""
 
+    def ptx_key(self) -> str:
+        """Name of its PTX, the same on every machine: SHA-256 over all that the compiler is given."""
+        parts = [self.name, self.text, self.arch, self.options, self.headers, toolchain.CUDA_OPTIONS]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def made_elsewhere(self) -> bytes | None:
+        """Its PTX as another machine made it, where the compiler here does not know the architecture."""
+        if self.language != "cuda" or not self.link or toolchain.knows(self.arch):
+            return None
+        return elsewhere.read(self.ptx_key())
+
     def key(self) -> str:
-        """Name of the cache entry: SHA-256 over all of this and the compilers."""
+        """Name of the cache entry: SHA-256 over all of this and the compilers, or the PTX made by another."""
         described = asdict(self)
         if not self.link:
             del described["link"]
-        parts: list[Any] = [_FORMAT, described, toolchain.compiler_id(self.language)]
+        ptx = self.made_elsewhere()
+        made_by = toolchain.compiler_id(self.language) if ptx is None else hashlib.sha256(ptx).hexdigest()
+        parts: list[Any] = [_FORMAT, described, made_by]
         if self.link and self.language == "cuda":
             parts.append(toolchain.compiler_id("ptx"))
         if self.language == "cuda":
@@ -146,15 +159,14 @@ def build(program: Program) -> Compiled:
     if hit is not None:
         return hit
     started = time.perf_counter()
-    source = (program.name, program.text, program.headers, program.options, program.arch)
     if program.language == "ptx":
         image, log = toolchain.assemble_text(program.text, program.link or program.arch)
     elif program.link:
-        image, log = toolchain.compile_text(*source, to_ptx=True)
+        image, log = _ptx(program)
         if image is not None:
             image, log = toolchain.assemble_text(image.decode(), program.link)
     else:
-        image, log = toolchain.compile_text(*source)
+        image, log = compile_program(program)
     elapsed_ms = (time.perf_counter() - started) * 1e3
     path = _store(program.key(), image, log, elapsed_ms)
     if image is None:
@@ -162,9 +174,33 @@ def build(program: Program) -> Compiled:
     return Compiled(path, cubin.resources(log, image), elapsed_ms, False, log)
 
 
+def compile_program(program: Program, to_ptx: bool = False) -> toolchain.Output:
+    """Compiles CUDA C++ in this process, past the cache: to a cubin or, `to_ptx`, no further than that."""
+    source = (program.name, program.text, program.headers, program.options, program.arch)
+    return toolchain.compile_text(*source, to_ptx=to_ptx)
+
+
+def _ptx(program: Program) -> toolchain.Output:
+    """Raises `Unsupported` where neither the compiler here nor `$NNZBENCH_PTX` has it."""
+    made = program.made_elsewhere()
+    if made is not None:
+        return made, ""
+    try:
+        toolchain.check_arch(program.arch)
+    except Unsupported as reason:
+        raise Unsupported(f"{reason}; $NNZBENCH_PTX has no PTX of {program.name} as it is now") from None
+    return compile_program(program, to_ptx=True)
+
+
 def check(arch: str, link: str = "") -> None:
-    """Raises `Unsupported` where the installed compilers can't build for `arch`, or not for `link` from its code."""
-    toolchain.check_arch(arch)
+    """Raises `Unsupported` where the installed compilers can't build for `arch`, or not for `link` from its code.
+
+    Where there is a folder of PTX made elsewhere, each program decides whether `arch` is possible.
+    """
+    if link and paths.ptx():
+        architecture(arch)
+    else:
+        toolchain.check_arch(arch)
     if link:
         toolchain.check_arch(link)
         if number(arch) > number(link) or not arch[-1].isdigit():

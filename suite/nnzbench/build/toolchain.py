@@ -61,14 +61,19 @@ def supported_arches() -> tuple[str, ...]:
 
 def check_arch(arch: str) -> None:
     """Raises `Unsupported` with the reason when the installed compilers can't build for `arch` (`sm_90`, `sm_90a`)."""
+    if knows(arch):
+        return
     target = architecture(arch)
     base = f"sm_{target.number}"
-    if base in supported_arches():
-        return
     major, minor = nvrtc_version()
     if target.last_cuda is not None and major > target.last_cuda:
         raise Unsupported(f"CUDA {target.last_cuda + 1} dropped {base}: install the cuda{target.last_cuda} extra")
     raise Unsupported(f"NVRTC {major}.{minor} does not compile for {base}")
+
+
+def knows(arch: str) -> bool:
+    """Whether the installed NVRTC compiles for `arch`. Raises `Unsupported` where it is missing."""
+    return f"sm_{architecture(arch).number}" in supported_arches()
 
 
 @functools.cache

@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 
 from nnzbench import devices, paths
+from nnzbench.cli import programs
 from nnzbench.cluster.crew import Crew
 from nnzbench.cluster.engine import connected
 from nnzbench.devices import DEVICES, Device
@@ -78,6 +79,12 @@ def _names_of(
     metavar="sm_XY",
     help="Check an older architecture's code on this GPU, untimed (into the folder as-sm_XY/).",
 )
+@click.option(
+    "--ptx",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="With --as: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped that architecture.",
+)
 @click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
 @click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
@@ -120,6 +127,7 @@ def command(
     device_name: str | None,
     sanitize: Literal["asan", "ubsan", "tsan"] | None,
     as_arch: str | None,
+    ptx: Path | None,
     kernel_names: tuple[str, ...],
     policies: tuple[Policy, ...] | None,
     problems: tuple[str, ...],
@@ -167,6 +175,10 @@ def command(
     )
     known = _known(as_arch, policies)
     require_work(chosen, known, choice)
+    if ptx:
+        if not as_arch:
+            raise click.UsageError("--ptx makes another architecture's PTX: name it with --as")
+        ctx.exit(1 if programs.write_ptx(chosen, known, choice, as_arch, ptx) else 0)
     folder = out or paths.results()
     if cluster:
         if as_arch or sanitize or any(name.endswith(".py") for name in kernel_names):
@@ -275,6 +287,8 @@ def _run_all(
     end_tidily()
     with progress_bar() as progress:
         session = open_session(device, known, progress.note)
+        if device.link and choice.limit:  # few of each: all together keep all processors at work
+            progress.note(f"{programs.compile_all(chosen, known, choice, device)} programs compiled for {device.arch}")
         for one in chosen:
             summaries.append(run_experiment(one, session, place(one.name), choice, progress))
     return _tell(summaries, choice)

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nnzbench.build import toolchain
+from nnzbench.build import elsewhere, toolchain
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.nvml import Clocks
@@ -67,15 +67,17 @@ PACKAGES = (
 
 def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any]:
     """Everything known of GPU, software, host and source; `device` None where there is none."""
-    stands_for = {}
+    stands_for, software = {}, {}
     if isinstance(device, OtherArch):
+        if not toolchain.knows(device.arch):
+            software = {"nvrtc": elsewhere.compiler()}
         stands_for, device = {"runs_code_of": device.arch}, device.device
     return {
         "schema": SCHEMA,
         "recorded_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "gpu": {**_gpu(device), **stands_for},
         "peaks": asdict(peaks or Peaks()),
-        "software": _software(device),
+        "software": {**_software(device), **software},
         "packages": _packages(),
         "overrides": overrides(os.environ),
         "host": _host(),

@@ -56,6 +56,11 @@ class Choice:
     yes: bool = False
     """Overwrite also where more is recorded than this run brings."""
 
+    @property
+    def limit(self) -> int | None:
+        """Most candidates of a kernel on one problem."""
+        return self.candidates or (QUICK_CANDIDATES if self.quick else None)
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -140,15 +145,27 @@ def all_problems(experiment: Experiment, choice: Choice) -> list[Problem]:
 
 
 def plan_work(
-    experiment: Experiment, known: Mapping[str, AnyKernel], choice: Choice
+    experiment: Experiment,
+    known: Mapping[str, AnyKernel],
+    choice: Choice,
+    keep: Callable[[Problem], bool] = lambda problem: True,
 ) -> list[tuple[Problem, list[str]]]:
-    """The chosen problems of an experiment in each dtype, with the kernels to run; see `choose_work`."""
+    """The chosen problems of an experiment in each dtype, with the kernels to run; see `choose_work`.
+
+    Of a quick run, the smallest ones that one of those kernels runs.
+    """
     problems = all_problems(experiment, choice)
     wanted = {name: dtypes for name, dtypes in wanted_kernels(experiment, choice).items() if name in known}
     ops = {problem.op for problem in problems}
-    work = choose_work(choose_problems(problems, choice), ops, wanted, known, choice)
-    taken = [(problem, [name for name in names if experiment.takes(name, problem)]) for problem, names in work]
-    return [(problem, names) for problem, names in taken if names]
+    kept = [problem for problem in choose_problems(problems, choice) if keep(problem)]
+    work = choose_work(kept, ops, wanted, known, choice)
+    every = [(problem, [name for name in names if experiment.takes(name, problem)]) for problem, names in work]
+    taken = [(problem, names) for problem, names in every if names]
+    if not choice.quick:
+        return taken
+    sizes = {problem.name: problem.m * problem.k * problem.n for problem, _ in taken}
+    smallest = set(sorted(sizes, key=lambda name: sizes[name])[:QUICK_PROBLEMS])
+    return [(problem, names) for problem, names in taken if problem.name in smallest]
 
 
 def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tuple[Policy, ...]:
@@ -171,12 +188,10 @@ def rows_left_out(rows: Iterable[Record], contests: Set[tuple[str, str, str, str
 
 
 def choose_problems(problems: list[Problem], choice: Choice) -> list[Problem]:
-    """The problems that match the patterns; the smallest of them for a quick run."""
-    if choice.problems is not None:
-        problems = [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in choice.problems)]
-    if choice.quick:
-        problems = sorted(problems, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
-    return problems
+    """The problems that match the patterns."""
+    if choice.problems is None:
+        return problems
+    return [p for p in problems if any(fnmatch.fnmatchcase(p.name, pattern) for pattern in choice.problems)]
 
 
 def wanted_kernels(experiment: Experiment, choice: Choice) -> dict[str, tuple[DType, ...]]:
@@ -213,7 +228,7 @@ class Run:
         rule = QUICK if choice.quick else StoppingRule()
         self.attempts = Attempts(experiment.name, session, results, policies, rule)
         self.session, self.results = session, results
-        self.limit = choice.candidates or (QUICK_CANDIDATES if choice.quick else None)
+        self.limit = choice.limit
         self.planned: set[str] = set()
         self.planless: set[str] = set()
         self.maker = Maker()

@@ -12,6 +12,7 @@ from nnzbench.records.folder import BELOW, checked_arch, refuse_links
 from nnzbench.records.record import FAILURES, Record, read_records
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import read_environment
+from nnzbench.report.text import checked as checked_rows
 from nnzbench.report.text.tables import GAP, markdown
 
 INTRO = """\
@@ -69,7 +70,7 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
         f"**{head}**",
         INTRO.format(arch=arch, part=part, gpu=name).rstrip(),
         "## Kernel by kernel",
-        _kernels(rows),
+        checked_rows.table(checked_rows.counted(rows)),
         *(
             (
                 "## Wrong or failed",
@@ -84,31 +85,6 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
         f"(`pytest suite/tests/gpu --other-arch {arch}`).",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _kernels(rows: list[Record]) -> str:
-    """A line per kernel, op and input type."""
-    lines = []
-    for key in sorted({(row.kernel, row.op, row.dtype) for row in rows}):
-        mine = [row for row in rows if (row.kernel, row.op, row.dtype) == key]
-        right = [row for row in mine if row.status == "ok"]
-        worst = max((row.relative_error or 0.0 for row in right), default=None)
-        problems = len({(row.experiment, row.problem) for row in right})
-        failed = sum(row.status in FAILURES for row in mine)
-        refused = sum(row.status == "unsupported" for row in mine)
-        error = GAP if worst is None else f"{worst:.2g}"
-        lines.append([*key, str(problems), str(len(right)), str(failed), str(refused), error])
-    header = [
-        "kernel",
-        "op",
-        "inputs",
-        "problems",
-        "candidates right",
-        "wrong or failed",
-        "unsupported",
-        "largest error",
-    ]
-    return markdown(header, lines, left=3)
 
 
 def _runs(checked: list[Checked]) -> str:

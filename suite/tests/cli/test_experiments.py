@@ -3,7 +3,7 @@ from __future__ import annotations
 import fake_records
 import pytest
 
-from nnzbench.kernels.registry import kernels
+from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of
 from nnzbench.problems.experiment import Experiment, UnknownExperiment
 from nnzbench.problems.tables import experiments_with_tables
@@ -64,6 +64,14 @@ def test_every_problem_is_computed_by_a_kernel_that_is_named_for_it(name):
         pytest.skip("some of its kernels are not in this version")
     for problem in one.problems(real=False):
         assert any(problem.op in kernel.ops for kernel in ready), problem.name
+
+
+def test_awkward_sizes_are_for_every_kernel_of_the_suite_in_every_type():
+    own = {name: one for name, one in kernels().items() if not isinstance(one, VendorKernel) and name != "untuned"}
+    declared = EXPERIMENTS["awkward_sizes"].kernels
+    assert {name: set(dtypes or ("f32",)) for name, dtypes in declared.items()} == {
+        name: set(one.dtypes) for name, one in own.items()
+    }
 
 
 def test_an_unknown_name_lists_the_known_ones():

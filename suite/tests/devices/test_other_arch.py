@@ -11,13 +11,16 @@ from click.testing import CliRunner
 from fake_gpu import FakeBackend
 
 from nnzbench.build import toolchain
-from nnzbench.build.cache import Compiled, Job
+from nnzbench.build.cache import Compiled, Job, build
 from nnzbench.build.pool import compile_many
+from nnzbench.cli.programs import programs
 from nnzbench.cli.run import command
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.other_arch import OtherArch, checking
+from nnzbench.kernels.registry import kernels
 from nnzbench.measure.environment import snapshot
+from nnzbench.measure.sweep import Choice
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.experiment import Experiment, dtypes_of
@@ -129,6 +132,41 @@ def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(
     told = {(row.arch, row.policy, row.median_us, row.kernel, row.status) for row in rows}
     assert told == {("sm_75", "check", None, "row_stream", "ok")}
     assert json.loads((folder / "environment.json").read_text())["schema"]
+
+
+def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architecture(
+    gpu: GpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not toolchain.knows("sm_70"):
+        pytest.skip("this NVRTC does not make the PTX either")
+    known = {"small": Small("small", "", "", "", dtypes_of("sputnik", "cublas"))}
+    monkeypatch.setitem(EXPERIMENTS, "small", known["small"])
+    folder = tmp_path / "ptx"
+    asked = ["small", "--as", "sm_70", "--candidates", "1", "--ptx", str(folder)]
+    made = CliRunner().invoke(command, asked)
+    assert made.exit_code == 0, made.output
+    assert "1 programs made, 0 there before, 0 failed" in made.output
+    assert "0 programs made, 1 there before, 0 failed" in CliRunner().invoke(command, asked).output
+    (ptx,) = folder.glob("*.ptx")
+    assert b".target sm_70" in ptx.read_bytes()
+
+    monkeypatch.setattr(toolchain, "supported_arches", lambda: ("sm_75", "sm_80", "sm_90"))
+    with pytest.raises(Unsupported, match="CUDA 13 dropped sm_70|does not compile for sm_70"):
+        checking(gpu, "sm_70")
+    monkeypatch.setenv("NNZBENCH_PTX", str(folder))
+    device = checking(gpu, "sm_70")
+    (job,) = programs(known.values(), kernels(), Choice(candidates=1), "sm_70", device.link)
+    compiled = build(job.program())
+    assert compiled.path.read_bytes()[:5] == b"\x7fELF\x02"
+    assert snapshot(device)["software"]["nvrtc"] == ".".join(map(str, toolchain.nvrtc_version()))
+    with pytest.raises(Unsupported, match=r"\$NNZBENCH_PTX has no PTX of plan.cu as it is now"):
+        device.prepare(path_plan())
+
+
+def test_making_ptx_needs_an_architecture() -> None:
+    refused = CliRunner().invoke(command, ["sparsert_table1", "--ptx", "folder"])
+    assert refused.exit_code == 2
+    assert "name it with --as" in refused.output
 
 
 def test_run_refuses_times_and_libraries_under_another_architecture() -> None:

@@ -10,10 +10,12 @@ from fakes import FakeDevice, FakeKernel, Silent
 
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import DeviceLost
+from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.measure import watchdog
 from nnzbench.measure.peaks import Peaks
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, run_experiment
+from nnzbench.measure.sweep import QUICK_PROBLEMS, Choice, plan_work, run_experiment
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
@@ -330,6 +332,15 @@ def test_choices_narrow_the_run(tmp_path):
     choice = Choice(policies=("cold",), kernels=("one",), dtypes=("f16",), problems=("p1",))
     sweep(tmp_path, one, two, exp=exp, choice=choice)
     assert [(r.kernel, r.dtype, r.problem, r.policy) for r in rows(tmp_path)] == [("one", "f16", "p1", "cold")]
+
+
+def test_a_quick_run_takes_the_smallest_problems_that_some_kernel_of_it_runs():
+    granularity, known = EXPERIMENTS["granularity"], kernels()
+    own = {name: one for name, one in known.items() if not isinstance(one, VendorKernel)}
+    for there in (known, own):  # the smallest of all are dense layers of fewer channels
+        work = plan_work(granularity, there, Choice(quick=True))
+        assert len({problem.name for problem, _ in work}) == QUICK_PROBLEMS
+        assert all(names for _, names in work)
 
 
 def test_quick_takes_the_smallest_problems_and_few_candidates(tmp_path):

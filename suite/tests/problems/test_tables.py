@@ -21,6 +21,7 @@ from nnzbench.problems.sources import find_real, load_sparse, shape_of
 from nnzbench.problems.tables import TableError
 
 EXPECTED = {
+    "awkward_sizes": 31,
     "balanced_figure1": 15,
     "balanced_figure4": 66,
     "balanced_models": 54,

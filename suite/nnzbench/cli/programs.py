@@ -1,0 +1,115 @@
+"""What a run would compile, told without running it: to compile it all at once, or on a machine without the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from nnzbench import paths
+from nnzbench.build import elsewhere, toolchain
+from nnzbench.build.ahead import TIMEOUT_S
+from nnzbench.build.cache import Job, compile_program
+from nnzbench.build.pool import compile_many
+from nnzbench.devices import Device
+from nnzbench.kernels.registry import AnyKernel
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.sweep import Choice, plan_work
+from nnzbench.measure.trial import enumerate_candidates
+from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import Maker
+
+
+@dataclass
+class Lister:
+    """A device that runs nothing and notes what it would have to compile."""
+
+    arch: str
+    link: str = ""
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """By identity, in the order that they were asked for."""
+    name = gpu = "none"
+    compiles_from_cache = False
+    timer = None
+
+    def prepare(self, plan: Plan) -> Prepared:
+        """Notes the plan's programs, but those for another architecture's own instructions; raises `Unsupported`."""
+        for stage in plan.stages():
+            job = Job.of(stage, self.arch, self.link)
+            if self.link and stage.features:
+                continue
+            self.jobs.setdefault(job.identity(), job)
+        raise Unsupported("nothing is run")
+
+    def abandon(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def programs(
+    chosen: Iterable[Experiment], known: Mapping[str, AnyKernel], choice: Choice, arch: str, link: str = ""
+) -> list[Job]:
+    """Each program of a run once, in the order that it would be asked for."""
+    lister = Lister(arch, link)
+    for one in chosen:
+        maker = Maker()
+        for problem, names in plan_work(one, known, choice):
+            try:
+                operands = maker.operands(problem)
+            except MatrixError:  # the run tells
+                continue
+            for name in names:
+                for found in enumerate_candidates(known[name], problem, operands, lister, choice.limit):
+                    if isinstance(found, Candidate):
+                        _note(found, lister)
+    return list(lister.jobs.values())
+
+
+def _note(candidate: Candidate, lister: Lister) -> None:
+    try:
+        if candidate.plan is None:
+            candidate.prepare()
+        else:
+            lister.prepare(candidate.plan)
+    except Unsupported:
+        return
+
+
+def compile_all(chosen: Iterable[Experiment], known: Mapping[str, AnyKernel], choice: Choice, device: Device) -> int:
+    """Compiles what a run will need, all at once on all processors; how many programs that is.
+
+    What fails is met again in the run, which says so.
+    """
+    jobs = programs(chosen, known, choice, device.arch, device.link)
+    return sum(1 for _ in compile_many(jobs, timeout_s=TIMEOUT_S))
+
+
+def write_ptx(
+    chosen: Iterable[Experiment], known: Mapping[str, AnyKernel], choice: Choice, arch: str, folder: Path
+) -> int:
+    """Makes the PTX of a run's programs for `$NNZBENCH_PTX` of another machine; how many do not compile.
+
+    What the folder has already is left as it is. Generated programs are PTX as they are and need none. Raises
+    `Unsupported` where the compiler here does not know `arch` either.
+    """
+    toolchain.check_arch(arch)
+    made = there = failed = 0
+    for job in programs(chosen, known, choice, arch):
+        if job.language != "cuda":
+            continue
+        program = job.program()
+        if (folder / f"{program.ptx_key()}.ptx").exists():
+            there += 1
+            continue
+        ptx, log = compile_program(program, to_ptx=True)
+        if ptx is None:
+            failed += 1
+            click.echo(f"{program.name} {' '.join(program.options)}: {log}", err=True)
+        else:
+            made += 1
+            elsewhere.write(folder, program.ptx_key(), ptx)
+    paths.write_text(folder / elsewhere.COMPILER, ".".join(map(str, toolchain.nvrtc_version())) + "\n")
+    click.echo(f"{folder}: {made} programs made, {there} there before, {failed} failed")
+    return failed
