@@ -12,6 +12,7 @@
 #   PYTHON=python3.12    interpreter to start from
 #   EXPERIMENTS="..."    what `make bench` runs (default: see runners/bench.py)
 #   BUDGET=15m           about how long `make bench` runs on a GPU (empty: everything, tuned; hours)
+#   MINUTES=10           how long `make contribute` measures
 #   QUICK=1              a first look: smallest problems, few candidates, short measurements
 
 PYTHON ?= python3
@@ -19,6 +20,7 @@ VENV ?= .venv
 EXPERIMENTS ?=
 BUDGET ?= 15m
 QUICK ?=
+MINUTES ?= 10
 
 ifeq ($(strip $(VENV)),)
 python := $(PYTHON)
@@ -45,7 +47,7 @@ bench: $(base)
 	$(python) runners/bench.py $(bench_flags) $(if $(BUDGET),--budget $(BUDGET)) $(if $(QUICK),--quick) $(EXPERIMENTS)
 
 contribute: $(base)
-	$(python) runners/contribute.py $(bench_flags)
+	$(python) runners/contribute.py $(bench_flags) --minutes $(MINUTES)
 
 test: $(dev)
 	$(python) -m pytest $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadgroup --max-worker-restart=0" * bool(f("xdist")))')

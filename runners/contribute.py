@@ -3,7 +3,7 @@
     python runners/contribute.py [--minutes M] [--no-install]
 
 Measures the GPU's peaks, 20 problems that calibrate predictions, and a few of every paper, all checked against float64.
-Steps go from the most wanted to the least; at the end of the time what is recorded is whole and the rest is left out.
+Each step may take its share of the time and what earlier ones left; what is recorded is whole, the rest is left out.
 Run again, it goes on where it stopped. Exit status: 0 an archive is there, 1 something computed wrong or is unfit,
 2 there is no GPU.
 """
@@ -26,6 +26,8 @@ RESULTS = ROOT / "build" / "contribute"
 MINUTES = 10.0
 GRACE_S = 30.0
 """For a run to put its last rows in place after it was told to end."""
+LEAST_S = 5.0
+"""A step with less is left out: starting takes as long."""
 CLOSING_S = 10.0
 """Of the time, kept for validating and packing."""
 
@@ -35,7 +37,7 @@ def run(arguments: Sequence[str], seconds: float) -> int:
     print(f"\n$ nnzbench {' '.join(arguments)}", flush=True)
     child = subprocess.Popen([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT)
     try:
-        return child.wait(timeout=max(seconds, 0.1))
+        return child.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGTERM)  # as Ctrl-C: rows are kept
     try:
@@ -47,18 +49,20 @@ def run(arguments: Sequence[str], seconds: float) -> int:
 
 
 def measure(minutes: float, run: Callable[[Sequence[str], float], int], clock: Callable[[], float]) -> list[str]:
-    """Runs the steps until the time is over; names of those whose status tells of something wrong."""
+    """Runs the steps, each with its share of the time left; names of those whose status tells of something wrong."""
     from nnzbench.contribute import kit
 
     end = clock() + 60 * minutes - CLOSING_S
     failed = []
+    waiting = sum(kit.STEPS.values())
     for experiment, count in kit.STEPS.items():
-        left = end - clock()
-        if left <= 0:
+        seconds = (end - clock()) * count / waiting
+        waiting -= count
+        if seconds < LEAST_S:
             print(f"No time is left for {experiment}.")
             continue
         problems = [word for name in kit.chosen(experiment, count) for word in ("--problem", name)]
-        if run(["run", experiment, *problems, "--resume", "--out", str(RESULTS)], left):
+        if run(["run", experiment, *problems, "--resume", "--out", str(RESULTS)], seconds):
             failed.append(experiment)
     return failed
 

@@ -16,8 +16,13 @@ STEPS = {
     "balanced_figure4": 4,
     "direct_conv_table8": 4,
     "eie_table4": 4,
+    "nm_sparsity": 3,
+    "llm_layers": 4,
 }
-"""Experiments, those that matter most first, and how many problems of each: `dlmc_n512`'s calibrate predictions."""
+"""Experiments, those that matter most first, and how many problems of each, which is also its share of the time.
+
+`dlmc_n512`'s calibrate predictions; the others are one of every paper.
+"""
 FILES = ("records.csv", "tuning.csv", memory.FILE)
 
 

@@ -151,7 +151,7 @@ def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architectu
     assert b".target sm_70" in ptx.read_bytes()
 
     monkeypatch.setattr(toolchain, "supported_arches", lambda: ("sm_75", "sm_80", "sm_90"))
-    with pytest.raises(Unsupported, match="CUDA 13 dropped sm_70|does not compile for sm_70"):
+    with pytest.raises(Unsupported, match=r"dropped sm_70|does not compile for sm_70"):
         checking(gpu, "sm_70")
     monkeypatch.setenv("NNZBENCH_PTX", str(folder))
     device = checking(gpu, "sm_70")

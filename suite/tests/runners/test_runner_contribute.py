@@ -13,7 +13,7 @@ import fake_records
 import pytest
 
 from nnzbench.contribute import kit
-from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS
 from nnzbench.predict.model import FEWEST
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
@@ -46,6 +46,11 @@ def test_every_step_is_an_experiment_and_its_problems_are_spread_over_its_sizes(
         assert work[0] < work[-1]
 
 
+def test_every_paper_that_has_times_of_its_own_has_a_step() -> None:
+    stepped = {EXPERIMENTS[name].paper for name in kit.STEPS}
+    assert {paper.EXPERIMENTS[0].paper for paper in PAPERS} <= stepped
+
+
 def test_steps_share_the_time_and_the_last_ones_go_without(
     runner: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,18 +59,21 @@ def test_steps_share_the_time_and_the_last_ones_go_without(
 
     def run(arguments: list[str], seconds: float) -> int:
         asked.append((arguments, seconds))
-        now[0] += 250
+        now[0] += 300 if arguments[1] == "dlmc_n512" else 60
         return int(arguments[1] == "sparsert_table1")
 
     assert runner.measure(10, run, lambda: now[0]) == ["sparsert_table1"]
-    assert [(arguments[1], left) for arguments, left in asked] == [
-        ("dlmc_n512", 590.0),
-        ("sparsert_table1", 340.0),
-        ("sputnik_rnn", 90.0),
+    shares = [(arguments[1], round(left)) for arguments, left in asked]
+    assert shares[:4] == [
+        ("dlmc_n512", 246),
+        ("sparsert_table1", 52),
+        ("sputnik_rnn", 40),
+        ("balanced_figure4", 36),
     ]
+    assert [name for name, _ in shares] == list(kit.STEPS)[: len(shares)]
     assert asked[0][0].count("--problem") == 20
     assert "--resume" in asked[0][0]
-    assert "No time is left for eie_table4." in capsys.readouterr().out
+    assert "No time is left for llm_layers." in capsys.readouterr().out
 
 
 def test_a_process_past_its_time_is_ended_tidily(

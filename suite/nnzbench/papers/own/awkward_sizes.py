@@ -9,10 +9,10 @@ from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import checked
 
 INTRO = """\
-Tables of papers have round sizes; users don't. One column, 7 and 49 of them, a single row, odd counts of rows, columns, \
-channels and batches, rows without a nonzero beside rows that hold most of them, images of 7x7 and 13x11: every kernel \
-that takes such a problem, in every type of input that it has, against float64. These problems are too small for their \
-times to tell of speed. The same under the code of older architectures: the pages as-sm_* of this GPU."""
+Tables of papers have round sizes; users don't. One column, 7 and 49 of them, a single row, odd counts of rows,
+columns, channels and batches, rows without a nonzero beside rows that hold most of them, images of 7x7 and 13x11:
+every kernel that takes such a problem, in every type of input that it has, against float64. These problems are too
+small for times to tell of speed. The same under the code of older architectures: the pages as-sm_* of this GPU."""
 
 
 def collect(results: ResultSet) -> pd.DataFrame:
