@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -17,6 +18,13 @@ from nnzbench.measure import watchdog
 from nnzbench.plans.plan import Unsupported
 
 PROGRAMS, KEPT_DAYS = "programs", 14
+
+with contextlib.suppress(ImportError):  # the GPU tests do without it
+    import hypothesis
+
+    # the same examples each time, however busy the machine: a failure is of the change at hand
+    hypothesis.settings.register_profile("nnzbench", derandomize=True, deadline=None)
+    hypothesis.settings.load_profile("nnzbench")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

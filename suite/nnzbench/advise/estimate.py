@@ -24,7 +24,7 @@ from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Costs, Trial
 from nnzbench.kernels.registry import Kernel, about, kernels, rivals
 from nnzbench.operators.binding import ITEM_BYTES, stored_bytes, weights_bytes
-from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.plan import Unsupported, one_line
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType, Problem
@@ -210,7 +210,7 @@ def _read(file: Path) -> pd.DataFrame:
     except (OSError, UnicodeDecodeError, ValueError, pd.errors.ParserError) as error:
         if isinstance(error, RecordError):
             raise
-        raise RecordError(f"{file}: can't be read as records ({' '.join(str(error).split())[:200]})") from error
+        raise RecordError(f"{file}: can't be read as records ({one_line(error)})") from error
     first = frame["variant"].map(lambda variant: str(variant).partition("_")[0])
     frame["math"] = first.where(first.isin(list(TOLERANCE)), frame["dtype"])
     whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.plans.plan import Array, Dim3, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Unsupported, one_line
 
 _ONE: Dim3 = (1, 1, 1)
 
@@ -35,7 +35,7 @@ def open_device() -> GpuDevice:
         device = core.Device()
         device.set_current()
     except Exception as error:  # each version has its own class for a machine without a GPU or driver
-        raise Unsupported(f"cuda.core finds no usable CUDA GPU ({' '.join(str(error).split())})") from None
+        raise Unsupported(f"cuda.core finds no usable CUDA GPU ({one_line(error)})") from None
     return GpuDevice(CudaCoreBackend(core, driver, device, errors))
 
 

@@ -20,7 +20,7 @@ from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu_backend import Backend, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.devices.nvml import Clocks, open_clocks
-from nnzbench.plans.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, poison_value
+from nnzbench.plans.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, one_line, poison_value
 
 T = TypeVar("T")
 
@@ -83,9 +83,8 @@ def _first(builds: Mapping[str, tuple[Plan, Built]]) -> Mapping[str, Resources]:
 
 def translate(error: Exception) -> Exception:
     """The driver's error as `DeviceLost` where the context is gone for good, else as `LaunchError`."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    lost = any(message in text.lower() for message in _FATAL)
-    return DeviceLost(text) if lost else LaunchError(text)
+    lost = any(message in str(error).lower() for message in _FATAL)
+    return (DeviceLost if lost else LaunchError)(one_line(error))
 
 
 def as_scalar(arg: Arg | Scalar) -> Scalar:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nnzbench.matrices.files import elements
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.weights import MAX_BYTES
+from nnzbench.plans.plan import one_line
 
 INSTALL = "pip install 'nnzbench[{}]'"
 _TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "|i1", "U8": "|u1", "BOOL": "|b1", "BF16": "<u2"}
@@ -39,7 +40,7 @@ class Safetensors:
         except OSError as error:
             raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
         except Exception as error:  # the library raises a class of its own that is no subclass of another
-            raise MatrixError(f"{path}: is not a safetensors file ({' '.join(str(error).split())[:200]}).") from error
+            raise MatrixError(f"{path}: is not a safetensors file ({one_line(error)}).") from error
         self._start = 8 + size
         self._tensors: dict[str, dict[str, Any]] = {name: one for name, one in header.items() if name in known}
 
@@ -94,8 +95,9 @@ class Torch:
         except OSError as error:
             raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
         except Exception as error:  # pickles raise whatever their opcodes lead to
-            text = " ".join(str(error).split())[:200] or type(error).__name__
-            raise MatrixError(f"{path}: is not a state dict that loads with weights_only ({text}).") from error
+            raise MatrixError(
+                f"{path}: is not a state dict that loads with weights_only ({one_line(error)})."
+            ) from error
         for key in ("state_dict", "model"):  # what training scripts wrap it in
             if isinstance(found, dict) and isinstance(found.get(key), dict):
                 found = found[key]
@@ -120,7 +122,7 @@ class Torch:
             dense = tensor.to_dense() if tensor.is_sparse else tensor
             array = dense.float().numpy() if kind == "bfloat16" else dense.numpy()
         except Exception as error:
-            raise MatrixError(f"{where}: is no array of numbers ({' '.join(str(error).split())[:200]}).") from error
+            raise MatrixError(f"{where}: is no array of numbers ({one_line(error)}).") from error
         if array.dtype.kind not in "fbiu":
             raise MatrixError(f"{where}: values are {kind}, which is not read here.")
         return array, kind
@@ -135,7 +137,7 @@ def _require_plain(path: Path) -> None:
         raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, OverflowError) as error:
         raise MatrixError(
-            f"{path}: is not a PyTorch archive ({error}); older files must be saved anew, or as safetensors."
+            f"{path}: is not a PyTorch archive ({one_line(error)}); older files must be saved anew, or as safetensors."
         ) from error
     if any(one.compress_type != zipfile.ZIP_STORED for one in members):
         raise MatrixError(f"{path}: has compressed members, which PyTorch does not write.")

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from nnzbench import paths
 from nnzbench.matrices import index
+from nnzbench.plans.plan import one_line
 
 ARCHIVE_URL = "https://storage.googleapis.com/sgk-sc2020/dlmc.tar.gz"
 """The authors' archive, linked from the `sgk` folder of github.com/google-research/google-research."""
@@ -183,7 +184,7 @@ def _unpack(
                 del left[path]
                 progress.update(task, advance=_size_limit(entry))
     except (tarfile.TarError, zlib.error, EOFError) as error:
-        raise FetchError(f"{archive.name}: archive is damaged ({error}); run the command again.") from error
+        raise FetchError(f"{archive.name}: archive is damaged ({one_line(error)}); run the command again.") from error
     if left:
         raise FetchError(f"{archive.name}: {len(left)} matrices are missing, among them '{next(iter(left))}'.")
 

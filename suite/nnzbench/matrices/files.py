@@ -3,7 +3,7 @@
 | file | read as |
 | --- | --- |
 | `.smtx` | a pattern, as DLMC has them |
-| `.mtx` | Matrix Market, by SciPy's reader: general, symmetric or a pattern |
+| `.mtx` | Matrix Market: general, symmetric or a pattern |
 | `.npy` | a dense array, whose zeros are the zeros |
 | `.npz` | a SciPy sparse matrix, or dense arrays (`FILE::name` picks one) |
 | `.safetensors`, `.pt`, `.pth`, `.bin` | tensors by name (`FILE::tensor.name`), where the library is installed |

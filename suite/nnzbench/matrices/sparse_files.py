@@ -17,6 +17,7 @@ from scipy import sparse
 
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.weights import FLOATS, MAX_BYTES, load_array
+from nnzbench.plans.plan import one_line
 
 MOST_ROWS = 1 << 24
 """Rows or columns at most: a small file could otherwise ask for gigabytes of row offsets."""
@@ -48,7 +49,7 @@ def read_market(path: Path) -> tuple[CSR, str]:
     except MatrixError:
         raise
     except (ValueError, OverflowError, TypeError, EOFError, RuntimeError, IndexError) as error:
-        raise MatrixError(f"{path}: is not a readable Matrix Market file ({_line(error)}).") from error
+        raise MatrixError(f"{path}: is not a readable Matrix Market file ({one_line(error)}).") from error
     csr = _checked(str(path), found, header.field == "pattern")
     return csr, "pattern" if header.field == "pattern" else "float64"
 
@@ -210,7 +211,3 @@ def _checked(where: str, found: sparse.coo_array[Any, Any], pattern: bool) -> CS
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.bincount(row, minlength=rows), out=offsets[1:])
     return CSR(rows, columns, offsets, column.astype(np.int32), values)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.plans.plan import one_line
 
 MAX_BYTES = 1 << 31
 """Largest array read, uncompressed."""
@@ -94,7 +95,7 @@ def _reading(where: str) -> Iterator[None]:
     except MatrixError:
         raise
     except (*_ARCHIVE_FAULTS, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as error:
-        raise MatrixError(f"{where}: is not a readable archive ({error}).") from error
+        raise MatrixError(f"{where}: is not a readable archive ({one_line(error)}).") from error
 
 
 def _read_npy(stream: IO[bytes], size: int, where: str, allowed: Collection[np.dtype[Any]]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnzbench.operators.errors import OperatorError
+from nnzbench.plans.plan import one_line
 
 ALIGNMENT = 16
 """Bytes that kernels load at once."""
@@ -51,9 +52,7 @@ def view(array: Any, what: str) -> View:
         try:
             return _of_interface(cupy.from_dlpack(array))
         except Exception as error:
-            raise OperatorError(
-                f"{what}: DLPack gives no array of this GPU ({' '.join(str(error).split())})"
-            ) from error
+            raise OperatorError(f"{what}: DLPack gives no array of this GPU ({one_line(error)})") from error
     kind = type(array).__name__
     raise OperatorError(
         f"{what}: a {kind} is not in a GPU's memory: give a CuPy array, a CUDA tensor, or anything with "

@@ -19,6 +19,11 @@ class Unsupported(Exception):
     """A kernel, library or device can't run this problem; the message is the reason shown in the record."""
 
 
+def one_line(error: BaseException) -> str:
+    """What an error of a library or the system says, fit for a sentence: one line, at most 200 characters."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. A `str` argument names a buffer, an `int` is passed as int32, a `float` as float32."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nnzbench.build.cover import cover
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), st.sets(st.integers(0, 9))))
 def test_a_cover_has_every_trait_and_nobody_for_nothing(members: dict[str, set[int]]) -> None:
     taken = cover(members)

@@ -161,6 +161,16 @@ def bomb(path, size: int) -> None:
             out.write(chunk)
 
 
+def test_an_archive_that_names_an_array_otherwise_where_it_lies_is_refused_briefly(tmp_path):
+    np.savez(tmp_path / "a.npz", w=np.eye(40, dtype=np.float32))
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[27] = 4  # the array's own header claims 1,024 more bytes of name, which zipfile's message would show
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(MatrixError, match="is not a readable archive") as refused:
+        only(tmp_path / "a.npz")
+    assert len(str(refused.value)) < 300 + len(str(tmp_path))
+
+
 def test_an_archive_that_unpacks_to_gigabytes_is_refused_by_its_size(tmp_path, monkeypatch):
     monkeypatch.setattr("nnzbench.matrices.weights.MAX_BYTES", 1 << 20)
     bomb(tmp_path / "bomb.npz", 8 << 20)

@@ -32,7 +32,7 @@ def assert_valid(matrix: CSR) -> None:
     assert matrix.nnz == 0 or (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.k)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, st.floats(0, 1), st.integers(0, 2**31))
 def test_uniform_counts_exactly(shape: tuple[int, int], sparsity: float, seed: int) -> None:
     m, k = shape
@@ -82,7 +82,7 @@ def test_large_patterns_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     assert drawn() == whole
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SHAPES, st.floats(0, 1))
 def test_equal_rows(shape: tuple[int, int], sparsity: float) -> None:
     matrix = generate.equal_rows(*shape, sparsity, 1)

@@ -61,7 +61,7 @@ def damages(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, bytes(data)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
 @given(damages())
 @example(("w.npy", b""))
 @example(("csr.npz", b"PK\x05\x06" + bytes(18)))
@@ -74,7 +74,7 @@ def test_damaged_files_end_in_a_sentence_or_a_matrix(damaged):
         path = Path(folder) / file
         path.write_bytes(data)
         tracemalloc.start()
-        started, refusal = time.monotonic(), ""
+        started, refusal = time.process_time(), ""
         try:
             for found in files.read(f"{path}::{member}" if member else str(path)):
                 assert found.csr.offsets[-1] == found.csr.nnz == found.csr.values.size
@@ -86,4 +86,4 @@ def test_damaged_files_end_in_a_sentence_or_a_matrix(damaged):
         assert "\n" not in refusal
         assert len(refusal) < 1000
         assert most < MOST_BYTES
-        assert time.monotonic() - started < MOST_SECONDS
+        assert time.process_time() - started < MOST_SECONDS

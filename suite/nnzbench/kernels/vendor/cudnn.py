@@ -36,7 +36,7 @@ from nnzbench.kernels.vendor.support import (
     require_gpu,
     require_math,
 )
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 
@@ -184,11 +184,6 @@ def _tile_sizes(cudnn: Any, graph: Any, engine: int) -> list[dict[Any, int]]:
 def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
     """What the frontend raises where a graph or plan is not to be had; an engine may miss a package of its own."""
     return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, ImportError)
-
-
-def one_line(error: Exception) -> str:
-    """The error's text on one line, cut to 200 characters."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def keep_math(cudnn: Any, graph: Any, math: str) -> None:

@@ -21,11 +21,11 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
-from nnzbench.kernels.vendor.cudnn import TYPES, Handle, buildable, graph_errors, one_line
+from nnzbench.kernels.vendor.cudnn import TYPES, Handle, buildable, graph_errors
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing, to_storage
 from nnzbench.kernels.vendor.support import Freed, Output, finish, open_library, refusal, require_gpu
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
 

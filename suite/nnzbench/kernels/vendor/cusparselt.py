@@ -32,7 +32,7 @@ from nnzbench.kernels.vendor.support import (
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -99,8 +99,7 @@ def _loading(call: Callable[[], T]) -> T:
     except LaunchError:
         raise
     except (ImportError, OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise Unsupported(f"cusparselt can't be loaded ({reason}): {INSTALL_VENDOR}") from None
+        raise Unsupported(f"cusparselt can't be loaded ({one_line(error)}): {INSTALL_VENDOR}") from None
 
 
 class Handle:

@@ -12,7 +12,7 @@ from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.vendor.inputs import Preparing
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def open_library(device: GpuDevice, name: str, opened: Callable[[], T]) -> T:
     except (LaunchError, DeviceLost):
         raise
     except (RuntimeError, OSError) as error:
-        raise Unsupported(f"{name} can't be loaded ({_line(error)})") from None
+        raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
 
 
 def refusing(what: str, call: Callable[[], T]) -> T:
@@ -87,7 +87,7 @@ def refusing(what: str, call: Callable[[], T]) -> T:
     except Exception as error:
         if type(error).__name__ not in ("cuBLASError", "cuBLASLtError", "cuSPARSEError", "cuSPARSELtError"):
             raise
-        text = _line(error)
+        text = one_line(error)
         if any(reason in text for reason in ("NOT_SUPPORTED", "INVALID_VALUE", "ARCH_MISMATCH")):
             raise Unsupported(f"{what}: {text}") from None
         raise LaunchError(f"{what}: {text}") from None
@@ -100,10 +100,6 @@ def refusal(variant: str, math: str, reason: str) -> Candidate:
         raise Unsupported(reason)
 
     return Candidate(variant, math, prepare)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def from_storage(array: Array, dtype: str) -> Array:
