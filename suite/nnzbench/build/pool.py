@@ -2,11 +2,13 @@
 
 A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
 with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
-because the parent may hold a CUDA context.
+because the parent may hold a CUDA context. What has nothing to do is kept for the next programs: starting it takes
+longer than most compilations.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -34,7 +36,8 @@ class _Worker:
     """One process, started at its first program and started again after it was killed."""
 
     def __init__(self, timeout_s: float | None) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
+        self._of = _whose()
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -53,7 +56,7 @@ class _Worker:
             expired.set()
             process.kill()
 
-        timer = threading.Timer(self._timeout_s, kill) if self._timeout_s is not None else None
+        timer = threading.Timer(self.timeout_s, kill) if self.timeout_s is not None else None
         answer = ""
         try:
             if timer is not None:
@@ -75,7 +78,7 @@ class _Worker:
         code = process.wait()
         self.close()
         if expired.is_set():
-            return CompileTimeout(f"{program.name}: compiling took longer than {self._timeout_s:g} s")
+            return CompileTimeout(f"{program.name}: compiling took longer than {self.timeout_s:g} s")
         return CompileError(f"{program.name}: the compiler process ended with status {code}")
 
     def _start(self) -> subprocess.Popen[str]:
@@ -102,6 +105,11 @@ class _Worker:
             process.stdout.readline()  # ready: start-up does not count against the program's time limit
         return process
 
+    @property
+    def fit(self) -> bool:
+        """Whether its process is there, idle, and what this one would start now."""
+        return self._process is not None and self._process.poll() is None and self._of == _whose()
+
     def close(self) -> None:
         """Ends the process; a later program starts a new one."""
         with self._lock:
@@ -122,21 +130,59 @@ class _Worker:
                 self._process.kill()
 
 
+_idle: list[_Worker] = []
+_idle_lock = threading.Lock()
+
+
+def _whose() -> tuple[object, ...]:
+    """What a worker's process depends on: another one's does not do."""
+    return os.getpid(), sys.executable, dict(os.environ)
+
+
+def _take(timeout_s: float | None) -> _Worker:
+    """A worker that is idle, else a new one."""
+    with _idle_lock:
+        while _idle:
+            worker = _idle.pop()
+            if worker.fit:
+                worker.timeout_s = timeout_s
+                return worker
+            worker.close()
+    return _Worker(timeout_s)
+
+
+def _keep(worker: _Worker) -> None:
+    with _idle_lock:
+        if worker.fit and len(_idle) < _processors():
+            _idle.append(worker)
+            return
+    worker.close()
+
+
+@atexit.register
+def _end_idle() -> None:
+    with _idle_lock:
+        while _idle:
+            _idle.pop().close()
+
+
 class Pool:
-    """`workers` processes; leaving the context kills them."""
+    """`workers` processes; leaving the context kills those that are at work."""
 
     def __init__(self, workers: int, timeout_s: float | None) -> None:
-        self._workers = [_Worker(timeout_s) for _ in range(workers)]
+        self._workers = [_take(timeout_s) for _ in range(workers)]
         self._closed = threading.Event()
+        self._complete = False
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._closed.set()
-        for worker in self._workers:
-            worker.stop()
+        if not self._complete:
+            self._closed.set()
+            for worker in self._workers:
+                worker.stop()
         for thread in self._threads:
             thread.join()
 
@@ -151,18 +197,21 @@ class Pool:
             todo.put(item)
 
         def serve(worker: _Worker) -> None:
-            with contextlib.closing(worker):
-                while not self._closed.is_set():
-                    try:
-                        index, program = todo.get_nowait()
-                    except queue.Empty:
-                        return
-                    try:
-                        done.put((index, worker.compile(program)))
-                    except _WorkerError as error:
-                        done.put((index, error))
-                    except Exception as error:  # a waiting caller must hear of anything
-                        done.put((index, CompileError(f"{program.name}: {error}")))
+            while not self._closed.is_set():
+                try:
+                    index, program = todo.get_nowait()
+                except queue.Empty:
+                    break
+                try:
+                    done.put((index, worker.compile(program)))
+                except _WorkerError as error:
+                    done.put((index, error))
+                except Exception as error:  # a waiting caller must hear of anything
+                    done.put((index, CompileError(f"{program.name}: {error}")))
+            if self._closed.is_set():
+                worker.close()
+            else:
+                _keep(worker)
 
         for worker in self._workers:
             thread = threading.Thread(target=serve, args=(worker,), daemon=True)
@@ -173,6 +222,7 @@ class Pool:
             if isinstance(failure, OSError):
                 raise failure
             yield index, failure
+        self._complete = True
 
 
 def assemble_ptx(text: str, arch: str, timeout_s: float | None = None, link: str = "") -> Compiled:
@@ -242,6 +292,8 @@ def _processors() -> int:
 
 
 def _serve() -> None:
+    if hasattr(os, "nice"):
+        os.nice(5)  # what enqueues work for a GPU that is timed meanwhile goes first
     answers = sys.stdout
     sys.stdout = sys.stderr  # nothing a library prints may pass for an answer
     print(file=answers, flush=True)

@@ -22,6 +22,7 @@ from nnzbench.cluster.engine import connected
 from nnzbench.devices import DEVICES, Device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
+from nnzbench.measure import phases
 from nnzbench.measure.budget import carry_out, make_plan
 from nnzbench.measure.costs import Costs, learn
 from nnzbench.measure.progress import Bar, Lines, RunProgress
@@ -109,7 +110,7 @@ def _names_of(
     metavar="local|slurm|tcp://HOST:PORT",
     help="On the workers of a Dask cluster: one per GPU of this host, Slurm's, or those of a scheduler.",
 )
-@click.option("--workers", type=click.IntRange(1), help="With --cluster: how many to start [one per GPU].")
+@click.option("--workers", type=click.IntRange(1), help="With --cluster: how many to start [up to 4 per GPU].")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
@@ -291,6 +292,8 @@ def _run_all(
             progress.note(f"{programs.compile_all(chosen, known, choice, device)} programs compiled for {device.arch}")
         for one in chosen:
             summaries.append(run_experiment(one, session, place(one.name), choice, progress))
+        for line in phases.lines(session.work.phases.seconds):
+            progress.note(line)
     return _tell(summaries, choice)
 
 
@@ -320,7 +323,7 @@ def _run_budget(
         for line in plan.lines():
             progress.note(line)
         done = carry_out(plan, runs, session.clock, session.clock() + seconds - spent, progress)
-        for line in done.lines(plan):
+        for line in (*done.lines(plan), *phases.lines(session.work.phases.seconds)):
             progress.note(line)
         summaries = [run.summary() for run in runs.values()]
     return _tell(summaries, choice)

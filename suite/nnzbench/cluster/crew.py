@@ -3,32 +3,44 @@
 A job is pure: a worker records nothing, and its rows are written here when it is done. So what is recorded is whole,
 and what a worker had when it died is done again by another, never twice. GPUs of one model share its work; every
 model does all of it, into its own folders. All kernels of a problem run on one GPU: their times can be compared.
+Several workers may share a GPU: each has it for itself while it measures, and the others plan, compile and check.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
-from nnzbench.cluster.worker import Introduction, Job, Part, introduce, perform
+from nnzbench.cluster.worker import Introduction, Job, Part, Settled, introduce, perform, settle
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel
-from nnzbench.measure.budget import Done, Plan, Step, make_plan
+from nnzbench.measure import phases
+from nnzbench.measure.budget import DAMPING_S, Done, Plan, Step, make_plan
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, Run, Summary, opened, plan_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import matrix_of
+from nnzbench.records.record import Key
 
 TRIES = 3
 """Workers that a job may cost before it is left out."""
 POLL_S = 0.2
+NEAR = 64
+"""Next steps among which a worker gets one of the matrix that it has already."""
+ARRIVAL_S = 10.0
+"""How long the plan waits for the other workers once the first has introduced itself."""
+Unit = tuple[str, str]
+"""Host and GPU."""
 PATIENCE_S = 90.0
 """How long there may be no worker at all where none is waited for in a queue."""
 
@@ -47,11 +59,20 @@ class Elsewhere:
 
 @dataclass
 class Worker:
-    """What one worker is doing; `step` is None while it introduces itself and between jobs."""
+    """What one worker is doing; `step` is None while it introduces itself, measures its GPU, and between jobs."""
 
     future: Any
     who: Introduction | None = None
     step: Step | None = None
+    since: float = 0.0
+    """When it got the step."""
+    matrix: tuple[object, ...] = ()
+    """Of its last step."""
+
+    @property
+    def unit(self) -> Unit:
+        """Its GPU."""
+        return (self.who.host, self.who.unit) if self.who else ("", "")
 
 
 @dataclass
@@ -65,7 +86,12 @@ class Model:
     left_out: list[Step] = field(default_factory=list)
     lost: Counter[Step] = field(default_factory=Counter)
     """Workers that each step has cost."""
-    predicted: float = 0.0
+    done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
+    """Rows that are recorded, by experiment and problem."""
+    predicted: float = DAMPING_S
+    taken: float = DAMPING_S
+    """Seconds of the steps that are done, as predicted and as they took."""
+    phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass
@@ -88,6 +114,10 @@ class Crew:
     """Workers come when a queue lets them: there is no hurry."""
     workers: dict[str, Worker] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
+    units: dict[Unit, Settled | None] = field(default_factory=dict)
+    """GPUs; None while one is measured."""
+    _arrived: float | None = None
+    _news: Event = field(default_factory=Event)
 
     def run(self) -> list[Summary]:
         """Everything, on every model of GPU among the workers. Raises `Unsupported` where no worker can work."""
@@ -95,33 +125,44 @@ class Crew:
         with ExitStack() as folders:
             while not self._finished():
                 self._meet()
-                self._listen(folders)
+                self._listen()
+                self._plan(folders)
                 self._hand_out()
                 if self.workers:
                     idle_since = time.monotonic()
                 elif not self.queued and time.monotonic() - idle_since > PATIENCE_S:
                     raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
-        for model in self.models.values():
+        for gpu, model in self.models.items():
             if self.ends is not None:
                 for line in Done(time.monotonic() - model.started, tuple(model.left_out)).lines(model.plan):
                     self.progress.note(line)
+            here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
+            for line in phases.lines(model.phases, max(1, len(here))):
+                self.progress.note(line)
         return [run.summary() for model in self.models.values() for run in model.runs.values()]
 
     def _finished(self) -> bool:
-        busy = any(worker.step or worker.who is None for worker in self.workers.values())
+        busy = any(worker.future is not None for worker in self.workers.values())
         return bool(self.models) and not busy and not any(model.queue for model in self.models.values())
 
     def _meet(self) -> None:
         """Greets new workers and takes back what those had that are gone."""
         present = set(self.client.nthreads())
         for address in present - set(self.workers):
-            future = self.client.submit(introduce, self.device, workers=[address], pure=False)
-            self.workers[address] = Worker(future)
+            self.workers[address] = Worker(self._submit(address, introduce))
         for address in set(self.workers) - present:
             self._gone(self.workers.pop(address))
 
+    def _submit(self, address: str, what: Callable[..., Any], *arguments: Any) -> Any:
+        future = self.client.submit(what, *arguments, self.device, workers=[address], pure=False)
+        future.add_done_callback(lambda _: self._news.set())
+        return future
+
     def _gone(self, worker: Worker) -> None:
-        worker.future.cancel()
+        if worker.future is not None:
+            worker.future.cancel()
+            if worker.who is not None and worker.step is None:
+                self.units.pop(worker.unit, None)  # it was measuring the GPU: another one does
         if worker.step is None or worker.who is None:
             return
         model = self.models[worker.who.gpu]
@@ -134,9 +175,10 @@ class Crew:
             model.left_out.append(worker.step)
             self.progress.note(f"{what} has ended {TRIES} workers and is left out; go on with --resume")
 
-    def _listen(self, folders: ExitStack) -> None:
+    def _listen(self) -> None:
         """Takes in what workers have done since the last time, waiting a little for the first."""
-        time.sleep(POLL_S)
+        self._news.wait(POLL_S)
+        self._news.clear()
         for address, worker in list(self.workers.items()):
             if worker.future is None or not worker.future.done():
                 continue
@@ -152,19 +194,42 @@ class Crew:
             found, worker.future = worker.future.result(), None
             if isinstance(found, Introduction):
                 worker.who = found
-                self._model(found, folders)
+                self._arrived = self._arrived or time.monotonic()
+                self.progress.note(f"worker on {found.host}: {found.gpu} ({found.unit}), process {found.process}")
+            elif isinstance(found, Settled):
+                self.units[worker.unit] = found
+                for note in found.notes:
+                    self.progress.note(note)
             elif worker.step is not None and worker.who is not None:
                 step, worker.step = worker.step, None
-                self._record(self.models[worker.who.gpu], step, found)
+                model = self.models[worker.who.gpu]
+                model.predicted += step.seconds
+                model.taken += time.monotonic() - worker.since
+                self._record(model, step, found)
                 if found.lost:
                     del self.workers[address]
                     self.client.restart_workers([address], raise_for_error=False)
 
+    def _plan(self, folders: ExitStack) -> None:
+        """Plans for the models of GPU that are new, once all workers that are there have said what they are."""
+        if self._arrived is None:
+            return
+        every = [worker.who for worker in self.workers.values()]
+        if None in every and time.monotonic() - self._arrived < ARRIVAL_S:
+            return
+        for who in every:
+            if who is not None and who.gpu not in self.models:
+                self._model(who, folders)
+
+    def _at_once(self, gpu: str) -> float:
+        """Seconds of work that the workers of a model do in a second: those that share a GPU can't all measure."""
+        here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
+        if not all(worker.who and worker.who.timed for worker in here):
+            return float(len(here))
+        return sum(min(float(n), 1.0 / self.costs.gpu_share) for n in Counter(one.unit for one in here).values())
+
     def _model(self, who: Introduction, folders: ExitStack) -> None:
         """Opens the results folders of a model of GPU that is new, and plans its work."""
-        self.progress.note(f"worker on {who.host}: {who.gpu} ({who.unit}), process {who.process}")
-        if who.gpu in self.models:
-            return
         device = Elsewhere(who.device, who.gpu, who.arch, object() if who.timed else None)
         session = Session(cast(Device, device), self.known)
         work = {one.name: plan_work(one, self.known, self.choice) for one in self.experiments}
@@ -193,34 +258,49 @@ class Crew:
             )
             plan = Plan(steps, frozenset(range(len(steps))), 0.0)
         else:
-            plan = make_plan(there, self.costs, (self.ends - now) * max(1, len(self.workers)))
+            plan = make_plan(there, self.costs, self.ends - now, 0.0, self._at_once(who.gpu))
             for line in plan.lines():
                 self.progress.note(line)
-        self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)
+        model = self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)
+        for name, run in runs.items():
+            model.done[name] = defaultdict(set)
+            for key in run.results.done:
+                model.done[name][key[1]].add(key)
         self.progress.start(f"cluster, {who.gpu}", sum(len(step.kernels) for step in plan.steps))
 
     def _hand_out(self) -> None:
         for address, worker in self.workers.items():
-            if worker.who is None or worker.step is not None:
+            if worker.who is None or worker.future is not None:
                 continue
-            model = self.models[worker.who.gpu]
-            step = self._next(model)
-            if step is None:
+            settled = self.units.get(worker.unit)
+            if settled is None:
+                if worker.unit not in self.units:
+                    self.units[worker.unit] = None
+                    worker.future = self._submit(address, settle)
                 continue
-            run = model.runs[step.experiment]
-            name = step.problem.name
-            done = frozenset(key for key in run.results.done if key[1] == name)
+            model = self.models.get(worker.who.gpu)
+            step = self._next(model, worker) if model else None
+            if model is None or step is None:
+                continue
+            left = None if self.ends is None else self.ends - time.monotonic()
+            done = frozenset(model.done[step.experiment][step.problem.name])
             experiment = next(one for one in self.experiments if one.name == step.experiment)
-            job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done)
-            self.progress.step(f"{step.experiment} {name} {step.problem.dtype} on {worker.who.host} {worker.who.unit}")
-            worker.step = step
-            worker.future = self.client.submit(perform, job, self.device, workers=[address], pure=False)
+            job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, left)
+            about = f"{step.experiment} {step.problem.name} {step.problem.dtype}"
+            self.progress.step(f"{about} on {worker.who.host} {worker.who.unit}")
+            worker.step, worker.since, worker.matrix = step, time.monotonic(), matrix_of(step.problem)
+            worker.future = self._submit(address, perform, job, settled)
 
-    def _next(self, model: Model) -> Step | None:
-        """The next step that fits into the time that is left."""
+    def _next(self, model: Model, worker: Worker) -> Step | None:
+        """The next step that fits into the time that is left; among those that are near, one of the same matrix."""
+        pace = model.taken / model.predicted
         while model.queue:
-            step = model.queue.popleft()
-            if self.ends is None or step.seconds <= self.ends - time.monotonic():
+            scope = model.queue[0].scope
+            near = enumerate(islice(model.queue, NEAR))
+            at = next((at for at, s in near if s.scope == scope and matrix_of(s.problem) == worker.matrix), 0)
+            step = model.queue[at]
+            del model.queue[at]
+            if self.ends is None or step.seconds * pace <= self.ends - time.monotonic():
                 return step
             model.left_out.append(step)
         return None
@@ -232,6 +312,7 @@ class Crew:
         if fresh:
             environment = results.add_environment(part.snapshot)
             results.add(replace(record, environment=environment) for record in fresh)
+            model.done[step.experiment][step.problem.name].update(record.key for record in fresh)
         for memory in part.memories:
             results.add_memory(memory)
         for tuning in part.tunings:
@@ -244,8 +325,12 @@ class Crew:
             self.progress.note(note)
         for _ in step.kernels:
             self.progress.advance()
+        for phase, seconds in part.seconds.items():
+            model.phases[phase] += seconds
+        rest = run.waiting(step.problem, step.kernels, step.scope)
+        if rest and not part.lost:  # the time is over
+            model.left_out.append(step)
         if part.lost:
-            rest = run.waiting(step.problem, step.kernels, step.scope)
             model.lost[step] += 1
             if rest and model.lost[step] < TRIES:
                 again = replace(step, kernels=tuple(rest))

@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nnzbench.cluster.gpus import visible_gpus
+from nnzbench.cluster.gpus import memory_bytes, visible_gpus
+from nnzbench.cluster.worker import SHARE
 from nnzbench.plans.plan import Unsupported
 
+PER_GPU = 4
+"""Workers that share a GPU at most: one measures while the others plan, compile and check."""
+PROCESSORS_EACH = 4
+MEMORY_EACH = 24 << 30
+"""What each of them should have."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ANSWER_S = 15.0
 """How long a scheduler may take to answer."""
 MISSING = "--cluster needs Dask: install the extra `cluster` (pip install 'nnzbench[cluster]')"
@@ -28,7 +35,7 @@ CONFIG = {
 def connected(kind: str, workers: int | None, timed: bool) -> Iterator[Any]:
     """A client of the cluster: `local`, `slurm`, or a scheduler's address.
 
-    `workers` is how many to start (for a scheduler that runs already: to wait for); None for one per GPU of this host,
+    `workers` is how many to start; None for up to `PER_GPU` per GPU of this host, as its processors and memory allow,
     or where nothing is timed for up to four. What was started ends with the `with` block. Raises `Unsupported` with one
     sentence where Dask is missing, no scheduler answers or this host has no GPU.
     """
@@ -58,9 +65,16 @@ def _local(workers: int | None, timed: bool) -> Any:
     units = [unit for _, unit in visible_gpus()] if timed else []
     if timed and not units:
         raise Unsupported("--cluster local starts a worker per GPU, and the CUDA driver shows none to this process")
-    count = workers or len(units) or min(4, os.cpu_count() or 1)
-    if timed and count > len(units):
-        raise Unsupported(f"{count} workers are more than this host's {len(units)} GPUs: one measures on each")
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = workers or (len(units) * _per_gpu(processors // len(units)) if units else min(4, processors))
+    if timed and not len(units) <= count <= PER_GPU * len(units):
+        raise Unsupported(
+            f"--workers {count} for {len(units)} GPUs: one to {PER_GPU} can share each, all of which get one"
+        )
+    import dask
+
+    threads = dict.fromkeys(THREADS, max(1, processors // count))  # read when NumPy is loaded, as a worker starts
+    dask.config.set({"distributed.nanny.pre-spawn-environ": threads})
     spec = {
         at: {
             "cls": Nanny,  # starts a worker anew that dies
@@ -69,13 +83,23 @@ def _local(workers: int | None, timed: bool) -> Any:
                 "memory_limit": 0,
                 "silence_logs": logging.CRITICAL,
                 "dashboard": False,
-                "env": {"CUDA_VISIBLE_DEVICES": units[at]} if timed else {},
+                "env": _on_gpu(units, at % len(units)) if timed else {},
             },
         }
         for at in range(count)
     }
     scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
     return SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
+
+
+def _per_gpu(processors: int) -> int:
+    """Workers of one GPU that has so many processors."""
+    return max(1, min(PER_GPU, processors // PROCESSORS_EACH, memory_bytes() // MEMORY_EACH))
+
+
+def _on_gpu(units: list[str], at: int) -> dict[str, str]:
+    """Environment of a worker on one of this host's GPUs."""
+    return {"CUDA_VISIBLE_DEVICES": units[at], SHARE: f"{at}/{len(units)}"}
 
 
 def _slurm(workers: int | None) -> Any:

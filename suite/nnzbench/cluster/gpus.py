@@ -23,3 +23,15 @@ def visible_gpus() -> list[tuple[str, str]]:
         cuda.cuDeviceGetUuid_v2(ctypes.byref(number), device)
         found.append((name.value.decode(), f"GPU-{uuid.UUID(bytes=bytes(number))}"))
     return found
+
+
+def memory_bytes() -> int:
+    """Memory of the first of these GPUs; 0 where there is none."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    device, size = ctypes.c_int(), ctypes.c_size_t()
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0):
+        return 0
+    return 0 if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) else size.value

@@ -6,21 +6,32 @@ import functools
 import hashlib
 import os
 import platform
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from filelock import FileLock
+
 from nnzbench.cluster.gpus import visible_gpus
-from nnzbench.devices import DeviceLost, open_device, open_gpu
+from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.kernels.registry import kernels
+from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.phases import Turn, Work
 from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.sweep import Choice, Run
 from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import Maker
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Results, Scope, Tuning
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import Key, Record
+
+SHARE = "NNZBENCH_SHARE"
+"""Environment variable: `2/4` gives a worker the third of four equal parts of this host's processors."""
+TURN_POLL_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,15 @@ class Introduction:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """What is measured once on each GPU, by the first of its workers."""
+
+    peaks: Peaks
+    environment: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Job:
     """One problem in one dtype, with the kernels to run on it."""
 
@@ -49,14 +69,14 @@ class Job:
     choice: Choice
     done: frozenset[Key]
     """Rows of the problem that are recorded already."""
+    seconds: float | None = None
+    """When no further candidate is begun; None for no limit."""
 
 
 @dataclass
 class Part:
     """What a job brought."""
 
-    worker: str
-    """A digest that tells one GPU from another and says nothing of either."""
     snapshot: Mapping[str, Any]
     records: list[Record] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)
@@ -66,6 +86,8 @@ class Part:
     planned: set[str] = field(default_factory=set)
     planless: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase."""
     lost: bool = False
     """The device does not answer any more: the rest of the job is for another process."""
 
@@ -111,15 +133,33 @@ class _Notes:
 
 
 @functools.cache
-def _session(device: str | None) -> tuple[Session, tuple[str, ...]]:
-    """Of this process, which measures for itself alone; with what there was to say at its start."""
-    notes: list[str] = []
-    return open_session(open_device(device) if device else open_gpu(), kernels(), notes.append), tuple(notes)
+def _device(name: str | None) -> Device:
+    """Of this process, on its share of the processors."""
+    at, _, of = os.environ.get(SHARE, "").partition("/")
+    if of and hasattr(os, "sched_setaffinity"):
+        every = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, every[int(at) * len(every) // int(of) : (int(at) + 1) * len(every) // int(of)] or every)
+    return open_device(name) if name else open_gpu()
+
+
+@functools.cache
+def _maker() -> Maker:
+    """Keeps the matrix of the last job: the next one is often another product with it."""
+    return Maker()
+
+
+@functools.cache
+def _turn(name: str | None) -> Turn:
+    """Of the processes that share this one's GPU, whoever started them."""
+    who = introduce(name)
+    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{_digest(who)}.lock")
+    lock = FileLock(path)
+    return lambda: lock.acquire(poll_interval=TURN_POLL_S)
 
 
 def introduce(device: str | None) -> Introduction:
     """Opens the device. Raises `Unsupported` where there is none."""
-    opened = _session(device)[0].device
+    opened = _device(device)
     units = [unit for _, unit in visible_gpus()] if opened.timer is not None else []
     unit = units[0] if units else opened.gpu
     return Introduction(
@@ -127,18 +167,53 @@ def introduce(device: str | None) -> Introduction:
     )
 
 
-def perform(job: Job, device: str | None) -> Part:
+def settle(device: str | None) -> Settled:
+    """Measures what is the same for all workers of this one's GPU."""
+    session, notes = _measured(device)
+    return Settled(session.peaks, {**session.environment, "worker": _digest(introduce(device))}, notes)
+
+
+def _measured(name: str | None) -> tuple[Session, tuple[str, ...]]:
+    """A session that has measured the GPU's peaks, and what there was to say of it."""
+    notes: list[str] = []
+    with _work(name).on_gpu("warming"):
+        session = open_session(_device(name), kernels(), notes.append)
+    return session, tuple(notes)
+
+
+_sessions: dict[str | None, Session] = {}
+
+
+def _session(name: str | None, settled: Settled) -> Session:
+    """Of this process, on the peaks that one of its GPU's workers has measured."""
+    if name not in _sessions:
+        _sessions[name] = Session(_device(name), kernels(), settled.peaks, settled.environment, work=_work(name))
+    return _sessions[name]
+
+
+def _work(device: str | None) -> Work:
+    return Work(turn=_turn(device)) if _device(device).timer is not None else Work()
+
+
+def _digest(who: Introduction) -> str:
+    """Tells one GPU from another and says nothing of either."""
+    return hashlib.sha256(f"{who.host} {who.unit}".encode()).hexdigest()[:8]
+
+
+def perform(job: Job, settled: Settled, device: str | None) -> Part:
     """Runs a job; what a lost device leaves is in the part, and the process should then end."""
-    session, notes = _session(device)
-    who = introduce(device)
-    digest = hashlib.sha256(f"{who.host} {who.unit}".encode()).hexdigest()[:8]
-    part = Part(digest, {**session.environment, "worker": digest}, notes=list(notes))
-    run = Run(job.experiment, session, Collected(part, job.done), job.choice)
+    session = _session(device, settled)
+    before = session.work.phases.seconds.copy()
+    ends = None if job.seconds is None else time.monotonic() + job.seconds
+    part = Part(settled.environment)
+    run = Run(job.experiment, session, Collected(part, job.done), job.choice, _maker())
     try:
-        run.problem(job.problem, job.kernels, _Notes(part.notes), job.scope)
+        over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)
+        run.problem(job.problem, job.kernels, _Notes(part.notes), job.scope, over)
     except DeviceLost as error:
         part.notes.append(str(error))
         part.lost = True
     part.counts, part.reasons = run.attempts.counts, run.attempts.reasons
     part.planned, part.planless = run.planned, run.planless
+    part.seconds = session.work.phases.since(before)
     return part

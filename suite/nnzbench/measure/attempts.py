@@ -77,17 +77,19 @@ class Attempts:
             return None
         policies = tuple(policy for policy in self.policies if policy in missing)
         to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
-        conditions = Conditions(policies, self.rule, clock=self.session.clock, to_beat_us=to_beat)
+        work = self.session.work
+        conditions = Conditions(policies, self.rule, clock=self.session.clock, work=work, to_beat_us=to_beat)
         with watch(functools.partial(self._hung, subject, kernel, candidate, progress)):
             outcome = try_candidate(
                 candidate, self.session.device.timer, subject.truth, conditions, self.session.warm_up
             )
-            if outcome.status == "ok":
+            if outcome.status == "ok" and problem.op in memory.OPS:
                 self._memory(problem, kernel, candidate, progress)
         for policy, measured in outcome.measurements.items():
             key = (candidate.math, policy)
             fastest[key] = min(measured.median, fastest.get(key, measured.median))
-        self.add(subject, kernel, candidate.variant, outcome, candidate.math)
+        with work.phases.of("recording"):
+            self.add(subject, kernel, candidate.variant, outcome, candidate.math)
         if outcome.status == "wrong":
             progress.note(f"WRONG: {kernel} {candidate.variant} on {problem.name}: {outcome.reason}")
         if outcome.lost:
@@ -122,7 +124,8 @@ class Attempts:
         """Measures the memory of a candidate that computed the right thing; where that fails, its times stay."""
         device = self.session.device
         try:
-            use = memory.measure(problem, candidate, device)
+            with self.session.work.on_gpu("memory"):
+                use = memory.measure(problem, candidate, device)
         except DeviceLost:
             raise
         except Exception as error:

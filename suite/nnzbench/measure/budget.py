@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.sweep import Run
 from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Scope
 
@@ -47,11 +48,13 @@ class Plan:
     fitting: frozenset[int]
     """Places of the steps that are expected to be reached."""
     budget_s: float
+    at_once: float = 1.0
+    """Seconds of steps that are done in a second: several GPUs, each with several processes, do more than one."""
 
     @property
     def seconds(self) -> float:
-        """Predicted for the steps that fit."""
-        return sum(self.steps[at].seconds for at in self.fitting)
+        """Of wall clock, predicted for the steps that fit."""
+        return sum(self.steps[at].seconds for at in self.fitting) / self.at_once
 
     def lines(self) -> Iterator[str]:
         """The plan in words, an experiment a line."""
@@ -59,7 +62,7 @@ class Plan:
         planned = [self.steps[at] for at in sorted(self.fitting)]
         spent: defaultdict[str, float] = defaultdict(float)
         for step in planned:
-            spent[step.experiment] += step.seconds
+            spent[step.experiment] += step.seconds / self.at_once
         for name in dict.fromkeys(step.experiment for step in self.steps):
             parts = []
             for scope, word in (("first", "untuned"), ("all", "tuned")):
@@ -74,10 +77,11 @@ def make_plan(
     costs: Costs,
     budget_s: float,
     startup_s: float = 0.0,
+    at_once: float = 1.0,
 ) -> Plan:
     """Orders what of the experiments' work is not recorded yet, and predicts how much of it `budget_s` is enough for.
 
-    `startup_s` of it is gone already.
+    `startup_s` of it is gone already. Seconds are of wall clock, in each of which `at_once` of work are done.
     """
     firsts: dict[tuple[str, str], deque[Step]] = {}
     tunings: list[tuple[float, Step]] = []
@@ -95,22 +99,25 @@ def make_plan(
                 tunings.append((gain / seconds, step))
     tunings.sort(key=lambda one: -one[0])
     steps = (*in_turns(firsts), *(step for _, step in tunings))
-    left = SPARE * budget_s - startup_s
+    left = (SPARE * budget_s - startup_s) * at_once
     fitting = set()
     begun = _Begun()
     for at, step in enumerate(steps):
         if begun.allows(step, step.seconds <= left):
             fitting.add(at)
             left -= step.seconds
-    return Plan(steps, frozenset(fitting), budget_s)
+    return Plan(steps, frozenset(fitting), budget_s, at_once)
 
 
 def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem, Sequence[str]]]:
-    """The problems in an order of which each beginning lies evenly over the table: first, middle, quarters, ..."""
-    by_name: dict[str, list[tuple[Problem, Sequence[str]]]] = {}
+    """The problems in an order of which each beginning lies evenly over the table: first, middle, quarters, ...
+
+    Those of one matrix follow each other: making it can take longer than all that is measured on it.
+    """
+    by_matrix: dict[tuple[object, ...], list[tuple[Problem, Sequence[str]]]] = {}
     for problem, names in work:
-        by_name.setdefault(problem.name, []).append((problem, names))
-    every = list(by_name.values())
+        by_matrix.setdefault(matrix_of(replace(problem, dtype="f32")), []).append((problem, names))
+    every = list(by_matrix.values())
     digits = max(len(every) - 1, 1).bit_length()
     order = sorted(range(len(every)), key=lambda at: int(f"{at:0{digits}b}"[::-1], 2))
     return [item for at in order for item in every[at]]

@@ -18,6 +18,8 @@ UNKNOWN_S = 1.0
 """Seconds of a candidate where nothing was ever recorded."""
 UNKNOWN_COUNT = 10.0
 """Candidates of a kernel there."""
+UNKNOWN_SHARE = 0.4
+"""Of a process's seconds, those in which it needs the GPU, there."""
 UNKNOWN_GAIN = 0.1
 """Logarithm of what tuning brings there."""
 LIBRARY_DEFAULTS = 4
@@ -47,9 +49,17 @@ class Costs:
     _first: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _count: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _gain: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _gpu: _Sum = field(default_factory=_Sum)
+
+    @property
+    def gpu_share(self) -> float:
+        """Of a process's seconds, those in which it needs the GPU for itself."""
+        return min(max(self._gpu.mean, 0.05), 1.0) if self._gpu.count else UNKNOWN_SHARE
 
     def add(self, experiment: str, row: Tuning) -> None:
         """Learns from one line of an experiment's `tuning.csv`."""
+        if row.gpu_seconds:
+            self._gpu.add(row.gpu_seconds, row.seconds)
         for name in _names(experiment, row.problem, row.dtype, row.kernel):
             if row.scope == "first":
                 self._first[name].add(row.seconds)

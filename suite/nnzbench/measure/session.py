@@ -12,6 +12,7 @@ from nnzbench.devices import Device, DeviceLost
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure.environment import snapshot
 from nnzbench.measure.peaks import Peaks, measure_peaks
+from nnzbench.measure.phases import Work
 from nnzbench.measure.timing import warm_up
 from nnzbench.plans.plan import Unsupported
 
@@ -27,6 +28,8 @@ class Session:
     clock: Callable[[], float] = time.monotonic
     libraries: bool = True
     """Whether vendors' libraries are among the kernels."""
+    work: Work = field(default_factory=Work)
+    """Seconds by phase of all that is done in this session, and its turn on a GPU that it has not for itself."""
     _warm: bool = False
 
     def warm_up(self, run: Callable[[], None]) -> None:

@@ -17,12 +17,13 @@ from pathlib import Path
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import CHECK, Attempts, Tried
+from nnzbench.measure.phases import ON_GPU
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import QUICK, StoppingRule
 from nnzbench.measure.trial import Outcome, enumerate_candidates
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
-from nnzbench.problems.operands import Maker, Operands, make_operands, reference
+from nnzbench.problems.operands import Maker, Operands, Reference, make_operands, reference
 from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.tables import as_uniform
 from nnzbench.records.folder import Results, Scope, Tuning
@@ -223,7 +224,9 @@ def choose_work(
 class Run:
     """One experiment under way."""
 
-    def __init__(self, experiment: Experiment, session: Session, results: Results, choice: Choice) -> None:
+    def __init__(
+        self, experiment: Experiment, session: Session, results: Results, choice: Choice, maker: Maker | None = None
+    ) -> None:
         policies = policies_of(experiment, session, choice)
         rule = QUICK if choice.quick else StoppingRule()
         self.attempts = Attempts(experiment.name, session, results, policies, rule)
@@ -231,7 +234,7 @@ class Run:
         self.limit = choice.limit
         self.planned: set[str] = set()
         self.planless: set[str] = set()
-        self.maker = Maker()
+        self.maker = maker or Maker()
 
     def summary(self) -> Summary:
         """What was added so far."""
@@ -253,53 +256,74 @@ class Run:
     ) -> None:
         """All the named kernels on one problem in one dtype; operands and reference are made once and dropped.
 
-        Where `over` is true no further kernel is begun.
+        Where `over` is true no further candidate is begun, and a later run goes on there.
         """
         waiting = self.waiting(problem, names, scope)
         for _ in range(len(names) - len(waiting)):
             progress.advance()
         if not waiting:
             return
+        phases = self.session.work.phases
         try:
-            operands = self.maker.operands(problem)
+            with phases.of("operands"):
+                operands = self.maker.operands(problem)
         except MatrixError as error:
             nothing = Tried(problem, None, lambda: reference(problem, make_operands(problem)))
             for name in waiting:
                 self.attempts.add(nothing, name, "", Outcome("unsupported", f"no operands: {error}"))
                 progress.advance()
             return
-        tried = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
+
+        @functools.cache
+        def truth() -> Reference:
+            with phases.of("reference"):
+                return reference(problem, operands)
+
+        tried = Tried(problem, operands, truth)
         for name in waiting:
             if over():
                 return
             progress.step(f"{problem.name} {problem.dtype} {name}")
-            self._kernel(tried, operands, self.session.kernels[name], progress, scope)
+            self._kernel(tried, operands, self.session.kernels[name], progress, scope, over)
             progress.advance()
 
     def _kernel(
-        self, subject: Tried, operands: Operands, kernel: AnyKernel, progress: RunProgress, scope: Scope
+        self,
+        subject: Tried,
+        operands: Operands,
+        kernel: AnyKernel,
+        progress: RunProgress,
+        scope: Scope,
+        over: Callable[[], bool],
     ) -> None:
+        phases = self.session.work.phases
+        before = phases.seconds.copy()
         start = time.monotonic()
         tried = correct = 0
         answered = False
         fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         problem = subject.problem
         device = self.session.device
-        for candidate in enumerate_candidates(kernel, problem, operands, device, self.limit, scope=scope):
+        for candidate in enumerate_candidates(
+            kernel, problem, operands, device, self.limit, scope=scope, phases=phases
+        ):
             self.planned.add(kernel.name)
             answered = True
             if isinstance(candidate, Outcome):
                 self.attempts.add(subject, kernel.name, "", candidate)
                 continue
+            if tried and over():
+                return
             tried += 1
             outcome = self.attempts.attempt(subject, kernel.name, candidate, fastest, progress)
             correct += outcome is not None and outcome.status == "ok"
         if not answered:
             self.planless.add(kernel.name)
             self.attempts.add(subject, kernel.name, "", Outcome("unsupported", NO_PLAN))
-        self.results.add_tuning(
-            Tuning(*self._tuning_key(problem, kernel.name), tried, correct, time.monotonic() - start, scope)
-        )
+        spent = phases.since(before)
+        seconds = time.monotonic() - start - spent.get("waiting", 0.0)
+        on_gpu = sum(spent.get(phase, 0.0) for phase in ON_GPU)
+        self.results.add_tuning(Tuning(*self._tuning_key(problem, kernel.name), tried, correct, seconds, scope, on_gpu))
 
     def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:
         return (problem.name, problem.dtype, kernel, self.session.device.name, "+".join(self.attempts.labels))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.kernels.registry import AnyKernel, candidates
 from nnzbench.measure.first import first_choices
+from nnzbench.measure.phases import Phase, Phases, Work
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
 from nnzbench.problems.check import passes, relative_error
@@ -24,6 +26,8 @@ from nnzbench.problems.parts import over_parts
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Scope
 from nnzbench.records.record import Status
+
+T = TypeVar("T")
 
 LAUNCHES_NEEDED = 60
 """About the launches that the hot and cold policies make together of a slow kernel that no faster one ends early."""
@@ -38,6 +42,8 @@ class Conditions:
     timeout_s: float = 60.0
     """Wall-clock limit of one candidate's launches; a slower one becomes a `timeout` row."""
     clock: Clock = time.monotonic
+    work: Work = field(default_factory=Work)
+    """Counts the seconds, and waits for other processes to leave the GPU."""
     to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
     """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
 
@@ -83,6 +89,7 @@ def enumerate_candidates(
     limit: int | None = None,
     at_once: int = AT_ONCE,
     scope: Scope = "all",
+    phases: Phases | None = None,
 ) -> Iterator[Candidate | Outcome]:
     """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
 
@@ -90,8 +97,22 @@ def enumerate_candidates(
     shared compile cache, they are compiled ahead, `at_once` in parallel.
     """
     chosen = candidates(kernel, problem, operands, device)
-    found = _until_failure(islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit))
-    return compiled_ahead(found, device.arch, device.link, at_once) if device.compiles_from_cache else found
+    phases = phases or Phases()
+    wanted = islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit)
+    found = _counted(_until_failure(wanted), phases, "planning")
+    if not device.compiles_from_cache:
+        return found
+    return _counted(compiled_ahead(found, device.arch, device.link, at_once), phases, "compiling")
+
+
+def _counted(found: Iterator[T], phases: Phases, phase: Phase) -> Iterator[T]:
+    """The same items; what it takes to make them is that phase's."""
+    while True:
+        with phases.of(phase):
+            item = next(found, None)
+        if item is None:
+            return
+        yield item
 
 
 def _until_failure(found: Iterator[Candidate]) -> Iterator[Candidate | Outcome]:
@@ -118,7 +139,8 @@ def try_candidate(
     `before_timing` gets the checked `run` before it is first timed (the session's warm-up).
     """
     try:
-        prepared = candidate.prepare()
+        with conditions.work.on_gpu("preparing"):
+            prepared = candidate.prepare()
     except (Exception, SystemExit) as error:
         return _unless_lost(failure(error), timer)
     facts = Outcome(
@@ -145,9 +167,12 @@ def _run(
     conditions: Conditions,
     before_timing: Callable[[Callable[[], None]], None],
 ) -> Outcome:
+    work = conditions.work
     start = conditions.clock()
-    first = _fresh_result(prepared)
-    error = relative_error(first, reference())
+    with work.on_gpu("preparing"):
+        first = _fresh_result(prepared)
+    with work.phases.of("checking"):
+        error = relative_error(first, reference())
     seconds = conditions.clock() - start
     if not passes(error, tolerance):
         return _with(facts, Outcome("wrong", _too_far(error, tolerance), error))
@@ -155,27 +180,31 @@ def _run(
         return _with(facts, Outcome("ok", "", error))
     if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
         # the first run loads modules and the check runs on the host: only a second run tells the launch's own time
-        start = conditions.clock()
-        timer.elapsed_us(prepared.run)
-        seconds = conditions.clock() - start
+        with work.on_gpu("preparing"):
+            start = conditions.clock()
+            timer.elapsed_us(prepared.run)
+            seconds = conditions.clock() - start
         if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
             reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {conditions.timeout_s:g} s"
             return _with(facts, Outcome("timeout", reason, error))
-    before_timing(prepared.run)
-    measurements = {
-        policy: measure(
-            timer,
-            prepared.run,
-            policy,
-            conditions.rule,
-            prepared.capturable,
-            conditions.clock,
-            conditions.to_beat_us.get(policy),
-        )
-        for policy in conditions.policies
-    }
-    last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
-    again = error if _same_bits(first, last) else relative_error(last, reference())
+    measurements: dict[Policy, Measurement] = {}
+    with work.on_gpu("warming"):
+        before_timing(prepared.run)
+        for policy in conditions.policies:
+            with work.phases.of(policy):
+                measurements[policy] = measure(
+                    timer,
+                    prepared.run,
+                    policy,
+                    conditions.rule,
+                    prepared.capturable,
+                    conditions.clock,
+                    conditions.to_beat_us.get(policy),
+                )
+        with work.phases.of("preparing"):
+            last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
+    with work.phases.of("checking"):
+        again = error if _same_bits(first, last) else relative_error(last, reference())
     if not passes(again, tolerance):
         return _with(facts, Outcome("wrong", f"after timing: {_too_far(again, tolerance)}", again))
     return _with(facts, Outcome("ok", "", max(error, again), measurements))

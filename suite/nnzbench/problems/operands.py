@@ -97,6 +97,13 @@ def make_operands(problem: Problem) -> Operands:
     return Maker().operands(problem)
 
 
+def matrix_of(problem: Problem) -> tuple[object, ...]:
+    """Equal for problems with one sparse matrix, its rounding included."""
+    from nnzbench.problems.sources import shape_of
+
+    return shape_of(problem), problem.sparsity, problem.source, problem.seed, problem.conv, problem.dtype
+
+
 class Maker:
     """Makes operands of one problem after another; those that follow one another with one matrix share the object."""
 
@@ -106,9 +113,9 @@ class Maker:
 
     def operands(self, problem: Problem) -> Operands:
         """As `make_operands`."""
-        from nnzbench.problems.sources import load_sparse, shape_of
+        from nnzbench.problems.sources import load_sparse
 
-        of = (shape_of(problem), problem.sparsity, problem.source, problem.seed, problem.conv, problem.dtype)
+        of = matrix_of(problem)
         if self._matrix is None or of != self._of:
             self._matrix = None  # there may be no memory for two
             matrix = load_sparse(problem)

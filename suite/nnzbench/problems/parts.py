@@ -18,6 +18,15 @@ PART_ELEMENTS = 1 << 18
 MOST_THREADS = 16
 
 
+def threads() -> int:
+    """As many as NumPy's own products are told to take, else one per processor that this process may use."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told):
+        return min(MOST_THREADS, int(told))
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_THREADS, may)
+
+
 def over_parts(work: Callable[[Part], T], shape: tuple[int, ...], elements: int = PART_ELEMENTS) -> list[T]:
     """What `work` returns for each index of a list that covers an array of `shape` once, in row-major order.
 
@@ -26,7 +35,7 @@ def over_parts(work: Callable[[Part], T], shape: tuple[int, ...], elements: int 
     parts = list(_parts(shape, elements))
     if len(parts) < 2:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(threads()) as pool:
         return list(pool.map(work, parts))
 
 

@@ -40,8 +40,11 @@ class Tuning:
     candidates: int
     ok: int
     seconds: float
+    """Of wall clock, without what was waited for other processes on the GPU."""
     scope: Scope = "all"
     """Files of before there were first choices have no such column."""
+    gpu_seconds: float = 0.0
+    """Of `seconds`, in which the GPU was this process's own; 0 in files of before it was counted."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -231,6 +234,7 @@ def read_tuning(path: Path) -> list[Tuning]:
                     int(row["ok"]),
                     float(row["seconds"]),
                     cast(Scope, row.get("scope") or "all"),
+                    float(row.get("gpu_seconds") or 0.0),
                 )
                 for row in csv.DictReader(file)
             ]

@@ -173,7 +173,7 @@ def test_a_full_run_goes_on_where_a_budget_ended(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 31])
 def test_each_beginning_of_a_table_lies_evenly_over_it(count):
-    work = [(Problem("t", f"p{i}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["k"]) for i in range(count)]
+    work = [(Problem("t", f"p{i}", "spmm", 8, 8, 8, 0.5, f"uniform:{i}"), ["k"]) for i in range(count)]
     order = [int(problem.name[1:]) for problem, _ in spread(work)]
     assert sorted(order) == list(range(count))
     for some in range(2, count):

@@ -1,0 +1,93 @@
+"""Where the seconds of a run go, by phase; and whose turn it is where several processes measure on one GPU."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
+
+Phase = Literal[
+    "operands",
+    "reference",
+    "planning",
+    "compiling",
+    "preparing",
+    "checking",
+    "hot",
+    "cold",
+    "warming",
+    "memory",
+    "waiting",
+    "recording",
+]
+"""`operands`: patterns, values, their rounding; `reference`: the float64 result; `planning`: enumerating candidates,
+with their packing and generated code; `preparing`: uploading, loading, libraries' own preparation, the first run;
+`checking`: comparing with the float64 result; `waiting`: for another process to leave the GPU."""
+ON_GPU: tuple[Phase, ...] = ("preparing", "hot", "cold", "warming", "memory")
+"""Phases in which the GPU is one process's own."""
+
+
+@dataclass
+class Phases:
+    """Seconds by phase. A phase inside another one counts for itself alone."""
+
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    clock: Callable[[], float] = time.monotonic
+    _open: list[Phase] = field(default_factory=list)
+    _since: float = 0.0
+
+    def since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """What was added to an earlier copy of `seconds`."""
+        return {name: amount - before.get(name, 0.0) for name, amount in self.seconds.items()}
+
+    @contextmanager
+    def of(self, phase: Phase) -> Iterator[None]:
+        """What is done in the `with` block is that phase's."""
+        self._switch()
+        self._open.append(phase)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._open.pop()
+
+    def _switch(self) -> None:
+        now = self.clock()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+
+Turn = Callable[[], AbstractContextManager[object]]
+"""Waits until the GPU is this process's own, for the time of a `with` block."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a candidate's work is told apart: its phases, and the turn that what runs on the GPU waits for."""
+
+    phases: Phases = field(default_factory=Phases)
+    turn: Turn = nullcontext
+
+    @contextmanager
+    def on_gpu(self, phase: Phase) -> Iterator[None]:
+        """The GPU is this process's own in the `with` block, and what is done there is that phase's."""
+        with ExitStack() as held:
+            with self.phases.of("waiting"):
+                held.enter_context(self.turn())
+            with self.phases.of(phase):
+                yield
+
+
+def lines(seconds: Mapping[str, float], processes: int = 1) -> Iterator[str]:
+    """In words, the longest phase first: of one process, or of several together."""
+    total = sum(seconds.values())
+    if total <= 0:
+        return
+    of = f" of {processes} processes" if processes > 1 else ""
+    shown = sorted(seconds.items(), key=lambda one: -one[1])
+    parts = ", ".join(f"{name} {amount / total:.0%}" for name, amount in shown if amount / total >= 0.005)
+    yield f"{total:.0f} s{of} went into: {parts}."
