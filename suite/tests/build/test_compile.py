@@ -283,10 +283,10 @@ def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.Monke
 
 
 def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path) -> None:
-    texts = [slow_ptx(60000), PTX]
-    results = dict(compile_many(ptx_jobs(texts, "sm_90"), workers=1, timeout_s=0.3))
+    texts = [slow_ptx(200_000), PTX]
+    results = dict(compile_many(ptx_jobs(texts, "sm_90"), workers=1, timeout_s=1.5))
     assert isinstance(results[0], CompileTimeout)
-    assert "longer than 0.3 s" in str(results[0])
+    assert "longer than 1.5 s" in str(results[0])
     assert not isinstance(results[1], CompileError)
     assert len(list(cache.glob("*.json"))) == 1  # a time-out is not remembered
 
