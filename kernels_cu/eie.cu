@@ -16,7 +16,7 @@
 // element LANES * p + l of copy s is slot 32 * p + LANES * s + l.
 //
 // Entries travel in packs of 8, a pack of 32 lanes is 256 neighbouring bytes. The first COMMON packs of all items lie at
-// equal distances and are requested before anything else; what longer items have beyond is found through `offsets`.
+// equal distances and are requested before anything is waited for; what longer items have beyond is found through `offsets`.
 // Slices that end early are filled with entries of run 0 and value 0, which read on in X; `places` slots are there to read.
 //
 // Buffers
@@ -27,8 +27,9 @@
 //
 // Defines
 //   LANES     of a row: 32, 16 or 8             WARPS     per block, 1 to 32
-//   COMMON    packs per item, 0 to 10           BLOCKS    that an SM should hold
+//   COMMON    packs per item, 0 to 12           BLOCKS    that an SM should hold
 //   COLUMNS   1, 2, 4, in fp16 also 8           EXACT     1: COLUMNS divides n; for one column, 4 divides k
+//   STAGED    units of X that a thread has on its way at once, 1 to 16
 //   SHIFTS    1: an index becomes an address by a shift and a mask, instead of a product of bytes
 //   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
 #include "nnz.cuh"
@@ -40,13 +41,16 @@ constexpr int kWarps = WARPS;
 constexpr int kCommon = COMMON;
 constexpr int kColumns = COLUMNS;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kAhead = 2;  // packs beyond the common ones that are on their way while others are decoded
-constexpr int kStaged = kWarps * BLOCKS > 16 ? 2 : 4;  // loads of X likewise; 32 warps of an SM have 64 registers each
+constexpr int kStaged = STAGED;
+constexpr int kBook = (16 * 32 + kThreads - 1) / kThreads;  // numbers of the codebook's lines that a thread brings
+// packs beyond the common ones that are on their way while others are decoded; 32 warps of an SM have 64 registers each
+constexpr int kAhead = kWarps * BLOCKS > 16 ? 2 : 4;
 
 static_assert(kLanes == 32 || kLanes == 16 || kLanes == 8, "LANES must divide a warp into 1, 2 or 4 rows");
 static_assert(kColumns == 1 || kColumns == 2 || kColumns == 4 || kColumns == 8, "COLUMNS must be a vector width");
 static_assert(kWarps >= 1 && kWarps <= 32, "a block has 1 to 32 warps");
-static_assert(kCommon >= 0 && kCommon <= 10, "the common packs must fit in registers");
+static_assert(kCommon >= 0 && kCommon <= 12, "the common packs must fit in registers");
+static_assert(kStaged >= 1 && kStaged <= 16, "a thread has 1 to 16 units of X on their way");
 
 #if COLUMNS == 1
 using Element = float;
@@ -61,54 +65,64 @@ constexpr unsigned kBookBytes = 16 * 32 * sizeof(float);
 
 static_assert(kSlotBytes <= 16, "a slot is at most one vector load");
 
-// Brings X's columns from `first` on, rows begin .. end, to `places` slots of every lane, zeros behind; a barrier must follow.
-__device__ __forceinline__ void stage(unsigned char* slots, const Value* __restrict__ x, int n, int first, int begin,
-                                      int end, int places) {
-    constexpr int kWide = kColumns == 1 && EXACT ? 4 : 1;  // rows of X in one load
-    constexpr int kLoad = kWide > 1 ? kWide : EXACT ? kColumns : 1;
-    constexpr int kLoads = kWide * kColumns / kLoad;
-    const int units = places * kLanes / kWide;
-    const int turn =
-        static_cast<int>(blockIdx.x) * kThreads % units;  // blocks do not all ask for the same line at once
-    for (int unit = threadIdx.x; unit < units; unit += kThreads * kStaged) {
-        Pack<Value, kLoad> held[kStaged][kLoads];
+// What a thread has on its way of X at once: kStaged units, kWide rows of X each in the block's columns.
+constexpr int kWide = kColumns == 1 && EXACT ? 4 : 1;
+constexpr int kLoad = kWide > 1 ? kWide : EXACT ? kColumns : 1;
+constexpr int kLoads = kWide * kColumns / kLoad;
+
+struct Staged {
+    Pack<Value, kLoad> held[kStaged][kLoads];
+};
+
+// A part of X as a block brings it: rows begin .. end, columns from `first` on, to `units` units of all lanes' slots.
+struct Part {
+    const Value* __restrict__ x;
+    int n, first, begin, end, units, turn;
+
+    // From `turn` on: blocks do not all ask for the same line at once.
+    __device__ __forceinline__ int row_of(int unit) const {
+        return begin + (unit + turn < units ? unit + turn : unit + turn - units) * kWide;
+    }
+    __device__ __forceinline__ bool inside(int row, int column) const {
+        return row < end && (EXACT || first + column < n);
+    }
+    __device__ __forceinline__ void request(Staged& staged, int from) const {
 #pragma unroll
         for (int u = 0; u < kStaged; ++u) {
-            const int untouched = unit + u * kThreads;
-            const int at = untouched + turn < units ? untouched + turn : untouched + turn - units;
-            const int row = begin + at * kWide;
+            const int unit = from + u * kThreads, row = row_of(unit);
 #pragma unroll
             for (int c = 0; c < kLoads; ++c) {
-                const bool inside = untouched < units && row < end && (EXACT || first + c < n);
-                load_if<kLoad>(inside, x + static_cast<long long>(row) * n + first + c, held[u][c]);
+                const bool real = unit < units && inside(row, c);
+                staged.held[u][c] = load_here<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
             }
         }
+    }
+    // Writes what `request` brought, zeros for what is not there.
+    __device__ __forceinline__ void keep(const Staged& staged, int from, unsigned char* slots) const {
 #pragma unroll
         for (int u = 0; u < kStaged; ++u) {
-            const int untouched = unit + u * kThreads;
-            if (untouched >= units) break;
-            const int at = untouched + turn < units ? untouched + turn : untouched + turn - units;
-            const int row = begin + at * kWide;
+            const int unit = from + u * kThreads;
+            if (unit >= units) break;
+            const int row = row_of(unit);
             Pack<Element, kWide * kColumns> out;
 #pragma unroll
             for (int c = 0; c < kWide * kColumns; ++c) {
-                const bool inside = row < end && (EXACT || first + c < n);
-                const Value value = inside ? held[u][c / kLoad].at[c % kLoad] : narrow(0.0f);
+                const Value value = inside(row, c) ? staged.held[u][c / kLoad].at[c % kLoad] : narrow(0.0f);
 #if COLUMNS == 1
                 out.at[c] = widen(value);
 #else
                 out.at[c] = value;
 #endif
             }
-            const int element = at * kWide;
-            const int slot = element / kLanes * 32 + element % kLanes;
+            const unsigned element = row - begin;
+            const unsigned slot = element / kLanes * 32 + element % kLanes;
 #pragma unroll
             for (int copy = 0; copy < kRows; ++copy) {
                 store<kWide * kColumns>(reinterpret_cast<Element*>(slots + (slot + copy * kLanes) * kSlotBytes), out);
             }
         }
     }
-}
+};
 
 // Byte of the entry's place: `at` and kStride times the runs up to entry E of the word, whose four are bits 4 to 7 of bytes.
 template <int E>
@@ -160,9 +174,10 @@ __device__ __forceinline__ void use_pack(float (&sums)[kColumns], int2 pack, uns
 }
 
 // parts: of the columns of W, part_rows columns each but the last. items: of all rows. places: per lane in shared memory.
+// turn: units of X by which a block begins behind the one before it, so small that the last begins within X.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
-    eie(int m, int k, int n, int parts, int part_rows, int items, int places, const int2* __restrict__ common,
-        const int2* __restrict__ rest, const int* __restrict__ offsets, const float* __restrict__ codebook,
+    eie(int m, int k, int n, int parts, int part_rows, int items, int places, int turn,
+        const int2* __restrict__ common, const int2* __restrict__ rest, const int* __restrict__ offsets, const float* __restrict__ codebook,
         const Value* __restrict__ x, Value* __restrict__ y) {
     DYN_SHARED(unsigned char, shared);
     unsigned char* const slots = shared + kBookBytes;
@@ -174,22 +189,43 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 
     float sums[kColumns] = {};
     for (int part = 0; part < parts; ++part) {
+        const int units = places * kLanes / kWide;
+        const Part own{
+            x, n, first, part * part_rows, min(k, (part + 1) * part_rows), units, static_cast<int>(blockIdx.x) * turn};
+        Staged staged;
         Pack<int, 2> held[kCommon > 0 ? kCommon : 1];
         const int strand = part * items + (busy ? item : 0);
         const int* const packs =
             reinterpret_cast<const int*>(common) + (static_cast<long long>(strand) * kCommon * 32 + lane) * 2;
 #pragma unroll
         for (int i = 0; i < kCommon; ++i) held[i] = load_here<2>(packs + i * 64);
-        const int begin = nnz::ldg(offsets + strand);
-        const int end = busy ? nnz::ldg(offsets + strand + 1) : begin;
-
-        if (part > 0) __syncthreads();  // nobody reads the part before any more
+        const int begin = load_here<1>(offsets + strand).word;
+        const int next_begin = load_here<1>(offsets + strand + 1).word;
+        float lines[kBook];
         if (part == 0) {
-            for (int i = threadIdx.x; i < 16 * 32; i += kThreads) {
-                reinterpret_cast<float*>(shared)[i] = nnz::ldg(codebook + i / 32);
+#pragma unroll
+            for (int i = 0; i < kBook; ++i) {
+                const int at = threadIdx.x + i * kThreads;
+                lines[i] = load_here<1>(codebook + (at < 16 * 32 ? at / 32 : 0)).at[0];
             }
         }
-        stage(slots, x, n, first, part * part_rows, min(k, (part + 1) * part_rows), places);
+        own.request(staged, threadIdx.x);
+        const int end = busy ? next_begin : begin;
+
+        // Everything is on its way; now what comes first is waited for.
+        if (part > 0) __syncthreads();  // nobody reads the part before any more
+        if (part == 0) {
+#pragma unroll
+            for (int i = 0; i < kBook; ++i) {
+                const int at = threadIdx.x + i * kThreads;
+                if (at < 16 * 32) reinterpret_cast<float*>(shared)[at] = lines[i];
+            }
+        }
+        for (int unit = threadIdx.x; unit < units;) {
+            own.keep(staged, unit, slots);
+            unit += kThreads * kStaged;
+            if (unit < units) own.request(staged, unit);
+        }
         __syncthreads();
 
         const int* const further = reinterpret_cast<const int*>(rest) + lane * 2;

@@ -27,7 +27,9 @@ from nnzbench.problems.problem import Problem
 MOST_COLUMNS = 16
 """Beyond them a product is one of many columns, and the bytes of W are not what it costs."""
 MOST_COMMON = 10
-"""Packs of an item whose requests need no address from memory; more would not fit in registers."""
+"""Packs of an item whose requests need no address from memory."""
+_MOST_STAGED = 12
+"""Units of X that a thread has on their way at once."""
 _BOOK_BYTES = 16 * 32 * 4
 _RESERVED_BYTES = 2 * 1024
 _PACK = 8
@@ -42,6 +44,16 @@ class Tiling:
     blocks: int = 1
     shifts: bool = False
     """Whether indices become addresses by shifts and masks: which units then work depends on the architecture."""
+
+    @property
+    def name(self) -> str:
+        """Of the variant."""
+        return f"l{self.lanes}_w{self.warps}x{self.blocks}{'_shift' if self.shifts else ''}"
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, for requests on their way: the rest of what its share of a multiprocessor's leaves."""
+        return 36 if self.warps * self.blocks > 16 else 72
 
 
 @dataclass(frozen=True)
@@ -68,10 +80,10 @@ class Packed:
         return int(self.common.shape[1])
 
 
-def pack(cut: Slices, part_columns: int) -> Packed:
+def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
     """Deals slices to the lanes of warps, eight entries at a time; an item has the packs that its longest slice needs.
 
-    Common are so many packs as four of five items have, at most `MOST_COMMON`.
+    Common are so many packs as four of five items have, at most `most`.
     """
     parts, m, lanes = cut.lengths.shape
     sub = 32 // lanes
@@ -80,7 +92,7 @@ def pack(cut: Slices, part_columns: int) -> Packed:
     lengths = np.pad(cut.lengths, missing).reshape(parts * items, 32)
     last = np.pad(cut.last, missing, constant_values=-1).reshape(parts * items, 32)
     packs = -(-lengths.max(axis=1) // _PACK)
-    common = min(MOST_COMMON, int(np.quantile(packs, 0.2, method="lower")))
+    common = min(most, int(np.quantile(packs, 0.2, method="lower")))
     longer = np.maximum(packs - common, 0)
     offsets = np.concatenate([[0], np.cumsum(longer)])
     held = np.maximum(packs, common)
@@ -122,7 +134,6 @@ def _part_columns(k: int, lanes: int, slot: int, room: int) -> int:
 def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
     """Worth trying: a row per warp, and two or four where X fits as often; about a block for each multiprocessor."""
     limit = block_shared_bytes(arch) - _RESERVED_BYTES - _BOOK_BYTES
-    most = 32 if slot == 4 else 16  # warps: several columns take more registers than 64
     found = []
     for lanes in (32, 16, 8):
         x_bytes = k * slot * (32 // lanes)
@@ -130,13 +141,14 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
             continue
         items = -(-m * lanes // 32)
         wanted = -(-items // sm_count(arch))
-        warps = min(most, max(4, 1 << (wanted - 1).bit_length()))
+        warps = min(32, max(4, 1 << (wanted - 1).bit_length()))
         twice = slot == 4 and 2 * x_bytes < limit
         found.append(Tiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
         if warps > 4 and twice:
             found.append(Tiling(lanes, warps // 2, 2))
-    found.append(replace(found[0], shifts=True))
-    return found
+        elif warps == 32:
+            found.append(Tiling(lanes, 16))  # several columns take registers, which 16 warps have twice as many of
+    return [*found, replace(found[0], shifts=True)]
 
 
 def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedWork | None = None) -> Plan:
@@ -148,27 +160,37 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     slot = _slot_bytes(columns, x.dtype)
     limit = block_shared_bytes(arch) - _RESERVED_BYTES
     part_columns = _part_columns(matrix.k, tiling.lanes, slot, limit // tiling.blocks - _BOOK_BYTES)
-    key = (tiling.lanes, part_columns)
-    packed = shared.once(key, lambda: pack(slices(coded, tiling.lanes, part_columns), part_columns))
+    wide = 4 if columns == 1 and matrix.k % 4 == 0 else 1
+    unit_registers = -(-wide * columns * x.dtype.itemsize // 4)
+    room = tiling.registers - columns
+    most = min(MOST_COMMON, (room - unit_registers) // 2)
+    key = (tiling.lanes, part_columns, most)
+    cut = shared.once(key[:2], lambda: slices(coded, tiling.lanes, part_columns))
+    packed = shared.once(key, lambda: pack(cut, part_columns, most))
+    common_packs = int(packed.common.shape[2])
+    units = packed.places * tiling.lanes // wide
+    staged = min(-(-units // (32 * tiling.warps)), _MOST_STAGED, (room - 2 * common_packs) // unit_registers)
+    blocks = -(-packed.items // tiling.warps)
     shared_bytes = _BOOK_BYTES + packed.places * 32 * slot
     if shared_bytes > limit:
         raise Unsupported(f"X and its fillings need {shared_bytes} bytes of shared memory, a block has {limit}")
     defines: dict[str, int | str] = {
         "LANES": tiling.lanes,
         "WARPS": tiling.warps,
-        "COMMON": int(packed.common.shape[2]),
+        "COMMON": common_packs,
         "BLOCKS": tiling.blocks,
+        "STAGED": max(1, staged),
         "COLUMNS": columns,
         "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
         "SHIFTS": int(tiling.shifts),
         "F16": int(x.dtype == np.float16),
     }
-    sizes = (matrix.m, matrix.k, n, packed.parts, part_columns, packed.items, packed.places)
+    sizes = (matrix.m, matrix.k, n, packed.parts, part_columns, packed.items, packed.places, units // blocks)
     arguments = (*sizes, "common", "rest", "offsets", "codebook", "x", "y")
-    grid = (-(-packed.items // tiling.warps), -(-n // columns), 1)
+    grid = (blocks, -(-n // columns), 1)
     common = packed.common if packed.common.size else np.zeros((1, 32, _PACK), np.uint8)
     plan = Plan(
-        variant=f"l{tiling.lanes}_w{tiling.warps}x{tiling.blocks}{'_shift' if tiling.shifts else ''}",
+        variant=tiling.name,
         language="cuda",
         source="eie.cu",
         defines=defines,
