@@ -45,17 +45,31 @@ __device__ __forceinline__ Features load_features(const float* __restrict__ x, i
     return own;
 }
 
+// Swaps neighbours at a distance of Bit where the lane's number has it; selects, where an index made from the lane would
+// become a branch for each value it can have.
+template <int Bit, int Count>
+__device__ __forceinline__ void swap_by_lane(float (&sums)[Count]) {
+    if constexpr (Bit < Count) {
+        const bool odd = (threadIdx.x & Bit) != 0;
+#pragma unroll
+        for (int i = 0; i < Count; ++i) {
+            if ((i & Bit) != 0) continue;
+            const float low = sums[i], high = sums[i + Bit];
+            sums[i] = odd ? high : low;
+            sums[i + Bit] = odd ? low : high;
+        }
+    }
+}
+
 // Totals over the warp of Count (4, 2 or 1) sums of every lane; lane t gets that of sum t % Count.
 template <int Count>
-__device__ __forceinline__ float totals(const float (&sums)[Count]) {
-    const int own = static_cast<int>(threadIdx.x) % Count;
-    float total = 0.0f;
+__device__ __forceinline__ float totals(float (&sums)[Count]) {
+    swap_by_lane<1>(sums);
+    swap_by_lane<2>(sums);  // now sums[d] is that of number (t % Count) ^ d
+    float total = sums[0];
 #pragma unroll
-    for (int distance = 0; distance < Count; ++distance) {
-        float sent = sums[0];
-#pragma unroll
-        for (int i = 1; i < Count; ++i) sent = (own ^ distance) == i ? sums[i] : sent;
-        total += distance == 0 ? sent : __shfl_xor_sync(kAll, sent, distance);
+    for (int distance = 1; distance < Count; ++distance) {
+        total += __shfl_xor_sync(kAll, sums[distance], distance);
     }
 #pragma unroll
     for (int distance = 16; distance >= Count; distance /= 2) total += __shfl_xor_sync(kAll, total, distance);
