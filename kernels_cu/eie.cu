@@ -176,8 +176,8 @@ __device__ __forceinline__ void use_pack(float (&sums)[kColumns], int2 pack, uns
 // parts: of the columns of W, part_rows columns each but the last. items: of all rows. places: per lane in shared memory.
 // turn: units of X by which a block begins behind the one before it, so small that the last begins within X.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
-    eie(int m, int k, int n, int parts, int part_rows, int items, int places, int turn,
-        const int2* __restrict__ common, const int2* __restrict__ rest, const int* __restrict__ offsets, const float* __restrict__ codebook,
+    eie(int m, int k, int n, int parts, int part_rows, int items, int places, int turn, const int2* __restrict__ common,
+        const int2* __restrict__ rest, const int* __restrict__ offsets, const float* __restrict__ codebook,
         const Value* __restrict__ x, Value* __restrict__ y) {
     DYN_SHARED(unsigned char, shared);
     unsigned char* const slots = shared + kBookBytes;

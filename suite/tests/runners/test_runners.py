@@ -81,6 +81,16 @@ def test_each_process_sees_its_own_gpu_and_writes_a_log(monkeypatch, tmp_path):
     assert (tmp_path / "logs" / "nm_sparsity-GPU-7.log").read_text() == "GPU-7 ['run', 'nm_sparsity', '--quick']\n"
 
 
+def test_programs_of_an_experiment_are_in_the_cache_before_it_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    ahead = importlib.import_module("assemble_ahead")
+    given = ["nm_sparsity", "--arch", "sm_90", "--kernel", "cublas"]
+    assert ahead.main(given) == 0  # a library's candidates are no programs
+    assert capsys.readouterr().out.startswith("0 programs")
+    (job, *_) = ahead.jobs_of("eie_table4", ["sputnik"], 1, "sm_90")
+    assert (job.source, job.arch) == ("sputnik_spmm.cu", "sm_90")
+
+
 def test_all_gpus_explains_itself_and_needs_a_driver(monkeypatch, capsys):
     all_gpus = importlib.import_module("all_gpus")
     monkeypatch.setattr(sys, "argv", ["all_gpus.py", "--help"])
