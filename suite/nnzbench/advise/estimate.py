@@ -312,7 +312,7 @@ def _that_run(entries: list[Entry], layer: Layer, problem: Problem, arch: str, a
             found[f"{entry.kernel} {entry.math}"] = entry
             continue
         kernel = kernels()[entry.kernel]
-        structured = entry.kernel in STRUCTURED
+        structured = bool(about(entry.kernel).pattern)
         if entry.dense or (settled and not structured and entry.kernel not in able):
             found[f"{entry.kernel} {entry.math}"] = entry
             continue
@@ -347,8 +347,6 @@ def _cusparselt(layer: Layer, dtype: DType) -> None:
 
 
 _CHECKS = {"cusparselt": _cusparselt}
-STRUCTURED = frozenset({"cusparselt", "balanced"})
-"""Kernels that take only matrices of their own pattern."""
 
 
 def _curve(

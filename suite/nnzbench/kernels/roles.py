@@ -43,6 +43,8 @@ class About:
     """Arithmetic classes of its variants (`check.TOLERANCE`); empty for those of its dtypes."""
     work: Literal["sparse", "dense"] = "sparse"
     """`dense` where every weight is multiplied, zeros included: its limit is that of the dense product."""
+    pattern: Literal["", "balanced", "2:4"] = ""
+    """Pattern that a matrix must have for it; empty where it takes any."""
     structure_bytes: Callable[[Problem, int], int] | None = None
     """Bytes of the sparse operand's structure, of the problem and its nonzeros; None for CSR's offsets and indices."""
     operand_bytes: Callable[[Problem, int], int] | None = None

@@ -131,5 +131,12 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
 
 register(
     Balanced(),
-    About("own", look=Look("purple", "P"), structure_bytes=structure_bytes, paper_variants=r"paper(_w\d+)?$", rank=150),
+    About(
+        "own",
+        look=Look("purple", "P"),
+        pattern="balanced",
+        structure_bytes=structure_bytes,
+        paper_variants=r"paper(_w\d+)?$",
+        rank=150,
+    ),
 )

@@ -245,5 +245,6 @@ class CusparseLt:
 
 
 register(
-    CusparseLt(), About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"} | {"i8"}, rank=210)
+    CusparseLt(),
+    About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"} | {"i8"}, pattern="2:4", rank=210),
 )

@@ -194,5 +194,31 @@ const plots = (() => {
     return [...sloped, ...flat];
   }
 
-  return { strip, lines, perProblem, roofline, swatch, words, digits, times, percent };
+  // Times as fast as each rival against the width: one line per rival, on recorded products of one matrix size.
+  function crossover(into, curves, width) {
+    if (!curves.length) return;
+    const points = curves.flatMap((curve, at) => curve.points.map(([n, over]) => ({ curve, at, n, over })));
+    const dashes = [null, "6 3", "2 3", "9 3 2 3"];
+    const sizes = [...new Set(curves.map((curve) => `${curve.problem.m} × ${curve.problem.k}`))];
+    const ends = curves.map((curve, at) => points.filter((point) => point.at === at).at(-1));
+    const narrow = width < 560;
+    const svg = Plot.plot({
+      width, height: 260, marginLeft: 52, marginRight: narrow ? 16 : 150, marginBottom: 40, style: FONT,
+      x: { type: "log", base: 2, label: "N, columns (log) →", ticks: [...new Set(points.map((point) => point.n))].length > 6 ? 5 : [...new Set(points.map((point) => point.n))], tickFormat: "d" },
+      y: logAxis(points.map((point) => point.over), "↑ times as fast as the rival (log)"),
+      marks: [
+        Plot.ruleY([1], { stroke: "var(--ink)" }),
+        ...curves.map((curve, at) => Plot.line(points.filter((point) => point.at === at), { x: "n", y: "over", stroke: "var(--ink)", strokeDasharray: dashes[at % dashes.length], strokeWidth: 1.6 })),
+        Plot.dot(points, { x: "n", y: "over", r: 3.5, fill: "var(--ink)" }),
+        Plot.text(ends, narrow
+          ? { x: "n", y: "over", text: (point) => point.curve.label.split(",")[0], textAnchor: "end", dy: -9, fill: "var(--ink)", stroke: "var(--ground)", strokeWidth: 4 }
+          : { x: "n", y: "over", text: (point) => point.curve.label.split(",")[0], textAnchor: "start", dx: 8, fill: "var(--ink)" }),
+        tip(points, "n", "over", (point) => `${point.curve.label}, N = ${point.n}: ${times(point.over)}`),
+      ],
+    });
+    const told = curves.map((curve) => `${curve.label}: ${curve.points.map(([n, over]) => `${times(over)} at N = ${n}`).join(", ")}`);
+    figure(into, `Crossover on ${sizes.join(" and ")}`, svg, "The fastest sparse kernel against each rival, on recorded problems with about as many zeros; below 1× the rival is faster.", `${told.join("; ")}.`);
+  }
+
+  return { strip, lines, crossover, perProblem, roofline, swatch, words, digits, times, percent };
 })();

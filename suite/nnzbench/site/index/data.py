@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.kernels.registry import dense_libraries
+from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.report import generic
 from nnzbench.report.data import context
@@ -212,5 +212,6 @@ def _series(series: Series) -> dict[str, Any]:
         "math": series.math,
         "own": series.own,
         "dense": int(series.dense),
+        "pattern": about(series.kernel).pattern if series.kernel else "",
         **series_look(series),
     }
