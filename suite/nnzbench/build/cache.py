@@ -116,8 +116,9 @@ class Program:
     """See `Job.link`."""
 
     def ptx_key(self) -> str:
-        """Name of its PTX, the same on every machine: SHA-256 over all that the compiler is given."""
-        parts = [self.name, self.text, self.arch, self.options, self.headers, toolchain.CUDA_OPTIONS]
+        """Name of its PTX, the same on every machine: SHA-256 over all that the compiler reads and is told."""
+        headers = toolchain.included(self.text, self.headers)
+        parts = [self.name, self.text, self.arch, self.options, headers, toolchain.CUDA_OPTIONS]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def made_elsewhere(self) -> bytes | None:

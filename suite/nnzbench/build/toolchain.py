@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,19 @@ def headers() -> dict[str, str]:
     root = paths.kernels_cu() / "include"
     files = sorted(p for p in root.rglob("*") if p.suffix in (".cuh", ".h", ".hpp"))
     return {p.relative_to(root).as_posix(): p.read_text(encoding="utf-8") for p in files}
+
+
+def included(text: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of `headers` that the text includes, directly or through others, by name."""
+    found: dict[str, str] = {}
+    waiting = [text]
+    while waiting:
+        names = re.findall(r'^\s*#\s*include\s+"([^"]+)"', waiting.pop(), re.MULTILINE)
+        for name in names:
+            if name in headers and name not in found:
+                found[name] = headers[name]
+                waiting.append(headers[name])
+    return dict(sorted(found.items()))
 
 
 def compile_text(

@@ -326,3 +326,12 @@ def test_a_file_that_is_no_cubin_is_refused() -> None:
         cubin.code_bytes(b"MZ" + bytes(100))
     with pytest.raises(ValueError, match="cut off"):
         cubin.code_bytes(b"\x7fELF\x02" + b"\xff" * 60)
+
+
+def test_headers_that_a_program_reads_are_found_through_others():
+    headers = {"a.cuh": '#include "b.cuh"\n', "b.cuh": '#include "a.cuh"\n', "c.cuh": ""}
+    assert list(toolchain.included('  #  include "a.cuh"\n#include <cuda_fp16.h>\n// "c.cuh"\n', headers)) == [
+        "a.cuh",
+        "b.cuh",
+    ]
+    assert toolchain.included('#include "c.cuh"\n', headers) == {"c.cuh": ""}
