@@ -15,7 +15,7 @@ from nnzbench.report.data.frames import load
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.text import pages, tables
 from nnzbench.report.text.pages import Page
-from nnzbench.site import claims, claims_page, coverage, other_archs, peers_page
+from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
@@ -71,6 +71,7 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
         peers_page.write(reports, name)
         coverage.write(reports, name)
         other_archs.write(reports, name)
+        gpu_libraries.write(reports, name)
     if everything:
         html.write(reports, list(EXPERIMENTS), everything, verdicts)
     return built

@@ -1,0 +1,121 @@
+"""`<gpu>/devices/`: whether CuPy, PyCUDA and cuda.core give the same bits and the same times, from `times.csv`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.records.folder import refuse_links
+from nnzbench.records.record import RecordError
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import each, read_environment
+from nnzbench.report.text.tables import GAP, markdown, number
+
+FOLDER = "devices"
+PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]
+COLUMNS = (*PROGRAM, "library", "round", "cubin", "bits", "policy", "median_us", "q1_us", "q3_us")
+INTRO = """\
+Each program once per library in turn, and round again: the same cubin, inputs and timing policies. *Between libraries*
+is the slowest library's time over the fastest's, each library's the geometric mean of its rounds. *Repeated* is the
+most by which two measurements through one library differ: what the comparison can't see through. Digests of cubins and
+of results, and all quartiles, are in `times.csv`."""
+
+
+def write(reports: Path, gpu: str) -> Path | None:
+    """Writes `<reports>/<gpu>/devices/README.md` where there are measurements; `RecordError` for a damaged file."""
+    folder = reports / gpu / FOLDER
+    if not (folder / "times.csv").is_file():
+        return None
+    refuse_links(folder / "times.csv", folder, folder.parent)
+    rows = read(folder / "times.csv")
+    path = folder / "README.md"
+    paths.write_text(path, page(rows, gpu, read_environment(folder, "environment.json")))
+    return path
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The measurements. Raises `RecordError` where columns are missing or times are none."""
+    try:
+        rows = pd.read_csv(path, dtype={"cubin": str, "bits": str, "variant": str}, keep_default_na=False)
+        rows["median_us"] = rows["median_us"].astype(float)
+    except (ValueError, KeyError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: is not a table of times ({error})") from None
+    lacking = [name for name in COLUMNS if name not in rows]
+    if lacking or rows.empty or not (rows["median_us"] > 0).all():
+        raise RecordError(f"{path}: is not a table of times ({', '.join(lacking) or 'a time is missing'})")
+    return rows
+
+
+def spreads(rows: pd.DataFrame) -> pd.DataFrame:
+    """A line per program and policy: each library's time, `between` and `repeated` (ratios minus 1)."""
+    lines = []
+    for key, mine in rows.groupby([*PROGRAM, "policy"], sort=False):
+        logs = mine["median_us"].map(math.log)
+        means = logs.groupby(mine["library"], sort=False).mean()
+        ends = logs.groupby(mine["library"], sort=False).agg(lambda one: one.max() - one.min())
+        between, repeated = math.expm1(means.max() - means.min()), math.expm1(ends.max())
+        times = {str(name): math.exp(value) for name, value in means.items()}
+        lines.append({**dict(zip([*PROGRAM, "policy"], key, strict=True)), **times})
+        lines[-1] |= {"between": between, "repeated": repeated}
+    return pd.DataFrame(lines)
+
+
+def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
+    """Markdown."""
+    found = spreads(rows)
+    libraries = list(dict.fromkeys(rows["library"]))
+    programs = rows.drop_duplicates(PROGRAM)
+    same = rows.groupby(PROGRAM, sort=False)[["cubin", "bits"]].nunique().eq(1).all(axis=1)
+    differ = [f"{key[0]} ({key[1]}, {key[2]})" for key, equal in same.items() if not equal]
+    bits = "all of them" if not differ else f"all but {', '.join(differ)}"
+    parts = [
+        f"# The GPU's libraries side by side on {context.gpu_name(gpu, snapshot)}",
+        f"**{len(programs)} programs of {programs['kernel'].nunique()} kernels through {', '.join(libraries)}: same "
+        f"cubin and same bits for {bits}.**",
+        *(_finding(found[found["policy"] == policy], policy) for policy in dict.fromkeys(found["policy"])),
+        INTRO,
+        *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
+        f"Measured {context.recorded_on(snapshot) or GAP} by {context.commit(snapshot)}. Again, on a GPU: "
+        "`python runners/three_devices.py`.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _finding(found: pd.DataFrame, policy: str) -> str:
+    """Typical, rare and largest difference, beside what repeating alone differs by."""
+    told = []
+    for column in ("between", "repeated"):
+        values = found[column]
+        told.append(", ".join(f"{100 * values.quantile(q):.1f} %" for q in (0.5, 0.9, 1.0)))
+    noise = float(found["repeated"].max())
+    beyond = found[found["between"] > noise]
+    names = ", ".join(f"{row.kernel} {row.op} {row.inputs} ({100 * row.between:.1f} %)" for row in each(beyond))
+    more = f": {names}." if names else "."
+    return (
+        f"{policy.capitalize()}: between libraries times differ by {told[0]} (median, 9 in 10 below, most); repeated "
+        f"through one library, by {told[1]}. {len(beyond)} of {len(found)} programs differ by more than the largest "
+        f"repetition did{more}"
+    )
+
+
+def _table(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
+    lines = [
+        [
+            *(row.kernel, row.op, row.inputs, f"`{row.variant}`"),
+            *(number(getattr(row, name)) for name in _safe(libraries)),
+            f"{100 * row.between:.1f} %",
+            f"{100 * row.repeated:.1f} %",
+        ]
+        for row in each(found.rename(columns=dict(zip(libraries, _safe(libraries), strict=True))))
+    ]
+    header = ["kernel", "op", "inputs", "program", *(f"{name} (µs)" for name in libraries), "between", "repeated"]
+    return f"## {policy.capitalize()} policy\n\n{markdown(header, lines, left=4)}"
+
+
+def _safe(libraries: list[str]) -> list[str]:
+    """Names that a row's attributes can have."""
+    return [f"library_{at}" for at in range(len(libraries))]
