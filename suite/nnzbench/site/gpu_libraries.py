@@ -69,8 +69,8 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
     found = spreads(rows)
     libraries = list(dict.fromkeys(rows["library"]))
     programs = rows.drop_duplicates(PROGRAM)
-    same = rows.groupby(PROGRAM, sort=False)[["cubin", "bits"]].nunique().eq(1).all(axis=1)
-    differ = [f"{key[0]} ({key[1]}, {key[2]})" for key, equal in same.items() if not equal]
+    same = rows.groupby(PROGRAM, sort=False)[["cubin", "bits"]].nunique().eq(1).all(axis=1).reset_index(name="equal")
+    differ = [f"{row.kernel} ({row.op}, {row.inputs})" for row in each(same[~same["equal"]])]
     bits = "all of them" if not differ else f"all but {', '.join(differ)}"
     parts = [
         f"# The GPU's libraries side by side on {context.gpu_name(gpu, snapshot)}",
