@@ -2,8 +2,8 @@
 
     python runners/kill_trial.py [--times 100] [--command best|run|report ...] [--seed 0]
 
-Each trial starts the command on the processor in a folder of its own, ends it by SIGKILL after a random time, and then
-looks: every line of records.csv but a last one must be whole and parse; rows seen on disk before the kill must still be
+Each command is first run to its end, which tells how long it takes. Each trial then starts it on the processor in a
+folder of its own, ends it by SIGKILL at a random moment of that time, and looks: every line of records.csv but a last one must be whole and parse; rows seen on disk before the kill must still be
 there; no other file may be cut short; and the same command must then finish. Exit status 1 where anything was lost.
 """
 
@@ -121,23 +121,36 @@ def finish(command: str, folder: Path) -> list[str]:
     return faults(folder, 0)
 
 
+def whole_s(command: str, folder: Path) -> float:
+    """Seconds that the command takes from its start to its end, programs being compiled already."""
+    for name in ("first", "second"):
+        (folder / name).mkdir(parents=True)
+        prepare(command, folder / name)
+        started = time.monotonic()
+        told = finish(command, folder / name)
+        if told:
+            raise SystemExit(f"{command} does not run to its end: {'; '.join(told)}")
+    return time.monotonic() - started
+
+
 def main() -> None:
     """Parses the command line, kills and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--command", nargs="+", choices=COMMANDS, default=list(COMMANDS))
-    parser.add_argument("--longest", type=float, default=12.0, metavar="SECONDS", help="latest moment of a kill")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     draw = random.Random(chosen.seed)
     bad = 0
     with tempfile.TemporaryDirectory(prefix="nnzbench-kill-") as scratch:
+        whole = {command: whole_s(command, Path(scratch) / command) for command in chosen.command}
+        print(", ".join(f"{command} takes {seconds:.1f} s" for command, seconds in whole.items()), flush=True)
         for at in range(chosen.times):
             command = chosen.command[at % len(chosen.command)]
             folder = Path(scratch) / f"{at}"
             folder.mkdir()
             prepare(command, folder)
-            trial = kill(command, folder, draw.uniform(0.2, chosen.longest))
+            trial = kill(command, folder, draw.uniform(0.2, whole[command]))
             told = [*trial.faults, *(f"afterwards: {text}" for text in finish(command, folder))]
             bad += bool(told)
             words = "; ".join(told) or "nothing lost"
