@@ -3,8 +3,9 @@
     python runners/kill_trial.py [--times 100] [--command best|run|report ...] [--seed 0]
 
 Each command is first run to its end, which tells how long it takes. Each trial then starts it on the processor in a
-folder of its own, ends it by SIGKILL at a random moment of that time, and looks: every line of records.csv but a last one must be whole and parse; rows seen on disk before the kill must still be
-there; no other file may be cut short; and the same command must then finish. Exit status 1 where anything was lost.
+folder of its own, ends it by SIGKILL at a random moment of that time, and looks: every line of records.csv but a last
+one must be whole and parse; rows seen on disk before the kill must still be there; no other file may be cut short; and
+the same command must then finish. Exit status 1 where anything was lost.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +16,8 @@ import platformdirs
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent
+ABANDONED_S = 3600.0
+"""Age from which on a file that was never finished belongs to a process that is gone."""
 
 
 def _data(name: str) -> Path:
@@ -97,12 +101,22 @@ def replacing(path: Path) -> Iterator[Path]:
     Where `path` is a link, the link is replaced and what it points to is left alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path.parent)
     partial = path.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@functools.cache
+def _sweep(folder: Path) -> None:
+    """Deletes what killed processes left of files they were writing, once per folder and process."""
+    for left in folder.glob(".partial-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED_S:
+                left.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

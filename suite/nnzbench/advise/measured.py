@@ -65,9 +65,9 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
     def ask(n: int, seconds: float) -> Width:
         problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
         problems.append(problem.name)
+        progress.start(f"{layer.label}, N = {n}", len(names))
         return _width(n, problem, layer, names, session, results, seconds, progress)
 
-    progress.start(layer.label, len(question.ns) * len(names))
     for n in question.ns:
         widths.append(ask(n, share))
     points = _points(widths, dtype)

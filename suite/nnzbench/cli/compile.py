@@ -26,6 +26,7 @@ from nnzbench.build.pool import compile_many
 from nnzbench.cli.compile_tables import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
+from nnzbench.measure.progress import counted
 from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
@@ -230,14 +231,11 @@ def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
 
 def _build(jobs: Iterable[Job], errors: Console) -> dict[str, Made]:
     distinct = {job.identity(): job for job in jobs}
-    results = track(
-        compile_many(list(distinct.values())),
-        "Compiling",
-        total=len(distinct),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    )
+    made = compile_many(list(distinct.values()))
+    if errors.is_terminal:
+        results = iter(track(made, "Compiling", total=len(distinct), console=errors, transient=True))
+    else:
+        results = counted(made, "compiled", len(distinct))
     names = list(distinct)
     return {names[index]: made for index, made in results}
 

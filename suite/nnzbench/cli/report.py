@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
+from nnzbench.cli.run import progress_bar
 from nnzbench.records.record import RecordError
 
 
@@ -52,7 +53,8 @@ def command(
             raise click.UsageError(f"no run of GPU '{gpu}' is in {folder}: {known}")
         if not recorded and not (experiments and all(not EXPERIMENTS[name].kernels for name in experiments)):
             raise click.UsageError(_nothing(folder))
-        built = build(folder, experiments, gpu)
+        with progress_bar() as progress:
+            built = build(folder, experiments, gpu, progress)
         if readme:
             write_headline(folder)
     except RecordError as error:

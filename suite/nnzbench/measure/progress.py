@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+EVERY_S = 3.0
+"""Between two lines about steps of which there are too many for a line each."""
+
+
+def counted(items: Iterable[T], what: str, total: int, clock: Callable[[], float] = time.monotonic) -> Iterator[T]:
+    """The same items; says on standard error every few seconds how many there were, for logs."""
+    told = clock()
+    for number, item in enumerate(items, start=1):
+        if clock() - told >= EVERY_S:
+            told = clock()
+            click.echo(f"{what}: {number} of {total}", err=True)
+        yield item
 
 
 class RunProgress(Protocol):

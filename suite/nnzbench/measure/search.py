@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nnzbench.build import ahead
 from nnzbench.kernels.registry import about
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import RunProgress
+from nnzbench.measure.progress import EVERY_S, RunProgress
 from nnzbench.measure.trial import Outcome, enumerate_candidates
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
@@ -83,11 +83,14 @@ def search(
     ]
     libraries = [turn for turn in turns if about(turn.kernel).role == "library"]
     fastest: dict[tuple[str, Policy], float] = {}
+    told = -math.inf
     for group in (libraries, turns):
         while session.clock() < ends and (waiting := [turn for turn in group if not turn.done]):
             leader = min((turn.best_us for turn in turns if turn.best_us), default=None)
             turn = min(waiting, key=lambda one: (one.tried > 0, one.cost(leader)))
-            progress.step(f"{subject.problem.name} {subject.problem.dtype} {turn.kernel}")
+            if session.clock() - told >= EVERY_S:  # candidates are too many for a line each
+                told = session.clock()
+                progress.step(f"{subject.problem.name} {subject.problem.dtype} {turn.kernel}")
             _next(turn, subject, attempts, fastest, progress, seen)
     for turn in turns:
         if not turn.tried and not turn.done:

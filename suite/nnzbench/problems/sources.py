@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,15 @@ def shape_of(problem: Problem) -> tuple[int, int]:
 
 def find_real(source: str) -> Path | None:
     """The file of a real source (`dlmc:` or `weights:`) under the first data root that has it, else None."""
+    return next(_all_real(source), None)
+
+
+def _all_real(source: str) -> Iterator[Path]:
+    """The files of a real source under all data roots, in their order."""
     kind, _, name = source.partition(":")
-    if kind not in ("dlmc", "weights"):
-        return None
-    relative = Path("dlmc", _inside(name)) if kind == "dlmc" else Path(WEIGHTS_FILE)
-    return next((root / relative for root in paths.data_roots() if (root / relative).is_file()), None)
+    if kind in ("dlmc", "weights"):
+        relative = Path("dlmc", _inside(name)) if kind == "dlmc" else Path(WEIGHTS_FILE)
+        yield from (root / relative for root in paths.data_roots() if (root / relative).is_file())
 
 
 def _inside(path: str) -> str:
@@ -103,7 +108,7 @@ def _resolve(problem: Problem) -> CSR:
     if kind == "weights":
         return CSR.from_dense(load_weights(_required(problem.source), rest))
     if kind == "dlmc":
-        pattern = _conv_order(_of_collection(rest, _required(problem.source)), problem.conv)
+        pattern = _conv_order(_first_whole(rest, problem.source), problem.conv)
     elif kind == "standin" and rest.endswith(".smtx"):
         pattern = _conv_order(standin.for_dlmc(rest), problem.conv)
     elif kind == "standin":
@@ -119,6 +124,18 @@ def _transposed(matrix: CSR) -> CSR:
     rows = np.repeat(np.arange(matrix.m, dtype=np.int32), matrix.row_lengths)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(matrix.indices, minlength=matrix.k))])
     return CSR(matrix.k, matrix.m, offsets.astype(np.int32), rows[order], matrix.values[order])
+
+
+def _first_whole(name: str, source: str) -> CSR:
+    """The matrix from the first data root whose file is whole. Raises the first file's `MatrixError` where none is."""
+    refused: MatrixError | None = None
+    for path in (_required(source), *list(_all_real(source))[1:]):
+        try:
+            return _of_collection(name, path)
+        except MatrixError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 def _of_collection(name: str, path: Path) -> CSR:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -162,6 +163,8 @@ class Results:
     def add_environment(self, snapshot: Mapping[str, Any]) -> str:
         """File name of a snapshot, written once however often the same one is given."""
         text = json.dumps(snapshot, indent=2, sort_keys=True, default=str) + "\n"
+        if text not in self._written and (alike := self._untimed_alike(text)):
+            self._written[text] = alike
         if text not in self._written:
             taken = len(list(self.folder.glob("environment*.json")))
             name = f"environment-{taken + 1}.json" if taken else "environment.json"
@@ -169,6 +172,17 @@ class Results:
                 partial.write_text(text, encoding="utf-8")
             self._written[text] = name
         return self._written[text]
+
+    def _untimed_alike(self, text: str) -> str:
+        """The earlier snapshot that differs in its date alone, where no GPU is: sessions count only where times do."""
+        wanted = _undated(text)
+        if "missing" not in (wanted.get("gpu") or {}):
+            return ""
+        for path in sorted(self.folder.glob("environment*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                if not path.is_symlink() and _undated(path.read_text(encoding="utf-8")) == wanted:
+                    return path.name
+        return ""
 
     def add(self, records: Iterable[Record]) -> None:
         """Appends the rows and flushes them to disk."""
@@ -188,6 +202,14 @@ class Results:
     def add_memory(self, row: memory.Memory) -> None:
         """Appends one row to memory.csv."""
         memory.add(self.memory_path, row)
+
+
+def _undated(snapshot: str) -> dict[str, Any]:
+    """What a snapshot says but for when it was taken. Raises `ValueError` for what is none."""
+    found = json.loads(snapshot)
+    if not isinstance(found, dict):
+        raise ValueError("a snapshot is a JSON object")
+    return {name: value for name, value in found.items() if name != "recorded_at"}
 
 
 def refuse_links(*paths: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnzbench import paths
+from nnzbench.measure.progress import Quiet, RunProgress
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.records.coverage import gaps as problems_missing
 from nnzbench.records.folder import refuse_links
@@ -41,7 +42,9 @@ def find(reports: Path) -> dict[str, list[Path]]:
     return found
 
 
-def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None) -> list[Built]:
+def build(
+    reports: Path, experiments: Sequence[str] = (), gpu: str | None = None, progress: RunProgress | None = None
+) -> list[Built]:
     """Rebuilds the pages of `experiments` (all known and recorded ones for none) and index.html, all below `reports`.
 
     Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment,
@@ -53,26 +56,39 @@ def build(reports: Path, experiments: Sequence[str] = (), gpu: str | None = None
     refuse_links(*(reports.glob(f"*/{peers_page.FOLDER}")))
     found = {name: mine for name, every in everything.items() if (mine := _of(every, gpu))}
     built = []
-    for experiment in experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]:
+    progress = progress or Quiet()
+    chosen = experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]
+    slugs = sorted({folder.parent.name for name in chosen for folder in found.get(name, [])})
+    progress.start(f"pages of {reports}", sum(len(found.get(name, [])) for name in chosen) + len(slugs) + 2)
+
+    def step(text: str) -> None:
+        progress.step(text)
+        progress.advance()
+
+    for experiment in chosen:
         folders = found.get(experiment, [])
-        built += [_build_one(folder) for folder in folders]
+        for folder in folders:
+            step(f"{folder.parent.name}/{experiment}")
+            built.append(_build_one(folder))
         if experiment in EXPERIMENTS and not EXPERIMENTS[experiment].kernels:
             built.append(_build_unrecorded(experiment, reports / experiment))
         elif not folders:
             built.append(Built(experiment, gpu or "", NOT_RECORDED))
     if not experiments and gpu is None:
+        step(generations_page.FOLDER)
         compared = generations_page.write(reports)
         built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
-    verdicts = {
-        name: claims.judge(reports, name) for name in sorted({one.gpu for one in built if one.page and one.gpu})
-    }
-    for name, judged in verdicts.items():
+    verdicts = {}
+    for name in sorted({one.gpu for one in built if one.page and one.gpu}):
+        step(f"claims of {name}")
+        judged = verdicts[name] = claims.judge(reports, name)
         claims_page.write(reports, name, judged)
         peers_page.write(reports, name)
         coverage.write(reports, name)
         other_archs.write(reports, name)
         gpu_libraries.write(reports, name)
     if everything:
+        step(html.NAME)
         html.write(reports, list(EXPERIMENTS), everything, verdicts)
     return built
 

@@ -50,6 +50,15 @@ def test_the_cache_is_where_the_variable_says_else_the_users_own(monkeypatch, tm
             assert paths.cache() == tmp_path / "xdg" / "nnzbench"
 
 
+def test_what_killed_processes_left_is_deleted_once_it_is_old(monkeypatch, tmp_path):
+    old, new = (tmp_path / f".partial-{name}" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_text("half")
+    os.utime(old, (1, 1))
+    paths.write_text(tmp_path / "page.md", "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, "page.md"]
+
+
 def test_data_folders_of_the_variable_come_first_and_the_cache_last(monkeypatch, tmp_path):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NNZBENCH_DATA", os.pathsep.join(["a", "", "b"]))

@@ -19,6 +19,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError, read_records
 
 PEAKS = Peaks(
@@ -236,6 +237,18 @@ def test_another_environment_gets_a_snapshot_of_its_own(tmp_path):
         ("b", "environment-2.json"),
     }
     assert {r.variant for r in rows(tmp_path) if r.selected} == {"b"}
+
+
+def test_on_the_processor_a_later_date_alone_is_no_snapshot_of_its_own(tmp_path):
+    def opened(date, commit="a", gpu=None):
+        facts = {"recorded_at": date, "source": {"commit": commit}, "gpu": gpu or {"missing": "the cpu is no GPU"}}
+        return Results(tmp_path, True, False, facts, print).environment
+
+    assert opened("2026-01-01") == opened("2026-01-02") == "environment.json"
+    assert opened("2026-01-03", "b") == "environment-2.json"
+    assert opened("2026-01-04") == "environment.json"
+    timed = [opened(date, gpu={"name": "a GPU"}) for date in ("2026-01-05", "2026-01-06")]
+    assert timed == ["environment-3.json", "environment-4.json"]  # a session of times is told from another
 
 
 def test_an_interrupt_keeps_the_rows_with_their_selection(tmp_path):
