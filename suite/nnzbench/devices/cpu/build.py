@@ -11,7 +11,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,12 +40,12 @@ class Build:
 BUILDS = {
     "plain": Build(("-O2",)),
     "asan": Build(
-        ("-O1", "-g", "-DNNZ_CPU_ASAN"),
+        ("-O1", "-g1", "-DNNZ_CPU_ASAN"),
         ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
         max_workers=1,  # static shared arrays are plain static variables there, which AddressSanitizer guards
     ),
-    "ubsan": Build(("-O1", "-g"), ("-fsanitize=undefined", "-fno-sanitize-recover=all")),
-    "tsan": Build(("-O1", "-g", "-DNNZ_CPU_TSAN"), ("-fsanitize=thread",), max_workers=2),
+    "ubsan": Build(("-O1", "-g1"), ("-fsanitize=undefined", "-fno-sanitize-recover=all")),
+    "tsan": Build(("-O1", "-g1", "-DNNZ_CPU_TSAN"), ("-fsanitize=thread",), max_workers=2),
 }
 
 
@@ -110,17 +109,16 @@ def program(plan: Plan, build: str) -> Program:
     wrapper = _wrap(name, text, [launch.entry for launch in plan.launches])
     includes = [f"-I{_CXX}", f"-I{paths.kernels_cu() / 'include'}", f"-I{paths.kernels_cu()}"]
     headers = sorted([*_CXX.iterdir(), *paths.kernels_cu().glob("**/*.cuh")])
-    instrument = BUILDS[build].instrument
     objects = [_object(command, build, "runtime.cpp"), _object(command, "plain", "program.cpp")]
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "plan.cpp"
-        source.write_text(wrapper)
-        flags = [*_flags(command, build), *instrument, *defines]
-        return _cached(
-            [*command, *flags, *includes, str(source), *(str(made.path) for made in objects)],
-            key=[*flags, wrapper, *(f"{path.name}\n{path.read_text()}" for path in headers if path.is_file())],
-            command=command,
-        )
+    flags = [*_flags(command, build), *BUILDS[build].instrument]
+    language = _precompiled(command, flags)
+    sources = ["-x", "c++", "-", "-x", "none", *(str(made.path) for made in objects)]
+    return _cached(
+        [*command, *flags, *language, *defines, *includes, *sources],
+        key=[*flags, *defines, wrapper, *(f"{path.name}\n{_text(path)}" for path in headers if path.is_file())],
+        command=command,
+        text=wrapper,
+    )
 
 
 def _source(plan: Plan) -> tuple[str, str]:
@@ -158,8 +156,35 @@ def _flags(command: tuple[str, ...], build: str) -> list[str]:
 def _object(command: tuple[str, ...], build: str, unit: str) -> Program:
     """A part of the runtime; only the scheduler differs between builds."""
     flags = _flags(command, build)
-    sources = [path.read_text() for path in sorted(_CXX.iterdir()) if path.is_file()]
-    return _cached([*command, *flags, "-c", str(_CXX / unit)], key=[*flags, unit, *sources], command=command)
+    return _cached([*command, *flags, "-c", str(_CXX / unit)], key=[*flags, unit, *_runtime()], command=command)
+
+
+def _precompiled(command: tuple[str, ...], flags: list[str]) -> list[str]:
+    """Flags that bring in `cuda_on_cpu.h`, with which every program begins, as g++ read it once: reading it takes
+    longer than a small kernel does. Where that does not fit (a define named like a word of it), g++ reads the text.
+    """
+    if "Free Software Foundation" not in _identity(command)[0]:
+        return []
+    header = _CXX / "cuda_on_cpu.h"
+    arguments = [*command, *flags, "-x", "c++-header", str(header)]
+    made = _cached(arguments, key=[*flags, header.name, *_runtime()], command=command, ending=".gch").path
+    plain = made.with_suffix("")
+    if not plain.exists():
+        paths.write_text(plain, f'#include "{header.name}"\n')
+    return ["-include", str(plain)]
+
+
+def _runtime() -> list[str]:
+    return [_text(path) for path in sorted(_CXX.iterdir()) if path.is_file()]
+
+
+def _text(path: Path) -> str:
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(path: Path, _changed: int) -> str:
+    return path.read_text()
 
 
 def programs() -> Path:
@@ -167,20 +192,23 @@ def programs() -> Path:
     return paths.cache() / "cpu"
 
 
-def _cached(arguments: list[str], key: Iterable[str], command: tuple[str, ...]) -> Program:
-    """Runs the compiler unless the same inputs were compiled before; entries appear by one rename, time noted first."""
+def _cached(
+    arguments: list[str], key: Iterable[str], command: tuple[str, ...], text: str = "", ending: str = ""
+) -> Program:
+    """Runs the compiler, `text` its input, unless it has before; entries appear by one rename, time noted first."""
     digest = hashlib.sha256()
     for part in (*command, _identity(command)[0], _processor(), *key):
         digest.update(part.encode() + b"\0")
     folder = programs()
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / digest.hexdigest()[:32]
+    made = folder / f"{digest.hexdigest()[:32]}{ending}"
     note = made.with_suffix(".json")
-    with FileLock(f"{made}.lock"):
+    with FileLock(made.with_suffix(".lock")):
         if not made.exists():
             started = time.perf_counter()
             with paths.replacing(made) as partial:
-                done = subprocess.run([*arguments, "-o", str(partial)], capture_output=True, text=True, check=False)
+                call = [*arguments, "-o", str(partial)]
+                done = subprocess.run(call, input=text, capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     for number in (errno.ENOSPC, errno.EDQUOT):
                         if os.strerror(number) in done.stderr:
