@@ -16,6 +16,7 @@ import pandas as pd
 from nnzbench.kernels.registry import about, role_of
 from nnzbench.kernels.roles import OURS
 from nnzbench.problems.names import case_of
+from nnzbench.problems.problem import NETWORKS
 from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, load
 from nnzbench.report.data.series import references, standing
 from nnzbench.report.generic import level_of
@@ -87,7 +88,7 @@ def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
     ceilings = {name: peaks.measured(found) for name, _, found in results.environments}
     for row in each(standing(frame)):
         case = case_of(row.problem)
-        executed = row.flops * _stored_over_nonzero(row) if about(row.kernel).work == "dense" else row.flops
+        executed = row.flops * _executed_over_useful(row)
         yield {
             **{name: getattr(row, name) for name in ("gpu", "experiment", "problem", "kernel", "policy", "math", "op")},
             **{name: getattr(row, name) for name in ("dtype", "m", "k", "n", "pattern", "source", "variant", "bytes")},
@@ -102,8 +103,13 @@ def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
         }
 
 
-def _stored_over_nonzero(row: Any) -> float:
-    """What a dense kernel executes over the useful work: all elements of the sparse operand over the nonzero ones."""
+def _executed_over_useful(row: Any) -> float:
+    """Of a dense kernel all elements of the sparse operand over the nonzero ones; NaN for a whole network, whose sizes
+    are of no one matrix. 1 for a sparse kernel."""
+    if about(row.kernel).work != "dense":
+        return 1.0
+    if row.shape in NETWORKS:
+        return math.nan
     elements = row.m * (row.n if row.op == "sddmm" else row.k)
     return float(elements / row.nnz) if row.nnz else math.nan
 

@@ -20,14 +20,17 @@ def answer(sets: Sequence[ResultSet]) -> str:
     best = found.sort_values("gain", ascending=False).drop_duplicates(["gpu", "policy", "level"])
     order = list(dict.fromkeys(zip(found["gpu"], found["policy"], strict=True)))
     levels = sorted(set(found["level"]))
-    count = int(found[found["library"] == "sputnik"].groupby(["gpu", "policy"])["count"].sum().max())
+    counts = found[found["library"] == "sputnik"].groupby(["gpu", "policy"])["count"].sum()
+    count = int(counts.max())
     cells = {(row.gpu, row.policy, row.level): row for row in each(best)}
     rows = []
     for gpu, policy in order:
         line = [cells.get((gpu, policy, level)) for level in levels]
         gains = [number(math.nan if one is None else one.gain) for one in line]
         kernels = list(dict.fromkeys(dlmc_n512.LABELS[one.library] for one in line if one is not None))
-        rows.append([gpu, f"measured, {policy}" if policy else "published", *gains, "; ".join(kernels)])
+        some = int(counts.get((gpu, policy), 0))
+        known = "" if some == count else f", {some} of {count}"
+        rows.append([gpu, (f"measured, {policy}" if policy else "published") + known, *gains, "; ".join(kernels)])
     header = ["GPU", "", *(percent(level) for level in levels), "by"]
     missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
     return "\n\n".join(
