@@ -108,7 +108,8 @@ class _Worker:
     @property
     def fit(self) -> bool:
         """Whether its process is there, idle, and what this one would start now."""
-        return self._process is not None and self._process.poll() is None and self._of == _whose()
+        there = self._process is not None and self._process.poll() is None
+        return there and not self._closed and self._of == _whose()
 
     def close(self) -> None:
         """Ends the process; a later program starts a new one."""
@@ -171,18 +172,20 @@ class Pool:
 
     def __init__(self, workers: int, timeout_s: float | None) -> None:
         self._workers = [_take(timeout_s) for _ in range(workers)]
+        """Those that are not idle again."""
+        self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._complete = False
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if not self._complete:
-            self._closed.set()
-            for worker in self._workers:
-                worker.stop()
+        if kind is not None:
+            with self._lock:
+                self._closed.set()
+                for worker in self._workers:
+                    worker.stop()
         for thread in self._threads:
             thread.join()
 
@@ -208,12 +211,15 @@ class Pool:
                     done.put((index, error))
                 except Exception as error:  # a waiting caller must hear of anything
                     done.put((index, CompileError(f"{program.name}: {error}")))
-            if self._closed.is_set():
+            with self._lock:
+                self._workers.remove(worker)
+                stopped = self._closed.is_set()
+            if stopped:
                 worker.close()
             else:
                 _keep(worker)
 
-        for worker in self._workers:
+        for worker in list(self._workers):
             thread = threading.Thread(target=serve, args=(worker,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -222,7 +228,6 @@ class Pool:
             if isinstance(failure, OSError):
                 raise failure
             yield index, failure
-        self._complete = True
 
 
 def assemble_ptx(text: str, arch: str, timeout_s: float | None = None, link: str = "") -> Compiled:
@@ -233,7 +238,7 @@ def assemble_ptx(text: str, arch: str, timeout_s: float | None = None, link: str
     job = Job("ptx", text, arch, link=link)
     if timeout_s is None:
         return build(job.program())
-    result = next(compile_many([job], workers=1, timeout_s=timeout_s))[1]
+    ((_, result),) = compile_many([job], workers=1, timeout_s=timeout_s)
     if isinstance(result, CompileError):
         raise result
     return result

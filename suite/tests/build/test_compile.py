@@ -335,3 +335,17 @@ def test_headers_that_a_program_reads_are_found_through_others():
         "b.cuh",
     ]
     assert toolchain.included('#include "c.cuh"\n', headers) == {"c.cuh": ""}
+
+
+def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_dir):
+    def text(number):
+        return f".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry e{number}() {{ ret; }}\n"
+
+    for number in range(3):
+        jobs = [Job("ptx", text(10 * number + at), "sm_75") for at in range(3)]
+        some = compile_many(jobs, workers=2)
+        next(some)
+        some.close()
+        assert not [worker for worker in compile_pool._idle if worker._closed]
+        assert assemble_ptx(text(1000 + number), "sm_75", timeout_s=60).path.is_file()
+        assert any(worker.fit for worker in compile_pool._idle)
