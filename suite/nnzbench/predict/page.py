@@ -26,9 +26,8 @@ nine in ten stay below.
 * **Without calibration** nothing but the cost of a launch is known of the target beside its data sheet: what a time
   has above it shrinks, for a sparse kernel, with the geometric mean of the rates of issue slots and of loads from L1,
   and for a dense one with the rate of its arithmetic or of memory. No constant is fitted.
-* **With {CALIBRATION} problems** measured on the target too, a power law of the source's times, or a linear law of
-  them and of nonzeros, rows and columns, whichever does better on those {CALIBRATION}; over {DRAWS} draws, judged on
-  what each leaves out.
+* **With {CALIBRATION} problems** measured on the target too, a power law of the source's times, times powers of
+  nonzeros, rows and columns that are held near 0; over {DRAWS} draws, judged on what each leaves out.
 * **Refused** is what would take less than {FLOORS:g} times the cost of a launch on the target: mostly launch, not
   work.
 * **Bar**: 20 % without calibration; with it, what a power law reaches over all 2,662 published matrices.

@@ -82,7 +82,10 @@ def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu)
             if (time := known.get(_key(row))) is not None:
                 us, how = time, "measured"
             elif fitted is not None:
-                us, how = float(fitted([row.median_us], [work_of(row)])[0]), f"calibrated ({fitted.name})"
+                us, how = (
+                    float(fitted([row.median_us], [work_of(row)])[0]),
+                    f"calibrated (off by {100 * fitted.error:.0f} % where left out)",
+                )
             else:
                 us = scaled(kind, work_of(row), row.median_us, source, target, floor, target_floor)
                 how = "scaled"
