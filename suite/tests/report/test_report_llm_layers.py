@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, records
 
-from nnzbench.papers.own import llm_data, llm_layers
+from nnzbench.papers.own import llm_data, llm_layers, llm_limits
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report.data.frames import load
@@ -106,6 +106,9 @@ def test_where_sparse_becomes_faster(tmp_path: Path, figures: dict[str, Figure])
     assert "| 256 | 83.3 % (1 of 7 layers) | 86.1 % (1 of 7 layers) |" in first
     assert "8192×8192" in first
     assert "4096×4096," not in first  # 32 MB
+    assert "| 256 | 83.3 % (1 of 7 layers) | 86.1 % (1 of 7 layers) | 83.3 % | 86.1 % |" in first
+    assert "8192×8192 alone, which has the most levels" in first
+    assert "over layers of 32 MB, hot / cold:\n\n| N | 70 % | 80 % | 90 % |" in page
     assert page.index("## Sparse over dense") < page.index("## By layer, hot policy")
     assert "| 8192×8192 | 75.0 % / 79.2 % |" in page
     times = drawn[(drawn["row"] == "time") & (drawn["series"] == "best") & (drawn["policy"] == "hot")].set_index(
@@ -128,6 +131,27 @@ def test_means_are_of_layers_that_have_every_level(tmp_path: Path) -> None:
     assert set(means["layers"]) == {1, 7}  # the sample has 256 columns of one layer alone
     assert set(means.loc[means["n"] == 16, "zeros"]) == {0.7, 0.8, 0.9}
     assert set(means.loc[means["n"] == 256, "zeros"]) == {0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
+
+
+def test_limits_beside_times(tmp_path: Path) -> None:
+    page, _ = drawn_of(tmp_path, records(EXPERIMENT, TIMED, keep=few))
+    limits = page[page.index("What bounds them, on 8192×8192.") :]
+    assert limits.count("| dense | cuBLASLt |") == 3  # for 1, 16 and 128 columns, whatever the zeros
+    assert "| 128 | 90 % | tensor_spmm |" in limits
+    assert "| 8 |" not in limits
+
+
+def test_what_decoding_takes_at_least() -> None:
+    def least(kernel: str, n: int, density: float = 0.1) -> float:
+        return llm_limits.decode_us(kernel, density, 8192 * 8192, n, "sm_90", 1980)
+
+    assert least("spinfer", 16) == pytest.approx(8192 * 8192 / 1024 * 124 / (132 * 1980))
+    assert least("spinfer", 128) == 2 * least("spinfer", 16, 0.5)
+    wavefronts = 128 + 819.2 / 32 + 128  # cleared, placed, read back, of a tile
+    assert least("flash_llm", 16) == pytest.approx(8192 * wavefronts / (132 * 1980))
+    assert least("flash_llm", 64) - least("flash_llm", 16) == pytest.approx(8192 * 128 / (132 * 1980))
+    assert 0 < least("tensor_spmm", 16) < least("delta_spmv", 1, 1.0)
+    assert least("cublas", 16) != least("cublas", 16)  # not known
 
 
 def test_one_level_of_a_second_layer_costs_no_levels_of_the_first() -> None:

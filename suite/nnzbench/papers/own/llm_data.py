@@ -98,14 +98,14 @@ def of_series(points: pd.DataFrame, key: str = BEST, pattern: str = "uniform") -
     return points[(points["series"] == key) & (points["pattern"] == pattern) & points["speedup"].notna()]
 
 
-def mean_speedups(points: pd.DataFrame) -> pd.DataFrame:
-    """Per policy, n and level of zeros: geometric mean over the large layers of the best kernel on uniform patterns.
+def mean_speedups(points: pd.DataFrame, large: bool = True) -> pd.DataFrame:
+    """Per policy, n and level of zeros: geometric mean of the best kernel on uniform patterns, over layers of one size.
 
     One curve is of one set of layers, each with all its levels: the set that makes the most of what is recorded.
     """
-    large = [layer.label for layer in layers() if layer.large]
+    among = [layer.label for layer in layers() if layer.large == large]
     rows = of_series(points)
-    rows = rows[rows["layer"].isin(large)]
+    rows = rows[rows["layer"].isin(among)]
     out = []
     for (policy, n), group in rows.groupby(["policy", "n"]):
         for zeros, some in _complete(group).groupby("zeros"):
@@ -150,6 +150,9 @@ class Layers:
     others: pd.DataFrame
     """In other arithmetic."""
     means: pd.DataFrame
+    """Over large layers."""
+    small_means: pd.DataFrame
+    """Over the others."""
     crossed: pd.DataFrame
     layers: tuple[Layer, ...]
     """Recorded ones, largest first."""
@@ -159,6 +162,13 @@ class Layers:
     """Those with a time, hot first."""
     words: Mapping[tuple[str, str, int, str], str]
     """The crossings by policy, layer, n and pattern."""
+
+    @property
+    def finest(self) -> Layer | None:
+        """The layer with the most levels of zeros, on which a crossing is between the nearest of them."""
+        uniform = of_series(self.points)
+        levels = uniform.groupby("layer")["zeros"].nunique().to_dict()
+        return max(self.layers, key=lambda layer: levels.get(layer.label, 0)) if levels else None
 
     def crossing(self, policy: str, layer: str, n: int, pattern: str = "uniform") -> str:
         """From which share of zeros on sparse is as fast, in words; `layer` is empty for the large ones together."""
@@ -176,6 +186,7 @@ def collect(results: ResultSet) -> Layers:
         points=points,
         others=pd.concat(others, ignore_index=True),
         means=means,
+        small_means=mean_speedups(points, large=False),
         crossed=crossed,
         layers=tuple(layer for layer in layers() if layer.label in present),
         columns=tuple(sorted({int(n) for n in points["n"]})),
@@ -202,6 +213,7 @@ def summary(data: Layers) -> pd.DataFrame:
         data.points.assign(row="time"),
         data.others.assign(row="time"),
         data.means.assign(row="mean of large layers", series=BEST, pattern="uniform", math=HALF),
+        data.small_means.assign(row="mean of other layers", series=BEST, pattern="uniform", math=HALF),
         data.crossed.assign(row="crossover", series=BEST, math=HALF),
     )
     return pd.concat([part.reindex(columns=list(COLUMNS)) for part in parts if len(part)], ignore_index=True)

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.kernels.tensor.work import words_per_weight
-from nnzbench.papers.own import LLM_LAYERS, llm_figures
+from nnzbench.papers.own import LLM_LAYERS, llm_figures, llm_limits
 from nnzbench.papers.own.llm_data import (
     BEST,
     DENSE,
     HALF,
-    Layer,
     Layers,
     collect,
     layers,
@@ -31,8 +29,6 @@ from nnzbench.report.data.series import MATH_LABELS, kernel_label
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text.tables import GAP, markdown, number
 
-LIMITS_N = (1, 16, 128)
-"""Numbers of columns of the table of limits."""
 PEERS = {"llm_flash_llm": "Flash-LLM, the authors' code", "llm_spinfer": "SpInfer, the authors' code"}
 """Sessions of `datasets/peers/times.csv` with the same layers on uniform patterns."""
 PEER_LEVELS = (0.7, 0.8, 0.9)
@@ -49,13 +45,25 @@ def _intro(view: View[Layers]) -> str:
     )
     if data.means.empty:
         return lead
-    rows = [[f"{n}", *(_from(data, policy, n) for policy in policies)] for n in data.columns]
+    finest = data.finest
+    one = [finest] if finest is not None else []
+    rows = [
+        [
+            f"{n}",
+            *(_from(data, policy, n) for policy in policies),
+            *(data.crossing(policy, layer.label, n) for layer in one for policy in policies),
+        ]
+        for n in data.columns
+    ]
     answer = (
         f"**From how many zeros on is sparse faster than dense fp16?** On layers of at least 64 MB of dense weights "
         f"(recorded: {', '.join(large)}; geometric mean over those with every level of zeros, uniform patterns, the "
-        "fastest kernel of this project):"
+        "fastest kernel of this project)"
     )
-    return f"{lead}\n\n{answer}\n\n{markdown(['N', *(f'zeros, {policy}' for policy in policies)], rows)}"
+    answer += "".join(f", and on {layer.name} alone, which has the most levels" for layer in one)
+    header = ["N", *(f"zeros, {policy}" for policy in policies)]
+    header += [f"{layer.name}, {policy}" for layer in one for policy in policies]
+    return f"{lead}\n\n{answer}:\n\n{markdown(header, rows)}"
 
 
 def _from(data: Layers, policy: str, n: int) -> str:
@@ -78,7 +86,8 @@ def _overview(view: View[Layers]) -> Shown | None:
         "launch."
     )
     figure = llm_figures.overview(data, view.data.policies, f"Sparse over dense fp16 on {view.gpu}", caption)
-    return Shown(figure, tables=(_means_table(view), _crossing_table(view), *_other_tables(view)))
+    means = (_means_table(view, data.means, "large layers"), _means_table(view, data.small_means, "layers of 32 MB"))
+    return Shown(figure, tables=(*means, _crossing_table(view), *_other_tables(view)))
 
 
 def _both(view: View[Layers], cell: dict[str, str]) -> str:
@@ -87,15 +96,16 @@ def _both(view: View[Layers], cell: dict[str, str]) -> str:
     return GAP if set(words) == {GAP} else " / ".join(words)
 
 
-def _means_table(view: View[Layers]) -> str:
-    means = view.data.means
+def _means_table(view: View[Layers], means: pd.DataFrame, over: str) -> str:
+    if means.empty:
+        return ""
     cells = {(row.n, row.zeros, row.policy): number(row.speedup) for row in each(means)}
     levels = sorted(set(means["zeros"]))
     rows = [
         [str(n), *(_both(view, {p: cells.get((n, zeros, p), GAP) for p in view.data.policies}) for zeros in levels)]
-        for n in view.data.columns
+        for n in sorted(set(means["n"]))
     ]
-    lead = f"Geometric mean over large layers, {' / '.join(view.data.policies)}:"
+    lead = f"Geometric mean over {over}, {' / '.join(view.data.policies)}:"
     return f"{lead}\n\n{markdown(['N', *map(percent, levels)], rows)}"
 
 
@@ -236,7 +246,7 @@ def _by_layer(view: View[Layers]) -> Shown | None:
         f"{view.policy_sentence}"
     )
     figure = llm_figures.by_layer(data, view.policy, view.title, caption)
-    return Shown(figure, _fastest(here), (_times(here, data), _limits(here, data)))
+    return Shown(figure, _fastest(here), (_times(here, data), llm_limits.table(here, data)))
 
 
 def _fastest(here: pd.DataFrame) -> str:
@@ -267,42 +277,6 @@ def _times(here: pd.DataFrame, data: Layers) -> str:
             rows.append(["", percent(float(some["zeros"].iloc[0])), *(cells.get(n, GAP) for n in columns)])
     lead = "µs of the fastest sparse kernel of this project (and speed-up over dense), uniform patterns:"
     return f"{lead}\n\n{markdown(['layer', 'zeros', *(f'N = {n}' for n in columns)], rows, left=2)}"
-
-
-def _limits(here: pd.DataFrame, data: Layers) -> str:
-    rows = []
-    for layer in data.layers:
-        mine = here[(here["layer"] == layer.label) & (here["pattern"] == "uniform") & here["n"].isin(LIMITS_N)]
-        for key in (DENSE, BEST):
-            some = mine[mine["series"] == key].sort_values(["n", "zeros"])
-            if key == DENSE:  # one time stands for all levels
-                some = some.drop_duplicates("n")
-            rows += [_limit_line(layer, row, key) for row in each(some)]
-    lead = (
-        "What bounds them. Bytes per weight: of the matrix in the kernel's format (for `tensor_spmm` as expected of a "
-        "uniform pattern), zeros counted. Decoded per weight: words that lanes take from their queues and place for "
-        "the tensor cores (`tensor_spmm`), or nonzeros. Limit: the launch, and the longer of products and bytes at "
-        "this GPU's measured rates; decoding is not part of it:"
-    )
-    header = ["layer", "N", "zeros", "kernel", "µs", "bytes per weight", "decoded per weight", "limit µs", "share"]
-    return f"{lead}\n\n{markdown(header, rows, left=4)}" if rows else ""
-
-
-def _limit_line(layer: Layer, row: object, key: str) -> list[str]:
-    weights = layer.m * layer.k
-    n, zeros, kernel, nnz = int(row.n), float(row.zeros), str(row.kernel), int(row.nnz)  # type: ignore[attr-defined]
-    moved = float(row.bytes) - 2.0 * n * (layer.m + layer.k)  # type: ignore[attr-defined]
-    density = nnz / weights
-    decoded = words_per_weight(density) if kernel == "tensor_spmm" else density
-    time, limit, share = (float(getattr(row, name)) for name in ("median_us", "limit_us", "limit_share"))
-    level = "dense" if key == DENSE else percent(zeros)
-    cells = [
-        number(moved / weights),
-        GAP if key == DENSE else number(decoded, 3),
-        number(limit, 1),
-        GAP if math.isnan(share) else f"{100 * share:.0f} %",
-    ]
-    return [layer.name, str(n), level, kernel_label(kernel), number(time, 1), *cells]
 
 
 def _gaps(view: View[Layers]) -> Iterator[str]:
