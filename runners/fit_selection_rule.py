@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from nnzbench.fitting import STRIPS, TILES, family_trials
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Costs, Score, Trial
+from nnzbench.matrices import prune
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import load_sparse
@@ -32,10 +33,22 @@ from nnzbench.records.record import Record, read_records
 MakeTrials = Callable[[Sequence[Record]], list[Trial]]
 MakeChoices = Callable[[Sequence[Record]], dict[str, str]]
 
+LARGE = 1 << 24
+"""Weights of a matrix beyond which its pattern isn't made again."""
+
 
 @cache
 def lengths_of(problem: Problem, pattern: str) -> NDArray[np.int64] | None:
-    """Row lengths of a problem's matrix, made or read again; None where it is not on disk or has another pattern."""
+    """Row lengths of a problem's matrix, made or read again; None where it is not on disk or has another pattern.
+
+    Those of a large uniform pattern are drawn as they are distributed, because making it takes up to a minute and no
+    feature of so many rows differs by a percent.
+    """
+    if problem.source.startswith("uniform:") and problem.m * problem.k > LARGE:
+        count = prune.keep_count(problem.m * problem.k, problem.sparsity)
+        seed = int(problem.source.partition(":")[2])
+        cells = np.full(problem.m, problem.k)
+        return np.random.default_rng(seed).multivariate_hypergeometric(cells, count, method="marginals")
     try:
         matrix = load_sparse(problem)
     except MatrixError:

@@ -15,6 +15,7 @@ from nnzbench.kernels.ring.spmm import Ring
 from nnzbench.kernels.row_stream import RowStream
 from nnzbench.kernels.sputnik.spmm import Sputnik
 from nnzbench.kernels.tensor.spmm import TensorSpmm
+from nnzbench.kernels.tensor.spmv import DeltaSpmv
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
@@ -35,13 +36,16 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ranked
 
 
-KERNELS = ((Ring(), "f32"), (RowStream(), "f32"), (Sputnik(), "f16"), (TensorSpmm(), "f16"))
+KERNELS = ((Ring(), "f32", 128), (RowStream(), "f32", 128), (Sputnik(), "f16", 128), (TensorSpmm(), "f16", 128))
+KERNELS += ((DeltaSpmv(), "f16", 1),)
 
 
-@pytest.mark.parametrize(("kernel", "dtype"), KERNELS, ids=lambda one: getattr(one, "name", one))
-def test_it_is_the_first_plan_of_the_family_ranked_first(order: list[str], kernel: Kernel, dtype: DType) -> None:
+@pytest.mark.parametrize(("kernel", "dtype", "n"), KERNELS, ids=lambda one: getattr(one, "name", one))
+def test_it_is_the_first_plan_of_the_family_ranked_first(
+    order: list[str], kernel: Kernel, dtype: DType, n: int
+) -> None:
     order[:] = [kernel.name, "sputnik"]
-    problem, data = operands(matrix(1024, 64, 0.2), 128, dtype)
+    problem, data = operands(matrix(1024, 64, 0.2), n, dtype)
     (plan,) = Untuned().plans(problem, data, "sm_90")
     first = next(iter(kernel.plans(problem, data, "sm_90")))
     assert plan.variant == f"{kernel.name}_{first.variant}"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.matrices.formats import CSR
 
-FAMILIES = ("sputnik", "row_stream", "ring", "sparsert", "tensor_spmm")
+FAMILIES = ("sputnik", "row_stream", "ring", "sparsert", "tensor_spmm", "delta_spmv")
 
 
 def family_features(

@@ -12,12 +12,15 @@ from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.row_stream import RowStream
 from nnzbench.kernels.sputnik.spmm import Sputnik
 from nnzbench.kernels.tensor.spmm import TensorSpmm
+from nnzbench.kernels.tensor.spmv import DeltaSpmv
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-_KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (TensorSpmm(), RowStream(), Ring(), Sputnik())}
+_KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel for kernel in (DeltaSpmv(), TensorSpmm(), RowStream(), Ring(), Sputnik())
+}
 """Families that take a matrix as data, by name; `sputnik` takes any."""
 
 

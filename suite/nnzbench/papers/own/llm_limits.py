@@ -19,7 +19,7 @@ COLUMNS = (1, 16, 128)
 KERNELS = ("tensor_spmm", "delta_spmv", "flash_llm", "spinfer")
 LANES = 32
 _COUNTS_PER_CLOCK = 16
-"""Results of a multiprocessor's population counts per clock: CUDA programming guide, arithmetic instructions, 8.0 to 9.0."""
+"""Population counts of a multiprocessor per clock (CUDA programming guide, arithmetic instructions, 8.0 to 9.0)."""
 
 
 def _flash_llm(density: float, n: int) -> float:
@@ -39,8 +39,8 @@ DECODE: Mapping[str, Callable[[float, int], float]] = {
     "tensor_spmm": lambda density, _: words_per_weight(density) / LANES,
     "delta_spmv": lambda density, _: density / LANES,
 }
-"""Clocks of a multiprocessor per weight, zeros counted, that the narrowest unit of a kernel's decoding takes at least, for
-a share of nonzeros and a number of columns. Where lanes meet in a bank of shared memory it takes longer."""
+"""Clocks of a multiprocessor per weight, zeros counted, that the narrowest unit of a kernel's decoding takes at least,
+for a share of nonzeros and a number of columns. Where lanes meet in a bank of shared memory it takes longer."""
 DECODED: Mapping[str, Callable[[float], float]] = {"tensor_spmm": words_per_weight}
 """What lanes decode per weight, where it is not the nonzeros."""
 
@@ -64,14 +64,15 @@ def table(here: pd.DataFrame, data: Layers) -> str:
             some = some.drop_duplicates("n")
         rows += [_line(layer, row, key) for row in each(some)]
     lead = (
-        f"What bounds them, on {layer.name}. Bytes per weight: of the matrix in the kernel's format (for `tensor_spmm` as "
-        "expected of a uniform pattern), zeros counted. Decoded per weight: words that lanes take from their queues and "
-        "place for the tensor cores (`tensor_spmm`), or nonzeros. Decoding: least time of its narrowest unit, which is "
-        "shared memory without conflicts, and for SpInfer population counts. Limit: the launch, and the longer of "
+        f"What bounds them, on {layer.name}. Bytes per weight: of the matrix in the kernel's format (for `tensor_spmm` "
+        "as expected of a uniform pattern), zeros counted. Decoded per weight: words that lanes take from their queues "
+        "and place for the tensor cores (`tensor_spmm`), or nonzeros. Decoding: least time of its narrowest unit, which "
+        "is shared memory without conflicts, and for SpInfer population counts. Limit: the launch, and the longer of "
         "products and bytes at this GPU's measured rates, without decoding; memory's rate is that of a copy, and a "
         "kernel that only reads can be above it:"
     )
-    header = ["N", "zeros", "kernel", "µs", "bytes per weight", "decoded per weight", "decoding µs", "limit µs", "share"]
+    header = ["N", "zeros", "kernel", "µs", "bytes per weight", "decoded per weight", "decoding µs", "limit µs"]
+    header.append("share")
     return f"{lead}\n\n{markdown(header, rows, left=3)}" if rows else ""
 
 
