@@ -41,8 +41,6 @@ DECODE: Mapping[str, Callable[[float, int], float]] = {
 }
 """Clocks of a multiprocessor per weight, zeros counted, that the narrowest unit of a kernel's decoding takes at least,
 for a share of nonzeros and a number of columns. Where lanes meet in a bank of shared memory it takes longer."""
-DECODED: Mapping[str, Callable[[float], float]] = {"tensor_spmm": words_per_weight}
-"""What lanes decode per weight, where it is not the nonzeros."""
 
 
 def decode_us(kernel: str, density: float, weights: int, n: int, arch: str, clock_mhz: float) -> float:
@@ -90,7 +88,7 @@ def _line(layer: Layer, row: object, key: str) -> list[str]:
         kernel_label(kernel),
         number(time, 1),
         number(moved / weights),
-        GAP if key == DENSE else number(DECODED.get(kernel, lambda same: same)(density), 3),
+        GAP if key == DENSE else number(words_per_weight(density) if kernel == "tensor_spmm" else density, 3),
         number(least, 1),
         number(limit, 1),
         GAP if math.isnan(share) else f"{100 * share:.0f} %",
