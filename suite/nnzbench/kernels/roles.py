@@ -59,6 +59,8 @@ class About:
     """Labels say `best`: its row is the fastest of several algorithms, beside which its default stands."""
     study: bool = False
     """Made to show what a part of another kernel is worth, or of another one's plans: no rival of its own."""
+    weights_in_code: bool = False
+    """The matrix's positions, or its values too, are compiled into the program: new weights need a new one."""
     rank: int = 1000
     """Place in legends and tables, smaller first; equals by name."""
     samples: tuple[Problem, ...] = ()

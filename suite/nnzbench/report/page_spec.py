@@ -14,11 +14,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.report.data import context
+from nnzbench.report.data import context, sessions
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable
+from nnzbench.report.text import lead as leading
 from nnzbench.report.text.fastest import NO_TIMES, Lost, missing, summary, unknown_problems
+from nnzbench.report.text.lead import Lead
 from nnzbench.report.text.pages import FP32_TEXT, Page, Section
 
 Data = TypeVar("Data")
@@ -129,6 +131,8 @@ class PageSpec(Generic[Data]):
     math_text: str = FP32_TEXT
     by_section: bool = False
     """Each section under every policy before the next one; otherwise each policy with all its sections."""
+    lead: Lead | None = None
+    """Question and answer on the first screen; None for one made of what is recorded."""
     table: Callable[[ResultSet], SpeedupTable] | None = None
     """Its speed-ups, where `index.html` should show others than the generic page has."""
 
@@ -152,10 +156,14 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
     names = dict(spec.problem_names(view))
     gaps += [*spec.gaps(view), *(gap for one in shown for gap in one.gaps)]
     gaps += missing(lost for one in shown for lost in one.lost)
+    screen = None
+    if results:
+        screen = leading.screen(spec.lead or leading.of_anything(results), results, view.policies)
     page = Page(
         title=f"{name} on {gpu}" if gpu else name,
         intro=spec.intro if isinstance(spec.intro, str) else spec.intro(view),
         sections=tuple(sections),
+        lead=screen,
         gaps=(*gaps, *(unknown_problems(view.frame, names) if names else [])),
         problem_names=names,
         math_text=spec.math_text,
@@ -182,8 +190,13 @@ def _show(part: SectionSpec[Data], view: View[Data], page: str, folder: Path) ->
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
         tables=tuple(shown.tables),
+        note=sessions.note(_of_policy(view)) if view.recorded and shown.figure is not None else "",
     )
     return section, shown
+
+
+def _of_policy(view: View[Any]) -> pd.DataFrame:
+    return view.frame[view.frame["policy"] == view.policy] if view.policy else view.frame
 
 
 def _under(words: str, view: View[Data]) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnzbench import paths
 from nnzbench.measure.progress import Quiet, RunProgress
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.records.coverage import gaps as problems_missing
@@ -15,7 +14,6 @@ from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import load
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.text import pages, tables
-from nnzbench.report.text.pages import Page
 from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
@@ -106,7 +104,6 @@ def _build_one(folder: Path) -> Built:
     lacking = problems_missing(results.experiment, results.frame["problem"])
     page = replace(page, gaps=(*lacking, *coverage.gaps(results.experiment, results.records), *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
-    paths.write_text(folder / "summary.md", _summary(page))
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))
 
 
@@ -115,11 +112,3 @@ def _build_unrecorded(experiment: str, folder: Path) -> Built:
     page, drawn = assemble(page_of(experiment), folder)
     tables.write_csv(drawn, folder / "summary.csv")
     return Built(experiment, "", "built", pages.write_unrecorded(page, experiment, folder))
-
-
-def _summary(page: Page) -> str:
-    """The page's tables alone."""
-    parts = [f"# {page.title}"]
-    for section in page.sections:
-        parts += [f"## {section.heading}", *(table for table in section.tables if table)]
-    return "\n\n".join(parts) + "\n"

@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from nnzbench import paths
-from nnzbench.report import generic
+from nnzbench.papers.catalogue import page_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import load
 from nnzbench.report.draw import layout
-from nnzbench.report.text import baselines
-from nnzbench.site.index import data as html_data
+from nnzbench.report.text.lead import PRODUCTS, Cells, Group, cells_of, lines
+from nnzbench.report.text.tables import markdown
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 EXPERIMENT = "sparsert_table1"
-LARGE = "sputnik_rnn"
-LEVELS = (0.9, 0.95)
 PREFERRED_GPU = "nvidia-h200"
+
+
+class Set(NamedTuple):
+    """Problems that stand for a kind of layer."""
+
+    words: str
+    experiment: str
+    group: str
+    """Label of one of the groups of that page's lead."""
+    kernel: str
+    """Label of the side of that lead whose wins and losses are told in words."""
+
+
+SETS = (
+    Set("Small pruned layers", "sparsert_table1", "at 90 % zeros", "this project's kernels"),
+    Set("Large recurrent layers", "sputnik_rnn", "SpMM of figure 10 at 90 % zeros", "this project's kernels"),
+    Set(
+        "A collection of pruned networks", "sputnik_dlmc", "SpMM in the representative sample", "this project's kernels"
+    ),
+    Set("Layers of language models", "llm_layers", "at 90 % zeros with 16 columns", "`tensor_spmm` fp16"),
+)
 
 
 def write_headline(reports: Path) -> bool:
@@ -43,43 +65,67 @@ def write_headline(reports: Path) -> bool:
 
 
 def headline(folder: Path) -> str:
-    """Markdown: the plot, the table of the best kernel against every dense rival, date, command and link."""
+    """Markdown: the plot, in which cases sparse and in which dense kernels win, the table, and where all of it is."""
     results = load(folder)
-    table = html_data.tabulate(results)
-    policy = context.policies(results.frame)[0]
+    policies = context.policies(results.frame)
     gpu = context.gpu_name(results.gpu, results.environment)
-    link = "/".join(folder.parts[-3:])
-    stem = layout.stem("speedup", policy)
+    link, root = "/".join(folder.parts[-3:]), folder.parts[-3]
+    stem = layout.stem("speedup", policies[0])
     date = context.recorded_on(results.environment)
-    when = f", recorded {date}" if date else ""
-    root = folder.parts[-3]
-    large = folder.parent / LARGE
     claims = "/".join((*folder.parts[-3:-1], "claims.md"))
+    shown = [_shown(one, found) for one in SETS if (found := folder.parent / one.experiment / "records.csv").is_file()]
+    pictures = "\n".join(f"* {words}" for _, words in shown)
+    rivals = [rival.label for rival in PRODUCTS]
     return "\n\n".join(
         [
             f"[![Speed-up of sparse kernels over cuBLAS fp32 on {gpu}]({link}/{stem}.png)]({link}/README.md)",
-            f"SparseRT's Table 1 on {gpu}, {policy} policy{when}: how many times as fast the best sparse kernel is, "
-            "in geometric mean, and on how many problems it wins.",
-            baselines.against(table, policy),
-            *(_large_layers(large) if (large / "records.csv").is_file() else ()),
-            f"Every number and its rows: [{EXPERIMENT}]({link}/README.md). All experiments on one page with filters "
-            f"and a roofline: [{root}/index.html]({root}/index.html) (download it; it needs no network). The papers' "
-            f"claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then `nnzbench report`.",
+            f"On {gpu}{f', recorded {date}' if date else ''}:",
+            pictures,
+            "How many times as fast, in geometric mean, hot / cold; in brackets on how many of the problems the ratio "
+            "is above 1 ([what hot, cold, tuned, `untuned` and the kernels' roles mean](docs/terms.md)):",
+            markdown(["on", "kernel", *rivals], [row for rows, _ in shown for row in rows], left=2),
+            f"Each number stands on the page linked in its row, with what it is made of. All experiments on one page "
+            f"with filters and a roofline: [{root}/index.html]({root}/index.html) (download it; it needs no network). "
+            f"The papers' claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then "
+            "`nnzbench report`.",
         ]
     )
 
 
-def _large_layers(folder: Path) -> list[str]:
-    """The same table for large products, where dense tensor cores do better."""
-    results = load(folder)
-    table = baselines.products_of(generic.tabulate(results))
-    policy = context.policies(results.frame)[0]
-    link = "/".join(folder.parts[-3:])
-    text = (
-        f"Large recurrent layers on the same GPU, {policy} policy, 32 columns and more (sizes of Sputnik's figure 10 "
-        f"and others, [{LARGE}]({link}/README.md)):"
-    )
-    return [text, baselines.against(table, policy, LEVELS)]
+def _shown(one: Set, records: Path) -> tuple[list[list[str]], str]:
+    """The rows of one set of problems, and in words whom its best kernels here win against."""
+    results = load(records.parent)
+    spec = page_of(one.experiment).lead
+    if spec is None:
+        raise ValueError(f"the page of {one.experiment} has no lead")
+    (group,) = (group for group in spec.groups if group.label == one.group)
+    policies = context.policies(results.frame)
+    spec = replace(spec, groups=(group,))
+    cells = cells_of(spec, results.frame, policies)
+    link = "/".join((*records.parent.parts[-3:], "README.md"))
+    rivals = [rival.label for rival in PRODUCTS]
+    rows = [
+        [f"[{one.words}]({link}): {problems}", kernel, *values]
+        for kernel, problems, *values in lines(spec, cells, policies, group, rivals)
+    ]
+    return rows, f"**{one.words}**: {_picture(one, group, cells, policies)}"
+
+
+def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> str:
+    """Whom the best of this project's kernels win against under every policy, whom under none, and whom under some."""
+    wins: dict[str, list[str]] = {
+        "ahead of": [],
+        "behind": [],
+        "ahead under one policy and behind under the other of": [],
+    }
+    for rival in PRODUCTS:
+        found = [cells.get((group.label, one.kernel, rival.label, policy)) for policy in policies]
+        above = [cell.value > 1 for cell in found if cell]
+        if above:
+            word = list(wins)[0 if all(above) else 1 if not any(above) else 2]
+            wins[word].append(rival.label)
+    said = [f"{word} {', '.join(names)}" for word, names in wins.items() if names]
+    return f"{one.kernel} {'; '.join(said)}." if said else "not recorded."
 
 
 def _folder(reports: Path) -> Path | None:

@@ -82,4 +82,4 @@ class DirectConv:
             raise refusal
 
 
-register(DirectConv(), About("own", look=Look("green", "X"), paper_variants="paper_", rank=160))
+register(DirectConv(), About("own", look=Look("green", "X"), paper_variants="paper_", weights_in_code=True, rank=160))

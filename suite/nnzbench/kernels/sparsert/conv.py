@@ -42,4 +42,4 @@ class SparseRTConv:
             yield make_plan(planner, tiling, operands.dense["x"], arch, c.output)
 
 
-register(SparseRTConv(), About("own", look=Look("vermillion", "s"), rank=50))
+register(SparseRTConv(), About("own", look=Look("vermillion", "s"), weights_in_code=True, rank=50))

@@ -194,8 +194,8 @@ class PaperConvolution:
         yield from plans_of(work, paper.grid(c.filters, work.dense.columns))
 
 
-register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), rank=60))
+register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), weights_in_code=True, rank=60))
 register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), study=True, rank=70))
 register(PaperKernel("sparsert_fixed", tuned=False), About("paper", look=Look("orange", "P"), study=True, rank=80))
 register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), study=True, rank=90))
-register(PaperConvolution(), About("paper", look=Look("blue", "D"), rank=65))
+register(PaperConvolution(), About("paper", look=Look("blue", "D"), weights_in_code=True, rank=65))

@@ -98,5 +98,8 @@ class SparseRT:
             yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
 
 
-register(SparseRT(), About("own", look=Look("vermillion", "s"), rank=40))
-register(SparseRT("sparsert_pattern", "buffer"), About("own", look=Look("green", "p"), study=True, rank=100))
+register(SparseRT(), About("own", look=Look("vermillion", "s"), weights_in_code=True, rank=40))
+register(
+    SparseRT("sparsert_pattern", "buffer"),
+    About("own", look=Look("green", "p"), study=True, weights_in_code=True, rank=100),
+)

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from nnzbench.kernels.roles import Role
+from nnzbench.papers.balanced import leads
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import ResultSet, each, percent
 from nnzbench.report.data.series import Series, pick_under
@@ -165,6 +166,7 @@ def _gaps(view: View[pd.DataFrame]) -> Iterator[str]:
 
 
 PAGE = PageSpec(
+    lead=leads.FIGURE1,
     title="Balanced Sparsity figure 1",
     intro=(
         "What a pattern of zeros costs and gains on the LSTM language model of figure 1 of *Balanced Sparsity for "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from nnzbench.papers.balanced import leads
 from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
@@ -218,6 +219,7 @@ def _outside(frame: pd.DataFrame) -> list[str]:
 
 
 PAGE = PageSpec(
+    lead=leads.FIGURE4,
     title="Balanced Sparsity, figure 4,",
     intro=(
         "A 16384×8192 matrix times one and eight columns at the eleven sparsities of figure 4 of *Balanced "

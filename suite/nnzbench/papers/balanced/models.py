@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.papers.balanced import weights
+from nnzbench.papers.balanced import leads, weights
 from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES
 from nnzbench.papers.balanced.plot import LABELS
 from nnzbench.problems import tables as problem_tables
@@ -262,6 +262,7 @@ def _lost(works: list[Workload], times: Times, policy: str) -> Iterator[Lost]:
 
 
 PAGE = PageSpec(
+    lead=leads.MODELS,
     title="Balanced Sparsity, tables 1 to 3,",
     intro=(
         "The products of *Balanced Sparsity for Efficient DNN Inference on GPU* (AAAI 2019) at batch 1. The paper "

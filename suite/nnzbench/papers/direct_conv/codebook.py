@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.papers.direct_conv import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import geometric_mean, percent
@@ -134,6 +135,7 @@ def _lines(
 
 
 PAGE = PageSpec(
+    lead=leads.CODEBOOK,
     title="Direct convolution with 4-bit weights",
     intro=(
         "The paper quantises weights to 4 bits by k-means (section 4), and times none of its convolutions with them. "

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.papers.direct_conv import leads
 from nnzbench.papers.direct_conv.layers import PUBLISHED_GPU
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
@@ -182,6 +183,7 @@ def _lines(times: Times, gpu: str) -> list[dict[str, Any]]:
 
 
 PAGE = PageSpec(
+    lead=leads.TABLE9,
     title="Direct sparse convolution, table 9,",
     intro=(
         "What the published method loses when its number of thread blocks is not tuned (table 9 of the paper on "

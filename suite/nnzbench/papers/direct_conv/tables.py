@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.papers.direct_conv import leads
 from nnzbench.papers.direct_conv.layers import (
     COLUMNS,
     PADDED,
@@ -84,6 +85,7 @@ def _show(table: Table, view: View[Any]) -> Shown:
 def _page(number: int) -> PageSpec[Any]:
     table = Table.of(f"direct_conv_table{number}")
     return PageSpec(
+        lead={6: leads.TABLE6, 7: leads.TABLE7, 8: leads.TABLE8}[number],
         title=f"Direct sparse convolution, table {number},",
         intro=table.intro,
         sections=(SectionSpec("speedup", table.title, partial(_show, table)),),

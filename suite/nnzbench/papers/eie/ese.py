@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.papers.eie import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
@@ -175,6 +176,7 @@ def _published() -> Iterator[dict[str, Any]]:
 
 
 PAGE = PageSpec(
+    lead=leads.ESE,
     title="ESE's LSTM",
     intro=(
         "*ESE: Efficient Speech Recognition Engine with Sparse LSTM on FPGA* (FPGA 2017) prunes an LSTM of 1,024 cells"

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.papers.eie import leads
 from nnzbench.papers.eie.table4 import MODELS, PUBLISHED_GPU, layer_name
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
@@ -270,6 +271,7 @@ def _show_accuracy(view: View[Any]) -> Shown:
 
 
 PAGE = PageSpec(
+    lead=leads.FORMAT,
     title="EIE's format",
     intro=(
         "What does a weight of one byte buy on a GPU? EIE (ISCA 2016) stores a nonzero as a 4-bit index into a "

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.papers.eie import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
@@ -184,6 +185,7 @@ def _lines(
 
 
 PAGE = PageSpec(
+    lead=leads.TABLE4,
     title="EIE table IV, GPU rows,",
     intro=(
         "The nine fully connected layers of table IV of *EIE: Efficient Inference Engine on Compressed Deep Neural "

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnzbench.kernels.registry import about
+from nnzbench.papers.lecture import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.series import Series, kernel_label, pick_under
@@ -209,6 +210,7 @@ def _lines(
 
 
 PAGE = PageSpec(
+    lead=leads.GRANULARITY,
     title="Granularity of pruning",
     intro=(
         "Pruning can take single weights, rows of kernels, parts of kernels by pattern, kernels, or channels: the "

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.papers.lecture import leads
 from nnzbench.plans import architectures
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
@@ -195,6 +196,7 @@ def _show_peaks(view: View[Any]) -> Shown:
 
 
 PAGE = PageSpec(
+    lead=leads.NM_SPARSITY,
     title="2:4 sparsity",
     intro=(
         "Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), the "

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nnzbench.kernels.roles import OURS
+from nnzbench.papers.own import leads
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
@@ -231,6 +232,7 @@ def _intro(view: View[Data]) -> str:
 
 
 PAGE = PageSpec(
+    lead=leads.DLMC_N512,
     title="The same pruned matrices on five GPUs",
     intro=_intro,
     data=collect,

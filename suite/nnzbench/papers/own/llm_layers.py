@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.papers.own import LLM_LAYERS, llm_figures, llm_limits
+from nnzbench.papers.own import LLM_LAYERS, leads, llm_figures, llm_limits
 from nnzbench.papers.own.llm_data import (
     BEST,
     DENSE,
@@ -308,6 +308,7 @@ def _names(view: View[Layers]) -> dict[str, str]:
 
 
 PAGE = PageSpec(
+    lead=leads.LLM_LAYERS,
     title="Layers of language models on tensor cores",
     intro=_intro,
     data=collect,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from nnzbench.papers.own import SPMM_SCALING
+from nnzbench.papers.own import SPMM_SCALING, leads
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import Series, kernel_label, pick_under
@@ -169,6 +169,7 @@ def _figure(here: pd.DataFrame, view: View[Costs]) -> Figure:
 
 
 PAGE = PageSpec(
+    lead=leads.SCALING,
     title="Cost of a sparse product by its size",
     intro=_intro,
     data=collect,

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from nnzbench.papers.own import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context
@@ -281,6 +282,7 @@ def _summary(view: View[Steps]) -> pd.DataFrame:
 
 
 PAGE = PageSpec(
+    lead=leads.TRAINING_STEP,
     title="A training step of one sparse layer",
     intro=_intro,
     data=collect,

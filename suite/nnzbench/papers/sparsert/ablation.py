@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from nnzbench.papers.sparsert import leads
 from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
@@ -140,6 +141,7 @@ def _table(found: pd.DataFrame, names: dict[str, str]) -> str:
 
 
 PAGE = PageSpec(
+    lead=leads.ABLATION,
     title="SparseRT's ablation",
     intro=_intro,
     data=collect,

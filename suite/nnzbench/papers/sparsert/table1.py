@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from nnzbench.papers.sparsert import figures as sparsert_figures
-from nnzbench.papers.sparsert import standin
+from nnzbench.papers.sparsert import leads, standin
 from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, Compared, Measured, drawn
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context, published
@@ -179,6 +179,7 @@ def _gaps(view: View[Compared]) -> Iterator[str]:
 
 
 PAGE = PageSpec(
+    lead=leads.TABLE1,
     title="SparseRT Table 1",
     intro=_intro,
     data=collect,

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 
+from nnzbench.papers.sparsert import leads
 from nnzbench.report import generic
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
@@ -139,6 +140,7 @@ def _finding(table: SpeedupTable, results: ResultSet, policy: str) -> str:
 
 
 PAGE = PageSpec(
+    lead=leads.TABLE3,
     title="SparseRT Table 3",
     intro=(
         "The four 3×3 convolutions of a pruned ResNet-50 in Table 3 and figure 7 of *SparseRT* (PACT 2020): one "

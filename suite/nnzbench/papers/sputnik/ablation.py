@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of, parse
 from nnzbench.report.data import context, published
@@ -188,6 +189,7 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
 
 
 PAGE = PageSpec(
+    lead=leads.ABLATION,
     title="Sputnik table II",
     intro=(
         "What each optimisation of Sputnik's kernels is worth: the heuristic's kernel with one of them switched "

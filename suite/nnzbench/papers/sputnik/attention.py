@@ -12,6 +12,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from nnzbench.matrices import generate
+from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.report.data import context, networks, published
 from nnzbench.report.data.frames import ResultSet, each
@@ -269,6 +270,7 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
 
 
 PAGE = PageSpec(
+    lead=leads.ATTENTION,
     title="Sputnik table III",
     intro=_intro,
     data=attention,

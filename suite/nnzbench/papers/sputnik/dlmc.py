@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nnzbench.papers.sputnik import leads
 from nnzbench.papers.sputnik import table1 as sputnik_table1
 from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics, table
 from nnzbench.problems import tables as problem_tables
@@ -186,6 +187,7 @@ def _gaps(view: View[Collection]) -> Iterator[str]:
 
 
 PAGE = PageSpec(
+    lead=leads.DLMC,
     title="Sputnik figure 9 and table I",
     intro=_intro,
     data=collect,

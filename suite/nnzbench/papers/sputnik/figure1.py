@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from nnzbench.kernels.registry import about
+from nnzbench.papers.sputnik import leads
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, percent
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, speedup_series, speedups
@@ -209,6 +210,7 @@ def _name(rival: Rival) -> str:
 
 
 PAGE = PageSpec(
+    lead=leads.FIGURE1,
     title="Sputnik figure 1",
     intro=_intro,
     data=collect,

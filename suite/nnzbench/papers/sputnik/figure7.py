@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nnzbench.papers.sputnik import collection
+from nnzbench.papers.sputnik import collection, leads
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each
 from nnzbench.report.data.series import Series, pick
@@ -147,6 +147,7 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
 
 
 PAGE = PageSpec(
+    lead=leads.FIGURE7,
     title="Sputnik figure 7",
     intro=_intro,
     data=throughputs,

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nnzbench.papers.sputnik import leads
 from nnzbench.report.data import context, networks, published
 from nnzbench.report.data.frames import ResultSet, each
 from nnzbench.report.data.series import Series
@@ -203,6 +204,7 @@ def _gaps(rows: pd.DataFrame) -> Iterator[str]:
 
 
 PAGE = PageSpec(
+    lead=leads.MOBILENET,
     title="Sputnik table IV and figure 12",
     intro=(
         "The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "

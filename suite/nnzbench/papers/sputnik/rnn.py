@@ -7,6 +7,7 @@ from functools import partial
 
 import pandas as pd
 
+from nnzbench.papers.sputnik import leads
 from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of
@@ -138,6 +139,7 @@ def _gaps(kind: Kind, found: SpeedupTable, policy: str) -> Iterator[str]:
 
 
 PAGE = PageSpec(
+    lead=leads.RNN,
     title="Sputnik figure 10",
     intro=(
         "Products with the weights of RNN, GRU and LSTM layers, state sizes 1k to 8k, batch 32 and 128, uniformly "

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nnzbench.papers.sputnik import leads
 from nnzbench.papers.sputnik.mobilenet import EQUAL_ACCURACY
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import label_of
@@ -267,6 +268,7 @@ def _intro(view: View[Networks]) -> str:
 
 
 PAGE = PageSpec(
+    lead=leads.WHOLE_NETWORKS,
     title="Sputnik's whole networks",
     intro=_intro,
     data=collect,

@@ -14,9 +14,7 @@ def note(frame: pd.DataFrame) -> str:
     mixed = int((found > 1).groupby(level="problem").any().sum())
     if not mixed:
         return ""
-    names = ", ".join(sorted(set(timed["environment"]), key=lambda name: (len(name), name)))
-    of = timed["problem"].nunique()
     return (
-        f"On {mixed} of {of} problems, rows of several sessions on this GPU model stand side by side ({names}): "
-        "ratios between them carry the few percent by which sessions differ."
+        f"On {mixed} of {timed['problem'].nunique()} problems the rows compared here are of several sessions "
+        f"({timed['environment'].nunique()} in all): ratios carry the few percent by which sessions differ."
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.report.data import context, sessions
+from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.text import tables
+from nnzbench.report.text.lead import Screen
 from nnzbench.report.text.rendering import environment
 
 FP32_TEXT = "fp32 is IEEE fp32 with TF32 off unless a row names another arithmetic"
@@ -23,6 +25,8 @@ class Section:
     figure: str = ""
     figure_alt: str = ""
     tables: tuple[str, ...] = ()
+    note: str = ""
+    """What has to be said at the figure, such as that its rows are of several sessions."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,37 @@ class Page:
     problem_names: dict[str, str] = field(default_factory=dict)
     """Short names of problems for the table of failures."""
     math_text: str = FP32_TEXT
+    lead: Screen | None = None
+    """What stands first; None on a page that is drawn from no records."""
+
+
+LIMIT = 2_400
+"""Words of a page, as `wc -w` counts them; the longest tables of a longer one stand in `summary.md` alone."""
+GAP_WORDS = 60
+SUMMARY = "summary.md"
+
+
+def words(text: str) -> int:
+    """As `wc -w` counts: what stands between spaces, the bars of tables too."""
+    return len(text.split())
 
 
 def write(page: Page, results: ResultSet) -> Path:
-    """Renders `README.md` in the experiment's folder and returns its path."""
+    """Renders `README.md` and `summary.md` in the experiment's folder and returns the path of the former."""
+    gaps = [*results.left_out, *page.gaps]
+    failures = tables.failures(results.frame, page.problem_names)
+    paths.write_text(results.folder / SUMMARY, _summary(page, gaps, failures, results))
+    for shown in _shorter(page):
+        for failed in (failures, f"{_moved(failures)} of rows without a time, with their reasons." if failures else ""):
+            text = _rendered(shown, results, [_cut(gap) for gap in gaps], failed)
+            if words(text) <= LIMIT:
+                return _written(results.folder, text)
+    return _written(results.folder, text)
+
+
+def _rendered(page: Page, results: ResultSet, gaps: list[str], failures: str) -> str:
     frame = results.frame
-    text = (
+    return (
         environment()
         .get_template("experiment.md.j2")
         .render(
@@ -50,21 +79,68 @@ def write(page: Page, results: ResultSet) -> Path:
             results=results,
             gpu=context.gpu_name(results.gpu, results.environment),
             arch=str(frame["arch"].iloc[0]),
-            recordings=[
-                (name, count, context.recorded_on(found), context.commit(found))
-                for name, count, found in results.environments
-            ],
+            recordings=_recordings(results),
             policies=[context.policy_text(policy) for policy in context.policies(frame)],
-            gaps=[*filter(None, [sessions.note(frame)]), *results.left_out, *page.gaps],
+            gaps=gaps,
             counts=frame["status"].value_counts().sort_index().to_dict(),
             rows=len(frame),
-            failures=tables.failures(frame, page.problem_names),
-            tuning=tables.tuning(frame, results.tuning_seconds),
-            facts=context.facts(results.environment),
-            records=(results.folder / "records.csv").name,
+            throttled=int(frame["reason"].fillna("").str.contains("throttl", case=False).sum()),
+            failures=failures,
+            summary=SUMMARY,
         )
     )
-    return _written(results.folder, text)
+
+
+def _recordings(results: ResultSet) -> list[str]:
+    """A sentence per commit that measured: rows, sessions, dates."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for _, count, snapshot in results.environments:
+        found.setdefault(context.commit(snapshot), []).append((count, context.recorded_on(snapshot)))
+    out = []
+    for commit, sessions in found.items():
+        dates = sorted({date for _, date in sessions if date})
+        when = dates[0] if len(dates) == 1 else " to ".join((dates[0], dates[-1])) if dates else "no date"
+        many = f", {len(sessions)} sessions" if len(sessions) > 1 else ""
+        out.append(f"{when}, {sum(count for count, _ in sessions):,} rows by the code of {commit}{many}")
+    return out
+
+
+def _shorter(page: Page) -> Iterator[Page]:
+    """The page, then without its longest table, without its two longest ones, and so on."""
+    yield page
+    places = [(s, t) for s, section in enumerate(page.sections) for t, table in enumerate(section.tables) if table]
+    longest = sorted(places, key=lambda place: -words(page.sections[place[0]].tables[place[1]]))
+    for s, t in longest:
+        section = page.sections[s]
+        kept = tuple(_moved(table) + "." if at == t else table for at, table in enumerate(section.tables))
+        sections = (*page.sections[:s], replace(section, tables=kept), *page.sections[s + 1 :])
+        page = replace(page, sections=sections)
+        yield page
+
+
+def _moved(table: str) -> str:
+    """What stands in a table's place: its first line of words, if it has one, and where it is."""
+    rows = max(sum(line.startswith("|") for line in table.splitlines()) - 2, 0)
+    first = table.partition("\n")[0].rstrip(":. ") if not table.startswith("|") else ""
+    told = f"{first}: a" if first and words(first) <= 20 else "A"
+    return f"{told} table of {rows} lines in [{SUMMARY}]({SUMMARY})"
+
+
+def _cut(gap: str) -> str:
+    kept = gap.split(" ")
+    return gap if len(kept) <= GAP_WORDS else f"{' '.join(kept[:GAP_WORDS])} … ([all]({SUMMARY}#what-is-missing))"
+
+
+def _summary(page: Page, gaps: list[str], failures: str, results: ResultSet) -> str:
+    """The page's tables alone, what is missing in full, and what tuning cost."""
+    parts = [f"# Tables: {page.title}"]
+    for section in page.sections:
+        parts += [f"## {section.heading}", *(table for table in section.tables if table)]
+    if gaps or failures:
+        parts += ["## What is missing", "\n".join(f"- {gap}" for gap in gaps), failures]
+    parts += ["## Cost of tuning", "What choosing each kernel's variants took, once per problem, outside every time."]
+    parts.append(tables.tuning(results.frame, results.tuning_seconds))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def write_unrecorded(page: Page, experiment: str, folder: Path) -> Path:

@@ -1,0 +1,64 @@
+"""What the pages of direct sparse convolution are asked, and by which ratios they answer."""
+
+from __future__ import annotations
+
+from nnzbench.report.text import lead
+from nnzbench.report.text.lead import Group, Lead, own, side
+
+PAPER = side("direct_conv", variants="paper_", words="the paper's mapping")
+PAPER_F16 = side("direct_conv", "f16", "paper_", "the paper's mapping")
+SIDES = (PAPER, own(), PAPER_F16, own("f16"))
+EQUAL = Group(words="with equal counts per channel", like="*_equal")
+UNIFORM = Group(words="with zeros anywhere", like="*_uniform")
+
+TABLE6 = Lead(
+    "Is a pruned 3x3 convolution of VGG-16 faster than cuDNN's dense one?",
+    sides=SIDES,
+    rivals=lead.CONVOLUTIONS,
+    groups=(EQUAL, UNIFORM),
+    claims=("direct-vgg-last",),
+    claim_words="on the last layers",
+)
+TABLE7 = Lead(
+    "Is a pruned 1x1 convolution of ResNet-50 faster than cuDNN's dense one?",
+    sides=SIDES,
+    rivals=lead.CONVOLUTIONS,
+    groups=(EQUAL, UNIFORM),
+    claims=("direct-pointwise",),
+)
+TABLE8 = Lead(
+    "Is a pruned 1-D convolution faster than cuDNN's dense one?",
+    sides=SIDES,
+    rivals=lead.CONVOLUTIONS,
+    groups=(
+        Group(words="with equal counts and a filter of two", like="filter2"),
+        Group(words="with equal counts and a filter of three", like="filter3"),
+        Group(words="with zeros anywhere", like="filter?_uniform"),
+    ),
+    claims=("direct-1d-2-83", "direct-1d-3-83"),
+    claim_words="at 83 % zeros",
+)
+TABLE9 = Lead(
+    "What do sub-batches gain over a whole batch in one block?",
+    sides=(
+        side("direct_conv", variants="paper_sbs", words="the paper's mapping in sub-batches"),
+        side("direct_conv", variants="staged", words="this project's mapping"),
+    ),
+    rivals=(side("direct_conv", variants="paper_whole", words="the paper's mapping of the whole batch"), lead.CUDNN),
+    groups=(
+        Group(words="of VGG-16", like="vgg16_*"),
+        Group(words="of ResNet-50", like="resnet50_*"),
+        Group(words="in one dimension", like="cnn1d_*"),
+    ),
+    claims=("direct-whole-batch", "direct-whole-batch-1x1"),
+    claim_words="without them loses",
+    second=side("direct_conv", variants="staged", words="this project's mapping"),
+)
+CODEBOOK = Lead(
+    "What do 4-bit weights from a codebook gain over half weights in the paper's mapping?",
+    sides=(
+        side("direct_conv", "f16", "codebook_sbs", "4-bit weights"),
+        side("direct_conv", variants="codebook_sbs", words="4-bit weights"),
+    ),
+    rivals=(PAPER_F16, PAPER, lead.CUDNN, lead.CUDNN_F16),
+)

@@ -1,0 +1,65 @@
+"""What the pages of this project's own experiments are asked, and by which ratios they answer."""
+
+from __future__ import annotations
+
+from nnzbench.report.text import lead
+from nnzbench.report.text.lead import Group, Lead, side
+
+SCALING = Lead(
+    "Which kernel keeps its cost per nonzero from 1e5 to 1e8 nonzeros, and how far is cuSPARSE from it?",
+    sides=(side("ring"), side("row_stream"), side("sputnik")),
+    rivals=(lead.CUSPARSE,),
+    groups=(Group(columns=1024), Group(columns=128)),
+    second=side("sputnik"),
+)
+LLM_LAYERS = Lead(
+    "From how many zeros on, and up to how many columns, is a sparse layer of a language model faster than the dense "
+    "fp16 product?",
+    sides=(
+        side("tensor_spmm", "f16"),
+        side("delta_spmv", "f16"),
+        side("flash_llm", "f16"),
+        side("spinfer", "f16"),
+        side("sputnik", "f16"),
+    ),
+    rivals=(lead.FP16, lead.CUSPARSE_F16),
+    groups=(
+        Group(level=90, columns=16),
+        Group(level=70, columns=16),
+        Group(level=90, columns=1),
+        Group(level=80, columns=16),
+        Group(level=90, columns=64),
+        Group(level=90, columns=256),
+    ),
+    claims=("flash-llm-cublas-90", "flash-llm-cublas-70"),
+    claim_words="of Flash-LLM at 8 to 64 columns",
+    second=side("flash_llm", "f16"),
+)
+DLMC_N512 = Lead(
+    "Are the pruned matrices of the collection faster than the dense fp16 product at 512 columns?",
+    sides=(side("tensor_spmm", "f16"), side("ring", "f16"), side("row_stream", "f16"), side("sputnik", "f16")),
+    rivals=(lead.FP16, lead.CUSPARSE_F16),
+    groups=(
+        Group(words="pruned to 0.9", like="*.0.9.*"),
+        Group(words="pruned to 0.5", like="*.0.5.*"),
+        Group(words="pruned to 0.98", like="*.0.98.*"),
+    ),
+    second=side("sputnik", "f16"),
+)
+TRAINING_STEP = Lead(
+    "Is a training step of a recurrent layer faster with sparse weights than dense?",
+    sides=(
+        side("sputnik"),
+        side("sputnik_transposed"),
+        side("ring_sddmm"),
+        side("sputnik_sddmm"),
+        side("merge_spmm"),
+    ),
+    rivals=(lead.CUBLAS, lead.TF32, lead.CUSPARSE),
+    groups=(
+        Group(words="forward", like="*_forward"),
+        Group(words="for the gradient of the input", like="*_input"),
+        Group(words="for the gradient of the weights", like="*_weights"),
+    ),
+    answered=3,
+)

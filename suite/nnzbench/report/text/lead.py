@@ -1,0 +1,311 @@
+"""How a page begins: the question, the answer beside the paper's number, where it does not hold, a table of ratios.
+
+Every ratio is the geometric mean, over the problems that have both times under one policy, of the rival's time over the
+side's; only a group with `rival_like` divides sums. The words follow one grammar, so that `runners/recompute.py`, which
+imports nothing of this package, can read each number and compute it again from the records.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from nnzbench.kernels.registry import known
+from nnzbench.problems.names import label_of, parse, stem_of
+from nnzbench.problems.tables import dlmc_sample
+from nnzbench.report.data import published
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean
+from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick
+from nnzbench.report.text.tables import GAP, markdown, number
+
+OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
+LOST = 4
+"""How many combinations are named under "where it does not hold"; the table has all."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Problems that a ratio is taken over; its label is made of these fields, and can be read back."""
+
+    op: str = ""
+    level: float | None = None
+    """Zeros in percent, as the problem's table has them."""
+    columns: int | None = None
+    like: str = ""
+    """Pattern (`fnmatch`) of labels; `words` say what they are."""
+    words: str = ""
+    rival_like: str = ""
+    """The rival's problems, where the dense network has problems of its own: then sums of times are compared."""
+    sample: bool = False
+    """The collection's representative sample alone."""
+
+    @property
+    def label(self) -> str:
+        """`SpMM at 90 % zeros with 16 columns`; `all problems` where nothing is left out."""
+        parts = [
+            OPS.get(self.op, self.op),
+            self.words,
+            "" if self.level is None else f"at {self.level:g} % zeros",
+            "" if self.columns is None else f"with {self.columns} column{'s' * (self.columns != 1)}",
+            "in the representative sample" if self.sample else "",
+        ]
+        return " ".join(part for part in parts if part) or "all problems"
+
+    def problems(self, frame: pd.DataFrame, rival: bool = False) -> frozenset[str]:
+        """Names of its problems among the recorded ones; of the rival's problems, where these are others."""
+        other = rival and bool(self.rival_like)
+        pattern, level = (self.rival_like, None) if other else (self.like, self.level)
+        rows = frame[["problem", "op", "n", "source"]].drop_duplicates("problem")
+        if self.op:
+            rows = rows[rows["op"] == self.op]
+        if self.columns is not None:
+            rows = rows[rows["n"] == self.columns]
+        if self.sample:
+            paths = {entry.path for entry in dlmc_sample()}
+            rows = rows[[source.partition(":")[2] in paths for source in rows["source"]]]
+        return frozenset(name for name in rows["problem"] if _named(str(name), pattern, level))
+
+
+def _named(problem: str, pattern: str, level: float | None) -> bool:
+    parts = parse(problem)
+    if level is not None and (parts is None or float(parts.level) != level):
+        return False
+    return not pattern or fnmatch.fnmatchcase(label_of(problem), pattern)
+
+
+ALL = Group()
+
+
+def side(kernel: str, math: str = "f32", variants: str = "", words: str = "") -> Series:
+    """A kernel as a row of the table, or as a rival: `sputnik`, `sputnik`, its heuristic, `ring` fp16."""
+    suffix = "" if math == "f32" else f" {MATH_LABELS[math]}"
+    words = words or ("its heuristic" if variants == DEFAULT else "")
+    return Series(kernel, f"`{kernel}`{suffix}{f', {words}' if words else ''}", (kernel,), math, variants)
+
+
+def own(math: str = "f32", as_data: bool = False) -> Series:
+    """This project's designs, an oracle: per problem the fastest of all candidates; `as_data`: of no generated code."""
+    found = tuple(
+        name
+        for name, one in known().items()
+        if one.role == "own" and not one.study and not (as_data and one.weights_in_code)
+    )
+    label = "this project's kernels" + ("" if math == "f32" else f" {MATH_LABELS[math]}")
+    label += ", weights as data" if as_data else ""
+    return Series("own", label, found, math, roles=frozenset({"own"}))
+
+
+CUBLAS = Series("cublas-f32", "cuBLAS fp32", ("cublas",))
+DENSE = Series("dense-f32", "best dense fp32", ("cublas", "cublaslt"))
+TF32 = Series("dense-tf32", "best dense TF32", ("cublas", "cublaslt"), "tf32")
+FP16 = Series("dense-f16", "best dense fp16", ("cublas", "cublaslt"), "f16")
+CUSPARSE = Series("cusparse-f32", "best cuSPARSE fp32", ("cusparse",))
+CUSPARSE_DEFAULT = Series("cusparse-default", "cuSPARSE's default fp32", ("cusparse",), variants=DEFAULT)
+CUSPARSE_F16 = Series("cusparse-f16", "best cuSPARSE fp16", ("cusparse",), "f16")
+INT8 = Series("dense-i8", "best dense INT8", ("cublas", "cublaslt"), "i8")
+CUDNN = Series("cudnn-f32", "best cuDNN fp32", ("cudnn",))
+CUDNN_TF32 = Series("cudnn-tf32", "best cuDNN TF32", ("cudnn",), "tf32")
+CUDNN_F16 = Series("cudnn-f16", "best cuDNN fp16", ("cudnn",), "f16")
+PRODUCTS = (CUBLAS, TF32, FP16, CUSPARSE)
+"""What a sparse product is compared with everywhere."""
+CONVOLUTIONS = (CUDNN, CUDNN_TF32, CUDNN_F16)
+UNTUNED = side("untuned")
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What a page is asked, and by which ratios it answers."""
+
+    question: str
+    """Without a number that is measured."""
+    sides: tuple[Series, ...]
+    """Rows: first the paper's method, which the answer is about."""
+    rivals: tuple[Series, ...]
+    """Columns: first what the answer divides by."""
+    groups: tuple[Group, ...] = (ALL,)
+    claims: tuple[str, ...] = ()
+    """Of the groups in order, those of `datasets/published/claims.csv` that hold the paper's number; empty for none."""
+    claim_words: str = ""
+    """What the paper's number is of, where that is more or less than the group."""
+    answered: int = 2
+    """How many groups the answer has a sentence on."""
+    second: Series | None = None
+    """Told beside in the answer; None for the first of this project's rows."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One cell of the table."""
+
+    value: float
+    wins: int
+    count: int
+
+
+def ratio(above: pd.Series[float], below: pd.Series[float], sums: bool = False) -> Ratio | None:
+    """One time over another, both by problem; None where no problem has both. `sums`: of the sums of times."""
+    if sums:
+        if above.empty or below.empty:
+            return None
+        value = math.fsum(above) / math.fsum(below)
+        return Ratio(value, int(value > 1), 1)
+    both = (above / below).dropna()
+    return Ratio(geometric_mean(both), int((both > 1).sum()), len(both)) if len(both) else None
+
+
+def _times(frame: pd.DataFrame, series: Series) -> dict[str, pd.DataFrame]:
+    """By policy: problem, the same without its type, and least microseconds in each type."""
+    rows = pick(frame, series, ("problem", "policy", "dtype"))[["problem", "policy", "median_us"]]
+    rows = rows.assign(stem=[stem_of(name) for name in rows["problem"]])
+    return {str(policy): mine for policy, mine in rows.groupby("policy")}
+
+
+def _of(times: Mapping[str, pd.DataFrame], policy: str, problems: frozenset[str]) -> pd.Series[float]:
+    rows = times.get(policy)
+    if rows is None:
+        return pd.Series(dtype=float)
+    return rows[rows["problem"].isin(problems)].groupby("stem")["median_us"].min()
+
+
+Cells = dict[tuple[str, str, str, str], Ratio]
+"""By the labels of group, side and rival, and policy."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Markdown of the first screen; empty strings where nothing is recorded."""
+
+    question: str
+    answer: str
+    limits: str
+    table: str
+
+
+def screen(lead: Lead, results: ResultSet, policies: Sequence[str]) -> Screen:
+    """Computes and words it."""
+    cells = cells_of(lead, results.frame, policies)
+    return Screen(
+        lead.question, _answer(lead, cells, policies), _limits(lead, cells, policies), _table(lead, cells, policies)
+    )
+
+
+def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
+    """Every ratio of the table for which there are times."""
+    times = {one.label: _times(frame, one) for one in {*lead.sides, *lead.rivals}}
+    cells: Cells = {}
+    for group in lead.groups:
+        mine, theirs = group.problems(frame), group.problems(frame, rival=True)
+        for policy in policies:
+            above = {one.label: _of(times[one.label], policy, theirs) for one in lead.rivals}
+            for one in lead.sides:
+                below = _of(times[one.label], policy, mine)
+                for rival, values in above.items():
+                    if found := ratio(values, below, bool(group.rival_like)):
+                        cells[group.label, one.label, rival, policy] = found
+    return cells
+
+
+def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
+    said: list[str] = []
+    for at, group in enumerate(lead.groups):
+        told = _told(lead, cells, group, policies)
+        if not told or len(said) == lead.answered:
+            continue
+        (first, rival, found), *others = told
+        text = (
+            f"{group.label[0].upper()}{group.label[1:]}: {first} is **{number(found.value)}×** as fast as {rival} "
+            f"({policies[0]}, faster on {found.wins} of {found.count})"
+        )
+        text += "".join(f", {name} {number(beside.value)}×" for name, _, beside in others)
+        text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
+        said.append(text + ".")
+    return " ".join(said) or "Not recorded yet."
+
+
+def _told(lead: Lead, cells: Cells, group: Group, policies: Sequence[str]) -> list[tuple[str, str, Ratio]]:
+    """Of a group, what is said in words: the first side that has a time over the first rival, and `second`."""
+    for rival in lead.rivals:
+        found = [
+            (mine.label, rival.label, cells[group.label, mine.label, rival.label, policies[0]])
+            for mine in lead.sides
+            if policies and (group.label, mine.label, rival.label, policies[0]) in cells
+        ]
+        if found:
+            second = lead.second.label if lead.second else next((s.label for s in lead.sides if s.key == "own"), "")
+            return [found[0], *(one for one in found[1:] if one[0] == second)]
+    return []
+
+
+def _paper(lead: Lead, claim: str) -> str:
+    table = published.read("claims", ("id", "published", "published_gpu", "unit"))
+    (row,) = each(table[table["id"] == claim])
+    value = {"x": f"{row.published:g}×", "sparsity": f"{100 * row.published:g} % zeros"}.get(row.unit)
+    words = f" {lead.claim_words}" if lead.claim_words else ""
+    gpu = "an unnamed GPU" if row.published_gpu == "not named" else row.published_gpu
+    return f"the paper{words}: {value or f'{row.published:g} {row.unit}'} on {gpu} (`{claim}`)"
+
+
+def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
+    """What is told in words and has a ratio below 1 against any rival, the lowest first."""
+    if not cells:
+        return ""
+    told = {(group.label, one[0]) for group in lead.groups for one in _told(lead, cells, group, policies)}
+    below = {key[:3]: found.value for key, found in reversed(cells.items()) if key[:2] in told and found.value < 1}
+    if not below:
+        return "Nowhere in geometric mean, against the rivals below."
+    said = []
+    for group, mine, rival in sorted(below, key=lambda key: (below[key], key)):
+        both = [(policy, cells.get((group, mine, rival, policy))) for policy in policies]
+        values = " and ".join(f"{number(found.value)}× {policy}" for policy, found in both if found)
+        said.append(f"{mine} over {rival}, {group}: {values}")
+    more = f"; {len(said) - LOST} more are in the table" if len(said) > LOST else ""
+    return "; ".join(said[:LOST]) + more + "."
+
+
+def _table(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
+    present = {key[2] for key in cells}
+    rivals = [rival.label for rival in lead.rivals if rival.label in present]
+    rows = [row for group in lead.groups for row in lines(lead, cells, policies, group, rivals)]
+    heads = [f"{rival}, {' / '.join(policies)}" for rival in rivals]
+    return markdown(["times as fast as", "problems", *heads], rows, left=2) if rows else ""
+
+
+def lines(lead: Lead, cells: Cells, policies: Sequence[str], group: Group, rivals: Sequence[str]) -> list[list[str]]:
+    """A group's rows of the table: side, group with the number of its problems, and a cell per rival, by label."""
+    most = max((found.count for key, found in cells.items() if key[0] == group.label), default=0)
+    rows = []
+    for mine in lead.sides:
+        line = [[cells.get((group.label, mine.label, rival, policy)) for policy in policies] for rival in rivals]
+        if any(map(any, line)):
+            shown = [" / ".join(_cell(one, most) for one in pair) if any(pair) else GAP for pair in line]
+            rows.append([mine.label, f"{group.label} ({most})", *shown])
+    return _without_twins(rows)
+
+
+def _without_twins(rows: list[list[str]]) -> list[list[str]]:
+    """Without the row of `weights as data` where no code is generated from weights, so that it says the same."""
+    same = [at for at in range(1, len(rows)) if rows[at][1:] == rows[at - 1][1:] and "as data" in rows[at][0]]
+    return [row for at, row in enumerate(rows) if at not in same]
+
+
+def _cell(found: Ratio | None, most: int) -> str:
+    if found is None:
+        return GAP
+    return f"{number(found.value)}× ({found.wins}{f' of {found.count}' if found.count < most else ''})"
+
+
+def of_anything(results: ResultSet) -> Lead:
+    """The lead of an experiment without one of its own: what it recorded, over the libraries that it recorded."""
+    maths = set(zip(results.frame["kernel"], results.frame["math"], strict=True))
+    names = known()
+    sides = tuple(
+        side(kernel, math) for kernel, math in sorted(maths) if kernel not in names or names[kernel].role != "library"
+    )
+    rivals = tuple(
+        replace(one) for one in (*PRODUCTS, *CONVOLUTIONS) if any((kernel, one.math) in maths for kernel in one.kernels)
+    )
+    return Lead(f"How fast is what `{results.experiment}` recorded?", sides, rivals)
