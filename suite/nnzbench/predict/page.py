@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.predict.holdouts import CALIBRATION, DRAWS
 from nnzbench.predict.model import FLOORS
 from nnzbench.report.data.frames import each
+from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import GAP, markdown, write_csv
 
 FOLDER = "prediction"
@@ -55,7 +55,7 @@ def write(reports: Path, found: pd.DataFrame) -> Path:
         parts += [f"## {TITLES.get(data, data)}", _table(found[found["data"] == data])]
     write_csv(found, folder / "errors.csv")
     path = folder / "README.md"
-    paths.write_text(path, "\n\n".join(parts) + "\n")
+    shorter.write(path, "\n\n".join(parts) + "\n")
     return path
 
 

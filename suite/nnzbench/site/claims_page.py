@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.report.data import context
-from nnzbench.report.text import tables
+from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.tables import GAP, markdown
 from nnzbench.site import peers
 from nnzbench.site.claims import BAND, JUDGED, POINTS, WORDS, Verdict, out_of_scope, show
@@ -42,10 +41,13 @@ cores, the sparse side still in fp32: papers older than those units could not as
 
 
 def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
-    """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter."""
+    """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter.
+
+    What makes the page too long stands in `claims-tables.md`.
+    """
     tables.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
     path = reports / gpu / "claims.md"
-    paths.write_text(path, _page(verdicts, gpu))
+    shorter.write(path, _page(verdicts, gpu), "claims-tables.md")
     return path
 
 

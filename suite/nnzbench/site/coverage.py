@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
@@ -20,6 +19,7 @@ from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import FAILURES, Record, read_records
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import each
+from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import markdown, write_csv
 
 FILE = "coverage.md"
@@ -116,7 +116,7 @@ def write(reports: Path, gpu: str) -> Path:
         reasons += _reasons(name, records)
     whole = pd.concat(tables, ignore_index=True)
     write_csv(whole, path.with_suffix(".csv"))
-    paths.write_text(path, _page(context.gpu_name(gpu, {}), whole, reasons))
+    shorter.write(path, _page(context.gpu_name(gpu, {}), whole, reasons), "coverage-tables.md")
     return path
 
 

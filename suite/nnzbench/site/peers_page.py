@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import each, percent
-from nnzbench.report.text import tables
+from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.peers import AS_GOOD, MATCHES, Block, answer, blocks_of, read
@@ -45,7 +44,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         gaps=_gaps(blocks),
     )
     path = folder / "README.md"
-    paths.write_text(path, text)
+    shorter.write(path, text)
     return path
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet
-from nnzbench.report.text import tables
+from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.lead import Screen
 from nnzbench.report.text.rendering import environment
 
@@ -45,15 +44,8 @@ class Page:
     """What stands first; None on a page that is drawn from no records."""
 
 
-LIMIT = 2_400
-"""Words of a page, as `wc -w` counts them; the longest tables of a longer one stand in `summary.md` alone."""
 GAP_WORDS = 60
 SUMMARY = "summary.md"
-
-
-def words(text: str) -> int:
-    """As `wc -w` counts: what stands between spaces, the bars of tables too."""
-    return len(text.split())
 
 
 def write(page: Page, results: ResultSet) -> Path:
@@ -61,11 +53,7 @@ def write(page: Page, results: ResultSet) -> Path:
     gaps = [*results.left_out, *page.gaps]
     failures = tables.failures(results.frame, page.problem_names)
     paths.write_text(results.folder / SUMMARY, _summary(page, gaps, failures, results))
-    for shown in _shorter(page):
-        for failed in (failures, f"{_moved(failures)} of rows without a time, with their reasons." if failures else ""):
-            text = _rendered(shown, results, [_cut(gap) for gap in gaps], failed)
-            if words(text) <= LIMIT:
-                return _written(results.folder, text)
+    text, _ = shorter.fitted(_rendered(page, results, [_cut(gap) for gap in gaps], failures), SUMMARY)
     return _written(results.folder, text)
 
 
@@ -103,27 +91,6 @@ def _recordings(results: ResultSet) -> list[str]:
         many = f", {len(sessions)} sessions" if len(sessions) > 1 else ""
         out.append(f"{when}, {sum(count for count, _ in sessions):,} rows by the code of {commit}{many}")
     return out
-
-
-def _shorter(page: Page) -> Iterator[Page]:
-    """The page, then without its longest table, without its two longest ones, and so on."""
-    yield page
-    places = [(s, t) for s, section in enumerate(page.sections) for t, table in enumerate(section.tables) if table]
-    longest = sorted(places, key=lambda place: -words(page.sections[place[0]].tables[place[1]]))
-    for s, t in longest:
-        section = page.sections[s]
-        kept = tuple(_moved(table) + "." if at == t else table for at, table in enumerate(section.tables))
-        sections = (*page.sections[:s], replace(section, tables=kept), *page.sections[s + 1 :])
-        page = replace(page, sections=sections)
-        yield page
-
-
-def _moved(table: str) -> str:
-    """What stands in a table's place: its first line of words, if it has one, and where it is."""
-    rows = max(sum(line.startswith("|") for line in table.splitlines()) - 2, 0)
-    first = table.partition("\n")[0].rstrip(":. ") if not table.startswith("|") else ""
-    told = f"{first}: a" if first and words(first) <= 20 else "A"
-    return f"{told} table of {rows} lines in [{SUMMARY}]({SUMMARY})"
 
 
 def _cut(gap: str) -> str:

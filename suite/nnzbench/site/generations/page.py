@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench import paths
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.draw import style
+from nnzbench.report.text import shorter
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 from nnzbench.site.generations import comparison as generations
@@ -61,7 +61,7 @@ def write(reports: Path) -> Path | None:
         )
     )
     path = folder / "README.md"
-    paths.write_text(path, text)
+    shorter.write(path, text)
     return path
 
 

@@ -1,0 +1,302 @@
+"""Computes every number of README's headline and of each page's first screen again, from the records alone.
+
+    python runners/recompute.py [--readme README.md] [--reports reports]
+
+Plain pandas: nothing of the package is imported, and what its words mean (which rows a kernel's name, a rival's, or a
+group of problems stands for) is written down a second time, in `recompute_records.py`. Ends with status 1 and names
+each sentence or line of a table that says something else than the records, or that nothing here computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+from recompute_records import ROOT, Group, Ratio, Wrong, ratio, rows
+
+LOST = 4
+"""How many combinations a page names under "where it does not hold"."""
+
+
+def check(folder: Path, text: str) -> Iterator[str]:
+    """Yields what is wrong on the first screen of a page."""
+    answer, limits, table = (part(text, name) for name in ("Answer", "Where it does not hold", "table"))
+    seen: dict[str, list[str]] = {}
+    if not answer:
+        yield "the page has no answer"
+    for sentence in re.split(r"(?<=\.) (?=[A-Z])", answer):
+        yield from told(lambda sentence=sentence: answered(folder, sentence, seen), sentence)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    for line in lines[2:]:
+        yield from told(lambda line=line: tabulated(folder, lines[0], line), " | ".join(line))
+    if limits:
+        yield from told(lambda: limited(folder, limits, lines, seen), limits)
+
+
+def part(text: str, name: str) -> str:
+    """The paragraph that begins with a bold word, or the table of the first screen."""
+    first = text.partition("\n## ")[0]
+    if name == "table":
+        found = re.search(r"(?ms)^\| times as fast as .*?(?=\n\n|\Z)", first)
+        return found[0].rstrip() if found else ""
+    found = re.search(rf"(?m)^\*\*{name}\.\*\* (.*)$", first)
+    return found[1] if found else ""
+
+
+def told(what: Callable[[], None], words: str) -> Iterator[str]:
+    """What `what` finds wrong, and in which sentence or line."""
+    try:
+        what()
+    except Wrong as error:
+        yield f"{error}\n    in: {words}"
+
+
+def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
+    """One sentence of the answer; notes in `seen` which sides it speaks of, by group."""
+    if sentence == "Not recorded yet.":
+        return
+    found = re.fullmatch(
+        r"(?P<group>.+?): (?P<side>.+?) is \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) \((?P<policy>\w+), "
+        r"faster on (?P<wins>\d+) of (?P<count>\d+)\)(?:, (?P<second>.+?) (?P<beside>[\d.]+)×)?"
+        r"(?:; the paper(?P<of>[^:]*): (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?\.",
+        sentence,
+    )
+    if found is None:
+        raise Wrong("nothing computes this sentence")
+    group = label_of(found["group"])
+    mine = ratio(folder, group, found["policy"], found["side"], found["rival"])
+    if mine is None:
+        raise Wrong("no problem has both times")
+    expect(found["value"], f"{mine.value:.2f}")
+    expect(f"{found['wins']} of {found['count']}", f"{mine.wins} of {mine.count}")
+    seen.setdefault(group, []).append(found["side"])
+    if found["second"]:
+        beside = ratio(folder, group, found["policy"], found["second"], found["rival"])
+        expect(found["beside"], f"{beside.value:.2f}" if beside else "nothing")
+        seen[group].append(found["second"])
+    if found["claim"]:
+        published(found["claim"], found["paper"], found["gpu"])
+
+
+def label_of(words: str) -> str:
+    """A group's label from the beginning of a sentence, where it has a capital letter."""
+    for label in (words, words[0].lower() + words[1:]):
+        try:
+            Group(label)
+        except Wrong:
+            continue
+        return label
+    raise Wrong(f"no problems are known for '{words}'")
+
+
+@functools.cache
+def claims() -> pd.DataFrame:
+    """The papers' claims by their ids."""
+    return pd.read_csv(ROOT / "datasets" / "published" / "claims.csv", dtype={"published": float}).set_index("id")
+
+
+def published(claim: str, value: str, gpu: str) -> None:
+    """The paper's number beside ours."""
+    if claim not in claims().index:
+        raise Wrong(f"there is no claim '{claim}'")
+    row = claims().loc[claim]
+    text = {"x": f"{row['published']:g}×", "sparsity": f"{100 * row['published']:g} % zeros"}
+    expect(value, text.get(row["unit"], f"{row['published']:g} {row['unit']}"))
+    expect(gpu, "an unnamed GPU" if row["published_gpu"] == "not named" else row["published_gpu"])
+
+
+def tabulated(folder: Path, header: list[str], line: list[str]) -> None:
+    """One line of the table."""
+    mine, group = line[0], re.fullmatch(r"(.+) \((\d+)\)", line[1])
+    if group is None:
+        raise Wrong("the number of problems is missing")
+    compare(folder, mine, group[1], int(group[2]), header[2:], line[2:])
+
+
+def compare(folder: Path, mine: str, group: str, most: int, heads: list[str], cells: list[str]) -> None:
+    """The cells of a line against the records; a head is `rival, hot / cold`."""
+    for head, cell in zip(heads, cells, strict=True):
+        rival, _, policies = head.rpartition(", ")
+        found = [ratio(folder, group, policy, mine, rival) for policy in policies.split(" / ")]
+        wanted = " / ".join(cell_of(one, most) for one in found) if any(found) else "–"
+        expect(cell, wanted, f"{head}: ")
+
+
+def cell_of(found: Ratio | None, most: int) -> str:
+    """One number of a table; `most` is of how many problems where that is not said."""
+    if found is None:
+        return "–"
+    return f"{found.value:.2f}× ({found.wins}{f' of {found.count}' if found.count < most else ''})"
+
+
+def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, list[str]]) -> None:
+    """Where it does not hold: every combination of what the answer speaks of that is below 1, lowest first."""
+    heads = [head.rpartition(", ") for head in (lines[0][2:] if lines else [])]
+    policies = heads[0][2].split(" / ") if heads else []
+    groups = dict.fromkeys(line[1].rpartition(" (")[0] for line in lines[2:])
+    below = []
+    for group in groups:
+        for mine in first_sides(group, lines, seen):
+            for rival, _, _ in heads:
+                both = [(policy, ratio(folder, group, policy, mine, rival)) for policy in policies]
+                values = [(policy, one.value) for policy, one in both if one]
+                low = [value for _, value in values if value < 1]
+                if low:
+                    words = " and ".join(f"{value:.2f}× {policy}" for policy, value in values)
+                    below.append((f"{mine} over {rival}, {group}: {words}", min(low)))
+    items = text.removesuffix(".").split("; ")
+    if text == "Nowhere in geometric mean, against the rivals below.":
+        if below:
+            raise Wrong(f"it does not hold for {below[0][0]}")
+        return
+    rest = re.fullmatch(r"(\d+) more are in the table", items[-1])
+    items = items[:-1] if rest else items
+    expect(str(rest[1] if rest else 0), str(max(len(below) - LOST, 0)), "more in the table: ")
+    known = dict(below)
+    for item in items:
+        if item not in known:
+            raise Wrong(f"the records do not say: {item}")
+    lowest = sorted(known.values())[: len(items)]
+    if len(items) != min(len(below), LOST) or sorted(round(known[item], 9) for item in items) != [
+        round(value, 9) for value in lowest
+    ]:
+        raise Wrong("these are not the lowest ratios below 1")
+
+
+def first_sides(group: str, lines: list[list[str]], seen: dict[str, list[str]]) -> list[str]:
+    """The sides that the answer speaks of in this group; where it has no sentence on the group, those it would."""
+    if group in seen:
+        return seen[group]
+    spoken = {name for names in seen.values() for name in names}
+    inside = [line for line in lines[2:] if line[1].rpartition(" (")[0] == group]
+    for at in range(2, len(lines[0])):
+        timed = [line[0] for line in inside if not line[at].startswith("–")]
+        if timed:
+            second = [name for name in timed[1:] if name in spoken and name != timed[0]]
+            return [timed[0], *[name for name in second if name in seconds(seen)]]
+    return []
+
+
+def seconds(seen: dict[str, list[str]]) -> set[str]:
+    """Sides that sentences tell beside the first one."""
+    return {names[1] for names in seen.values() if len(names) > 1}
+
+
+def expect(text: str, wanted: str, where: str = "") -> None:
+    """Raises `Wrong` where two texts differ."""
+    if text != wanted:
+        raise Wrong(f"{where}the text says {text}, the records {wanted}")
+
+
+def headline(readme: Path) -> Iterator[str]:
+    """Yields what is wrong between the markers of README.md."""
+    text = readme.read_text(encoding="utf-8")
+    found = re.search(r"(?s)<!-- nnzbench:headline -->\n(.*?)<!-- /nnzbench:headline -->", text)
+    if found is None:
+        yield "there is no headline between its markers"
+        return
+    table = [line for line in found[1].splitlines() if line.startswith("| ")]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    if not lines:
+        yield "the headline has no table"
+        return
+    sets: dict[str, tuple[Path, str, list[str]]] = {}
+    for line in lines[2:]:
+        linked = re.fullmatch(r"\[(.+)\]\((.+)/README\.md\): (.+) \((\d+)\)", line[0])
+        if linked is None:
+            yield f"no page is linked\n    in: {' | '.join(line)}"
+            continue
+        folder, group, most = readme.parent / linked[2], linked[3], int(linked[4])
+        policies = " / ".join(name for name in ("hot", "cold") if name in set(rows(folder)["policy"]))
+        heads = [f"{rival}, {policies}" for rival in lines[0][2:]]
+        sets[linked[1]] = (folder, group, policies.split(" / "))
+        yield from told(
+            lambda line=line, folder=folder, group=group, most=most, heads=heads: compare(
+                folder, line[1], group, most, heads, line[2:]
+            ),
+            " | ".join(line),
+        )
+    bullets = [line for line in found[1].splitlines() if line.startswith("* **")]
+    for bullet in bullets:
+        yield from told(lambda bullet=bullet: pictured(bullet, sets, lines[0][2:]), bullet)
+    if set(sets) != {bullet.partition("**: ")[0].removeprefix("* **") for bullet in bullets}:
+        yield "a set of problems is told in words or in the table alone"
+
+
+def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: list[str]) -> None:
+    """Whom the kernels of a set are ahead of, and behind."""
+    found = re.fullmatch(r"\* \*\*(.+?)\*\*: (.+?) ((?:ahead|behind) .+)\.", bullet)
+    if found is None or found[1] not in sets:
+        raise Wrong("nothing computes this sentence")
+    folder, group, policies = sets[found[1]]
+    said: dict[str, list[str]] = {}
+    for rival in rivals:
+        above = [one.value > 1 for policy in policies if (one := ratio(folder, group, policy, found[2], rival))]
+        if above:
+            word = "ahead of" if all(above) else "ahead under one policy and behind under the other of"
+            said.setdefault(word if any(above) else "behind", []).append(rival)
+    order = ("ahead of", "behind", "ahead under one policy and behind under the other of")
+    expect(found[3], "; ".join(f"{word} {', '.join(said[word])}" for word in order if word in said))
+
+
+def counted(gpu: Path) -> Iterator[str]:
+    """Yields what is wrong in the first sentences of claims.md and coverage.md."""
+    if (gpu / "claims.md").is_file():
+        table = pd.read_csv(gpu / "claims.csv", keep_default_na=False)
+        words = ("reproduced", "stronger", "weaker", "contradicted")
+        today = table["verdict_today"].where(table["verdict_today"] != "", table["verdict"])
+        count, best = table["verdict"].value_counts(), today.value_counts()
+        wanted = (
+            f"**{len(table)} claims, {sum(count.get(word, 0) for word in words)} judged**: as the papers compare "
+            + ", ".join(f"{count.get(word, 0)} {word}" for word in words)
+            + "; against the best of today "
+            + ", ".join(f"{best.get(word, 0)} {word}" for word in words)
+            + f". {count.get('not comparable', 0)} are not comparable and {count.get('not measurable', 0)} not"
+        )
+        if wanted not in (gpu / "claims.md").read_text(encoding="utf-8").partition("\n## ")[0]:
+            yield f"claims.md: its first sentence is not what claims.csv says\n    wanted: {wanted}"
+    if (gpu / "coverage.md").is_file():
+        table = pd.read_csv(gpu / "coverage.csv")
+        total = table[["expected", "timed", "refused", "failed", "missing"]].sum()
+        wanted = (
+            f"Of {total['expected']:,} cells {total['timed']:,} are timed, {total['refused']:,} refused with a reason "
+            f"and {total['failed']:,} failed; {total['missing']:,} are missing "
+            f"({100 * total['missing'] / total['expected']:.1f} %)"
+        )
+        if wanted not in (gpu / "coverage.md").read_text(encoding="utf-8"):
+            yield f"coverage.md: its first sentence is not what coverage.csv says\n    wanted: {wanted}"
+
+
+def main() -> int:
+    """Checks all pages; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--reports", type=Path, default=ROOT / "reports")
+    asked = parser.parse_args()
+    pages = sorted(asked.reports.glob("*/*/records.csv"))
+    if not pages or not asked.readme.is_file():
+        print(f"{asked.reports}: no records, or {asked.readme}: no such file", file=sys.stderr)
+        return 2
+    wrong = [f"{asked.readme}: {words}" for words in headline(asked.readme)]
+    for records in pages:
+        page = records.parent / "README.md"
+        if not page.is_file():
+            wrong.append(f"{page}: there are records and no page")
+            continue
+        wrong += [f"{page}: {words}" for words in check(records.parent, page.read_text(encoding="utf-8"))]
+    for gpu in sorted({records.parent.parent for records in pages}):
+        wrong += [f"{gpu}: {words}" for words in counted(gpu)]
+    for words in wrong:
+        print(words, file=sys.stderr)
+    found = f"{len(wrong)} wrong" if wrong else "every number as the records say"
+    print(f"{len(pages)} pages and the headline: {found}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""What the words of pages stand for, read from records by plain pandas; `recompute.py` checks pages with it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[1]
+MATHS = {"fp32": "f32", "TF32": "tf32", "fp16": "f16", "bf16": "bf16", "INT8": "i8"}
+CLASSES = {"f32", "tf32", "f16", "bf16", "i8", "winograd"}
+DENSE = ["cublas", "cublaslt"]
+OWN = [
+    *("balanced", "delta_spmv", "direct_conv", "eie", "panel", "ring", "ring_sddmm", "row_stream"),
+    *("row_stream_bias_relu", "sparsert", "sparsert_conv", "tensor_spmm", "tensor_spmm_tf32"),
+]
+"""This project's designs; rows of the papers' mappings among them are left out (`PAPERS`)."""
+IN_CODE = ["direct_conv", "sparsert", "sparsert_conv"]
+PAPERS = {"balanced": r"paper(_w\d+)?$", "direct_conv": "paper_"}
+CHOICES = {
+    "its heuristic": r"(.*[_-])?(default|heuristic)([_-]|$)",
+    "the paper's mapping": "paper",
+    "the paper's mapping in sub-batches": "paper_sbs",
+    "the paper's mapping of the whole batch": "paper_whole",
+    "this project's mapping": "staged",
+    "4-bit weights": "codebook_sbs",
+    "complete": "complete",
+    "rows in their own order": "no_load_balancing",
+    "without load balancing": "no_load_balancing",
+    "without vector loads": "no_vector",
+    "without unrolled residues": "no_residue_unroll",
+    "without scaled indices": "no_prescale",
+}
+"""What stands behind a kernel's name: the beginning of its variants."""
+OPS = {"SpMM": "spmm", "SDDMM": "sddmm", "SpMV": "spmv"}
+WORDS = {
+    "of figure 10": (r"(sddmm_)?(rnn|gru|lstm).*", ""),
+    "with uneven rows against even ones": (r"cov1\.7", "cov0"),
+    "with half as uneven rows against even ones": (r"cov0\.75", "cov0"),
+    "SpMM of ResNet-50 at the large batch, each layer once": (r"rn50_.*_b256", ""),
+    "SpMM of ResNet-50 at batch one, each layer once": (r"rn50_.*_b1", ""),
+    "SpMM of the Transformer at the large batch, each layer once": (r"tf_.*_b8", ""),
+    "SpMM of the Transformer at batch one, each layer once": (r"tf_.*_b1", ""),
+    "with the sparse mask": ("attention", ""),
+    "with the sparse mask against the causal one": ("attention", "causal"),
+    "of the Transformer": ("transformer", ""),
+    "of MobileNetV1 at equal accuracy": (r"sparse_w1\.5", r"dense_w1\.2"),
+    "of balanced zeros": (r"balanced.*", ""),
+    "of balanced zeros at batch one": (r"balanced_b1_.*", ""),
+    "of balanced zeros at batch eight": (r"balanced_b8_.*", ""),
+    "of PTB's LSTM": ("ptb_balanced", ""),
+    "of VGG-16, each layer once": (r"vgg16_.*_balanced", ""),
+    "with equal counts per channel": (r".*_equal", ""),
+    "with zeros anywhere": (r".*_uniform", ""),
+    "with equal counts and a filter of two": ("filter2", ""),
+    "with equal counts and a filter of three": ("filter3", ""),
+    "of VGG-16": (r"vgg16_.*", ""),
+    "of ResNet-50": (r"resnet50_.*", ""),
+    "in one dimension": (r"cnn1d_.*", ""),
+    "at batch one": (r".*_b1", ""),
+    "at batch eight": (r".*_b8", ""),
+    "at batch 64": (r".*_b64", ""),
+    "of the A100 figure": ("a100", ""),
+    "of BERT": (r"bert_.*", ""),
+    "of cubes": ("cube", ""),
+    "pruned to 0.9": (r".*\.0\.9\..*", ""),
+    "pruned to 0.5": (r".*\.0\.5\..*", ""),
+    "pruned to 0.98": (r".*\.0\.98\..*", ""),
+    "forward": (r".*_forward", ""),
+    "for the gradient of the input": (r".*_input", ""),
+    "for the gradient of the weights": (r".*_weights", ""),
+    **{
+        f"of granularity {kind}": (f"{kind}_.*", "")
+        for kind in ("unstructured", "vector", "kernel", "pattern", "block", "nm")
+    },
+}
+"""Labels of the problems that words stand for; of the rival's, where these are others and sums are compared."""
+NAME = re.compile(
+    r"(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
+    r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8))?"
+)
+REAL = {"dlmc", "weights"}
+
+
+class Wrong(Exception):
+    """A sentence, or a line of a table, that does not say what the records say."""
+
+
+class Ratio(NamedTuple):
+    """A geometric mean, how often the ratio is above 1, and of how many problems."""
+
+    value: float
+    wins: int
+    count: int
+
+
+@functools.cache
+def rows(folder: Path) -> pd.DataFrame:
+    """Timed rows with `math`, `label`, `level`, `stem`; stand-ins under the name of the real pattern beside them."""
+    frame = pd.read_csv(folder / "records.csv", dtype={"variant": str, "environment": str}, low_memory=False)
+    frame["variant"] = frame["variant"].fillna("")
+    device = next((name for name in ("cupy", "pycuda", "cuda-core") if name in set(frame["device"])), None)
+    frame = frame[frame["device"] == device] if device else frame
+    frame = finished(frame, folder / "tuning.csv")
+    frame = frame.assign(problem=frame["problem"].replace(stand_for(frame)))
+    frame = frame[(frame["status"] == "ok") & frame["median_us"].notna()]
+    first = frame["variant"].str.partition("_")[0]
+    parts = frame["problem"].map(lambda name: NAME.fullmatch(name))
+    return frame.assign(
+        math=first.where(first.isin(CLASSES), frame["dtype"]),
+        label=[found["label"] if found else "" for found in parts],
+        level=[float(found["level"]) if found else math.nan for found in parts],
+        stem=[stem(name) for name in frame["problem"]],
+    )
+
+
+def finished(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Without the timed rows of kernels whose candidates a run did not come to the end of."""
+    if not path.is_file():
+        return frame
+    table = pd.read_csv(path)
+    done = {
+        (problem, dtype, kernel, device, policy)
+        for problem, dtype, kernel, device, policies in table[
+            ["problem", "dtype", "kernel", "device", "policies"]
+        ].itertuples(index=False)
+        for policy in str(policies).split("+")
+    }
+    keys = zip(*(frame[name] for name in ("problem", "dtype", "kernel", "device", "policy")), strict=True)
+    return frame[[key in done or status != "ok" for key, status in zip(keys, frame["status"], strict=True)]]
+
+
+def stand_for(frame: pd.DataFrame) -> dict[str, str]:
+    """Stand-ins by the name of the real pattern's problem, where no kernel was recorded on both."""
+    kernels = {name: set(group) for name, group in frame.groupby("problem")["kernel"]}
+    parts = {name: NAME.fullmatch(name) for name in kernels}
+    real = {case(found): name for name, found in parts.items() if found and found["kind"] in REAL}
+    return {
+        name: real[case(found)]
+        for name, found in parts.items()
+        if found
+        and found["kind"] == "standin"
+        and case(found) in real
+        and not kernels[name] & kernels[real[case(found)]]
+    }
+
+
+def case(found: re.Match[str]) -> tuple[str, ...]:
+    """A name without its source."""
+    return found["label"], found["sizes"], found["level"], found["dtype"] or ""
+
+
+def stem(name: str) -> str:
+    """The same for a problem in each type, and for a real pattern and its stand-in."""
+    found = NAME.fullmatch(name)
+    if found is None:
+        return name
+    kind = "" if found["kind"] in REAL | {"standin"} else found["kind"]
+    return f"{found['label']}_{found['sizes']}_{found['level']}_{kind}"
+
+
+@functools.cache
+def sample() -> frozenset[str]:
+    """Paths of the collection's representative sample: each fiftieth of the paper's matrices, in order of stratum."""
+    index = pd.read_csv(ROOT / "datasets" / "dlmc_index.csv.gz", dtype={"target_sparsity": float})
+    least = index["model"].map({"transformer": 20.0, "rn50": 70.0})
+    chosen = index[(index["nnz"] > 0) & (index["quality"] > least)]
+    chosen = chosen.assign(size=chosen["rows"] * chosen["cols"])
+    order = chosen.sort_values(["model", "method", "target_sparsity", "layer_kind", "size", "path"])
+    return frozenset(order["path"].iloc[25::50])
+
+
+def side(frame: pd.DataFrame, words: str) -> pd.DataFrame:
+    """The rows of a kernel, of this project's kernels, or of a rival. Raises `Wrong` for words without a meaning."""
+    if found := re.fullmatch(r"this project's kernels(?: (\w+))?(, weights as data)?", words):
+        names = [name for name in OWN if not (found[2] and name in IN_CODE)]
+        kept = frame["kernel"].isin(names) & (frame["math"] == MATHS[found[1] or "fp32"])
+        for kernel, variants in PAPERS.items():
+            kept &= ~((frame["kernel"] == kernel) & frame["variant"].str.match(variants))
+        return frame[kept]
+    if found := re.fullmatch(r"best dense (\w+)", words):
+        return frame[frame["kernel"].isin(DENSE) & (frame["math"] == MATHS[found[1]])]
+    if found := re.fullmatch(r"(?:best )?(cuBLAS|cuSPARSE|cuDNN)('s default)? (\w+)", words):
+        mine = frame[(frame["kernel"] == found[1].lower()) & (frame["math"] == MATHS[found[3]])]
+        return mine[mine["variant"].str.match(CHOICES["its heuristic"])] if found[2] else mine
+    if found := re.fullmatch(r"`(\w+)`(?: (\w+))?(?:, (.+))?", words):
+        kept = (frame["kernel"] == found[1]) & (frame["math"] == MATHS[found[2] or "fp32"])
+        if found[3]:
+            if found[3] not in CHOICES:
+                raise Wrong(f"no rows are known for '{words}'")
+            kept &= frame["variant"].str.match(CHOICES[found[3]])
+        return frame[kept]
+    raise Wrong(f"no rows are known for '{words}'")
+
+
+class Group:
+    """The problems that a group's label stands for. Raises `Wrong` for one that means nothing here."""
+
+    def __init__(self, label: str) -> None:
+        rest = label
+        self.sample = rest.endswith("in the representative sample")
+        rest = rest.removesuffix("in the representative sample").strip()
+        columns = re.search(r"(?:^| )with (\d+) columns?$", rest)
+        self.columns = int(columns[1]) if columns else None
+        rest = rest[: columns.start()] if columns else rest
+        level = re.search(r"(?:^| )at ([\d.]+) % zeros$", rest)
+        self.level = float(level[1]) if level else None
+        rest = (rest[: level.start()] if level else rest).strip()
+        self.op, self.like, self.rival = "", "", ""
+        if rest not in WORDS and rest.partition(" ")[0] in OPS:
+            word, _, rest = rest.partition(" ")
+            self.op = OPS[word]
+        if rest and rest != "all problems":
+            if rest not in WORDS:
+                raise Wrong(f"no problems are known for '{label}'")
+            self.like, self.rival = WORDS[rest]
+
+    def of(self, frame: pd.DataFrame, rival: bool = False) -> pd.DataFrame:
+        """The rows of its problems."""
+        other = rival and bool(self.rival)
+        like = self.rival if other else self.like
+        kept = pd.Series(True, index=frame.index)
+        if like:
+            kept &= frame["label"].str.fullmatch(like)
+        if self.level is not None and not other:
+            kept &= frame["level"] == self.level
+        if self.columns is not None:
+            kept &= frame["n"] == self.columns
+        if self.op:
+            kept &= frame["op"] == self.op
+        if self.sample:
+            kept &= frame["source"].str.partition(":")[2].isin(sample())
+        return frame[kept]
+
+
+@functools.cache
+def ratio(folder: Path, group: str, policy: str, mine: str, rival: str) -> Ratio | None:
+    """Geometric mean of the rival's time over the side's, how often that is above 1, and of how many problems."""
+    frame = rows(folder)
+    frame = frame[frame["policy"] == policy]
+    of = Group(group)
+    above = side(of.of(frame, rival=True), rival).groupby("stem")["median_us"].min()
+    below = side(of.of(frame), mine).groupby("stem")["median_us"].min()
+    if of.rival:
+        if above.empty or below.empty:
+            return None
+        value = float(above.sum() / below.sum())
+        return Ratio(value, int(value > 1), 1)
+    both = (above / below).dropna()
+    if both.empty:
+        return None
+    return Ratio(math.exp(sum(map(math.log, both)) / len(both)), int((both > 1).sum()), len(both))
