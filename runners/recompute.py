@@ -19,6 +19,8 @@ from pathlib import Path
 import pandas as pd
 from recompute_records import ROOT, Group, Ratio, Wrong, ratio, rows
 
+KEY = ["problem", "dtype", "kernel", "variant"]
+CHECKED = r"\*\*(\d+) candidates of (\d+) kernels on (\d+) problems were right, (\d+) were wrong or failed\.\*\*"
 LOST = 4
 """How many combinations a page names under "where it does not hold"."""
 
@@ -60,6 +62,9 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
     """One sentence of the answer; notes in `seen` which sides it speaks of, by group."""
     if sentence == "Not recorded yet.":
         return
+    if counts := re.fullmatch(CHECKED, sentence):
+        checked(folder, counts)
+        return
     found = re.fullmatch(
         r"(?P<group>.+?): (?P<side>.+?) is \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) \((?P<policy>\w+), "
         r"faster on (?P<wins>\d+) of (?P<count>\d+)\)(?:, (?P<second>.+?) (?P<beside>[\d.]+)×)?"
@@ -81,6 +86,16 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
         seen[group].append(found["second"])
     if found["claim"]:
         published(found["claim"], found["paper"], found["gpu"])
+
+
+def checked(folder: Path, found: re.Match[str]) -> None:
+    """How many candidates of how many kernels computed the right thing, and how many did not."""
+    frame = pd.read_csv(folder / "records.csv", usecols=[*KEY, "status"], low_memory=False)
+    frame = frame.drop_duplicates(KEY)
+    right = frame[frame["status"] == "ok"]
+    failed = frame["status"].isin(["wrong", "compile-error", "launch-error"]).sum()
+    wanted = (len(right), right["kernel"].nunique(), frame["problem"].nunique(), failed)
+    expect(" ".join(found.groups()), " ".join(map(str, wanted)))
 
 
 def label_of(words: str) -> str:

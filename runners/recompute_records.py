@@ -114,6 +114,7 @@ def rows(folder: Path) -> pd.DataFrame:
         math=first.where(first.isin(CLASSES), frame["dtype"]),
         label=[found["label"] if found else "" for found in parts],
         level=[float(found["level"]) if found else math.nan for found in parts],
+        zeros=100 * frame["sparsity"],
         stem=[stem(name) for name in frame["problem"]],
     )
 
@@ -227,7 +228,8 @@ class Group:
         if like:
             kept &= frame["label"].str.fullmatch(like)
         if self.level is not None and not other:
-            kept &= frame["level"] == self.level
+            near = frame["level"].isna() & ((frame["zeros"] - self.level).abs() <= 2.5)
+            kept &= (frame["level"] == self.level) | near
         if self.columns is not None:
             kept &= frame["n"] == self.columns
         if self.op:

@@ -104,7 +104,8 @@ def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path: Path, role: st
     register(Made("mine"), About(role))  # type: ignore[arg-type]
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
     assert best_cells(beside) != best_cells(without)
-    assert readme.headline(beside.folder) != readme.headline(without.folder)
+    if role == "paper":  # which is no kernel of this project
+        assert readme.headline(beside.folder) == readme.headline(without.folder)
 
 
 def test_a_dense_library_is_bounded_by_the_dense_product() -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 from nnzbench.report.data.frames import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import checked
+from nnzbench.report.text.lead import Lead
 
 INTRO = """\
 Tables of papers have round sizes; users don't. One column, 7 and 49 of them, a single row, odd counts of rows,
@@ -32,6 +33,7 @@ def _show(view: View[pd.DataFrame]) -> Shown:
 
 
 PAGE = PageSpec(
+    lead=Lead("Does every kernel compute the right thing where sizes are odd, one, or empty?", (), ()),
     title="Sizes that no tile divides",
     intro=INTRO,
     sections=(SectionSpec("checked", "", _show, heading="Kernel by kernel", once=True, first=True),),

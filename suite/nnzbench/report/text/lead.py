@@ -23,6 +23,8 @@ from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick
 from nnzbench.report.text.tables import GAP, markdown, number
 
 OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
+NEAR = 2.5
+"""Points of sparsity within which a problem whose name tells no level is of one."""
 LOST = 4
 """How many combinations are named under "where it does not hold"; the table has all."""
 
@@ -59,7 +61,7 @@ class Group:
         """Names of its problems among the recorded ones; of the rival's problems, where these are others."""
         other = rival and bool(self.rival_like)
         pattern, level = (self.rival_like, None) if other else (self.like, self.level)
-        rows = frame[["problem", "op", "n", "source"]].drop_duplicates("problem")
+        rows = frame[["problem", "op", "n", "source", "sparsity"]].drop_duplicates("problem")
         if self.op:
             rows = rows[rows["op"] == self.op]
         if self.columns is not None:
@@ -67,12 +69,17 @@ class Group:
         if self.sample:
             paths = {entry.path for entry in dlmc_sample()}
             rows = rows[[source.partition(":")[2] in paths for source in rows["source"]]]
-        return frozenset(name for name in rows["problem"] if _named(str(name), pattern, level))
+        return frozenset(
+            str(name)
+            for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
+            if _named(str(name), float(zeros), pattern, level)
+        )
 
 
-def _named(problem: str, pattern: str, level: float | None) -> bool:
+def _named(problem: str, zeros: float, pattern: str, level: float | None) -> bool:
+    """A name that tells no level is of the nearest one."""
     parts = parse(problem)
-    if level is not None and (parts is None or float(parts.level) != level):
+    if level is not None and (abs(100 * zeros - level) > NEAR if parts is None else float(parts.level) != level):
         return False
     return not pattern or fnmatch.fnmatchcase(label_of(problem), pattern)
 
@@ -186,7 +193,9 @@ class Screen:
 
 
 def screen(lead: Lead, results: ResultSet, policies: Sequence[str]) -> Screen:
-    """Computes and words it."""
+    """Computes and words it; what has no sides is answered by the page's first section."""
+    if not lead.sides:
+        return Screen(lead.question, "", "", "")
     cells = cells_of(lead, results.frame, policies)
     return Screen(
         lead.question, _answer(lead, cells, policies), _limits(lead, cells, policies), _table(lead, cells, policies)
