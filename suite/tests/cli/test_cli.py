@@ -404,6 +404,6 @@ def test_listing_loads_no_gpu_library():
         "assert CliRunner().invoke(main, ['list', 'kernels']).exit_code == 0; "
         "assert CliRunner().invoke(main, ['list', 'experiments']).exit_code == 0; "
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0; "
-        "sys.exit(bool({'cupy', 'pycuda', 'nvmath', 'matplotlib'} & set(sys.modules)))"
+        "sys.exit(bool({'cupy', 'pycuda', 'nvmath', 'matplotlib', 'scipy.stats', 'scipy.optimize'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
-from scipy.optimize import nnls
 
 from nnzbench import paths
 
@@ -79,6 +78,8 @@ def fit(trials: Sequence[Trial]) -> Costs:
         raise ValueError("there are no trials to fit to")
     names = sorted({name for trial in trials for name in trial.features})
     us = np.array([trial.us for trial in trials])
+    from scipy.optimize import nnls  # slow to load, and needed where constants are fitted alone
+
     table = np.array([[trial.features.get(name, 0.0) for name in names] for trial in trials])
     scale = np.abs(table).max(axis=0)
     scale[scale == 0] = 1.0
