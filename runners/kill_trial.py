@@ -1,11 +1,14 @@
 """Kills runs, `best` and `report` at random moments and says what was lost: no finished row, and no half-written file.
 
     python runners/kill_trial.py [--times 100] [--command best|run|report ...] [--seed 0]
+    python runners/kill_trial.py --chain 20 [--device cpu]
 
 Each command is first run to its end, which tells how long it takes. Each trial then starts it on the processor in a
 folder of its own, ends it by SIGKILL at a random moment of that time, and looks: every line of records.csv but a last
 one must be whole and parse; rows seen on disk before the kill must still be there; no other file may be cut short; and
-the same command must then finish. Exit status 1 where anything was lost.
+the same command must then finish. With `--chain` one run is killed so often and gone on with each time, on the processor
+or a GPU: at its end it must have the cells of a run that was never killed, each once. Exit status 1 where anything was
+lost.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.records.folder import drop_cut_off_line
-from nnzbench.records.record import RecordError, read_records
+from nnzbench.records.record import Key, RecordError, read_records
 
 LIMIT_S = 300.0
 COMMANDS = ("best", "run", "report")
@@ -134,14 +137,60 @@ def whole_s(command: str, folder: Path) -> float:
     return time.monotonic() - started
 
 
+def chain(times: int, device: str, draw: random.Random, scratch: Path) -> list[str]:
+    """Kills one run `times` times and goes on with it; what sets its cells apart from those of a run in one piece."""
+    words = ["run", "sputnik_figure7", "--quick", "--resume", "--device", device]
+    words += [word for name in ("sputnik", "row_stream", "cusparse") for word in ("--kernel", name)]
+    told: list[str] = []
+    cells: dict[str, set[Key]] = {}
+
+    def to_the_end(name: str) -> float:
+        started = time.monotonic()
+        child = start([*words, "--out", str(scratch / name)])
+        _, said = child.communicate(timeout=LIMIT_S)
+        if child.returncode:
+            told.append(f"{name}: status {child.returncode}: {said.decode(errors='replace').strip()[-300:]}")
+        (path,) = (scratch / name).glob("*/sputnik_figure7/records.csv")
+        rows = read_records(path)
+        cells[name] = {row.key for row in rows}
+        if len(rows) != len(cells[name]):
+            told.append(f"{name}: {len(rows) - len(cells[name])} cells twice")
+        return time.monotonic() - started
+
+    longest = to_the_end("whole")
+    for at in range(times):
+        child = start([*words, "--out", str(scratch / "killed")])
+        ends = time.monotonic() + draw.uniform(0.2, longest)
+        while time.monotonic() < ends and child.poll() is None:
+            time.sleep(0.02)
+        done = child.poll() is not None
+        if not done:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        lines = lines_of(scratch / "killed")
+        told += faults(scratch / "killed", lines)
+        print(f"[{at + 1}/{times}] {'ended by itself' if done else 'killed'} at {lines} lines", flush=True)
+    to_the_end("killed")
+    lost, more = cells["whole"] - cells["killed"], cells["killed"] - cells["whole"]
+    print(f"{len(cells['killed'])} cells after {times} kills, {len(cells['whole'])} in one piece")
+    return told + ([f"{len(lost)} cells missing, {len(more)} too many"] if lost or more else [])
+
+
 def main() -> None:
     """Parses the command line, kills and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--command", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chain", type=int, default=0, metavar="TIMES", help="one run, killed so often")
+    parser.add_argument("--device", default="cpu", help="of --chain")
     chosen = parser.parse_args()
     draw = random.Random(chosen.seed)
+    if chosen.chain:
+        with tempfile.TemporaryDirectory(prefix="nnzbench-kill-") as scratch:
+            told = chain(chosen.chain, chosen.device, draw, Path(scratch))
+        print("; ".join(told) or "nothing lost, nothing twice")
+        sys.exit(1 if told else 0)
     bad = 0
     with tempfile.TemporaryDirectory(prefix="nnzbench-kill-") as scratch:
         whole = {command: whole_s(command, Path(scratch) / command) for command in chosen.command}

@@ -355,6 +355,7 @@ def _run_cluster(
             costs,
             progress,
             ends,
+            started,
             queued=kind == "slurm",
         )
         summaries = crew.run()

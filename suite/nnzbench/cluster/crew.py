@@ -110,6 +110,8 @@ class Crew:
     progress: RunProgress
     ends: float | None = None
     """Of the monotonic clock; None for a run that ends when all is done."""
+    started: float = field(default_factory=time.monotonic)
+    """When the time began of which `ends` is the end."""
     queued: bool = False
     """Workers come when a queue lets them: there is no hurry."""
     workers: dict[str, Worker] = field(default_factory=dict)
@@ -258,7 +260,8 @@ class Crew:
             )
             plan = Plan(steps, frozenset(range(len(steps))), 0.0)
         else:
-            plan = make_plan(there, self.costs, self.ends - now, 0.0, self._at_once(who.gpu))
+            gone = now - self.started
+            plan = make_plan(there, self.costs, self.ends - self.started, gone, self._at_once(who.gpu))
             for line in plan.lines():
                 self.progress.note(line)
         model = self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)

@@ -21,6 +21,8 @@ PROCESSORS_EACH = 4
 MEMORY_EACH = 24 << 30
 """What each of them should have."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+SLURM_CORES = 8
+"""Processors of a job."""
 ANSWER_S = 15.0
 """How long a scheduler may take to answer."""
 MISSING = "--cluster needs Dask: install the extra `cluster` (pip install 'nnzbench[cluster]')"
@@ -109,11 +111,12 @@ def _slurm(workers: int | None) -> Any:
         raise Unsupported(MISSING) from None
     # account, queue, walltime, memory: Dask's own file, ~/.config/dask/jobqueue.yaml
     cluster = SLURMCluster(
-        cores=8,
+        cores=SLURM_CORES,
         processes=1,
         memory="32GB",
         job_extra_directives=["--gpus=1"],
-        worker_extra_args=["--nthreads", "1", "--no-dashboard"],
+        worker_extra_args=["--nthreads", "1", "--no-dashboard", "--memory-limit", "0"],
+        job_script_prologue=[f"export {name}={SLURM_CORES}" for name in THREADS],
     )
     cluster.scale(jobs=workers or 1)
     return cluster

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nnzbench import paths
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Tuning, read_tuning
@@ -95,8 +96,42 @@ class Costs:
         return _mean(self._gain, _names(experiment, problem.name, problem.dtype, kernel), UNKNOWN_GAIN)
 
 
+COLUMNS = ("experiment", "kernel", "firsts", "first_s", "candidates_of", "candidates", "seconds", "gains", "gain")
+"""Of `datasets/costs.csv`: sums over the problems of an experiment, and how many each is over."""
+
+
+def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
+    """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel."""
+    names = {name for sums in (costs._first, costs._candidate) for name in sums if len(name) == 2}
+    for name in sorted(names):
+        first, count, candidate, gain = (
+            sums.get(name, _Sum()) for sums in (costs._first, costs._count, costs._candidate, costs._gain)
+        )
+        yield (*name, first.count, first.amount, count.count, count.amount, candidate.amount, gain.count, gain.amount)
+
+
+def shipped(costs: Costs, path: Path) -> None:
+    """Adds what is known of experiments and kernels that nothing was learnt of; nothing where there is no file."""
+    known = {name for sums in (costs._first, costs._candidate) for name in sums if len(name) == 2}
+    for row in _lines(path):
+        if (row["experiment"], row["kernel"]) in known:
+            continue
+        number = {name: float(row[name]) for name in COLUMNS[2:]}
+        for at in ((row["experiment"], row["kernel"]), (row["kernel"],), ()):
+            if number["firsts"]:
+                costs._first[at].add(number["first_s"], number["firsts"])
+            if number["candidates"]:
+                costs._count[at].add(number["candidates"], number["candidates_of"])
+                costs._candidate[at].add(number["seconds"], number["candidates"])
+            if number["gains"]:
+                costs._gain[at].add(number["gain"], number["gains"])
+
+
 def learn(folders: Iterable[Path], timed: bool) -> Costs:
-    """From folders of result sets, of the runs that timed (or of those that did not); unreadable files are skipped."""
+    """From folders of result sets, of the runs that timed (or of those that did not); unreadable files are skipped.
+
+    What those runs did not do is predicted from `datasets/costs.csv`, where something is timed.
+    """
     costs = Costs()
     for folder in sorted({path.parent for root in folders for path in root.glob("*/*/tuning.csv")}):
         try:
@@ -108,6 +143,8 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
         if rows and timed:
             for (problem, dtype, kernel), (first, best) in _times(folder / "records.csv").items():
                 costs.add_gain(folder.name, problem, dtype, kernel, first, best)
+    if timed:
+        shipped(costs, paths.datasets() / "costs.csv")
     return costs
 
 

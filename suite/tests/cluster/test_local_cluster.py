@@ -14,6 +14,7 @@ from fakes import Silent
 
 from nnzbench.cluster import engine
 from nnzbench.cluster.crew import Crew
+from nnzbench.cluster.worker import introduce
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice, plan_work
@@ -88,6 +89,37 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(monkeypatch):
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     monkeypatch.setattr(engine, "ANSWER_S", 0.5)
     assert "\n" not in refused("tcp://127.0.0.1:1", None, True, r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 \(")
+
+
+SBATCH = """\
+#!/bin/sh
+cp "$1" "$(dirname "$0")/job"
+setsid sh "$1" > "$(dirname "$0")/log" 2>&1 &
+echo "Submitted batch job $!"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Slurm's commands are stood in for by shell scripts")
+def test_slurm_gets_a_job_whose_worker_works(tmp_path, monkeypatch):
+    """`sbatch` and `scancel` start and end the job on this host, as Slurm would on another."""
+    pytest.importorskip("dask_jobqueue", reason="the extra `cluster` is not installed")
+    for name, text in (("sbatch", SBATCH), ("scancel", '#!/bin/sh\nkill -- -"$1"\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with engine.connected("slurm", 1, timed=True) as client:
+        client.wait_for_workers(1, timeout=60)
+        who = client.submit(introduce, "cpu", pure=False).result(timeout=60)
+        assert (who.gpu, who.timed) == ("cpu", False)
+        assert running(who.process)
+    job = (tmp_path / "job").read_text()
+    assert "#SBATCH --gpus=1" in job
+    assert job.index("export OMP_NUM_THREADS=8") < job.index("--nthreads 1")
+    for _ in range(100):
+        if not running(who.process):
+            break
+        time.sleep(0.1)
+    assert not running(who.process)
 
 
 def test_without_dask_the_extra_is_named(monkeypatch):

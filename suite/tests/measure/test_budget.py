@@ -15,7 +15,7 @@ from test_sweep import PEAKS, Small
 from nnzbench.kernels import registry
 from nnzbench.kernels.roles import About
 from nnzbench.measure.budget import carry_out, make_plan, spread
-from nnzbench.measure.costs import UNKNOWN_S, Costs, learn
+from nnzbench.measure.costs import COLUMNS, UNKNOWN_S, Costs, learn, table
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
 from nnzbench.problems.problem import Problem
@@ -201,6 +201,27 @@ def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kerne
     costs.add("one", tuning("cublas", "p0", 3, 6.0))
     assert costs.first("one", problem, "cublas") == 6.0  # all of a library's three are defaults
     assert costs.tuning("one", problem, "cublas") == 0.0
+
+
+def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monkeypatch):
+    known = Costs()
+    known.add("one", tuning("sputnik", "p0", 10, 20.0))
+    known.add("one", tuning("sputnik", "p0", 2, 3.0, "first"))
+    known.add_gain("one", "p0", "f32", "sputnik", math.e, 1.0)
+    known.add("two", tuning("cublas", "p0", 4, 8.0))
+    (tmp_path / "datasets").mkdir()
+    with (tmp_path / "datasets" / "costs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *table(known)])
+    monkeypatch.setattr("nnzbench.paths.datasets", lambda: tmp_path / "datasets")
+    costs = learn([tmp_path / "nothing"], True)
+    problem = Problem("one", "p9", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    assert costs.first("one", problem, "sputnik") == 3.0
+    assert costs.tuning("one", problem, "sputnik") == 17.0
+    assert costs.gain("one", problem, "sputnik") == 1.0
+    assert costs.first("elsewhere", problem, "cublas") == 8.0
+    run(tmp_path / "gpu", [FakeKernel("sputnik", SLOW)], 1000.0)
+    assert learn([tmp_path], True).first("one", problem, "sputnik") < 1.0  # its own runs count alone
+    assert learn([tmp_path / "nothing"], False).first("one", problem, "sputnik") == UNKNOWN_S
 
 
 def test_costs_are_learnt_from_files_and_damaged_ones_are_passed_over(tmp_path):

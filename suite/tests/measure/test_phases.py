@@ -1,0 +1,80 @@
+"""Where seconds go: each second to one phase, and none of another process's turn on the GPU to the work."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from filelock import FileLock
+
+from nnzbench.measure.phases import ON_GPU, Phases, Work, lines
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_phase_inside_another_counts_for_itself_alone():
+    clock = Clock()
+    phases = Phases(clock=clock)
+    with phases.of("compiling"):
+        clock.now += 2.0
+        with phases.of("planning"):
+            clock.now += 3.0
+        clock.now += 1.0
+    clock.now += 10.0  # between phases: nobody's
+    before = dict(phases.seconds)
+    with phases.of("hot"):
+        clock.now += 4.0
+    assert dict(phases.seconds) == {"compiling": 3.0, "planning": 3.0, "hot": 4.0}
+    assert phases.since(before) == {"compiling": 0.0, "planning": 0.0, "hot": 4.0}
+
+
+def test_a_phase_ends_with_its_error():
+    phases = Phases(clock=Clock())
+    for _ in range(2):
+        try:
+            with phases.of("checking"), phases.of("reference"):
+                phases.clock.now += 1.0
+                raise ValueError
+        except ValueError:
+            pass
+    assert phases.seconds["reference"] == 2.0
+    assert not phases._open
+
+
+def test_one_at_a_time_has_the_gpu_and_waiting_is_told_apart(tmp_path):
+    def turn():
+        return FileLock(tmp_path / "lock", thread_local=False).acquire(poll_interval=0.002)
+
+    busy, most = [], []
+
+    def work(found):
+        for _ in range(5):
+            with found.on_gpu("hot"):
+                busy.append(1)
+                most.append(len(busy))
+                time.sleep(0.01)
+                busy.pop()
+
+    every = [Work(turn=turn) for _ in range(3)]
+    threads = [threading.Thread(target=work, args=(one,)) for one in every]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert all(one.phases.seconds["hot"] >= 0.05 for one in every)
+    assert sum(one.phases.seconds["waiting"] for one in every) > 0.1
+    assert "hot" in ON_GPU
+    assert "waiting" not in ON_GPU
+
+
+def test_what_a_run_tells_of_its_seconds():
+    assert list(lines({})) == []
+    (one,) = lines({"hot": 25.0, "compiling": 75.0, "memory": 0.0001}, 4)
+    assert one == "100 s of 4 processes went into: compiling 75%, hot 25%."
