@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -304,6 +305,29 @@ def test_leaving_early_stops_the_work(cache: Path) -> None:
     del results
     assert threading.active_count() == threads
     assert len(list(cache.glob("*.json"))) == 1
+
+
+def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[object] = []
+    popen = subprocess.Popen
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        started.append(arguments)
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(compile_pool.subprocess, "Popen", counted)
+    for at in range(4):
+        assemble_ptx(PTX.replace("store", f"kept{at}"), "sm_80", timeout_s=60)
+        early = compile_many(ptx_jobs([PTX.replace("store", f"early{at}{i}") for i in range(2)], "sm_80"), workers=2)
+        next(early)
+        del early  # stopped while it is at work, and not kept
+    assert 2 <= len(started) <= 8  # of twelve programs
+    monkeypatch.setenv("NNZBENCH_OTHER", "1")
+    before = len(started)
+    assemble_ptx(PTX.replace("store", "elsewhere"), "sm_80", timeout_s=60)
+    assert len(started) == before + 1
 
 
 def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
