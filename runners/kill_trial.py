@@ -6,9 +6,9 @@
 Each command is first run to its end, which tells how long it takes. Each trial then starts it on the processor in a
 folder of its own, ends it by SIGKILL at a random moment of that time, and looks: every line of records.csv but a last
 one must be whole and parse; rows seen on disk before the kill must still be there; no other file may be cut short; and
-the same command must then finish. With `--chain` one run is killed so often and gone on with each time, on the processor
-or a GPU: at its end it must have the cells of a run that was never killed, each once. Exit status 1 where anything was
-lost.
+the same command must then finish. With `--chain` one run is killed so often and gone on with each time, on the
+processor or a GPU: at its end it must have the cells of a run that was never killed, each once. Exit status 1 where
+anything was lost.
 """
 
 from __future__ import annotations
