@@ -41,6 +41,8 @@ ARRIVAL_S = 10.0
 """How long the plan waits for the other workers once the first has introduced itself."""
 Unit = tuple[str, str]
 """Host and GPU."""
+GRACE_S = 6.0
+"""After its end a run waits so long for what workers are at: a reference or a long program can't be left half done."""
 PATIENCE_S = 90.0
 """How long there may be no worker at all where none is waited for in a queue."""
 
@@ -125,7 +127,7 @@ class Crew:
         """Everything, on every model of GPU among the workers. Raises `Unsupported` where no worker can work."""
         idle_since = time.monotonic()
         with ExitStack() as folders:
-            while not self._finished():
+            while not self._finished() and not self._late():
                 self._meet()
                 self._listen()
                 self._plan(folders)
@@ -146,6 +148,17 @@ class Crew:
     def _finished(self) -> bool:
         busy = any(worker.future is not None for worker in self.workers.values())
         return bool(self.models) and not busy and not any(model.queue for model in self.models.values())
+
+    def _late(self) -> bool:
+        """Whether workers are at something that does not end; what they have is left out, for a later run."""
+        if self.ends is None or time.monotonic() < self.ends + GRACE_S:
+            return False
+        for worker in self.workers.values():
+            if worker.step is not None and worker.who is not None:
+                self.models[worker.who.gpu].left_out.append(worker.step)
+        for model in self.models.values():
+            model.left_out += model.queue
+        return True
 
     def _meet(self) -> None:
         """Greets new workers and takes back what those had that are gone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 
 from nnzbench.kernels.registry import about
 from nnzbench.plans.plan import Candidate
@@ -15,19 +14,41 @@ LOOKED_AT = 64
 """Candidates of a kernel of two roles among which the first of each is looked for."""
 
 
-def first_choices(kernel: str, found: Iterator[Candidate]) -> Iterator[Candidate]:
-    """The first candidate of each role and arithmetic; of a library also every default, in each layout.
+class FirstChoices:
+    """Tells, of a kernel's candidates in their order, which run untuned.
 
-    Kernels yield what their rule would run first, and one that has a paper's mapping beside ours has a first of each.
+    The first candidate of each role and arithmetic; of a library also every default, in each layout. Kernels yield what
+    their rule would run first, and one that has a paper's mapping beside ours has a first of each.
     """
-    said = about(kernel)
-    library = said.role == "library"
-    roles = 2 if said.paper_variants else 1
-    seen: set[tuple[str, str]] = set()
-    for candidate in islice(found, None if library else LOOKED_AT):
-        kind = (said.role_of(candidate.variant), candidate.math)
-        if kind not in seen or (library and DEFAULT.search(candidate.variant)):
-            seen.add(kind)
+
+    def __init__(self, kernel: str) -> None:
+        self._said = about(kernel)
+        self._library = self._said.role == "library"
+        self._roles = 2 if self._said.paper_variants else 1
+        self._seen: set[tuple[str, str]] = set()
+        self.looked_at = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no further candidate can be one."""
+        return not self._library and (len(self._seen) >= self._roles or self.looked_at >= LOOKED_AT)
+
+    def takes(self, candidate: Candidate) -> bool:
+        """Whether the next candidate runs untuned."""
+        if self.complete:
+            return False
+        self.looked_at += 1
+        kind = (self._said.role_of(candidate.variant), candidate.math)
+        new = kind not in self._seen
+        self._seen.add(kind)
+        return new or (self._library and DEFAULT.search(candidate.variant) is not None)
+
+
+def first_choices(kernel: str, found: Iterator[Candidate]) -> Iterator[Candidate]:
+    """The candidates that run untuned, and no others."""
+    choices = FirstChoices(kernel)
+    for candidate in found:
+        if choices.takes(candidate):
             yield candidate
-        if not library and len(seen) == roles:
+        if choices.complete:
             return

@@ -17,6 +17,7 @@ from pathlib import Path
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import CHECK, Attempts, Tried
+from nnzbench.measure.first import FirstChoices
 from nnzbench.measure.phases import ON_GPU
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
@@ -300,6 +301,7 @@ class Run:
         before = phases.seconds.copy()
         start = time.monotonic()
         tried = correct = 0
+        choices, untuned = FirstChoices(kernel.name), list[str]()
         answered = False
         fastest: dict[tuple[str, Policy], float] = {}  # per arithmetic class and policy
         problem = subject.problem
@@ -315,6 +317,8 @@ class Run:
             if tried and over():
                 return
             tried += 1
+            if choices.takes(candidate):
+                untuned.append(candidate.variant)
             outcome = self.attempts.attempt(subject, kernel.name, candidate, fastest, progress)
             correct += outcome is not None and outcome.status == "ok"
         if not answered:
@@ -323,7 +327,8 @@ class Run:
         spent = phases.since(before)
         seconds = time.monotonic() - start - spent.get("waiting", 0.0)
         on_gpu = sum(spent.get(phase, 0.0) for phase in ON_GPU)
-        self.results.add_tuning(Tuning(*self._tuning_key(problem, kernel.name), tried, correct, seconds, scope, on_gpu))
+        key = self._tuning_key(problem, kernel.name)
+        self.results.add_tuning(Tuning(*key, tried, correct, seconds, scope, on_gpu, " ".join(untuned)))
 
     def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:
         return (problem.name, problem.dtype, kernel, self.session.device.name, "+".join(self.attempts.labels))

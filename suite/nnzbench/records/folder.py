@@ -46,6 +46,9 @@ class Tuning:
     """Files of before there were first choices have no such column."""
     gpu_seconds: float = 0.0
     """Of `seconds`, in which the GPU was this process's own; 0 in files of before it was counted."""
+    untuned: str = ""
+    """Variants among those tried that run untuned (the rule's, the paper's, a library's defaults), separated by spaces;
+    empty in files of before they were named."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -257,6 +260,7 @@ def read_tuning(path: Path) -> list[Tuning]:
                     float(row["seconds"]),
                     cast(Scope, row.get("scope") or "all"),
                     float(row.get("gpu_seconds") or 0.0),
+                    row.get("untuned") or "",
                 )
                 for row in csv.DictReader(file)
             ]
