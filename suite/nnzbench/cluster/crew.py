@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -140,10 +140,19 @@ class Crew:
             if self.ends is not None:
                 for line in Done(time.monotonic() - model.started, tuple(model.left_out)).lines(model.plan):
                     self.progress.note(line)
-            here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
-            for line in phases.lines(model.phases, max(1, len(here))):
+            for line in self._where(gpu, model):
                 self.progress.note(line)
         return [run.summary() for model in self.models.values() for run in model.runs.values()]
+
+    def _where(self, gpu: str, model: Model) -> Iterator[str]:
+        """Where the seconds of a model's workers went."""
+        here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
+        yield from phases.lines(model.phases, max(1, len(here)))
+        units = {worker.unit for worker in here}
+        busy = sum(model.phases.get(phase, 0.0) for phase in phases.ON_GPU)
+        lasted = time.monotonic() - model.started
+        if busy and units:
+            yield f"In {lasted:.0f} s {len(units)} GPUs were in use for {busy / lasted / len(units):.0%} of the time."
 
     def _finished(self) -> bool:
         busy = any(worker.future is not None for worker in self.workers.values())

@@ -214,6 +214,20 @@ def test_a_budget_is_kept_and_what_is_left_out_is_named(tmp_path, monkeypatch):
     assert ",first," in (tmp_path / "h200" / "one" / "tuning.csv").read_text()
 
 
+def test_work_that_does_not_end_is_left_out_when_the_time_is_over(tmp_path, monkeypatch):
+    class Hangs(Client):
+        def submit(self, what, *arguments, workers, pure):
+            stuck = what is worker.perform and arguments[0].problem.name == "p0"
+            return Future(pending=True) if stuck else super().submit(what, *arguments, workers=workers, pure=pure)
+
+    monkeypatch.setattr(crew, "GRACE_S", 0.1)
+    started = time.monotonic()
+    _, notes = run(tmp_path, monkeypatch, Hangs({"w": "h200", "v": "h200"}), ends=started + 3.0, names=("one",))
+    assert time.monotonic() - started < 30.0
+    assert "  one: 1 of 5 problems not reached" in notes
+    assert {row.problem for row in rows(tmp_path)} == {"p1", "p2", "p3", "p4"}
+
+
 def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):
     class Without(Client):
         def submit(self, what, *arguments, workers, pure):
