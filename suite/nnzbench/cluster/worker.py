@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
+from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.peaks import Peaks
 from nnzbench.measure.phases import Turn, Work
@@ -117,10 +118,11 @@ class Collected(Results):
 
 
 class _Notes:
-    """Progress of which only the notes are told."""
+    """Progress of which only the notes are told; after each kernel the GPU's memory is there for other processes."""
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], device: Device) -> None:
         self.note = notes.append
+        self._device = device
 
     def start(self, title: str, steps: int) -> None:
         pass
@@ -129,7 +131,8 @@ class _Notes:
         pass
 
     def advance(self) -> None:
-        pass
+        if isinstance(self._device, GpuDevice):
+            self._device.release()
 
 
 @functools.cache
@@ -209,7 +212,7 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     run = Run(job.experiment, session, Collected(part, job.done), job.choice, _maker())
     try:
         over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)
-        run.problem(job.problem, job.kernels, _Notes(part.notes), job.scope, over)
+        run.problem(job.problem, job.kernels, _Notes(part.notes, session.device), job.scope, over)
     except DeviceLost as error:
         part.notes.append(str(error))
         part.lost = True
