@@ -32,6 +32,7 @@ GPUS = {
 """The published names. Their source says no more; these forms have the rates that are taken."""
 FILE_KEYS = {"V100": "v100", "RTX 2080 Ti": "rtx2080ti", "A100": "a100", "RTX 4090": "rtx4090"}
 LIBRARIES = ("sputnik", "cusparse", "cublas")
+RECORDS = "records of dlmc_n512"
 AS_PUBLISHED = {"sparsert": "sparsert_paper", "sparsert_conv": "sparsert_conv_paper"}
 """The kernel here that is the paper's mapping as published, where another has its name."""
 CALIBRATION, DRAWS = 20, 60
@@ -39,7 +40,9 @@ WITHOUT = 0.20
 """Largest mean error that is called good without a measurement on the target."""
 BARS = {("V100", "A100"): 0.069, ("A100", "V100"): 0.074, ("A100", "RTX 4090"): 0.116, ("A100", "RTX 2080 Ti"): 0.131}
 """Of Sputnik with 20 calibration problems: what a power law reaches over all 2,662 published matrices."""
-COLUMNS = ("data", "source", "target", "kernel", "what", "calibration", "count", "refused", "mean", "p90", "bar")
+COLUMNS = (
+    *("data", "source", "target", "kernel", "what", "calibration", "count", "refused", "mean", "p90", "bias", "bar"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Times:
 
 
 def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
-    """Every hold-out (`COLUMNS`): mean and 90th percentile of |predicted / published - 1|, and the bar if there is one.
+    """Every hold-out (`COLUMNS`): mean and 90th percentile of |predicted / published - 1|, the geometric mean of that
+    quotient (`bias`), and the bar if there is one.
 
     From committed data: the means of 28 strata of matrices on four GPUs, each pair in both directions; H200 records to
     the same; H200 records to the papers' T4, V100 and Titan X. `matrices`: the published file with every matrix's
@@ -161,8 +165,15 @@ def _recorded(reports: Path) -> Iterator[tuple[object, ...]]:
             theirs = means[(means["gpu"] == target) & (means["library"] == library)]
             truth = {(row.method, row.level): row.geomean_us for row in each(theirs)}
             told, lost = [], 0
+            ends = (gpu(results.gpu), gpu(GPUS[target]))
+            here = {(row.method, row.level): row.geomean_us for row in each(mine[mine["library"] == library])}
+            both = [key for key in here if key in truth]
+            if len(both) > CALIBRATION:
+                names = {ends[0].name: [here[key] for key in both], target: [truth[key] for key in both]}
+                times = Times(tuple(works[key] for key in both), names, {})
+                quotients = _calibrated(times, ends[0].name, target).tolist()
+                yield _line(RECORDS, ends[0].name, target, library, "time", CALIBRATION, quotients, 0, math.nan)
             for row in each(mine[mine["library"] == library]):
-                ends = (gpu(results.gpu), gpu(GPUS[target]))
                 key = (row.method, row.level)
                 us = scaled(kind_of(library, "f16"), works[key], row.geomean_us, *ends, floor, floors()[target])
                 if refused(us, floors()[target]):
@@ -170,7 +181,7 @@ def _recorded(reports: Path) -> Iterator[tuple[object, ...]]:
                 else:
                     told.append(us / truth[key])
             bar = WITHOUT if library == "sputnik" else math.nan
-            yield _line("records of dlmc_n512", ends[0].name, target, library, "time", 0, told, lost, bar)
+            yield _line(RECORDS, ends[0].name, target, library, "time", 0, told, lost, bar)
 
 
 def _papers(reports: Path) -> Iterator[tuple[object, ...]]:
@@ -228,4 +239,5 @@ def _line(
 ) -> tuple[object, ...]:
     off = np.abs(np.asarray(quotients, dtype=np.float64) - 1)
     mean, p90 = (float(off.mean()), float(np.quantile(off, 0.9))) if off.size else (math.nan, math.nan)
-    return (data, source, target, kernel, what, calibration, int(off.size), lost, mean, p90, bar)
+    bias = geometric_mean(quotients) if off.size else math.nan
+    return (data, source, target, kernel, what, calibration, int(off.size), lost, mean, p90, bias, bar)

@@ -149,15 +149,19 @@ def test_an_error_is_recomputed_by_hand() -> None:
     off = [
         abs(one / truth - 1) for one, truth in zip(told, times.by_gpu["V100"], strict=True) if one >= 3 * floors["V100"]
     ]
+    signed = [
+        one / truth - 1 for one, truth in zip(told, times.by_gpu["V100"], strict=True) if one >= 3 * floors["V100"]
+    ]
     row = next(r for r in holdouts._between("strata", times, "sputnik") if r[1:3] == ("A100", "V100") and r[5] == 0)
     assert row[6] == len(off)
     assert row[8] == pytest.approx(np.mean(off))
+    assert row[10] == pytest.approx(math.exp(np.mean([math.log(1 + one) for one in signed])))
 
 
 def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path, pd.DataFrame]) -> None:
     text = page.write(*errors).read_text()
     assert "12 of 12 hold-outs that have a bar meet it." in text
-    assert "| sputnik | A100 → V100 | time | without calibration |" in text
+    assert "| sputnik | A100 → V100 | time | without calibration |" in (errors[0] / "prediction/summary.md").read_text()
     assert "do not trust it beyond 20 % for cublas, cusparse" in text
     assert "xuezy-mmi/SSpMM" in text
     assert page.write(*errors).read_text() == text
@@ -166,6 +170,22 @@ def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path
     kept = page.write(*errors).read_text()  # of single matrices, which these errors are not of
     assert "Matrix by matrix" in kept
     assert "sputnik, V100 to RTX 2080 Ti, without calibration (matrices): 30.0 %, 10.0 points over its bar" in kept
+
+
+def test_records_that_are_off_by_a_factor_are_all_bias_and_calibration_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = dlmc_n512.printed(whole=True)
+    a100 = theirs[(theirs["gpu"] == "A100") & (theirs["library"] == "sputnik")]
+    mine = a100.assign(kind="measured", gpu="NVIDIA H200", policy="hot", geomean_us=0.3 * a100["geomean_us"])
+    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.concat([theirs, mine], ignore_index=True))
+    row = fake_records.record(experiment="dlmc_n512", problem="x_1x1x512_50_dlmc", floor_us=0.5)
+    fake_records.write(tmp_path / H200 / "dlmc_n512", [row])
+    found = {(line[2], line[5]): line for line in holdouts._recorded(tmp_path) if line[3] == "sputnik"}
+    assert found["A100", 20][8] < 1e-3  # mean error with 20 problems
+    assert found["A100", 0][8] > 0.3
+    assert found["A100", 0][10] == pytest.approx(1 - found["A100", 0][8], abs=0.1)
+    assert found["V100", 20][8] < 0.1
 
 
 def test_a_file_that_is_not_the_published_table_is_refused(tmp_path: Path) -> None:
