@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def smtx(dense: np.ndarray) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_all(folder: Path, safetensors: bool = False) -> dict[str, str]:
+def write_all(folder: Path, safetensors: bool = False, torch: bool = False) -> dict[str, str]:
     """Writes every format into the folder; the argument of `nnzbench best` for each, by a name of the format."""
     dense = matrix()
     (folder / "w.smtx").write_text(smtx(dense))
@@ -45,6 +46,11 @@ def write_all(folder: Path, safetensors: bool = False) -> dict[str, str]:
         tensors = {"layer.weight": dense, "other.weight": dense[:4].copy(), "bias": np.zeros(3, np.float32)}
         save_file(tensors, folder / "w.safetensors")
         found["w.safetensors"] = f"{folder / 'w.safetensors'}::layer.weight"
+    if torch:
+        from torch import from_numpy, save
+
+        save({"layer.weight": from_numpy(dense), "other.weight": from_numpy(dense[:4].copy())}, folder / "w.pt")
+        found["w.pt"] = f"{folder / 'w.pt'}::layer.weight"
     return found
 
 
@@ -55,3 +61,8 @@ def has_safetensors() -> bool:
     except ImportError:
         return False
     return True
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is installed."""
+    return importlib.util.find_spec("torch") is not None

@@ -187,7 +187,7 @@ def sentence(answer: Answer, width: Width) -> str:
         return lead + found + (f"; WRONG: {', '.join(wrong)}" if wrong else "")
     if sparse is None or (rival is not None and (rival.us or 0.0) < (sparse.us or 0.0)):
         assert rival is not None
-        text = f"{lead}dense is fastest: {rival.label}, {_us(rival.us)}"
+        text = f"{lead}dense is fastest: {rival.label}, {about_so}{_us(rival.us)}"
         if sparse is not None:
             text += f"; the best sparse kernel, {sparse.label}, takes {about_so}{_times(sparse.us, rival.us)} as long"
         return text + _crossover_text(answer)
@@ -201,6 +201,11 @@ def sentence(answer: Answer, width: Width) -> str:
     else:
         text += "; nothing dense to compare with"
     return text + _crossover_text(answer)
+
+
+def rounded(n: int) -> int:
+    """A width of two digits, which is more than an estimate knows."""
+    return int(float(f"{n:.2g}"))
 
 
 def paid_back(entry: Entry, rival: Entry | None) -> float | None:
@@ -217,7 +222,7 @@ def _crossover_text(answer: Answer) -> str:
     if found is None:
         return ""
     if found.n is not None:
-        return f"; dense is faster from about N = {found.n}"
+        return f"; dense is faster from about N = {rounded(found.n) if answer.estimated else found.n}"
     if found.sparse_wins:
         return f"; no crossover up to N = {found.most}"
     return f"; dense is faster at every width from {found.least} to {found.most}" if found.least < found.most else ""

@@ -47,6 +47,7 @@ _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
 )  # fmt: skip
+_LONGEST_HEADER = 1 << 16
 _WIDEST = 8192
 _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(27)}))
 """Widths that the crossover is looked for at."""
@@ -198,10 +199,10 @@ def _read(file: Path) -> pd.DataFrame:
     if file.is_symlink():
         raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
     try:
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8")
-        if tuple(frame.columns) != COLUMNS:
-            raise RecordError(f"{file}: the header is not that of records")
-        frame = frame[list(_USED)]
+        with file.open(encoding="utf-8") as stream:
+            if stream.readline(_LONGEST_HEADER).rstrip("\r\n").split(",") != list(COLUMNS):
+                raise RecordError(f"{file}: the header is not that of records")
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8", usecols=list(_USED))
         frame = frame[(frame["status"] == "ok") & (frame["selected"] == "true") & frame["policy"].isin(POLICIES)]
         # a step of a network is not the product that it is recorded as
         frame = frame[~frame["shape"].str.contains("attention|bias_relu")].copy()

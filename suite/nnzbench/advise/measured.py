@@ -114,8 +114,9 @@ class _Sizes:
     known: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __call__(self, kernel: str, candidate: Candidate, outcome: Outcome) -> None:
-        if candidate.plan is not None:
-            self.known[kernel, candidate.variant] = weights_bytes(candidate.plan, self.operands, outcome.resources)
+        plan = candidate.plan
+        if plan is not None and (plan.language != "ptx" or outcome.resources):  # code whose length is not known
+            self.known[kernel, candidate.variant] = weights_bytes(plan, self.operands, outcome.resources)
 
 
 def _width(

@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nnzbench.advise.answer import Answer, Width, paid_back, sentence, totals
+from nnzbench.advise.answer import Answer, Width, paid_back, rounded, sentence, totals
 
 GAP = "–"
 NARROWEST = 110
 """Columns that a table needs; what is no terminal gets as many."""
+_WIDEST = 400
+"""Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
 _SHOWN_REASONS = 12
 _REASON = 100
 
@@ -25,19 +27,78 @@ def console() -> Console:
 
 
 def tell(answers: Sequence[Answer], out: Console, brief: bool) -> None:
-    """Prints the answers; `brief` leaves the ranked tables out, as for the many layers of a checkpoint."""
-    for answer in answers:
+    """Prints the answers; `brief` puts them into one table, as for the many layers of a checkpoint."""
+    if brief:
+        _together(answers, out)
+    for answer in () if brief else answers:
         _heading(answer, out)
         for width in answer.widths:
             out.print(escape(sentence(answer, width)), soft_wrap=True)
-            if not brief:
-                out.print(_table(answer, width))
-                _remarks(answer, width, out)
+            out.print(_table(answer, width))
+            _remarks(answer, width, out)
     found = totals(answers)
     if len(answers) > 1 and found:
         out.print("\nAll layers, times added:", style="bold")
         for total in found:
             out.print(escape(total.sentence()), soft_wrap=True)
+
+
+_TIMED = ("fastest", "hot", "speed", "cold", "memory", "dense from")
+"""Columns of the table of many layers."""
+
+
+def _together(answers: Sequence[Answer], out: Console) -> None:
+    """One line for each layer and width."""
+    first = answers[0]
+    how = f"estimated for {first.where}, not measured" if first.estimated else f"on {first.where}"
+    out.print(f"\n[bold]{len(answers)} layers[/bold]: {first.op}; {how}", soft_wrap=True)
+    for note in dict.fromkeys(answer.note for answer in answers if answer.note):
+        out.print(escape(note), soft_wrap=True)
+    timed = any(width.timed() for answer in answers for width in answer.widths)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for at, heading in enumerate(("layer", "m x k", "zeros", "type", "N", *(_TIMED if timed else ("checked",)))):
+        table.add_column(heading, justify="left" if at in (0, 5) else "right", no_wrap=True)
+    for answer in answers:
+        name = (escape(answer.label), f"{answer.m} x {answer.k}", f"{100 * answer.sparsity:.1f} %", answer.dtype)
+        for at, width in enumerate(answer.widths):
+            right = sum(one.error is not None for one in width.entries)
+            told = _fastest(answer, width) if timed else (f"{right} kernels",)
+            table.add_row(*(name if at == 0 else ("",) * len(name)), str(width.n), *told)
+            if wrong := [one.label for one in width.entries if one.wrong]:
+                table.add_row("", "", "", "", "", f"WRONG: {', '.join(wrong)}")
+    out.width = max(out.width, out.measure(table, options=out.options.update(max_width=_WIDEST)).maximum)
+    out.print(table)
+    if timed:
+        text = "speed (hot), cold and memory are against the fastest dense library of that precision; dense from: the"
+        out.print(f"  {text} width from which on it is faster", style="dim", soft_wrap=True)
+    if any(width.far for answer in answers for width in answer.widths):
+        out.print("  ?: a guess, as nothing near is recorded", style="dim")
+
+
+def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
+    """The cells of `_TIMED`."""
+    rival, ranked = width.rival(answer.dtype), width.exact(answer.dtype)
+    if not ranked:
+        return (GAP,) * len(_TIMED)
+    best, found = ranked[0], answer.crossover
+    crossing = GAP
+    if found is not None and found.n is not None:
+        crossing = f"{rounded(found.n) if answer.estimated else found.n}"
+    elif found is not None:
+        crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
+    share = best.memory_bytes / rival.memory_bytes if rival and rival.memory_bytes and best.memory_bytes else None
+    return (
+        f"{escape(best.label)}{' ?' if width.far else ''}",
+        _us(best.hot_us),
+        _ratio(rival.us if rival else None, best.us),
+        _ratio(rival.cold_us if rival else None, best.cold_us),
+        GAP if share is None else f"{100 * share:.0f} %",
+        crossing,
+    )
+
+
+def _ratio(longer: float | None, shorter: float | None) -> str:
+    return f"{longer / shorter:.2f}x" if longer and shorter else GAP
 
 
 def _heading(answer: Answer, out: Console) -> None:
@@ -51,22 +112,23 @@ def _heading(answer: Answer, out: Console) -> None:
 def _table(answer: Answer, width: Width) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rival = width.rival(answer.dtype)
-    headings = ["", "whose", "hot", "cold", "speed", "memory", "packing", "paid back"]
-    headings.append("held out" if answer.estimated else "error")
+    timed = bool(width.timed())
+    headings = ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory", "packing"]
+    headings += ["paid back"] * timed + ["held out" if answer.estimated else "error"]
     for at, heading in enumerate(headings):
         table.add_column(heading, justify="left" if at < 2 else "right", no_wrap=True)
     for entry in width.entries:
         if entry.us is None and entry.error is None:
             continue
+        speed = _ratio(rival.us if rival else None, entry.us)
+        times = [_us(entry.hot_us), _us(entry.cold_us), speed] if timed else []
         row = [
             escape(entry.label),
             entry.role,
-            _us(entry.hot_us),
-            _us(entry.cold_us),
-            f"{rival.us / entry.us:.2f}x" if rival and rival.us and entry.us else GAP,
+            *times,
             _bytes(entry.memory_bytes),
             GAP if entry.packing_ms is None else _ms(entry.packing_ms),
-            _launches(paid_back(entry, rival)),
+            *([_launches(paid_back(entry, rival))] * timed),
             _share(entry.uncertainty) if answer.estimated else GAP if entry.error is None else f"{entry.error:.1e}",
         ]
         table.add_row(*row)
@@ -77,8 +139,12 @@ def _remarks(answer: Answer, width: Width, out: Console) -> None:
     refused = [one for one in width.entries if one.us is None and one.error is None]
     for entry in refused[:_SHOWN_REASONS]:
         reason = " ".join(entry.reason.split())
-        out.print(escape(f"  no {entry.label}: {reason[:_REASON]}{'...' * (len(reason) > _REASON)}"), style="dim")
-    if any(entry.us is not None for entry in width.entries):
+        out.print(
+            escape(f"  no {entry.label}: {reason[:_REASON]}{'...' * (len(reason) > _REASON)}"),
+            style="dim",
+            soft_wrap=True,
+        )
+    if width.rival(answer.dtype) is not None:
         legend = "speed is against the fastest dense library of that precision; paid back: launches until packing and"
         out.print(f"  {legend} compiling are, which is all of packing", style="dim", soft_wrap=True)
     if answer.estimated:
@@ -91,7 +157,8 @@ def _remarks(answer: Answer, width: Width, out: Console) -> None:
             style="dim",
         )
     else:
-        out.print(f"  {width.tried} candidates tried, all there are", style="dim")
+        which = "all there are" if width.timed() else "the first of each kernel"
+        out.print(f"  {width.tried} candidates tried, {which}", style="dim")
 
 
 def _nearest(width: Width, out: Console) -> None:

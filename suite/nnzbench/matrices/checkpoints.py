@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,11 @@ class Torch:
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except OSError as error:
             raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        except pickle.UnpicklingError as error:
+            raise MatrixError(
+                f"{path}: holds other things than tensors by name, which are not loaded from a file that is not "
+                "trusted: save the model's state_dict()."
+            ) from error
         except Exception as error:  # pickles raise whatever their opcodes lead to
             raise MatrixError(
                 f"{path}: is not a state dict that loads with weights_only ({one_line(error)})."

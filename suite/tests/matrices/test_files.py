@@ -11,7 +11,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from own_files import K, M, has_safetensors, matrix, write_all
+from own_files import K, M, has_safetensors, has_torch, matrix, write_all
 from scipy import io, sparse
 
 from nnzbench.matrices import files
@@ -27,7 +27,7 @@ def only(text):
 
 def test_every_format_gives_the_same_matrix(tmp_path):
     dense = matrix()
-    for name, text in write_all(tmp_path, has_safetensors()).items():
+    for name, text in write_all(tmp_path, has_safetensors(), has_torch()).items():
         found = only(text)
         wanted = dense if found.valued else dense != 0
         assert np.array_equal(found.csr.to_dense(), wanted), name

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from own_files import has_safetensors, write_all
+from own_files import has_safetensors, has_torch, write_all
 
 from nnzbench.matrices import files
 from nnzbench.matrices.formats import MatrixError
@@ -21,17 +21,15 @@ MOST_SECONDS = 5.0
 
 @cache
 def originals() -> dict[str, bytes]:
-    """Every format's bytes by its name."""
+    """Every format's bytes by the end of what names its matrix."""
     with tempfile.TemporaryDirectory() as folder:
+        found = write_all(Path(folder), has_safetensors(), has_torch())
         return {
-            name: Path(text.partition("::")[0]).read_bytes()
-            for name, text in write_all(Path(folder), has_safetensors()).items()
+            f"{file}{mark}{name}": Path(folder, file).read_bytes()
+            for file, mark, name in (text.removeprefix(f"{folder}/").partition("::") for text in found.values())
         }
 
 
-NAMES = sorted(
-    ("w.smtx", "w.mtx", "pattern.mtx", "w.npy", "dense.npz", "csr.npz", "csc.npz", "coo.npz", "packed.npz::w")
-)
 NUMBERS = (b"-1", b"0", b"9" * 10, b"4294967296", b"9" * 18, b"1e9", b"nan", b"0x7")
 HEADERS = (b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", b"\x93NUMPY\x03\x00", b"PK\x05\x06", b"(99999999999, 20)")
 
@@ -39,7 +37,7 @@ HEADERS = (b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", b"\x93NUMPY\x03\x00", 
 @st.composite
 def damages(draw: st.DrawFn) -> tuple[str, bytes]:
     """A format and its bytes after one to three blows."""
-    name = draw(st.sampled_from(NAMES))
+    name = draw(st.sampled_from(sorted(originals())))
     data = bytearray(originals()[name])
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(data) - 1)))

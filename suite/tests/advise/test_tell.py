@@ -1,0 +1,61 @@
+"""Answers on a terminal: what stands in the tables, whole where the output is no terminal."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from nnzbench.advise.answer import Answer, Crossover, Entry, Width, sentence
+from nnzbench.advise.tell import tell
+
+DENSE = Entry("cublas", "f32", hot_us=10.0, cold_us=20.0, memory_bytes=4000, packing_ms=0.1)
+SPARSE = Entry("sputnik", "f32", "v1", hot_us=4.0, cold_us=16.0, memory_bytes=1000, packing_ms=2.0, error=1e-7)
+
+
+def answer(label="a.layer.with.a.very.long.name." + "x" * 80, entries=(SPARSE, DENSE), estimated=False, **facts):
+    return Answer(
+        label, "spmm", "f32", 64, 128, 819, "a-gpu", estimated, (Width(32, tuple(entries), 7),),
+        Crossover(437, True, 1, 4096), **facts,
+    )  # fmt: skip
+
+
+def told(*answers, brief=False):
+    out = io.StringIO()
+    tell(answers, Console(file=out, width=110, highlight=False), brief)
+    return out.getvalue()
+
+
+def test_many_layers_are_one_table_with_whole_names_and_totals():
+    text = told(answer(), answer("second", note="weights of 4 filters"), brief=True)
+    first = next(line for line in text.splitlines() if "very.long" in line)
+    assert first.split() == [
+        answer().label, "64", "x", "128", "90.0", "%", "f32", "32", "sputnik", "fp32", "4.00", "us", "2.50x", "1.25x",
+        "25", "%", "437",
+    ]  # fmt: skip
+    assert "weights of 4 filters" in text
+    assert "2 layers take 8.00 us" in text
+    assert "N = 32: fastest" not in text
+
+
+def test_of_many_layers_none_timed_the_checks_are_counted_and_wrong_ones_named():
+    right = Entry("sputnik", "f32", "v1", error=1e-7)
+    wrong = Entry("ring", "f32", "v2", reason="far off", wrong=True)
+    text = told(answer("a", (right, wrong)), answer("b", (right,)), brief=True)
+    assert text.count("1 kernels") == 2
+    assert "WRONG: ring fp32" in text
+
+
+def test_where_nothing_is_timed_no_column_of_times_stands_empty():
+    text = told(answer("a", (Entry("sputnik", "f32", "v1", memory_bytes=10, error=1e-7),)))
+    assert "hot" not in text
+    assert "paid back" not in text
+    assert "7 candidates tried, the first of each kernel" in text
+    assert "all there are" in told(answer("a"))
+
+
+def test_an_estimate_claims_no_more_digits_than_it_has():
+    estimated = answer("a", estimated=True)
+    assert sentence(estimated, estimated.widths[0]).endswith("dense is faster from about N = 440")
+    dense = answer("a", (Entry("cublas", "f32", hot_us=3.0), SPARSE), estimated=True)
+    assert "dense is fastest: cuBLAS fp32, about 3.00 us" in sentence(dense, dense.widths[0])
