@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from on_cpu import matrix
 from test_tensor_spmm import problem, whole
 
 from nnzbench.devices import Device
+from nnzbench.kernels.tensor import spmm, tf32
 from nnzbench.kernels.tensor.tf32 import TensorSpmmTf32
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import reference
+from nnzbench.problems.problem import DType
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
@@ -40,4 +44,23 @@ def test_every_tiling_is_exact(gpu: Device, shape: tuple[int, int, int, float]) 
             prepared.poison()
             prepared.run()
             assert np.array_equal(prepared.read(), expected), plan.variant
+        prepared.close()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_panels_go_round_their_ring(gpu: Device, dtype: DType) -> None:
+    """Of few rows K is split until a slice has a panel or two. Here it is whole, and every place is filled many times."""
+    data = whole(matrix(70, 2100, 0.1, full=35), 40, dtype)
+    some = problem(data, dtype)
+    expected = reference(some, data).value
+    if dtype == "f32":
+        found = spmm.tilings(some, data.sparse, gpu.arch, tf32._SHAPES, tf32=True)
+    else:
+        found = spmm.tilings(some, data.sparse, gpu.arch)
+    whole_k = dict.fromkeys(replace(one, slices=1, separate=False) for one in found)
+    for plan in spmm.plans(some, data, gpu.arch, whole_k):
+        prepared = gpu.prepare(plan)
+        prepared.poison()
+        prepared.run()
+        assert np.array_equal(prepared.read(), expected), plan.variant
         prepared.close()
