@@ -49,7 +49,7 @@ def test_every_tiling_is_exact(gpu: Device, shape: tuple[int, int, int, float]) 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_panels_go_round_their_ring(gpu: Device, dtype: DType) -> None:
-    """Of few rows K is split until a slice has a panel or two. Here it is whole, and every place is filled many times."""
+    """Of few rows K is split until a slice has a panel or two. Here it is whole: every place is filled many times."""
     data = whole(matrix(70, 2100, 0.1, full=35), 40, dtype)
     some = problem(data, dtype)
     expected = reference(some, data).value
