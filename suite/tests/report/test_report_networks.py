@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, draw, records, report
 
 from nnzbench.papers.catalogue import experiment
+from nnzbench.papers.sputnik import busy
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory
+from nnzbench.records.record import RecordError
 from nnzbench.report.draw import style
 
 EXPERIMENT = "whole_networks"
@@ -74,24 +76,39 @@ def test_networks_stand_beside_their_steps_and_the_papers(tmp_path: Path) -> Non
     ):
         path = tmp_path / "nvidia-h200" / EXPERIMENT / memory.FILE
         memory.add(path, Memory(name, "f32", kernel, variant, "cupy", 10, 10 + taken, 10))
+    inside = tmp_path / "nvidia-h200" / EXPERIMENT / busy.FILE
+    sizes = f"{name},sparse_transformer,f32_heuristic,{{}},100500,100000\n"
+    inside.write_text(",".join(busy.COLUMNS) + "\n" + sizes.format(7) + sizes.format(250))  # the later row counts
     page, drawn = report(tmp_path, rows)
     assert "passes 122,880 tokens per second, **2.50×** the dense one's 49,152; the paper reports 2.09×" in page
     assert "it takes 0.80 GB where the dense one takes 8.00, **10.0×** less (the paper: 12.8×)" in page
     # 72 + 24 + 3 + 3 products of 100 us and 24 heads of 3000 us: 82.2 ms
-    assert "| sparse | `f32_heuristic` | 100.00 | 122,880 | – | 82.20 | +22 % | 67,857 | 0.77 |" in page
-    assert "| dense | `tf32_default` | 90.00 | 136,533 | – | – | – | 32,477 | 9.88 |" in page
+    assert "| sparse | `f32_heuristic` | 100.00 | 122,880 | – | 67,857 | 0.77 |" in page
+    assert "| dense | `tf32_default` | 90.00 | 136,533 | – | 32,477 | 9.88 |" in page
+    assert "| sparse | sparse | `f32_heuristic` | 100.00 | 100.50 | 100.00 | 250 | 2.00 | 82.20 |" in page
+    assert "Kernels run for 99.5% to 99.5% of a graph's time; 2.00 to 2.00 µs pass" in page
     assert "1.54× at widths 1 and 1.3 (the paper 1.14×), 1.56× at widths 1.4 and 1.8" in page
     # 13 depthwise layers of 1 us, 12 sparse of 2 us, the first by cuBLAS 4 us
-    assert "| sparse | 1.3 | sparse | `f32_heuristic` | 130.0 | 7,692 | – | 41.0 | +217 % | 2,874 |" in page
-    assert "| dense | 1 | dense | `f32_default` | 200.0 | 5,000 | – | 65.0 | +208 % | 2,518 |" in page
+    assert "| sparse | 1.3 | sparse | `f32_heuristic` | 130.0 | 7,692 | – | 2,874 |" in page
+    assert "| sparse 1.3 | sparse | `f32_heuristic` | 130.0 | – | – | – | – | 41.0 |" in page
+    assert "| dense | 1 | dense | `f32_default` | 200.0 | 5,000 | – | 2,518 |" in page
+    assert "| dense 1 | dense | `f32_default` | 200.0 | – | – | – | – | 65.0 |" in page
     assert set(drawn["network"]) == {"transformer", "mobilenet"}
 
 
 def test_what_is_not_recorded_is_said(tmp_path: Path, figures: dict[str, Figure]) -> None:
     page, _ = report(tmp_path, records(EXPERIMENT, TIMED, keep=lambda p: p.label == "dense_w1"))
     assert "No time of the Transformer as a whole is recorded." in page
+    assert "For how long kernels run within a network's graph is not recorded (busy.csv)." in page
     assert "`sputnik_mobilenet`, which is not recorded here" in page
     assert "No pair of networks of one accuracy has a checked time." in page
+
+
+@pytest.mark.parametrize("row", ["a,b,c,0,1,1", "a,b,c,1,nan,1", "a,b,c,1,1", "a,b,c,one,1,1"])
+def test_a_table_of_busy_times_that_is_none_is_refused(tmp_path: Path, row: str) -> None:
+    (tmp_path / busy.FILE).write_text(",".join(busy.COLUMNS) + f"\n{row}\n")
+    with pytest.raises(RecordError, match="not a table of busy times"):
+        busy.read(tmp_path)
 
 
 def test_the_figure_has_every_way_and_the_papers(tmp_path: Path, figures: dict[str, Figure]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -30,3 +31,15 @@ def test_programs_of_an_experiment_are_in_the_cache_before_it_runs(monkeypatch, 
     assert capsys.readouterr().out.startswith("0 programs")
     (job, *_) = ahead.jobs_of("eie_table4", ["sputnik"], 1, "sm_90")
     assert (job.source, job.arch) == ("sputnik_spmm.cu", "sm_90")
+
+
+def test_kernels_of_a_trace_are_summed_in_their_order(tmp_path):
+    runner = importlib.import_module("network_busy")
+    events = [
+        {"cat": "kernel", "ts": 5.0, "dur": 2.0},
+        {"cat": "kernel", "ts": 1.0, "dur": 3.5},
+        {"cat": "gpu_memcpy", "ts": 9.0, "dur": 1.0},
+        {"ph": "M"},
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    assert runner.kernels_us(tmp_path / "trace.json") == [3.5, 2.0]

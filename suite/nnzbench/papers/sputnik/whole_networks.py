@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from nnzbench.papers.sputnik import leads
+from nnzbench.papers.sputnik import busy, leads
 from nnzbench.papers.sputnik.mobilenet import EQUAL_ACCURACY
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import label_of
@@ -26,7 +26,7 @@ from nnzbench.report.text.tables import GAP, markdown, number
 
 COLUMNS = (
     "network", "policy", "model", "width", "kernel", "variant", "math", "us", "per_second", "memory_bytes",
-    "steps_us", "paper_per_second", "paper_memory_gb",
+    "steps_us", "launches", "whole_us", "busy_us", "paper_per_second", "paper_memory_gb",
 )  # fmt: skip
 SPARSE_STEPS = {
     "gemm_project": "cublas", "gemm_output": "cublas", "gemm_up": "cublas", "gemm_down": "cublas",
@@ -58,12 +58,16 @@ def collect(results: ResultSet) -> Networks:
     tokens = {row.model: row for row in each(table3[table3["gpu"] == "V100"])}
     frames = {(row.model, row.width): row.throughput_fps for row in each(table4)}
     rows = []
+    inside = busy.read(results.folder)
     frame = results.frame[results.frame["median_us"].notna()]
     for row in each(frame.assign(label=[label_of(name) for name in frame["problem"]])):
         line = {
             "policy": row.policy, "kernel": row.kernel, "variant": row.variant, "math": row.math, "us": row.median_us,
             "memory_bytes": row.memory_bytes,
         }  # fmt: skip
+        found = inside.get((row.problem, row.kernel, row.variant))
+        if found and row.policy == "hot":
+            line |= {"launches": found.launches, "whole_us": found.whole_us, "busy_us": found.busy_us}
         if row.shape == "transformer":
             paper = tokens["sparse_transformer" if row.kernel == "sparse_transformer" else "transformer"]
             line |= {"network": "transformer", "model": row.kernel.partition("_")[0], "width": math.nan}
@@ -134,16 +138,14 @@ def _transformer(view: View[Networks]) -> Shown | None:
             number(row.us / 1e3, 2),
             f"{row.per_second:,.0f}",
             number(row.memory_bytes / GB, 2),
-            number(row.steps_us / 1e3, 2),
-            _gap(row),
             f"{row.paper_per_second:,.0f}",
             number(row.paper_memory_gb),
         ]
         for row in each(here.sort_values(["model", "us"], ascending=[False, True], kind="stable"))
     ]
-    header = ["", "variant", "ms", "tokens per second", "GB, measured", "its steps by themselves, ms", "more than they"]
+    header = ["", "variant", "ms", "tokens per second", "GB, measured"]
     table = markdown([*header, "paper's tokens per second, V100", "paper's GB"], rows, left=2)
-    return Shown(None, _transformer_finding(here), (table,))
+    return Shown(None, _transformer_finding(here) + _between(here), (table, *_parts(here, 2, 1e3, "ms")))
 
 
 def _transformer_finding(here: pd.DataFrame) -> str:
@@ -166,6 +168,19 @@ def _transformer_finding(here: pd.DataFrame) -> str:
     return text
 
 
+def _between(here: pd.DataFrame) -> str:
+    """How much of the graphs' time is between launches; empty where that is not recorded."""
+    known = here[here["busy_us"].notna()]
+    if known.empty:
+        return ""
+    share = known["busy_us"] / known["whole_us"]
+    gaps = (known["whole_us"] - known["busy_us"]) / known["launches"]
+    return (
+        f" Kernels run for {share.min():.1%} to {share.max():.1%} of a graph's time; {gaps.min():.2f} to "
+        f"{gaps.max():.2f} µs pass between one and the next."
+    )
+
+
 def _mobilenet(view: View[Networks]) -> Shown | None:
     lines = view.data.lines
     here = lines[(lines["network"] == "mobilenet") & (lines["policy"] == view.policy)]
@@ -180,20 +195,41 @@ def _mobilenet(view: View[Networks]) -> Shown | None:
             number(row.us, 1),
             f"{row.per_second:,.0f}",
             number(row.memory_bytes / GB, 3),
-            number(row.steps_us, 1),
-            _gap(row),
             GAP if math.isnan(row.paper_per_second) else f"{row.paper_per_second:,.0f}",
         ]
         for row in each(here.sort_values(["model", "width", "us"], kind="stable"))
     ]
     header = ["weights", "width", "computed", "variant", "µs", "images per second", "GB, measured"]
-    header += ["its 26 layers by themselves, µs", "more than they", "paper's images per second, V100"]
-    return Shown(_figure(here, view), _mobilenet_finding(here), (markdown(header, rows, left=4),))
+    table = markdown([*header, "paper's images per second, V100"], rows, left=4)
+    return Shown(_figure(here, view), _mobilenet_finding(here) + _between(here), (table, *_parts(here, 1, 1.0, "µs")))
 
 
-def _gap(row: Any) -> str:
-    """What the network takes beyond the sum of its steps: what those leave out, and gaps between launches."""
-    return GAP if math.isnan(row.steps_us) else f"{100 * (row.us / row.steps_us - 1):+.0f} %"
+def _parts(here: pd.DataFrame, digits: int, unit: float, word: str) -> Iterator[str]:
+    """What the hot time of each network is made of: its kernels within the graph, the gaps, the steps by themselves."""
+    known = here[(here["policy"] == "hot") & (here["busy_us"].notna() | here["steps_us"].notna())]
+    if known.empty:
+        return
+    rows = [
+        [
+            f"{row.model}{'' if math.isnan(row.width) else f' {row.width:g}'}",
+            row.kernel.partition("_")[0],
+            f"`{row.variant}`",
+            number(row.us / unit, digits),
+            number(row.whole_us / unit, digits),
+            number(row.busy_us / unit, digits),
+            GAP if math.isnan(row.launches) else f"{row.launches:.0f}",
+            number((row.whole_us - row.busy_us) / row.launches),
+            number(row.steps_us / unit, digits),
+        ]
+        for row in each(known.sort_values(["model", "width", "us"], kind="stable"))
+    ]
+    header = ["weights", "computed", "variant", f"recorded, {word}", f"a graph of it, {word}", f"its kernels, {word}"]
+    header += ["launches", "between two, µs", f"its steps by themselves, {word}"]
+    lead = (
+        "What the time is made of: a replay of the graph in a session of its own, the sum of its kernels' times within "
+        "the graph (CUPTI), and what is left between two launches."
+    )
+    yield f"{lead}\n\n{markdown(header, rows, left=3)}"
 
 
 def _mobilenet_finding(here: pd.DataFrame) -> str:
@@ -250,6 +286,8 @@ def _gaps(view: View[Networks]) -> Iterator[str]:
             yield f"No time of {words} as a whole is recorded."
     if not view.data.layers:
         yield f"MobileNet's layers by themselves are rows of `{networks.MOBILENET}`, which is not recorded here."
+    if not lines["busy_us"].notna().any():
+        yield f"For how long kernels run within a network's graph is not recorded ({busy.FILE})."
     yield "No network is run in fp16: layer norm, masked softmax, bias and depthwise convolution are fp32 kernels."
 
 
@@ -261,9 +299,8 @@ def _intro(view: View[Networks]) -> str:
         "128 features, the norm before each part, ReLU, without embedding and output layer, which the paper does not "
         "describe; heads run one after another. MobileNetV1 (table IV, figure 12): first convolution, depthwise and "
         "1×1 convolutions with bias and ReLU, pooling and classifier. Nothing was trained. *Its steps by themselves* "
-        "is the sum of single timings: of the Transformer without norms and ReLU, of MobileNet the 26 depthwise and "
-        "1×1 layers (recorded in `sputnik_mobilenet`); what a network takes beyond that is these steps and the gaps "
-        "between launches."
+        "is the sum of single hot timings, each step's operands where its last launch left them: of the Transformer "
+        "without norms and ReLU, of MobileNet the 26 depthwise and 1×1 layers (recorded in `sputnik_mobilenet`)."
     )
 
 
