@@ -18,7 +18,9 @@ from nnzbench.report.claims.sides import (
     speedup,
     unmeasured,
 )
+from nnzbench.report.data.series import MATH_LABELS
 
+OnTensorCores = Literal["tf32", "f16", "i8"]
 MODELS, FIGURE4 = "balanced_models", "balanced_figure4"
 BALANCED = Side("`balanced`", ("balanced",))
 BALANCED_PAPER = Side("the paper's balanced kernel", ("balanced",), variant="paper")
@@ -177,18 +179,37 @@ def _eie(batch: int) -> Rule:
     )
 
 
-def _two_four(scope: str, cases: str, math: Literal["tf32", "f16"], how: How = "largest") -> Rule:
-    """Both sides on tensor cores already, so there is no other arithmetic to judge by."""
-    sparse, dense = Side("cuSPARSELt", ("cusparselt",), math=math), replace(CUBLAS, math=math)
+def _two_four(scope: str, cases: str, math: OnTensorCores, how: How = "largest", *also: OnTensorCores) -> Rule:
+    """Both sides on tensor cores already, so there is no other arithmetic to judge by; `also` stands beside."""
+
+    def quantity(arithmetic: OnTensorCores, dense: Side) -> Ratio:
+        sparse = Side("cuSPARSELt", ("cusparselt",), math=arithmetic)
+        return speedup("nm_sparsity", scope, cases, sparse, replace(dense, math=arithmetic), how)
+
     return judged(
         "no kernel of this project: cuSPARSELt",
-        speedup("nm_sparsity", scope, cases, sparse, dense, how),
-        today=speedup("nm_sparsity", scope, cases, sparse, replace(DENSE_BEST, math=math), how),
+        quantity(math, CUBLAS),
+        *((f"in {MATH_LABELS[one]}", quantity(one, CUBLAS)) for one in also),
+        today=quantity(math, DENSE_BEST),
+    )
+
+
+def _ese() -> Rule:
+    """Both products of a step; the published times have the element-wise steps too."""
+    scope, cases = "both products of a step at batch 32", r"(gates|projection)_b32_"
+
+    def quantity(subject: Side, rival: Side) -> Ratio:
+        return speedup("ese_lstm", scope, cases, subject, rival, "total")
+
+    return judged(
+        "no kernel of this project: cuSPARSE",
+        quantity(CUSPARSE_DEFAULT, CUBLAS),
+        (f"{OURS.name} against {DENSE_BEST.name}", quantity(OURS, DENSE_BEST)),
+        today=quantity(CUSPARSE, DENSE_BEST),
     )
 
 
 _CHIP = "An accelerator of its own, which this suite can't run."
-_ESE = "Neither the sizes of that LSTM's matrices nor its pattern are in the source, so no problem stands for it."
 _PHONE = "GPUs of phones are not among the devices of this suite."
 
 RULES = {
@@ -237,9 +258,9 @@ RULES = {
     "eie-mobile-64": _eie(64),
     "eie-accelerator": unmeasured("eie_table4", _CHIP),
     "eie-accelerator-mobile": unmeasured("eie_table4", _CHIP),
-    "ese-gpu": unmeasured("eie_table4", _ESE),
-    "ese-accelerator": unmeasured("eie_table4", _CHIP),
-    "nm-half": _two_four("GEMMs of n of about 10K", r"(a100_.*)", "f16"),
+    "ese-gpu": _ese(),
+    "ese-accelerator": unmeasured("ese_lstm", _CHIP),
+    "nm-half": _two_four("GEMMs of n of about 10K", r"(a100_.*)", "i8", "largest", "f16"),
     "nm-tf32": _two_four("layers of BERT, 1:2", r"(bert_.*)", "tf32"),
     "nm-bert": _two_four("layers of BERT, fp16", r"(bert_.*)", "f16", "geometric mean"),
     "patdnn-tflite": unmeasured("direct_conv_table6", _PHONE),

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
 
 from nnzbench.papers.sputnik import leads
-from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table
+from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table, times
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, percent, size_of
-from nnzbench.report.data.series import geometric_means, speedup_series, speedups
+from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent, size_of
+from nnzbench.report.data.series import geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import baselines, tables
 
+RIVALS = {"merge_spmm": "mergespmm", "aspt": "aspt", "aspt_sddmm": "aspt"}
+"""What the published table calls another paper's kernel, in lower case."""
+AS_CALLED = {"spmm": "csr_default_col$", "sddmm": "sddmm_default"}
+"""Variant of cuSPARSE that the paper's call stands for, by operation."""
 MODELS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 BESIDE = "extra"
 """Model of the table's further sizes, which are not the paper's."""
@@ -94,9 +100,10 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
     products = view.frame[view.frame["op"] == kind.op]
     levels = dict(zip(found.problems["problem"], found.problems["level"], strict=True))
     half = baselines.in_half(products, policy, levels)
+    rivals = _over_cusparse(kind, mine, policy)
     return Shown(
         speedup_figure(found, policy, view.title, caption),
-        _finding(kind, mine, policy),
+        " ".join(filter(None, (_finding(kind, mine, policy), _rivals_finding(rivals)))),
         (
             table(statistics(kind, mine, policy), paper_rows(kind)),
             f"By share of zeros:\n\n{against}" if against else "",
@@ -125,6 +132,49 @@ def _finding(kind: Kind, frame: pd.DataFrame, policy: str) -> str:
         f"cuSPARSE's fastest algorithm in geometric mean and {peak(row.peak)} at best; the paper reports {paper[2]} "
         f"and {paper[3]} over the cuSPARSE of CUDA 10.1 on a V100."
     )
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another paper's kernel as figure 10 shows it, against cuSPARSE, in geometric mean; NaN where nothing is known."""
+
+    name: str
+    default: float
+    """Over what the paper calls: the library's default algorithm, of SpMM on column-major operands."""
+    best: float
+    """Over the fastest of all algorithms and layouts."""
+    paper: float
+    """What the paper's own kernel gains over cuSPARSE, over what it gains over this one."""
+
+
+def _over_cusparse(kind: Kind, frame: pd.DataFrame, policy: str) -> list[Rival]:
+    rows = kind.rows(frame)
+    rows = rows[rows["policy"] == policy]
+    called = replace(kind.cusparse, variants=AS_CALLED[kind.op])
+    default, best = times(rows, called), times(rows, kind.cusparse)
+    printed = {row[1].lower(): float(row[2].removesuffix("×")) for row in paper_rows(kind)}
+    return [
+        Rival(
+            one.kernel,
+            geometric_mean((default / own).dropna()),
+            geometric_mean((best / own).dropna()),
+            printed["cusparse"] / printed[RIVALS[one.kernel]],
+        )
+        for one in kind.rivals
+        for own in [times(rows, one)]
+    ]
+
+
+def _rivals_finding(rivals: Sequence[Rival]) -> str:
+    known = [one for one in rivals if not math.isnan(one.default)]
+    if not known:
+        return ""
+    words = (
+        f"{kernel_label(one.name)} is {one.default:.2f}× as fast as cuSPARSE's default algorithm as the paper calls it "
+        f"(in its figure {one.paper:.2f}×) and {one.best:.2f}× as its fastest algorithm of today"
+        for one in known
+    )
+    return f"{'; '.join(words)}."
 
 
 def _gaps(kind: Kind, found: SpeedupTable, policy: str) -> Iterator[str]:

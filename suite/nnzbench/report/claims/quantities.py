@@ -71,7 +71,7 @@ class Side:
     """Pattern at the start of a problem's name (without its source and dtype); its groups name the case."""
     variant: str = ""
     """Pattern at the start of a variant's name."""
-    math: Literal["f32", "tf32", "f16", "dense"] = "f32"
+    math: Literal["f32", "tf32", "f16", "i8", "dense"] = "f32"
     """`dense` is fp32 unless the verdict asks for tensor cores."""
 
     def series(self, asked: str) -> Series:

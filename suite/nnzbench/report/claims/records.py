@@ -74,7 +74,7 @@ class Records:
 
     def expected(self, experiment: str, math_class: str, cases: str) -> frozenset[str]:
         """Cases of the problems of the experiment's table in the dtype that goes with an arithmetic class."""
-        return _cases(experiment, "f16" if math_class == "f16" else "f32", cases)
+        return _cases(experiment, math_class if math_class in ("f16", "i8") else "f32", cases)
 
     def count(self, experiment: str, name: str) -> int:
         """How often a problem, by its stem, counts: times that its model has it, or matrices that it stands for."""
