@@ -30,6 +30,7 @@
 //   COMMON    packs per item, 0 to 12           BLOCKS    that an SM should hold
 //   COLUMNS   1, 2, 4, in fp16 also 8           EXACT     1: COLUMNS divides n; for one column, 4 divides k
 //   STAGED    units of X that a thread has on its way at once, 1 to 16
+//   X_FIRST   1: packs are requested behind all of X, 0: before it
 //   SHIFTS    1: an index becomes an address by a shift and a mask, instead of a product of bytes
 //   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
 #include "nnz.cuh"
@@ -65,6 +66,29 @@ constexpr unsigned kBookBytes = 16 * 32 * sizeof(float);
 
 static_assert(kSlotBytes <= 16, "a slot is at most one vector load");
 
+// Loads in the order of the program, also across barriers: one of what is read-only could be moved behind them.
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> request(const T* p) {
+#if X_FIRST && !defined(NNZ_CPU)
+    Pack<T, N> pack;
+    if constexpr (sizeof(pack) == 16) {
+        asm volatile("ld.global.v4.s32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(pack.word.x), "=r"(pack.word.y), "=r"(pack.word.z), "=r"(pack.word.w)
+                     : "l"(p)
+                     : "memory");
+    } else if constexpr (sizeof(pack) == 8) {
+        asm volatile("ld.global.v2.s32 {%0, %1}, [%2];" : "=r"(pack.word.x), "=r"(pack.word.y) : "l"(p) : "memory");
+    } else if constexpr (sizeof(pack) == 4) {
+        asm volatile("ld.global.s32 %0, [%1];" : "=r"(pack.word) : "l"(p) : "memory");
+    } else {
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(pack.word) : "l"(p) : "memory");
+    }
+    return pack;
+#else
+    return load_here<N>(p);
+#endif
+}
+
 // What a thread has on its way of X at once: kStaged units, kWide rows of X each in the block's columns.
 constexpr int kWide = kColumns == 1 && EXACT ? 4 : 1;
 constexpr int kLoad = kWide > 1 ? kWide : EXACT ? kColumns : 1;
@@ -86,18 +110,18 @@ struct Part {
     __device__ __forceinline__ bool inside(int row, int column) const {
         return row < end && (EXACT || first + column < n);
     }
-    __device__ __forceinline__ void request(Staged& staged, int from) const {
+    __device__ __forceinline__ void bring(Staged& staged, int from) const {
 #pragma unroll
         for (int u = 0; u < kStaged; ++u) {
             const int unit = from + u * kThreads, row = row_of(unit);
 #pragma unroll
             for (int c = 0; c < kLoads; ++c) {
                 const bool real = unit < units && inside(row, c);
-                staged.held[u][c] = load_here<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
+                staged.held[u][c] = request<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
             }
         }
     }
-    // Writes what `request` brought, zeros for what is not there.
+    // Writes what `bring` brought, zeros for what is not there.
     __device__ __forceinline__ void keep(const Staged& staged, int from, unsigned char* slots) const {
 #pragma unroll
         for (int u = 0; u < kStaged; ++u) {
@@ -106,13 +130,17 @@ struct Part {
             const int row = row_of(unit);
             Pack<Element, kWide * kColumns> out;
 #pragma unroll
-            for (int c = 0; c < kWide * kColumns; ++c) {
-                const Value value = inside(row, c) ? staged.held[u][c / kLoad].at[c % kLoad] : narrow(0.0f);
+            for (int c = 0; c < kLoads; ++c) {
+                const Pack<Value, kLoad> nothing = {};
+                const Pack<Value, kLoad> got = inside(row, c) ? staged.held[u][c] : nothing;
+#pragma unroll
+                for (int i = 0; i < kLoad; ++i) {
 #if COLUMNS == 1
-                out.at[c] = widen(value);
+                    out.at[c * kLoad + i] = widen(got.at[i]);
 #else
-                out.at[c] = value;
+                    out.at[c * kLoad + i] = got.at[i];
 #endif
+                }
             }
             const unsigned element = row - begin;
             const unsigned slot = element / kLanes * 32 + element % kLanes;
@@ -193,38 +221,49 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         const Part own{
             x, n, first, part * part_rows, min(k, (part + 1) * part_rows), units, static_cast<int>(blockIdx.x) * turn};
         Staged staged;
-        Pack<int, 2> held[kCommon > 0 ? kCommon : 1];
-        const int strand = part * items + (busy ? item : 0);
-        const int* const packs =
-            reinterpret_cast<const int*>(common) + (static_cast<long long>(strand) * kCommon * 32 + lane) * 2;
-#pragma unroll
-        for (int i = 0; i < kCommon; ++i) held[i] = load_here<2>(packs + i * 64);
-        const int begin = load_here<1>(offsets + strand).word;
-        const int next_begin = load_here<1>(offsets + strand + 1).word;
+#if X_FIRST
+        own.bring(staged, threadIdx.x);
+#endif
         float lines[kBook];
         if (part == 0) {
 #pragma unroll
             for (int i = 0; i < kBook; ++i) {
                 const int at = threadIdx.x + i * kThreads;
-                lines[i] = load_here<1>(codebook + (at < 16 * 32 ? at / 32 : 0)).at[0];
+                lines[i] = request<1>(codebook + (at < 16 * 32 ? at / 32 : 0)).at[0];
             }
         }
-        own.request(staged, threadIdx.x);
+#if X_FIRST
+        // What follows is requested behind all of X, and nobody reads the part before any more.
+        __syncthreads();
+#endif
+        Pack<int, 2> held[kCommon > 0 ? kCommon : 1];
+        const int strand = part * items + (busy ? item : 0);
+        const int* const packs =
+            reinterpret_cast<const int*>(common) + (static_cast<long long>(strand) * kCommon * 32 + lane) * 2;
+#pragma unroll
+        for (int i = 0; i < kCommon; ++i) held[i] = request<2>(packs + i * 64);
+        const int begin = request<1>(offsets + strand).word;
+        const int next_begin = request<1>(offsets + strand + 1).word;
+#if !X_FIRST
+        own.bring(staged, threadIdx.x);
+#endif
         const int end = busy ? next_begin : begin;
 
         // Everything is on its way; now what comes first is waited for.
+#if !X_FIRST
         if (part > 0) __syncthreads();  // nobody reads the part before any more
+#endif
+        for (int unit = threadIdx.x; unit < units;) {
+            own.keep(staged, unit, slots);
+            unit += kThreads * kStaged;
+            if (unit < units) own.bring(staged, unit);
+        }
         if (part == 0) {
 #pragma unroll
             for (int i = 0; i < kBook; ++i) {
                 const int at = threadIdx.x + i * kThreads;
                 if (at < 16 * 32) reinterpret_cast<float*>(shared)[at] = lines[i];
             }
-        }
-        for (int unit = threadIdx.x; unit < units;) {
-            own.keep(staged, unit, slots);
-            unit += kThreads * kStaged;
-            if (unit < units) own.request(staged, unit);
         }
         __syncthreads();
 

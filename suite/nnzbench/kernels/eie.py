@@ -28,8 +28,8 @@ MOST_COLUMNS = 16
 """Beyond them a product is one of many columns, and the bytes of W are not what it costs."""
 MOST_COMMON = 10
 """Packs of an item whose requests need no address from memory."""
-_MOST_STAGED = 12
-"""Units of X that a thread has on their way at once."""
+_LEAST_STAGED, _MOST_STAGED = 3, 12
+"""Units of X that a thread has on their way at once, where a part has so many."""
 _BOOK_BYTES = 16 * 32 * 4
 _RESERVED_BYTES = 2 * 1024
 _PACK = 8
@@ -44,11 +44,14 @@ class Tiling:
     blocks: int = 1
     shifts: bool = False
     """Whether indices become addresses by shifts and masks: which units then work depends on the architecture."""
+    x_first: bool = True
+    """Whether packs are requested behind X: decoding then begins while they come, instead of when all are there."""
 
     @property
     def name(self) -> str:
         """Of the variant."""
-        return f"l{self.lanes}_w{self.warps}x{self.blocks}{'_shift' if self.shifts else ''}"
+        marks = ("_shift" if self.shifts else "", "" if self.x_first else "_late")
+        return f"l{self.lanes}_w{self.warps}x{self.blocks}{''.join(marks)}"
 
     @property
     def registers(self) -> int:
@@ -148,7 +151,7 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
             found.append(Tiling(lanes, warps // 2, 2))
         elif warps == 32:
             found.append(Tiling(lanes, 16))  # several columns take registers, which 16 warps have twice as many of
-    return [*found, replace(found[0], shifts=True)]
+    return [*found, replace(found[0], shifts=True), replace(found[0], x_first=False)]
 
 
 def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedWork | None = None) -> Plan:
@@ -162,8 +165,8 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     part_columns = _part_columns(matrix.k, tiling.lanes, slot, limit // tiling.blocks - _BOOK_BYTES)
     wide = 4 if columns == 1 and matrix.k % 4 == 0 else 1
     unit_registers = -(-wide * columns * x.dtype.itemsize // 4)
-    room = tiling.registers - columns
-    most = min(MOST_COMMON, (room - unit_registers) // 2)
+    room = tiling.registers - columns - columns // 4
+    most = min(MOST_COMMON, (room - _LEAST_STAGED * unit_registers) // 2)
     key = (tiling.lanes, part_columns, most)
     cut = shared.once(key[:2], lambda: slices(coded, tiling.lanes, part_columns))
     packed = shared.once(key, lambda: pack(cut, part_columns, most))
@@ -180,6 +183,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
         "COMMON": common_packs,
         "BLOCKS": tiling.blocks,
         "STAGED": max(1, staged),
+        "X_FIRST": int(tiling.x_first),
         "COLUMNS": columns,
         "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
         "SHIFTS": int(tiling.shifts),

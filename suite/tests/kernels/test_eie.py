@@ -76,7 +76,7 @@ def test_awkward_sizes_under_sanitizers(n: int, build: str, lanes: int) -> None:
 )
 def test_sizes_of_no_tile(m: int, k: int, n: int, lanes: int, dtype: DType) -> None:
     data = case(m, k, n, 0.2, dtype, full=m // 2)
-    check(data, plan(data, eie.Tiling(lanes, 2, shifts=lanes == 16)))
+    check(data, plan(data, eie.Tiling(lanes, 2, shifts=lanes == 16, x_first=lanes != 8)))
 
 
 def test_a_matrix_without_nonzeros_gives_zeros() -> None:
@@ -84,13 +84,17 @@ def test_a_matrix_without_nonzeros_gives_zeros() -> None:
     check(data, plan(data, eie.Tiling(32, 4)))
 
 
-def test_x_that_does_not_fit_comes_in_parts() -> None:
+@pytest.mark.parametrize(
+    ("x_first", "barrier"),
+    [(True, "any more.\n        __syncthreads();"), (False, "        if (part > 0) __syncthreads();")],
+)
+def test_x_that_does_not_fit_comes_in_parts(x_first: bool, barrier: str) -> None:
     data = case(9, 30000, 4, 0.02, full=3)
-    one = plan(data, eie.Tiling(32, 4))
+    one = plan(data, eie.Tiling(32, 4, x_first=x_first))
     assert one.launches[0].args[3] == 4
     check(data, one)
     with pytest.raises(SanitizerError, match="data race"):
-        execute(mutated(one, "        if (part > 0) __syncthreads();", "        "), "tsan")
+        execute(mutated(one, barrier, "any more.\n" if x_first else "        "), "tsan")
 
 
 def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs() -> None:

@@ -153,8 +153,9 @@ def test_eies_format_is_beside_the_next_best_sparse_kernel_and_dense_fp16(tmp_pa
         if r.kernel != "balanced" or r.source.startswith("codebook_balanced")
     ]
     page, folder = page_of(tmp_path, "eie_format", rows)
-    assert "At batch 1, cold, EIE's format is 1.50× as fast on NVIDIA H200 as the next best sparse kernel" in page
-    assert "1.50× or more where there are over 3 million nonzeros" in page
+    assert "At batch 1, cold, EIE's format is on NVIDIA H200 2.50× as fast as the next best sparse kernel on" in page
+    assert "1.50× as fast as `balanced` on the layers' balanced twins, both on the twin" in page
+    assert "1.50 and 1.50× where there are over 3 million nonzeros" in page
     assert "5.00× as fast as dense fp16 (faster on 9 of 9)" in page
     assert line_of(page, "| balanced rows: balanced fp16 |")[1:] == ["12.00"] * 9 + ["**3.33**"]
     assert line_of(page, "| EIE's chip (published) |")[1] == "30.3"

@@ -8,6 +8,7 @@ from fake_cusparse import FakeCusparse
 from fake_cusparselt import FakeCusparseLt
 from fake_gpu import FACTS, open_fake
 
+from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
@@ -125,6 +126,18 @@ def test_sizes_that_the_library_refuses_are_unsupported(gpu):
     with pytest.raises(Unsupported, match="cusparselt f16_colmajor_search: CUSPARSE_STATUS_NOT_SUPPORTED"):
         candidate.prepare()
     assert list(gpu.lt.live.values()) == ["handle"]
+
+
+@pytest.mark.parametrize(("status", "raised"), [(10, Unsupported), (7, LaunchError)])
+def test_a_status_without_its_name_is_a_refusal_where_its_number_says_so(status, raised):
+    class cuSPARSELtError(Exception):  # noqa: N801
+        pass
+
+    def call():
+        raise cuSPARSELtError(f"cuSPARSELtError ({status})")
+
+    with pytest.raises(raised, match=rf"cusparselt i8: cuSPARSELtError \({status}"):
+        vendor_support.refusing("cusparselt i8", call)
 
 
 def test_older_gpus_have_no_sparse_tensor_cores(gpu):

@@ -80,6 +80,10 @@ def open_library(device: GpuDevice, name: str, opened: Callable[[], T]) -> T:
         raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
 
 
+CUSPARSELT_REFUSALS = {3: "INVALID_VALUE", 4: "ARCH_MISMATCH", 10: "NOT_SUPPORTED"}
+"""Statuses of cuSPARSELt that refuse a problem; its messages may have the number alone (`cusparseStatus_t`)."""
+
+
 def refusing(what: str, call: Callable[[], T]) -> T:
     """Calls the library. Raises `Unsupported` where it refuses the problem, `LaunchError` where it fails otherwise."""
     try:
@@ -88,6 +92,8 @@ def refusing(what: str, call: Callable[[], T]) -> T:
         if type(error).__name__ not in ("cuBLASError", "cuBLASLtError", "cuSPARSEError", "cuSPARSELtError"):
             raise
         text = one_line(error)
+        for status, name in CUSPARSELT_REFUSALS.items():
+            text = text.replace(f"cuSPARSELtError ({status})", f"cuSPARSELtError ({status}, {name})")
         if any(reason in text for reason in ("NOT_SUPPORTED", "INVALID_VALUE", "ARCH_MISMATCH")):
             raise Unsupported(f"{what}: {text}") from None
         raise LaunchError(f"{what}: {text}") from None
