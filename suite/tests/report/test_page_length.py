@@ -1,0 +1,52 @@
+"""Pages that a reader gets through: none of the committed ones is longer than 2,500 words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nnzbench.report.text import shorter
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT = 2_500
+TABLES = ("summary.md", "claims-tables.md", "coverage-tables.md")
+"""Beside a page: its tables alone."""
+
+
+def test_no_committed_page_is_longer():
+    pages = [page for page in (ROOT / "reports").rglob("*.md") if page.name not in TABLES]
+    if not any("**Question.**" in page.read_text() for page in pages):
+        pytest.skip("the committed pages were drawn before pages led with a question")
+    assert len(pages) > 20
+    long = {str(page.relative_to(ROOT)): count for page in pages if (count := shorter.words(page.read_text())) > LIMIT}
+    assert not long
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_no_page_of_the_docs_is_longer(page: Path):
+    assert shorter.words(page.read_text()) <= LIMIT
+
+
+def table(lines: int) -> str:
+    return "\n".join(["| a | b |", "| :-- | --: |", *(f"| line {at} | {at} |" for at in range(lines))])
+
+
+def test_the_longest_tables_stand_in_a_file_beside_a_long_page(tmp_path: Path):
+    first = f"# Page\n\nThe answer.\n\n{table(40)}\n"
+    text = f"{first}\n## Short\n\n{table(20)}\n\n## Long\n\nWords.\n\n{table(500)}\n\nMore words.\n"
+    shorter.write(tmp_path / "README.md", text)
+    page, tables = ((tmp_path / name).read_text() for name in ("README.md", "summary.md"))
+    assert page == text.replace(table(500), "A table of 500 lines: [summary.md](summary.md).")
+    assert tables == f"# Tables: Page\n\n## Long\n\n{table(500)}\n"
+    shorter.write(tmp_path / "README.md", first)
+    assert not (tmp_path / "summary.md").exists()
+
+
+def test_links_to_what_moved_lead_there(tmp_path: Path):
+    notes = "\n".join(f'* <a id="note{at}"></a> {"word " * 90}' for at in range(30))
+    text = f'# Page\n\n## One\n\n[first](#note3) and [here](#stays)\n\n<a id="stays"></a>\n\n{notes}\n'
+    shorter.write(tmp_path / "README.md", text)
+    page = (tmp_path / "README.md").read_text()
+    assert "[first](summary.md#note3) and [here](#stays)" in page
+    assert "A list of 30 lines" in page

@@ -1,0 +1,114 @@
+"""The check of first screens outside the package: it agrees with what is drawn, and with nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import fake_records
+import pytest
+
+from nnzbench.kernels.registry import known
+from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.problems import tables
+from nnzbench.site import build, readme
+
+ROOT = Path(__file__).resolve().parents[3]
+MARKERS = "<!-- nnzbench:headline -->\n<!-- /nnzbench:headline -->\n"
+
+
+@pytest.fixture(scope="module")
+def recompute() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "runners"))
+    try:
+        return importlib.import_module("recompute")
+    finally:
+        sys.path.remove(str(ROOT / "runners"))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("drawn")
+    fake_records.write(root / "reports" / "nvidia-h200" / "sparsert_table1", fake_records.table1())
+    (root / "README.md").write_text(MARKERS)
+    build.build(root / "reports", ["sparsert_table1"])
+    assert readme.write_headline(root / "reports")
+    return root
+
+
+def told(recompute: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    words = ["recompute.py", "--readme", str(root / "README.md"), "--reports", str(root / "reports")]
+    monkeypatch.setattr(sys, "argv", words)
+    return recompute.main(), capsys.readouterr().err
+
+
+def test_what_is_drawn_is_what_the_records_say(recompute, drawn, monkeypatch, capsys):
+    assert told(recompute, drawn, monkeypatch, capsys) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "found", "named"),
+    [
+        ("page", r"is \*\*(\d\.\d\d)×\*\* as fast", "At 90 % zeros: "),
+        ("page", r"faster on (\d+) of 20", "At 90 % zeros: "),
+        ("page", r"the paper: (3\.4)×", "sparsert-spmm-90"),
+        ("page", r"\| this project's kernels \| at 95 % zeros \(11\) \| (\d\.\d\d)×", "| at 95 % zeros (11) |"),
+        ("page", r"hot and (\d\.\d\d)× cold", "over"),
+        ("headline", r"\| this project's kernels \| (\d\.\d\d)×", "Small pruned layers"),
+        ("headline", r"(ahead) of", "Small pruned layers"),
+        ("claims", r"\*\*(\d+) claims", "claims.md"),
+        ("coverage", r"Of ([\d,]+) cells", "coverage.md"),
+    ],
+)
+def test_a_changed_number_is_named(recompute, drawn, monkeypatch, capsys, file, found, named):
+    gpu = drawn / "reports" / "nvidia-h200"
+    places = {"page": gpu / "sparsert_table1" / "README.md", "headline": drawn / "README.md"}
+    path = places.get(file, gpu / f"{file}.md")
+    text = path.read_text()
+    match = re.search(found, text)
+    assert match, found
+    other = {"ahead": "behind"}.get(match[1]) or re.sub(r"\d$", lambda digit: str((int(digit[0]) + 1) % 10), match[1])
+    changed = text[: match.start(1)] + other + text[match.end(1) :]
+    path.write_text(changed)
+    try:
+        status, error = told(recompute, drawn, monkeypatch, capsys)
+    finally:
+        path.write_text(text)
+    assert status == 1
+    assert named in error
+
+
+def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):
+    path = drawn / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
+    text = path.read_text()
+    path.write_text(text.replace("**Answer.** ", "**Answer.** It is 7 times as fast on Sundays. "))
+    try:
+        status, error = told(recompute, drawn, monkeypatch, capsys)
+    finally:
+        path.write_text(text)
+    assert (status, "on Sundays" in error) == (1, True)
+
+
+def test_both_halves_mean_the_same_kernels_and_problems(recompute):
+    records = importlib.import_module("recompute_records")
+    own = {name: one for name, one in known().items() if one.role == "own" and not one.study}
+    assert set(records.OWN) == set(own)
+    assert set(records.IN_CODE) == {name for name, one in own.items() if one.weights_in_code}
+    assert {name: one.paper_variants for name, one in own.items() if one.paper_variants} == records.PAPERS
+    assert records.sample() == {entry.path for entry in tables.dlmc_sample()}
+    nothing = fake_frame(records)
+    for name, experiment in EXPERIMENTS.items():
+        lead = page_of(name).lead
+        assert lead is not None or not experiment.kernels, name
+        for group in lead.groups if lead else ():
+            assert recompute.label_of(group.label[0].upper() + group.label[1:]) == group.label
+            assert (records.Group(group.label).rival != "") == bool(group.rival_like)
+        for one in (*lead.sides, *lead.rivals) if lead else ():
+            assert records.side(nothing, one.label).empty
+
+
+def fake_frame(records: ModuleType):
+    return records.pd.DataFrame({"kernel": [], "math": [], "variant": []}, dtype=str)
