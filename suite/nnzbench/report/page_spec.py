@@ -92,6 +92,8 @@ class SectionSpec(Generic[Data]):
     """Before the policy, where a page has several sections."""
     alt: str = ""
     """What the figure is described by, where not by its title."""
+    group: int | None = None
+    """Which of the lead's groups the figure's title states the finding of; the page's first figure states the first."""
     once: bool = False
     first: bool = False
     """Of one that stands once: before those of the policies."""
@@ -140,6 +142,7 @@ class PageSpec(Generic[Data]):
 def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = None) -> tuple[Page, Drawn]:
     """Draws the figures in `folder`; the page, and what is drawn. Without `results` it is drawn from the data sets."""
     gpu = context.gpu_name(results.gpu, results.environment) if results else ""
+    lead = spec.lead or (leading.of_anything(results) if results else None)
     view = View(spec.data(results) if results else spec.data(), gpu, results)
     name = spec.title or view.results.experiment
     repeated = [part for part in spec.sections if not part.once]
@@ -148,22 +151,28 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
     else:
         order = [(part, policy) for policy in view.policies for part in repeated]
     alone = [part for part in spec.sections if part.once]
-    made = [_show(part, view, name, folder) for part in alone if part.first]
-    made += [_show(part, replace(view, policy=policy), name, folder) for part, policy in order]
+    cells = leading.cells_of(lead, results.frame, view.policies) if lead and results else {}
+
+    def found(part: SectionSpec[Data], policy: str) -> str:
+        """What the figure's title states."""
+        group = 0 if part.group is None and part is spec.sections[0] else part.group
+        if lead is None or group is None or group >= len(lead.groups) or not view.policies:
+            return ""
+        return leading.headline(lead, cells, lead.groups[group], policy or view.policies[0])
+
+    made = [_show(part, view, name, folder, found(part, "")) for part in alone if part.first]
+    made += [_show(part, replace(view, policy=policy), name, folder, found(part, policy)) for part, policy in order]
     gaps = [NO_TIMES] if results and not any(made) else []
-    made += [_show(part, view, name, folder) for part in alone if not part.first]
+    made += [_show(part, view, name, folder, found(part, "")) for part in alone if not part.first]
     sections, shown = [one[0] for one in made if one], [one[1] for one in made if one]
     names = dict(spec.problem_names(view))
     gaps += [*spec.gaps(view), *(gap for one in shown for gap in one.gaps)]
     gaps += missing(lost for one in shown for lost in one.lost)
-    screen = None
-    if results:
-        screen = leading.screen(spec.lead or leading.of_anything(results), results, view.policies)
     page = Page(
         title=f"{name} on {gpu}" if gpu else name,
         intro=spec.intro if isinstance(spec.intro, str) else spec.intro(view),
         sections=tuple(sections),
-        lead=screen,
+        lead=leading.screen(lead, cells, view.policies) if lead and results else None,
         gaps=(*gaps, *(unknown_problems(view.frame, names) if names else [])),
         problem_names=names,
         math_text=spec.math_text,
@@ -173,8 +182,10 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
     return page, summary([*(line for one in shown for line in one.lines), *spec.published()])
 
 
-def _show(part: SectionSpec[Data], view: View[Data], page: str, folder: Path) -> tuple[Section, Shown] | None:
-    """Draws and saves a section's figure; None where it has nothing to show."""
+def _show(
+    part: SectionSpec[Data], view: View[Data], page: str, folder: Path, found: str
+) -> tuple[Section, Shown] | None:
+    """Draws and saves a section's figure under the title `found`, or its own for none; None for nothing to show."""
     title = _under(part.title or page, view) if isinstance(part.title, str) else part.title(view)
     with style.styled():
         shown = part.show(replace(view, title=title))
@@ -182,6 +193,7 @@ def _show(part: SectionSpec[Data], view: View[Data], page: str, folder: Path) ->
             return None
         stem = layout.stem(part.stem, view.policy) if view.policy else part.stem
         if shown.figure is not None:
+            layout.retitle(shown.figure, title, found, view.policy_sentence if view.policy else "")
             style.save(shown.figure, folder / stem)
     heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
     section = Section(

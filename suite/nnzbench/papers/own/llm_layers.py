@@ -314,7 +314,7 @@ PAGE = PageSpec(
     data=collect,
     sections=(
         SectionSpec("speedup", "Sparse over dense fp16", _overview, "Sparse over dense", once=True, first=True),
-        SectionSpec("layers", "Sparse over dense fp16 by layer", _by_layer, "By layer"),
+        SectionSpec("layers", "Sparse over dense fp16 by layer", _by_layer, "By layer", group=1),
     ),
     gaps=_gaps,
     summary=lambda view: summary(view.data),

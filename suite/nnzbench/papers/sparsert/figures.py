@@ -191,7 +191,7 @@ def _figure6(here: Measured, values: Values) -> list[Panel]:
 
 
 SECTIONS = (
-    SectionSpec("figure4", "SparseRT and NVIDIA's libraries", _show4, heading="Figure 4"),
-    SectionSpec("figure5", _title5, _show5, heading="Figure 5"),
+    SectionSpec("figure4", "SparseRT and NVIDIA's libraries", _show4, heading="Figure 4", group=0),
+    SectionSpec("figure5", _title5, _show5, heading="Figure 5", group=1),
     SectionSpec("figure6", "SparseRT and Sputnik on MobileNet V1's problems", _show6, heading="Figure 6"),
 )

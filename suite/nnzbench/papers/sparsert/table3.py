@@ -151,7 +151,7 @@ PAGE = PageSpec(
     table=table3,
     sections=(
         SectionSpec("speedup", "Sparse 3×3 convolutions of ResNet-50, one image,", _show),
-        SectionSpec("figure7", "SparseRT's sparse convolution", _figure7, heading="Figure 7"),
+        SectionSpec("figure7", "SparseRT's sparse convolution", _figure7, heading="Figure 7", group=1),
     ),
     gaps=lambda view: generic.gaps(view.data),
     problem_names=lambda view: {

@@ -17,7 +17,7 @@ from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, percent
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, speedup_series, speedups
 from nnzbench.report.draw import crossover, layout, style
-from nnzbench.report.draw.figures import series_line
+from nnzbench.report.draw.figures import few, series_line
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text.baselines import RIVALS, Rival
 from nnzbench.report.text.tables import GAP, markdown, number
@@ -96,8 +96,7 @@ def _show(view: View[Crossings]) -> Shown:
     points, crossed = (frame[frame["policy"] == view.policy] for frame in (found.points, found.crossed))
     return Shown(
         _figure(points, crossed, found, view),
-        "Sparsity from which the sparse kernel is the faster one, interpolated between the levels "
-        "measured; dense times are those of the same run.",
+        "Sparsity from which the sparse kernel is the faster one, interpolated between the levels measured.",
         (_crossover_table(crossed, series, found.paper), f"Microseconds:\n\n{_time_table(points, series)}"),
     )
 
@@ -113,10 +112,8 @@ def _figure(points: pd.DataFrame, found: pd.DataFrame, data: Crossings, view: Vi
     axis.set_yscale("log")
     axis.grid(axis="y", which="both")
     handles: list[Line2D] = []
-    for one in series:
+    for one in few([one for one in series if one != BEST], points):
         rows = points[points["series"] == one.key]
-        if rows.empty or one == BEST or not one.drawn:
-            continue
         line = _line(one)
         line.set_data(100 * rows["sparsity"], rows["median_us"])
         handles.append(axis.add_line(line))

@@ -78,7 +78,8 @@ def collect(results: ResultSet) -> Operations:
 
 def _section(kind: Kind) -> SectionSpec[Operations]:
     word = kind.title.partition(",")[0]
-    return SectionSpec(kind.op, f"{word} of recurrent layers", partial(_show, kind), heading=word)
+    group = int(kind is SDDMM)
+    return SectionSpec(kind.op, f"{word} of recurrent layers", partial(_show, kind), heading=word, group=group)
 
 
 def _show(kind: Kind, view: View[Operations]) -> Shown | None:

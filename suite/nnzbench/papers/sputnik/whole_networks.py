@@ -311,7 +311,7 @@ PAGE = PageSpec(
     data=collect,
     sections=(
         SectionSpec("transformer", "The sparse Transformer as a whole", _transformer, heading="Transformer"),
-        SectionSpec("mobilenet", "MobileNetV1 as a whole", _mobilenet, heading="MobileNetV1"),
+        SectionSpec("mobilenet", "MobileNetV1 as a whole", _mobilenet, heading="MobileNetV1", group=1),
     ),
     by_section=True,
     gaps=_gaps,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.report.draw import style
+from nnzbench.report.draw import layout, style
 
 PAPER_COLOUR = "#8250df"
 WIDTH_IN, LEFT, RIGHT = 10.4, 0.085, 0.99
@@ -84,6 +84,8 @@ def figure(panels: Sequence[Panel], title: str, caption: str) -> Figure:
         _panel(drawn.add_axes((LEFT, bottom, RIGHT - LEFT, PANEL_IN / height)), panel)
         top += TITLE_IN + PANEL_IN + tick
     drawn.text(0.012, 1 - 0.1 / height, title, fontsize=12, fontweight="bold", va="top")
+    measured = [curve for panel in panels for curve in panel.curves if curve.marker != PAPER and curve.known]
+    caption += layout.HOLES * any(len(curve.known) < len(curve.values) for curve in measured)
     drawn.text(0.012, 1 - 0.35 / height, caption, fontsize=8.5, color=style.MUTED, va="top")
     markers = {curve.label: curve.marker for panel in panels for curve in panel.curves}
     handles = [markers[label].line() for label in shown]
@@ -111,6 +113,8 @@ def _panel(axis: Axes, panel: Panel) -> None:
             line = curve.marker.line()
             line.set_data([x for x, _ in curve.known], [value for _, value in curve.known])
             axis.add_line(line)
+    if all(curve.marker == PAPER or not curve.known for curve in panel.curves):
+        axis.text(0.5, 0.5, "not recorded yet", transform=axis.transAxes, ha="center", color=style.MUTED)
     step = math.ceil((math.log2(high) - math.log2(low)) / 9)
     powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1, step)
     axis.yaxis.set_major_locator(FixedLocator([2.0**power for power in powers]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -13,8 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from nnzbench.kernels.registry import about
+from nnzbench.kernels.roles import RETIRED
 from nnzbench.report.data.frames import each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series
+from nnzbench.report.draw import layout
 from nnzbench.report.draw.style import BAND, BAR, INK, MUTED, look
 
 HEAD_IN, PANEL_IN, TICKS_IN, LEGEND_IN = 0.95, 3.0, 1.15, 0.62
@@ -41,6 +44,40 @@ class SpeedupTable:
     """Legend of the published numbers; empty where there are none."""
 
 
+MOST = 8
+"""Series of one figure that a reader can tell apart; the tables have all."""
+VISIBLE = 1.1
+"""Ratio of quartiles above which their span is wider than a marker."""
+
+
+def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST) -> list[Series]:
+    """At most so many of the series that figures show and that have a time in `points` (rows of one policy).
+
+    Left out first are a second library that computes the same as a first one, then libraries' defaults, kernels' own
+    choices, and of this suite's kernels those that are the fastest on the fewest problems; never `BEST`.
+    """
+    have = set(points["series"])
+    kept = [one for one in series if one.drawn and one.key in have and one.kernel not in RETIRED]
+    ours = points[points["series"].isin({one.key for one in kept if one.own and one != BEST and not one.default})]
+    fastest = ours.loc[ours.groupby("problem")["median_us"].idxmin(), "series"].value_counts().to_dict()
+
+    def worth(one: Series) -> tuple[int, int]:
+        said = about(one.kernel)
+        second = one.dense and said.searched
+        own_choice = 2 if one.own else 1
+        order = 9 if one == BEST else 0 if second else own_choice if one.default else 4 if not one.own else 3
+        return order, int(fastest.get(one.key, 0))
+
+    gone = sorted(kept, key=worth)[: max(len(kept) - most, 0)]
+    return [one for one in kept if one not in gone and (worth(one)[0] > 0 or len(kept) <= most)]
+
+
+def _shown(table: SpeedupTable, policy: str) -> list[Series]:
+    here = table.points[table.points["policy"] == policy]
+    others = [one for one in table.series if one != table.baseline]
+    return few(others, here, MOST - bool(table.paper_label))
+
+
 def series_line(series: Series) -> Line2D:
     """The marker of a series, as in the legend."""
     style = look(series.kernel)
@@ -53,7 +90,7 @@ def series_line(series: Series) -> Line2D:
 
 
 def _dense_colour(series: Series) -> tuple[str, float]:
-    return {"tf32": MUTED, "f16": "#b3bac2"}.get(series.math, look(series.kernel).colour), 2.2
+    return {"tf32": MUTED, "f16": "#8a5a00"}.get(series.math, look(series.kernel).colour), 2.2
 
 
 def paper_line() -> Line2D:
@@ -69,7 +106,7 @@ def speedup_figure(table: SpeedupTable, policy: str, title: str, caption: str) -
     beside = shares[-1] < 0.72
     height = HEAD_IN + (PANEL_IN + TICKS_IN) * len(levels) + (0.0 if beside else LEGEND_IN)
     figure = Figure(figsize=(10.4, height))
-    left, right = 0.062, 0.99
+    left, right = 0.072, 0.99
     limits = _limits(table, policy)
     for row, (level, share) in enumerate(zip(levels, shares, strict=True)):
         problems = table.problems[table.problems["level"] == level]
@@ -77,6 +114,7 @@ def speedup_figure(table: SpeedupTable, policy: str, title: str, caption: str) -
         axis = figure.add_axes((left, 1 - below / height, (right - left) * share, (PANEL_IN - 0.3) / height))
         _panel(axis, table, problems, policy, level, limits)
     figure.text(0.012, 1 - 0.12 / height, title, fontsize=12, fontweight="bold", va="top")
+    caption += layout.HOLES * _has_holes(table, policy)
     figure.text(0.012, 1 - 0.38 / height, caption, fontsize=8.5, color=MUTED, va="top")
     _legend(figure, table, policy, axis if beside else None)
     return figure
@@ -121,7 +159,7 @@ def level_figure(table: SpeedupTable, policy: str, title: str, caption: str) -> 
 
 
 def _limits(table: SpeedupTable, policy: str) -> tuple[float, float]:
-    drawn = {series.key for series in table.series if series.drawn}
+    drawn = {series.key for series in _shown(table, policy)}
     here = (table.points["policy"] == policy) & table.points["series"].isin(drawn)
     values = list(table.points.loc[here, "speedup"].dropna())
     if "paper_speedup" in table.problems:
@@ -149,9 +187,7 @@ def _panel(
     axis.axvspan(mean_x - 0.75, mean_x + 0.75, color="#eaeef2", lw=0)
     axis.grid(axis="y")
     axis.axhline(1, color=INK, lw=1.2)
-    for series in table.series:
-        if series == table.baseline or not series.drawn:
-            continue
+    for series in _shown(table, policy):
         rows = points[(points["series"] == series.key) & points["speedup"].notna()]
         xs: list[float] = [place[name] for name in rows["problem"]]
         ys = list(rows["speedup"])
@@ -166,9 +202,24 @@ def _panel(
         line.set_data(xs, ys)
         line.set_zorder(2.5 if series.own else 2.2)
         axis.add_line(line)
+        _quartiles(axis, rows, place, str(line.get_markeredgecolor() if series.dense else look(series.kernel).colour))
     if table.paper_label:
         _paper(axis, problems, mean_x)
     _axis_text(axis, problems, mean_x, level, limits)
+
+
+def _has_holes(table: SpeedupTable, policy: str) -> bool:
+    """Whether a drawn series lacks the time of some problem."""
+    here = table.points[(table.points["policy"] == policy) & table.points["speedup"].notna()]
+    counts = here["series"].value_counts()
+    return any(counts.get(one.key, 0) < len(table.problems) for one in _shown(table, policy))
+
+
+def _quartiles(axis: Axes, rows: pd.DataFrame, place: Mapping[str, int], colour: str) -> None:
+    """A line from the first quartile to the third, where that is longer than a marker."""
+    wide = rows[rows["q3_us"] > VISIBLE * rows["q1_us"]]
+    xs = [place[name] for name in wide["problem"]]
+    axis.vlines(xs, wide["baseline_us"] / wide["q3_us"], wide["baseline_us"] / wide["q1_us"], color=colour, lw=1.4)
 
 
 def _best_bars(axis: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
@@ -231,19 +282,19 @@ def _speedup_ticks(axis: Axes, limits: tuple[float, float]) -> None:
 
 def _legend(figure: Figure, table: SpeedupTable, policy: str, beside: Axes | None) -> None:
     """In the free space beside a narrow last panel, else below the figure."""
-    drawn = set(table.points.loc[table.points["policy"] == policy, "series"])
-    handles: list[Line2D | Patch] = []
-    labels: list[str] = []
-    for series in table.series:
-        if series == table.baseline or series.key not in drawn or not series.drawn:
-            continue
-        handles.append(Patch(color=BAR) if series == BEST else series_line(series))
-        labels.append(series.label)
+    shown = _shown(table, policy)
+    handles: list[Line2D | Patch] = [Patch(color=BAR) if one == BEST else series_line(one) for one in shown]
+    labels = [one.label for one in shown]
     handles.append(Line2D([], [], color=INK, lw=1.2))
     labels.append(f"1× = {table.baseline.label}")
     if table.paper_label:
         handles.append(paper_line())
         labels.append(table.paper_label)
+    have = set(table.points.loc[table.points["policy"] == policy, "series"])
+    more = sum(one.key in have and one != table.baseline for one in table.series) - len(shown)
+    if more:
+        handles.append(Line2D([], [], ls=""))
+        labels.append(f"{more} more in the tables")
     if beside is not None:
         corner = beside.get_position()
         anchor = (corner.x1 + 0.012, corner.y1 + 0.02)

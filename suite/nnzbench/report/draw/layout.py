@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from nnzbench.report.draw.style import MUTED
 
 WIDTH_IN = 10.4
+HOLES = " No mark where there is no time: see what is missing."
+"""What a caption says of the holes in its figure."""
 
 
 def stem(name: str, policy: str) -> str:
@@ -28,3 +30,18 @@ def headed(height: float, title: str, caption: str) -> Figure:
 def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int = 4) -> None:
     """One legend for the whole figure, under all axes."""
     figure.legend(list(handles), list(labels), loc="lower center", ncols=columns, fontsize=8.5)
+
+
+def retitle(figure: Figure, title: str, found: str, policy: str) -> None:
+    """Puts what was found in place of the title, and the title in the caption in place of the policy's meaning.
+
+    The figure's first two texts are its title and its caption. Nothing happens where nothing was found.
+    """
+    if not found or len(figure.texts) < 2:
+        return
+    caption = figure.texts[1].get_text()
+    figure.texts[0].set_text(found)
+    if policy and policy in caption:
+        figure.texts[1].set_text(caption.replace(policy, f"{title}.", 1))
+    else:
+        figure.texts[1].set_text(f"{title}. {caption}" if len(caption) < 60 else f"{title}.\n{caption}")

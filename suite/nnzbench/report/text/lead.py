@@ -23,6 +23,8 @@ from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick
 from nnzbench.report.text.tables import GAP, markdown, number
 
 OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
+TITLE = 104
+"""Letters that the title of a figure has room for."""
 NEAR = 2.5
 """Points of sparsity within which a problem whose name tells no level is of one."""
 LOST = 4
@@ -192,14 +194,24 @@ class Screen:
     table: str
 
 
-def screen(lead: Lead, results: ResultSet, policies: Sequence[str]) -> Screen:
-    """Computes and words it; what has no sides is answered by the page's first section."""
+def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
+    """Words it; what has no sides is answered by the page's first section."""
     if not lead.sides:
         return Screen(lead.question, "", "", "")
-    cells = cells_of(lead, results.frame, policies)
     return Screen(
         lead.question, _answer(lead, cells, policies), _limits(lead, cells, policies), _table(lead, cells, policies)
     )
+
+
+def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
+    """The title of a figure: what was found over one group of problems; empty where nothing was."""
+    told = _told(lead, cells, group, (policy,))
+    if not told:
+        return ""
+    (first, rival, found), *others = told
+    text = f"{group.label[0].upper()}{group.label[1:]}: {first} is {number(found.value)}× as fast as {rival}"
+    beside = "".join(f", {name} {number(other.value)}×" for name, _, other in others)
+    return (text + beside if len(text + beside) <= TITLE else text).replace("`", "")
 
 
 def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:

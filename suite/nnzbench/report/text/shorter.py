@@ -45,6 +45,11 @@ def fitted(text: str, tables: str, limit: int = LIMIT) -> tuple[str, str]:
             break
         chosen.append(one)
         length -= words(one[0]) - words(_link(one[0], tables))
+    for one in sorted(chosen, key=lambda one: words(one[0])):  # a long one may have made room for short ones
+        cost = words(one[0]) - words(_link(one[0], tables))
+        if length + cost <= limit:
+            chosen.remove(one)
+            length += cost
     if not chosen:
         return text, ""
     short, moved, last = "", [f"# Tables: {text.partition(chr(10))[0].lstrip('# ')}"], 0
