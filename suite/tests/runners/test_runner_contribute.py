@@ -15,8 +15,11 @@ import pytest
 from nnzbench.contribute import kit
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS
 from nnzbench.predict.model import FEWEST
+from nnzbench.predict.records import predict
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
+from nnzbench.records.selection import select
+from nnzbench.site.generations import page as generations
 
 RUNNERS = Path(__file__).resolve().parents[3] / "runners"
 
@@ -104,6 +107,32 @@ def test_the_archive_has_records_and_snapshots_and_no_names(tmp_path: Path) -> N
         assert json.load(snapshot)["gpu"]["name"] == "NVIDIA H200"
     with pytest.raises(RecordError, match="holds no rows of a GPU"):
         kit.gpus(tmp_path / "nothing")
+
+
+def test_an_archive_taken_in_is_among_the_generations_and_calibrates_predictions(tmp_path: Path) -> None:
+    reports, theirs = tmp_path / "reports", tmp_path / "theirs"
+    every = tables.load("dlmc_n512", real=False)
+    for folder, slug, name, times, problems in (
+        (reports, "nvidia-h200", "NVIDIA H200", 1.0, every),
+        (theirs, "nvidia-h100-80gb-hbm3", "NVIDIA H100 80GB HBM3", 1.3, every[::4]),
+    ):
+        rows = []
+        for at, one in enumerate(problems):
+            sizes = {"m": one.m, "k": one.k, "n": one.n, "nnz": round((1 - one.sparsity) * one.m * one.k)}
+            told = {"experiment": "dlmc_n512", "problem": one.name, "dtype": "f16", "gpu": slug, **sizes}
+            for kernel, us in (("sputnik", 10.0 + every.index(one)), ("cublas", 8.0)):
+                time = dict.fromkeys(("median_us", "q1_us", "q3_us"), us * times)
+                rows.append(fake_records.record(kernel=kernel, variant=f"f16_heuristic_{at}", **told, **time))
+        fake_records.write(folder / slug / "dlmc_n512", select(rows), {"gpu": {"name": name, "slug": slug}})
+    with tarfile.open(kit.archive(theirs, "nvidia-h100-80gb-hbm3")) as packed:
+        packed.extractall(reports, filter="data")
+    made = predict(reports, "dlmc_n512", "H100").rows
+    rest = made[made["how"].str.startswith("calibrated") & (made["kernel"] == "sputnik")]
+    assert len(rest) == len(every) - len(every[::4])
+    assert rest["predicted_us"].to_numpy() == pytest.approx(1.3 * rest["source_us"].to_numpy(), rel=0.02)
+    page = generations.write(reports)
+    assert page is not None
+    assert "| NVIDIA H100 80GB HBM3 | measured, hot, 21 of 84 |" in page.read_text()
 
 
 def test_without_a_gpu_it_says_so(
