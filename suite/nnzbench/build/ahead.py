@@ -45,7 +45,7 @@ def compiled_ahead(
                 at = programs[index][0]
                 item = held[at]
                 if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
-                    held[at] = replace(item, prepare=_Raises(result))
+                    held[at] = replace(item, prepare=_Raises(result), ready=None)
         except Unsupported:  # no compiler: preparing says so, candidate by candidate
             pass
         yield from held

@@ -150,6 +150,7 @@ class GpuDevice:
         self._libraries: dict[str, Any] = {}
         self._timer: GpuTimer | None = None
         self._delay: Prepared | None = None
+        self._loaded: tuple[Plan, dict[str, tuple[Plan, Built]]] | None = None
 
     @property
     def name(self) -> str:
@@ -241,9 +242,14 @@ class GpuDevice:
             return False
         return True
 
+    def preload(self, plan: Plan) -> None:
+        """Compiles, or reads from the cache, what the next `prepare` needs if it is of this plan; needs no GPU."""
+        self._loaded = plan, self._builds(plan)
+
     def prepare(self, plan: Plan) -> Prepared:
         """Compiles, uploads and binds arguments. Raises `CompileError`, `Unsupported`, `LaunchError`."""
-        builds = self._builds(plan)
+        loaded, self._loaded = self._loaded, None
+        builds = loaded[1] if loaded is not None and loaded[0] is plan else self._builds(plan)
         started = time.perf_counter()
         arrays = {name: self.upload(np.asarray(array)) for name, array in plan.buffers.items()}
         calls = self._bind_all(plan, builds, arrays)

@@ -170,5 +170,7 @@ def _candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device:
     if isinstance(kernel, VendorKernel):
         yield from kernel.candidates(problem, operands, device)
         return
+    preload = getattr(device, "preload", None)
     for plan in kernel.plans(problem, operands, device.arch):
-        yield Candidate(plan.variant, plan.math, lambda plan=plan: device.prepare(plan), plan=plan)  # type: ignore[misc]
+        ready = functools.partial(preload, plan) if preload else None
+        yield Candidate(plan.variant, plan.math, functools.partial(device.prepare, plan), plan=plan, ready=ready)

@@ -138,8 +138,12 @@ def try_candidate(
 
     `before_timing` gets the checked `run` before it is first timed (the session's warm-up).
     """
+    work = conditions.work
     try:
-        with conditions.work.on_gpu("preparing"):
+        if candidate.ready is not None:
+            with work.phases.of("compiling"):
+                candidate.ready()
+        with work.on_gpu("preparing"):
             prepared = candidate.prepare()
     except (Exception, SystemExit) as error:
         return _unless_lost(failure(error), timer)

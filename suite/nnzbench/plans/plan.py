@@ -139,6 +139,8 @@ class Candidate:
     """What `prepare` compiles, so that many can be compiled at once; None for a library."""
     tolerance: str = ""
     """Class of `check.TOLERANCE` where it is not that of `math`."""
+    ready: Callable[[], None] | None = None
+    """Does ahead what of `prepare` needs no GPU; None where there is no such thing. Raises what `prepare` would."""
 
 
 def plans_that_fit(choices: Iterable[T], make: Callable[[T], Plan], otherwise: str) -> Iterator[Plan]:

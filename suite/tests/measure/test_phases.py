@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 
 from filelock import FileLock
 
+from nnzbench.kernels.registry import candidates
 from nnzbench.measure.phases import ON_GPU, Phases, Work, lines
+from nnzbench.measure.trial import Conditions, try_candidate
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.problems.problem import Problem
 
 
 class Clock:
@@ -78,3 +83,34 @@ def test_what_a_run_tells_of_its_seconds():
     assert list(lines({})) == []
     (one,) = lines({"hot": 25.0, "compiling": 75.0, "memory": 0.0001}, 4)
     assert one == "100 s of 4 processes went into: compiling 75%, hot 25%."
+
+
+def test_programs_are_read_before_the_gpu_is_waited_for():
+    order = []
+
+    class Device:
+        arch = "sm_90"
+
+        def preload(self, plan):
+            order.append(("preload", plan.variant))
+
+        def prepare(self, plan):
+            order.append(("prepare", plan.variant))
+            raise Unsupported("enough")
+
+    @contextmanager
+    def turn():
+        order.append("turn")
+        yield
+
+    class Kernel:
+        name, ops, dtypes, paper = "k", frozenset({"spmm"}), frozenset({"f32"}), ""
+
+        def plans(self, problem, operands, arch):
+            yield Plan("v", "cuda", "x.cu", {}, {}, "c", ())
+
+    problem = Problem("t", "p", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    (candidate,) = candidates(Kernel(), problem, None, Device())
+    outcome = try_candidate(candidate, None, lambda: None, Conditions((), work=Work(turn=turn)), lambda run: None)
+    assert outcome.reason == "enough"
+    assert order == [("preload", "v"), "turn", ("prepare", "v")]

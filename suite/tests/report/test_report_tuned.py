@@ -10,6 +10,7 @@ from fake_records import failed, record, table1, write
 from nnzbench.records.record import RecordError, append
 from nnzbench.report.data import tuned
 from nnzbench.report.data.frames import load
+from nnzbench.report.text import tables
 
 HEADER = "problem,dtype,kernel,device,policies,candidates,ok,seconds\n"
 
@@ -79,3 +80,27 @@ def test_a_page_says_which_kernels_a_time_limit_left_untuned(tmp_path):
     (place / "tuning.csv").write_text(text, encoding="utf-8")
     (sentence,) = (one for one in load(place).left_out if "not tuned" in one)
     assert sentence.startswith("`sputnik` is not tuned on 30 problems: ")
+
+
+def test_what_tuning_brought_is_told_where_the_table_names_what_runs_untuned(tmp_path: Path) -> None:
+    place = tmp_path / "nvidia-h200" / "sparsert_table1"
+    place.mkdir(parents=True)
+    times = {"rule": (10.0, 30.0), "found": (5.0, 20.0), "slower": (12.0, 40.0)}
+    append(
+        place / "records.csv",
+        [
+            record(kernel="sputnik", variant=variant, policy=policy, median_us=us, q1_us=us, q3_us=us)
+            for variant, both in times.items()
+            for policy, us in zip(("hot", "cold"), both, strict=True)
+        ],
+    )
+    line = "p,f32,sputnik,cupy,hot+cold,3,3,1.5,all,0.5,"
+    header = HEADER.strip() + ",scope,gpu_seconds,untuned\n"
+    (place / "tuning.csv").write_text(header + line + "rule\n", encoding="utf-8")
+    frame = load(place).frame
+    assert set(frame[frame["untuned"]]["variant"]) == {"rule"}
+    text = tables.tuning(frame, {"sputnik": 1.5})
+    assert "tuned over untuned, hot | tuned over untuned, cold" in text
+    assert text.splitlines()[-1].endswith("| 2.00 | 1.50 |")
+    (place / "tuning.csv").write_text(header + line + "\n", encoding="utf-8")  # as files of before it was named
+    assert "untuned" not in tables.tuning(load(place).frame, {})

@@ -107,7 +107,11 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
     kept, unfinished = tuned.split(kept, folder / "tuning.csv")
     untuned = tuned.untuned(kept, folder / "tuning.csv")
     kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
-    frame, patterns = sources.joined(to_frame(kept).assign(memory_bytes=_memory(kept, folder / memory.FILE)))
+    measured = to_frame(kept).assign(
+        memory_bytes=_memory(kept, folder / memory.FILE),
+        untuned=tuned.chosen_untuned(kept, folder / "tuning.csv"),
+    )
+    frame, patterns = sources.joined(measured)
     return ResultSet(
         folder=folder,
         experiment=records[0].experiment,

@@ -62,6 +62,19 @@ def untuned(records: Sequence[Record], path: Path) -> list[str]:
     ]
 
 
+def chosen_untuned(records: Sequence[Record], path: Path) -> list[bool]:
+    """Of each record, whether a rule, the paper or the library itself chose its variant; False where no file says."""
+    table = _read(path) if path.is_file() else pd.DataFrame()
+    if "untuned" not in table:
+        return [False] * len(records)
+    named = {
+        (*key, variant)
+        for *key, variants in table[[*_KEY, "untuned"]].dropna().itertuples(index=False)
+        for variant in str(variants).split()
+    }
+    return [(*(getattr(record, name) for name in _KEY), record.variant) in named for record in records]
+
+
 def seconds(path: Path, device: str) -> dict[str, float]:
     """Wall-clock seconds spent on each kernel's candidates."""
     if not path.is_file():

@@ -156,8 +156,13 @@ def _spans(reasons: Sequence[str]) -> str:
 
 
 def tuning(frame: pd.DataFrame, seconds: Mapping[str, float]) -> str:
-    """Markdown: what choosing the selected variants cost, per kernel: candidates tried and seconds."""
+    """Markdown: what choosing the selected variants cost, per kernel: candidates tried and seconds.
+
+    Where the records say what runs untuned, also what it brought: how many times as fast the fastest variant is.
+    """
     rows = []
+    gains = _gains(frame)
+    policies = sorted({policy for _, policy in gains}, reverse=True)  # hot before cold
     candidates = frame.drop_duplicates(["problem", "dtype", "kernel", "variant"])
     for kernel, group in candidates.groupby("kernel", sort=True):
         per_problem = group.groupby("problem").size()
@@ -174,8 +179,25 @@ def tuning(frame: pd.DataFrame, seconds: Mapping[str, float]) -> str:
                 number(float(group["compile_ms"].sum()) / 1e3, 1),
                 number(float(group["prepare_ms"].sum()) / 1e3, 1),
                 number(seconds.get(str(kernel), math.nan), 0),
+                *(number(gains.get((str(kernel), policy), math.nan), 2) for policy in policies),
             ]
         )
     return markdown(
-        ["kernel", "candidates", "per problem", "compiling (s)", "preparing (s)", "tuning in all (s)"], rows
+        [
+            *("kernel", "candidates", "per problem", "compiling (s)", "preparing (s)", "tuning in all (s)"),
+            *(f"tuned over untuned, {policy}" for policy in policies),
+        ],
+        rows,
     )
+
+
+def _gains(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """By kernel and policy, the geometric mean of untuned over fastest time in one arithmetic of one role."""
+    timed = frame[frame["median_us"] > 0]
+    if "untuned" not in timed or not timed["untuned"].any():
+        return {}
+    contest = ["kernel", "policy", "problem", "dtype", "math", "role"]
+    least = timed.groupby(contest)["median_us"].min()
+    ratio = timed[timed["untuned"]].groupby(contest)["median_us"].min() / least
+    means = ratio.dropna().groupby(level=["kernel", "policy"]).agg(geometric_mean)
+    return {(str(kernel), str(policy)): float(mean) for (kernel, policy), mean in means.items()}
