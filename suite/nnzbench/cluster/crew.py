@@ -211,7 +211,7 @@ class Crew:
                 del self.workers[address]
                 if isinstance(error, Unsupported):
                     raise error
-                if error is not None and worker.step is not None and type(error).__name__ != "KilledWorker":
+                if error is not None and type(error).__name__ != "KilledWorker":
                     raise error
                 self._gone(worker)
                 continue
