@@ -199,5 +199,5 @@ def _gains(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
     contest = ["kernel", "policy", "problem", "dtype", "math", "role"]
     least = timed.groupby(contest)["median_us"].min()
     ratio = timed[timed["untuned"]].groupby(contest)["median_us"].min() / least
-    means = ratio.dropna().groupby(level=["kernel", "policy"]).agg(geometric_mean)
-    return {(str(kernel), str(policy)): float(mean) for (kernel, policy), mean in means.items()}
+    means = ratio.dropna().groupby(level=["kernel", "policy"]).agg(geometric_mean).reset_index(name="gain")
+    return {(str(row.kernel), str(row.policy)): float(row.gain) for row in each(means)}
