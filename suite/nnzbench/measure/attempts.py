@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nnzbench.devices import DeviceLost
+from nnzbench.measure.limits import limit_us, row_work, useful_work
 from nnzbench.measure.progress import RunProgress
-from nnzbench.measure.rows import Subject, make_record
 from nnzbench.measure.session import Session
-from nnzbench.measure.timing import StoppingRule
+from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, try_candidate
 from nnzbench.measure.watchdog import HANG_S, watch
 from nnzbench.plans.plan import Candidate
@@ -21,7 +21,7 @@ from nnzbench.problems.operands import Operands, Reference
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.folder import Results
-from nnzbench.records.record import Record
+from nnzbench.records.record import SCHEMA, Record
 
 REASON_LENGTH = 200
 """Characters of a reason that a summary tells."""
@@ -101,10 +101,8 @@ class Attempts:
 
     def add(self, subject: Tried, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:
         """Records an outcome under every policy that it has no row of."""
-        device = self.session.device
-        whose = Subject(self.experiment, subject.problem, subject.operands, device, self.results.environment)
         rows = [
-            make_record(whose, kernel, variant, policy, outcome, math, self.session.peaks)
+            self._record(subject, kernel, variant, policy, outcome, math)
             for policy in self.labels
             if not self.recorded(subject.problem, kernel, variant, policy)
         ]
@@ -114,6 +112,55 @@ class Attempts:
         self.counts.update(row.status for row in rows)
         first = next(iter(outcome.reason.strip().splitlines()), "")[:REASON_LENGTH]
         self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")
+
+    def _record(self, subject: Tried, kernel: str, variant: str, policy: str, outcome: Outcome, math: str) -> Record:
+        """One row, not yet selected. `math` is the arithmetic class that sets its speed of light."""
+        problem, operands = subject.problem, subject.operands
+        device, peaks = self.session.device, self.session.peaks
+        timed: Measurement | None = next((m for p, m in outcome.measurements.items() if p == policy), None)
+        work = row_work(kernel, problem, operands) if operands else None
+        resources = outcome.resources
+        return Record(
+            schema=SCHEMA,
+            experiment=self.experiment,
+            problem=problem.name,
+            op=problem.recorded_op,
+            m=problem.m,
+            k=problem.k,
+            n=problem.n,
+            shape=problem.shape,
+            dtype=problem.dtype,
+            sparsity=operands.sparse.sparsity if operands else problem.sparsity,
+            nnz=operands.sparse.nnz if operands else 0,
+            pattern=operands.pattern if operands else "",
+            source=problem.source,
+            kernel=kernel,
+            variant=variant,
+            selected=False,
+            device=device.name,
+            gpu=device.gpu,
+            arch=device.arch,
+            policy=policy,
+            status=outcome.status,
+            reason=outcome.reason or _remarks(timed, outcome, policy),
+            median_us=timed.median if timed else None,
+            q1_us=timed.q1 if timed else None,
+            q3_us=timed.q3 if timed else None,
+            samples=len(timed.samples_us) if timed else None,
+            sm_clock_mhz=timed.sm_clock_mhz if timed else None,
+            flops=useful_work(problem, operands).flops if operands else 0.0,
+            bytes=work.bytes if work else 0.0,
+            limit_us=limit_us(work, peaks, policy, math) if work and timed else None,
+            floor_us=peaks.floor_us(policy),
+            prepare_ms=outcome.prepare_ms,
+            compile_ms=outcome.compile_ms,
+            registers=resources.registers if resources else None,
+            shared_bytes=resources.shared_bytes if resources else None,
+            spill_bytes=resources.spill_bytes if resources else None,
+            code_bytes=resources.code_bytes if resources else None,
+            relative_error=outcome.error if outcome.error is None or outcome.error < float("inf") else None,
+            environment=self.results.environment,
+        )
 
     def recorded(self, problem: Problem, kernel: str, variant: str, policy: str) -> bool:
         """Whether the folder has the row."""
@@ -148,3 +195,19 @@ class Attempts:
             self.session.device.abandon()
         finally:
             os._exit(1)
+
+
+def _remarks(timed: Measurement | None, outcome: Outcome, policy: str) -> str:
+    """What a reader of a good row must know: throttling, an uncertain median, launches that were not a graph."""
+    if timed is None:
+        return ""
+    remarks = []
+    if timed.throttled:
+        remarks.append(f"throttled ({', '.join(timed.throttled)})")
+    if timed.behind:
+        remarks.append("ended early, clearly behind a faster candidate")
+    elif not timed.stable:
+        remarks.append("median not settled within the time limit")
+    if policy == "hot" and not outcome.capturable:
+        remarks.append("stream launches, not a graph")
+    return "; ".join(remarks)
