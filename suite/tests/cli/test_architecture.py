@@ -1,0 +1,62 @@
+"""docs/architecture.md against the tree: floors are those that imports keep to, and what a page names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "suite" / "nnzbench"
+MAP = ROOT / "docs" / "architecture.md"
+ROOMS = [path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+MADE = {"results", "build"}
+"""Folders of the checkout that are not in git."""
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def rooms_of(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)(?:/|\.py)`", cell)
+
+
+def floors() -> list[tuple[int, list[str], str]]:
+    """Number, rooms and text of each line of the map."""
+    rows = re.findall(r"(?m)^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", text_of(MAP))
+    return [(int(number), rooms_of(cell), text) for number, cell, text in rows]
+
+
+def test_the_floors_are_the_layers_that_imports_keep_to():
+    contract = re.search(r"(?s)\nlayers = \[\n(.*?)\n\]", text_of(ROOT / "pyproject.toml"))
+    layers = [sorted(layer.split(" | ")) for layer in re.findall(r'"(.+)"', contract[1])]
+    assert [sorted(rooms) for _, rooms, _ in floors()] == layers
+    assert [number for number, _, _ in floors()] == list(range(len(layers), 0, -1))
+
+
+def test_every_module_that_the_map_names_is_in_its_room():
+    for _, rooms, text in floors():
+        folders = [PACKAGE / room for room in rooms if (PACKAGE / room).is_dir()]
+        for name in re.findall(r"`([\w/]+(?:/|\.py))`", text):
+            assert any((folder / name).exists() for folder in folders), f"{', '.join(rooms)}: {name}"
+        for room in folders:  # where the rooms within are listed, all are
+            inner = {path.name for path in room.iterdir() if (path / "__init__.py").exists()}
+            named = {name.rstrip("/") for names in re.findall(r"`([^`]+)`", text) for name in names.split()}
+            assert not inner & named or inner <= named, f"{room.name}: {sorted(inner - named)}"
+
+
+def pattern_of(name: str) -> str:
+    return re.sub(r"<\w+>", "*", name).rstrip("/")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *ROOT.glob("d*/*.md")], ids=lambda page: page.name)
+def test_paths_that_a_page_names_exist(page: Path):
+    """A name whose first folder is there; others are of archives, other repositories or what a command makes."""
+    bases = [ROOT, ROOT / "suite", PACKAGE, *ROOMS, page.parent]
+    text = re.sub(r"(?s)```.*?```", "", text_of(page))
+    for name in re.findall(r"`([\w<>*.-]+(?:/[a-zA-Z_<*.][\w<>*.-]*)+/?)`", text):
+        first = name.partition("/")[0]
+        known = [base for base in bases if first not in MADE and (base / first).is_dir()]
+        assert not known or any(any(base.glob(pattern_of(name))) for base in known), f"{page.name}: {name}"
