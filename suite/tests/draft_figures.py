@@ -21,5 +21,13 @@ def _draft(figure: Figure, stem: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def figures_in_draft(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("figures") is None:
-        monkeypatch.setattr(style, "save", _draft)
+    """All figures, or all but those in the folders that the marker `figures` names; none where it names no folder."""
+    marker = request.node.get_closest_marker("figures")
+    if marker is not None and not marker.args:
+        return
+    real, folders = style.save, marker.args if marker else ()
+
+    def save(figure: Figure, stem: Path) -> None:
+        (real if stem.parent.name in folders else _draft)(figure, stem)
+
+    monkeypatch.setattr(style, "save", save)

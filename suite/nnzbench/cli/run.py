@@ -17,6 +17,7 @@ from rich.console import Console
 
 from nnzbench import devices, paths
 from nnzbench.cli import programs
+from nnzbench.cli.unmatched import NothingMatched, nearest, require_work
 from nnzbench.cluster.crew import Crew
 from nnzbench.cluster.engine import connected
 from nnzbench.devices import DEVICES, Device
@@ -28,7 +29,6 @@ from nnzbench.measure.costs import Costs, learn
 from nnzbench.measure.progress import Bar, Lines, RunProgress
 from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_experiment
-from nnzbench.measure.unmatched import NothingMatched, nearest, require_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported

@@ -9,10 +9,10 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from nnzbench.cli.unmatched import nearest
 from nnzbench.devices import DEVICES, open_device
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.exhaustive import tune
-from nnzbench.measure.unmatched import nearest
 from nnzbench.papers.catalogue import experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands

@@ -148,7 +148,6 @@ def test_a_gpu_that_lacks_the_baseline_leaves_an_empty_figure(tmp_path, figures)
     assert any("No checked time of cuSPARSE" in gap for gap in page.gaps)
 
 
-@pytest.mark.figures
 def test_the_page_is_the_same_twice(tmp_path):
     found = folder(tmp_path, table1())
     run = ["report", "sparsert_table1", "--reports", str(tmp_path)]
