@@ -34,7 +34,7 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
 
 
 def test_report_judges_the_claims_of_every_gpu_it_draws(tmp_path):
-    write(tmp_path / GPU / "sparsert_table1", fake_records.table1())
+    write(tmp_path / GPU / "sparsert_table1", fake_records.table1(policies=("hot",)))
     build.build(tmp_path, ["sparsert_table1"])
     assert (tmp_path / GPU / "claims.md").is_file()
     assert {path.name for folder in build.find(tmp_path).values() for path in folder} == {"sparsert_table1"}
