@@ -21,12 +21,12 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
     claims_page.write(tmp_path, GPU, claims.judge(tmp_path, GPU))
     assert first == {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
-    assert set(first) == {"claims.md", "claims.csv"}
+    assert set(first) == {"claims.md", "claims-tables.md", "claims.csv"}
     with (page.parent / "claims.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [r["id"] for r in rows] == list(CLAIMS)
     assert list(rows[0]) == [field.name for field in dataclasses.fields(Verdict)]
-    text = first["claims.md"].decode()
+    text = (first["claims.md"] + first["claims-tables.md"]).decode()
     line = "5.00× **reproduced** (11 of 11) | the same rival | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
     assert line in text
     assert f"**{len(CLAIMS)} claims, " in text
