@@ -77,5 +77,5 @@ def test_right_on_every_real_matrix(gpu: Device, op: Op, dtype: DType, names: tu
                 if outcome.status not in ("ok", "unsupported"):
                     wrong.append(f"{name} {problem.name}: {outcome.status} {outcome.reason}")
     print(f"{op} {dtype}: {len(problems)} matrices; right: {right}")
-    assert not wrong
+    assert not wrong, "\n".join(wrong)
     assert all(count >= len(problems) // 2 for count in right.values()), right

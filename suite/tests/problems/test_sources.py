@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 from own_files import K, M, matrix, smtx
@@ -64,3 +66,19 @@ def test_where_the_first_folders_file_is_damaged_the_next_ones_counts(roots):
     roots[1].write_text("no matrix")
     with pytest.raises(MatrixError, match="SHA-256 differs"):
         load_sparse(PROBLEM)
+
+
+def test_one_damaged_matrix_does_not_end_the_check_of_the_collection(roots, monkeypatch):
+    """What `pytest -m gpu` runs over every real matrix, with the processor in the GPU's place."""
+    path = Path(__file__).resolve().parents[1] / "gpu" / "test_gpu_collection.py"
+    spec = importlib.util.spec_from_file_location("gpu_collection", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    roots[0].write_text(smtx(OTHER))
+    whole = Problem("mine", "whole", "spmm", M, K, 1, 0.7, "uniform:0")
+    monkeypatch.setattr(module, "real_problems", lambda: [PROBLEM, whole])
+    tried = []
+    monkeypatch.setattr(module, "enumerate_candidates", lambda kernel, problem, *rest: tried.append(problem.name) or [])
+    with pytest.raises(AssertionError, match="SHA-256 differs"):
+        module.test_right_on_every_real_matrix(None, "spmm", "f32", ("row_stream",))
+    assert tried == ["whole"]
