@@ -127,10 +127,18 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
 
     `paper_sbs1` uses batch * filters blocks (no sub-batch), `paper_whole` one block per channel for the whole batch;
     in `paper_counts_sbs<n>` channels keep their own counts. Where a codebook holds all weights, `codebook_sbs<n>` read
-    indices into it. Raises `Unsupported` for an input too large for 32-bit
+    indices into it and come first. Raises `Unsupported` for an input too large for 32-bit
     offsets, or filters too large for 16-bit places.
     """
     layer = Layer.of(problem, operands)
+    try:
+        coded = Coded.of(operands.sparse)
+        codebook = coded.codebook, coded_entries(coded, layer.shape)
+    except (MatrixError, Unsupported):
+        pass  # weights of their own, as the other variants have them
+    else:
+        for sub_batch in SUB_BATCHES:
+            yield layer.plan(f"codebook_sbs{sub_batch}", sub_batch, sub_batch, codebook=codebook)
     for sub_batch in SUB_BATCHES:
         yield layer.plan(f"paper_sbs{sub_batch}", sub_batch, sub_batch)
     if layer.shape.pad_h or layer.shape.pad_w:
@@ -140,13 +148,6 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     yield layer.plan("paper_whole", 8, layer.shape.batch)
     for sub_batch in SUB_BATCHES:
         yield layer.plan(f"paper_counts_sbs{sub_batch}", sub_batch, sub_batch, unify=False)
-    try:
-        coded = Coded.of(operands.sparse)
-        words = coded_entries(coded, layer.shape)
-    except (MatrixError, Unsupported):
-        return  # weights of their own, as the other variants have them
-    for sub_batch in SUB_BATCHES:
-        yield layer.plan(f"codebook_sbs{sub_batch}", sub_batch, sub_batch, codebook=(coded.codebook, words))
 
 
 @dataclass(frozen=True)
