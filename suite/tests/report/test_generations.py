@@ -275,6 +275,6 @@ def test_missing_and_extra_problems_are_named_on_the_page(tmp_path, experiment, 
     put(tmp_path, H200, made, experiment)
     result = report(tmp_path, experiment)
     assert result.exit_code == 0, result.output
-    page = (tmp_path / H200 / experiment / "README.md").read_text()
+    page = "".join((tmp_path / H200 / experiment / name).read_text() for name in ("README.md", "summary.md"))
     assert f"{missing} problems of {experiment} are not recorded: `" in page
     assert f"The table of {experiment} does not have `extra_" in page

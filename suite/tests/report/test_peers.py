@@ -122,7 +122,7 @@ def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
     page = peers_page.write(tmp_path, GPU)
     first = page.read_bytes()
     assert peers_page.write(tmp_path, GPU).read_bytes() == first
-    text = first.decode()
+    text = first.decode() + (page.parent / "summary.md").read_text()
     codes = peers.read()[0]
     for code in codes[codes["repository"] != ""].itertuples():
         assert f"[{code.name}]({code.repository})" in text

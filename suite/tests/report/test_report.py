@@ -156,7 +156,7 @@ def test_drawing_twice_gives_the_same_bytes_and_names_how_to_repeat_it(tmp_path)
 def test_a_missing_baseline_is_a_named_gap_not_a_crash(tmp_path):
     folder = write(tmp_path, select([r for r in fake_records.table1(policies=("hot",)) if r.kernel != "cublas"]))
     report(tmp_path, "sparsert_table1")
-    page = (folder / "README.md").read_text()
+    page = "".join((folder / name).read_text() for name in ("README.md", "summary.md"))
     assert "No cuBLAS fp32 time (hot)" in page
     assert "the baseline has no checked time" in page
     assert "**–**" not in page

@@ -69,7 +69,8 @@ def page_of(tmp_path: Path, experiment: str) -> str:
     results = load(tmp_path / "nvidia-h200" / experiment)
     page, drawn = fake_records.drawn(results)
     write_csv(drawn, results.folder / "summary.csv")
-    return pages.write(page, results).read_text()
+    path = pages.write(page, results)
+    return path.read_text() + path.with_name("summary.md").read_text()
 
 
 def test_the_ideal_line_is_the_papers_equation() -> None:

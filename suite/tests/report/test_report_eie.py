@@ -42,7 +42,8 @@ def page_of(tmp_path: Path, experiment: str, rows: list[Record]) -> tuple[str, P
     results = load(folder)
     page, drawn = fake_records.drawn(results)
     write_csv(drawn, folder / "summary.csv")
-    return pages.write(page, results).read_text(), folder
+    path = pages.write(page, results)
+    return path.read_text() + path.with_name("summary.md").read_text(), folder
 
 
 def line_of(page: str, start: str, place: int = 0) -> list[str]:

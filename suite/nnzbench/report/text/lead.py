@@ -70,7 +70,7 @@ class Group:
             rows = rows[rows["n"] == self.columns]
         if self.sample:
             paths = {entry.path for entry in dlmc_sample()}
-            rows = rows[[source.partition(":")[2] in paths for source in rows["source"]]]
+            rows = rows[rows["source"].str.partition(":")[2].isin(paths)] if len(rows) else rows
         return frozenset(
             str(name)
             for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)

@@ -44,7 +44,6 @@ class Page:
     """What stands first; None on a page that is drawn from no records."""
 
 
-GAP_WORDS = 60
 SUMMARY = "summary.md"
 
 
@@ -53,7 +52,7 @@ def write(page: Page, results: ResultSet) -> Path:
     gaps = [*results.left_out, *page.gaps]
     failures = tables.failures(results.frame, page.problem_names)
     paths.write_text(results.folder / SUMMARY, _summary(page, gaps, failures, results))
-    text, _ = shorter.fitted(_rendered(page, results, [_cut(gap) for gap in gaps], failures), SUMMARY)
+    text, _ = shorter.fitted(_rendered(page, results, gaps, failures), SUMMARY)
     return _written(results.folder, text)
 
 
@@ -91,11 +90,6 @@ def _recordings(results: ResultSet) -> list[str]:
         many = f", {len(sessions)} sessions" if len(sessions) > 1 else ""
         out.append(f"{when}, {sum(count for count, _ in sessions):,} rows by the code of {commit}{many}")
     return out
-
-
-def _cut(gap: str) -> str:
-    kept = gap.split(" ")
-    return gap if len(kept) <= GAP_WORDS else f"{' '.join(kept[:GAP_WORDS])} … ([all]({SUMMARY}#what-is-missing))"
 
 
 def _summary(page: Page, gaps: list[str], failures: str, results: ResultSet) -> str:
