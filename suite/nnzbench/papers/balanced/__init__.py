@@ -5,7 +5,9 @@ from __future__ import annotations
 from nnzbench.problems.experiment import Experiment, dtypes_of
 
 PAPER = "Balanced Sparsity (AAAI 2019)"
-KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cusparse")
+KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cublaslt", "cusparse")
+ONLY = {"balanced": "*balanced*"}
+"""Other patterns have no balanced form."""
 
 EXPERIMENTS = (
     Experiment(
@@ -14,6 +16,7 @@ EXPERIMENTS = (
         PAPER,
         "Figure 1, table 4",
         KERNELS,
+        only=ONLY,
         page="nnzbench.papers.balanced.figure1:PAGE",
     ),
     Experiment(
@@ -22,6 +25,7 @@ EXPERIMENTS = (
         PAPER,
         "Figure 4",
         KERNELS,
+        only=ONLY,
         page="nnzbench.papers.balanced.figure4:PAGE",
     ),
     Experiment(
@@ -30,6 +34,7 @@ EXPERIMENTS = (
         PAPER,
         "Tables 1 to 3",
         KERNELS,
+        only=ONLY,
         page="nnzbench.papers.balanced.models:PAGE",
     ),
 )

@@ -32,7 +32,7 @@ DLMC_N512 = Experiment(
     "The same pruned matrices on five GPUs",
     "nnzbench's own",
     "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
-    dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm"),
+    dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm", "untuned"),
     page="nnzbench.papers.own.dlmc_n512:PAGE",
 )
 
@@ -42,7 +42,7 @@ TRAINING_STEP = Experiment(
     "nnzbench's own",
     "no published numbers",
     {
-        **dict.fromkeys(("cublas", "sputnik", "sputnik_transposed", "sputnik_sddmm"), AND_F16),
+        **dict.fromkeys(("cublas", "cublaslt", "sputnik", "sputnik_transposed", "sputnik_sddmm"), AND_F16),
         **dtypes_of("cusparse", "merge_spmm", "ring_sddmm", "aspt_sddmm"),
     },
     only={"sputnik": "*_forward", "merge_spmm": "*_forward", "sputnik_transposed": "*_input"},

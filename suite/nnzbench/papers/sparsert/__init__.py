@@ -12,7 +12,7 @@ EXPERIMENTS = (
         "1x1 convolutions and Transformer layers at 90 and 95 % sparsity",
         PAPER,
         "Table 1, figures 4 and 5",
-        dtypes_of("sparsert_paper", *SPMM, "cusparse", cublas=AND_F16, cublaslt=AND_F16),
+        dtypes_of("sparsert_paper", *SPMM, "untuned", "cusparse", cublas=AND_F16, cublaslt=AND_F16),
         page="nnzbench.papers.sparsert.table1:PAGE",
     ),
     Experiment(
