@@ -20,7 +20,7 @@ from nnzbench.problems.operands import make_operands, reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
-CANDIDATES = 8
+CANDIDATES = 4
 """Of a kernel on each problem."""
 OLDER = [name for name, one in ARCHITECTURES.items() if one.compiled]
 
