@@ -138,6 +138,7 @@ def test_a_run_writes_one_row_per_right_candidate(tmp_path, monkeypatch):
         return use
 
     monkeypatch.setattr(memory, "measure", measure)
+    monkeypatch.setattr(memory, "OPS", {"spmm"})
     notes = Notes()
     kernel = FakeKernel(variants={"slow": (20.0, ""), "bad": (1.0, "wrong"), "fast": (5.0, "")})
     small(tmp_path, kernel, progress=notes)
