@@ -18,6 +18,7 @@ from nnzbench.cli.run import end_tidily, names_of_kernels, progress_bar, seconds
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
 from nnzbench.records.folder import Results
 
@@ -127,7 +128,12 @@ def _measure(layers: Sequence[Layer], question: Question, device_name: str | Non
     for one in layers:  # what can't be asked is told before anything runs
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)
-    device = devices.open_device(device_name) if device_name else devices.open_gpu()
+    try:
+        device = devices.open_device(device_name) if device_name else devices.open_gpu()
+    except Unsupported as error:
+        if device_name:
+            raise
+        raise Unsupported(f"{error}; --gpu NAME estimates from what is recorded, such as nvidia-h200") from error
     folder = (out or paths.results()) / device.gpu / EXPERIMENT
     end_tidily()
     try:
