@@ -7,8 +7,8 @@ from nnzbench.report.text.lead import Group, Lead, own, side
 
 NM_SPARSITY = Lead(
     "Are 2:4 products on sparse tensor cores twice as fast as dense ones?",
-    sides=(side("cusparselt", "f16"), side("cusparselt", "tf32"), side("cusparselt", "i8")),
-    rivals=(lead.FP16, lead.TF32, lead.INT8),
+    sides=(side("cusparselt", "i8"), side("cusparselt", "f16"), side("cusparselt", "tf32")),
+    rivals=(lead.INT8, lead.FP16, lead.TF32),
     groups=(
         Group(words="of the A100 figure", like="a100"),
         Group(words="of BERT", like="bert_*"),
