@@ -131,16 +131,16 @@ struct Part {
             Pack<Element, kWide * kColumns> out;
 #pragma unroll
             for (int c = 0; c < kLoads; ++c) {
-                const Pack<Value, kLoad> nothing = {};
-                const Pack<Value, kLoad> got = inside(row, c) ? staged.held[u][c] : nothing;
-#pragma unroll
-                for (int i = 0; i < kLoad; ++i) {
+                Pack<Value, kLoad> got = {};
+                if (inside(row, c)) got.word = staged.held[u][c].word;
 #if COLUMNS == 1
-                    out.at[c * kLoad + i] = widen(got.at[i]);
+                const Floats<kLoad> wide = widen(got);
+#pragma unroll
+                for (int i = 0; i < kLoad; ++i) out.at[c * kLoad + i] = wide.at[i];
 #else
-                    out.at[c * kLoad + i] = got.at[i];
+#pragma unroll
+                for (int i = 0; i < kLoad; ++i) out.at[c * kLoad + i] = got.at[i];
 #endif
-                }
             }
             const unsigned element = row - begin;
             const unsigned slot = element / kLanes * 32 + element % kLanes;
