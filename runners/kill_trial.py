@@ -51,7 +51,7 @@ def arguments(command: str, folder: Path) -> list[str]:
         return ["best", "24x32@0.7", "--n", "1,7", "--device", "cpu", "--kernel", "row_stream", "--out", str(folder)]
     if command == "run":
         chosen = ["--kernel", "sputnik", "--kernel", "row_stream", "--quick", "--candidates", "2", "--resume"]
-        return ["run", "sputnik_figure7", "--device", "cpu", *chosen, "--out", str(folder)]
+        return ["run", "sparsert_table1", "--device", "cpu", *chosen, "--out", str(folder)]
     return ["report", "eie_table4", "--reports", str(folder)]
 
 
