@@ -68,7 +68,7 @@ def test_page_stands_alone(page):
 
 
 def test_no_part_of_the_page_ends_its_own_element():
-    for name in ("d3.min.js", "plot.umd.min.js", "plots.js", "layer.js", "index.js"):
+    for name in html.SCRIPTS:
         assert "</script" not in html._static(name).lower()
         assert "<!--" not in html._static(name)
     assert "</style" not in html._static("index.css").lower()

@@ -30,6 +30,8 @@ NAME = "index.html"
 GENERATIONS = "generations"
 """Folder of the page that compares GPUs."""
 STATIC = files("nnzbench.report") / "static"
+SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "layer.js", "asked.js", "index.js")
+"""In the order in which they need each other."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def render(
         series=data["series"],
         data=Markup(html_data.encode(data)),
         style=_static("index.css"),
-        scripts=[_static(name) for name in ("d3.min.js", "plot.umd.min.js", "plots.js", "layer.js", "index.js")],
+        scripts=[_static(name) for name in SCRIPTS],
         licences=STATIC.joinpath("LICENSES.txt").read_text(encoding="utf-8"),
     )
 
