@@ -148,7 +148,7 @@ class Crew:
         """Where the seconds of a model's workers went."""
         here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
         yield from phases.lines(model.phases, max(1, len(here)))
-        units = {worker.unit for worker in here}
+        units = {worker.unit for worker in here if worker.who and worker.who.timed}
         busy = sum(model.phases.get(phase, 0.0) for phase in phases.ON_GPU)
         lasted = time.monotonic() - model.started
         if busy and units:
