@@ -30,6 +30,7 @@ from nnzbench.measure.sweep import Choice, Run, Summary, opened, plan_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
+from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Key
 
 TRIES = 3
@@ -90,6 +91,8 @@ class Model:
     """Workers that each step has cost."""
     done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
     """Rows that are recorded, by experiment and problem."""
+    homes: dict[tuple[str, Problem], Unit] = field(default_factory=dict)
+    """GPUs that problems were begun on: what is compared should come from one."""
     predicted: float = DAMPING_S
     taken: float = DAMPING_S
     """Seconds of the steps that are done, as predicted and as they took."""
@@ -191,6 +194,7 @@ class Crew:
             return
         model = self.models[worker.who.gpu]
         model.lost[worker.step] += 1
+        model.homes.pop((worker.step.experiment, worker.step.problem), None)
         what = f"{worker.step.experiment} {worker.step.problem.name}"
         if model.lost[worker.step] < TRIES:
             model.queue.appendleft(worker.step)
@@ -313,17 +317,26 @@ class Crew:
             job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, left)
             about = f"{step.experiment} {step.problem.name} {step.problem.dtype}"
             self.progress.step(f"{about} on {worker.who.host} {worker.who.unit}")
+            model.homes.setdefault((step.experiment, step.problem), worker.unit)
             worker.step, worker.since, worker.matrix = step, time.monotonic(), matrix_of(step.problem)
             worker.future = self._submit(address, perform, job, settled)
 
     def _next(self, model: Model, worker: Worker) -> Step | None:
-        """The next step that fits into the time that is left; among those that are near, one of the same matrix."""
+        """The next step that fits into the time that is left.
+
+        Among those that are near, one of a problem that was begun on the worker's GPU (or on none), and then one of the
+        matrix that it has already.
+        """
         pace = model.taken / model.predicted
+
+        def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, int]:
+            at, step = one
+            home = model.homes.get((step.experiment, step.problem), worker.unit)
+            later = step.scope != model.queue[0].scope
+            return later, home != worker.unit, matrix_of(step.problem) != worker.matrix, at
+
         while model.queue:
-            scope = model.queue[0].scope
-            near = enumerate(islice(model.queue, NEAR))
-            at = next((at for at, s in near if s.scope == scope and matrix_of(s.problem) == worker.matrix), 0)
-            step = model.queue[at]
+            at, step = min(enumerate(islice(model.queue, NEAR)), key=place)
             del model.queue[at]
             if self.ends is None or step.seconds * pace <= self.ends - time.monotonic():
                 return step

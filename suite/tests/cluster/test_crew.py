@@ -214,6 +214,18 @@ def test_a_budget_is_kept_and_what_is_left_out_is_named(tmp_path, monkeypatch):
     assert ",first," in (tmp_path / "h200" / "one" / "tuning.csv").read_text()
 
 
+def test_a_problem_is_tuned_on_the_gpu_that_it_was_begun_on(tmp_path, monkeypatch):
+    kernels = [FakeKernel("a", {f"v{i}": (10.0 + i, "") for i in range(4)})]
+    client = Client({"w1": "h200", "w2": "h200"})
+    run(tmp_path, monkeypatch, client, kernels, ends=time.monotonic() + 1000.0, names=("one",))
+    by_problem = {}
+    for row in rows(tmp_path):
+        by_problem.setdefault(row.problem, set()).add(row.environment)
+    assert len(rows(tmp_path)) == 5 * 4 * 2
+    assert all(len(found) == 1 for found in by_problem.values())
+    assert len(set.union(*by_problem.values())) == 2
+
+
 def test_work_that_does_not_end_is_left_out_when_the_time_is_over(tmp_path, monkeypatch):
     class Hangs(Client):
         def submit(self, what, *arguments, workers, pure):
