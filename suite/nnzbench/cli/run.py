@@ -110,7 +110,7 @@ def _names_of(
     metavar="local|slurm|tcp://HOST:PORT",
     help="On the workers of a Dask cluster: one per GPU of this host, Slurm's, or those of a scheduler.",
 )
-@click.option("--workers", type=click.IntRange(1), help="With --cluster: how many to start [up to 4 per GPU].")
+@click.option("--workers", type=click.IntRange(1), help="With --cluster: how many to start [up to 8 per GPU].")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")

@@ -22,7 +22,7 @@ from nnzbench.cluster.worker import Introduction, Job, Part, Settled, introduce,
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.measure import phases
-from nnzbench.measure.budget import DAMPING_S, Done, Plan, Step, make_plan
+from nnzbench.measure.budget import DAMPING_S, Done, Hands, Plan, Step, make_plan
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
@@ -249,12 +249,11 @@ class Crew:
             if who is not None and who.gpu not in self.models:
                 self._model(who, folders)
 
-    def _at_once(self, gpu: str) -> float:
-        """Seconds of work that the workers of a model do in a second: those that share a GPU can't all measure."""
+    def _hands(self, gpu: str) -> Hands:
+        """Workers of a model, and their GPUs; where nothing is timed each has a processor."""
         here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
-        if not all(worker.who and worker.who.timed for worker in here):
-            return float(len(here))
-        return sum(min(float(n), 1.0 / self.costs.gpu_share) for n in Counter(one.unit for one in here).values())
+        units = {worker.unit for worker in here if worker.who and worker.who.timed}
+        return Hands(len(here), len(units) or len(here))
 
     def _model(self, who: Introduction, folders: ExitStack) -> None:
         """Opens the results folders of a model of GPU that is new, and plans its work."""
@@ -287,7 +286,7 @@ class Crew:
             plan = Plan(steps, frozenset(range(len(steps))), 0.0)
         else:
             gone = now - self.started
-            plan = make_plan(there, self.costs, self.ends - self.started, gone, self._at_once(who.gpu))
+            plan = make_plan(there, self.costs, self.ends - self.started, gone, self._hands(who.gpu))
             for line in plan.lines():
                 self.progress.note(line)
         model = self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)

@@ -15,10 +15,10 @@ from nnzbench.cluster.gpus import memory_bytes, visible_gpus
 from nnzbench.cluster.worker import SHARE
 from nnzbench.plans.plan import Unsupported
 
-PER_GPU = 4
+PER_GPU = 8
 """Workers that share a GPU at most: one measures while the others plan, compile and check."""
-PROCESSORS_EACH = 4
-MEMORY_EACH = 24 << 30
+PROCESSORS_EACH = 2
+MEMORY_EACH = 16 << 30
 """What each of them should have."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SLURM_CORES = 8

@@ -38,6 +38,20 @@ class Step:
     scope: Scope
     seconds: float
     """Predicted."""
+    gpu_s: float = 0.0
+    """Of them, those in which a GPU is needed."""
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What works on a plan: processes, and the GPUs that they share."""
+
+    processes: int = 1
+    gpus: int = 1
+
+    def wall_s(self, seconds: float, gpu_s: float) -> float:
+        """Of wall clock, for so many seconds of work: either the processes or the GPUs are busy all the time."""
+        return max(seconds / self.processes, gpu_s / self.gpus)
 
 
 @dataclass(frozen=True)
@@ -48,13 +62,13 @@ class Plan:
     fitting: frozenset[int]
     """Places of the steps that are expected to be reached."""
     budget_s: float
-    at_once: float = 1.0
-    """Seconds of steps that are done in a second: several GPUs, each with several processes, do more than one."""
+    hands: Hands = Hands()
 
     @property
     def seconds(self) -> float:
         """Of wall clock, predicted for the steps that fit."""
-        return sum(self.steps[at].seconds for at in self.fitting) / self.at_once
+        planned = [self.steps[at] for at in self.fitting]
+        return self.hands.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
 
     def lines(self) -> Iterator[str]:
         """The plan in words, an experiment a line."""
@@ -62,14 +76,15 @@ class Plan:
         planned = [self.steps[at] for at in sorted(self.fitting)]
         spent: defaultdict[str, float] = defaultdict(float)
         for step in planned:
-            spent[step.experiment] += step.seconds / self.at_once
+            spent[step.experiment] += step.seconds
+        wall = self.seconds / max(sum(spent.values()), 1e-9)
         for name in dict.fromkeys(step.experiment for step in self.steps):
             parts = []
             for scope, word in (("first", "untuned"), ("all", "tuned")):
                 kind = (name, scope)
                 done, of = (sum((s.experiment, s.scope) == kind for s in some) for some in (planned, self.steps))
                 parts.append(f"{word} {done} of {of}" if of else "")
-            yield f"  {name}: {', '.join(filter(None, parts))} problems, {_minutes(spent[name])}"
+            yield f"  {name}: {', '.join(filter(None, parts))} problems, {_minutes(spent[name] * wall)}"
 
 
 def make_plan(
@@ -77,12 +92,13 @@ def make_plan(
     costs: Costs,
     budget_s: float,
     startup_s: float = 0.0,
-    at_once: float = 1.0,
+    hands: Hands | None = None,
 ) -> Plan:
     """Orders what of the experiments' work is not recorded yet, and predicts how much of it `budget_s` is enough for.
 
-    `startup_s` of it is gone already. Seconds are of wall clock, in each of which `at_once` of work are done.
+    `startup_s` of it is gone already.
     """
+    hands = hands or Hands()
     firsts: dict[tuple[str, str], deque[Step]] = {}
     tunings: list[tuple[float, Step]] = []
     for one, run, work in experiments:
@@ -91,22 +107,26 @@ def make_plan(
             ordered = sorted(names, key=lambda name: about(name).role != "library")
             if waiting := run.waiting(problem, ordered, "first"):
                 seconds = OPERANDS_S + sum(costs.first(one.name, problem, name) for name in waiting)
-                queue.append(Step(one.name, one.paper, problem, tuple(waiting), "first", seconds))
+                gpu_s = sum(costs.first_gpu(one.name, problem, name) for name in waiting)
+                queue.append(Step(one.name, one.paper, problem, tuple(waiting), "first", seconds, gpu_s))
             if waiting := run.waiting(problem, ordered):
                 seconds = OPERANDS_S + sum(costs.tuning(one.name, problem, name) for name in waiting)
                 gain = sum(costs.gain(one.name, problem, name) for name in waiting)
-                step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds)
+                gpu_s = sum(costs.tuning_gpu(one.name, problem, name) for name in waiting)
+                step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)
                 tunings.append((gain / seconds, step))
     tunings.sort(key=lambda one: -one[0])
     steps = (*in_turns(firsts), *(step for _, step in tunings))
-    left = (SPARE * budget_s - startup_s) * at_once
+    room = SPARE * budget_s - startup_s
+    seconds = gpu_s = 0.0
     fitting = set()
     begun = _Begun()
     for at, step in enumerate(steps):
-        if begun.allows(step, step.seconds <= left):
+        fits = hands.wall_s(seconds + step.seconds, gpu_s + step.gpu_s) <= room
+        if begun.allows(step, fits):
             fitting.add(at)
-            left -= step.seconds
-    return Plan(steps, frozenset(fitting), budget_s, at_once)
+            seconds, gpu_s = seconds + step.seconds, gpu_s + step.gpu_s
+    return Plan(steps, frozenset(fitting), budget_s, hands)
 
 
 def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem, Sequence[str]]]:

@@ -19,8 +19,8 @@ UNKNOWN_S = 1.0
 """Seconds of a candidate where nothing was ever recorded."""
 UNKNOWN_COUNT = 10.0
 """Candidates of a kernel there."""
-UNKNOWN_SHARE = 0.4
-"""Of a process's seconds, those in which it needs the GPU, there."""
+UNKNOWN_GPU_S = 0.035
+"""Of them, those in which it needs the GPU, there."""
 UNKNOWN_GAIN = 0.1
 """Logarithm of what tuning brings there."""
 LIBRARY_DEFAULTS = 4
@@ -50,18 +50,13 @@ class Costs:
     _first: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _count: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _gain: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _gpu: _Sum = field(default_factory=_Sum)
-
-    @property
-    def gpu_share(self) -> float:
-        """Of a process's seconds, those in which it needs the GPU for itself."""
-        return min(max(self._gpu.mean, 0.05), 1.0) if self._gpu.count else UNKNOWN_SHARE
+    _gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
 
     def add(self, experiment: str, row: Tuning) -> None:
         """Learns from one line of an experiment's `tuning.csv`."""
-        if row.gpu_seconds:
-            self._gpu.add(row.gpu_seconds, row.seconds)
         for name in _names(experiment, row.problem, row.dtype, row.kernel):
+            if row.gpu_seconds and row.candidates:
+                self._gpu[name].add(row.gpu_seconds, row.candidates)
             if row.scope == "first":
                 self._first[name].add(row.seconds)
             elif row.candidates:
@@ -81,9 +76,26 @@ class Costs:
             exact = next((self._first[name] for name in names[1:-1] if name in self._first), None)
         if exact is not None:
             return exact.mean
+        return self._firsts(names, kernel) * _mean(self._candidate, names, UNKNOWN_S)
+
+    def first_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
+        """Of those seconds, the ones in which the GPU is needed."""
+        names = _names(experiment, problem.name, problem.dtype, kernel)
+        gpu_s = self._firsts(names, kernel) * _mean(self._gpu, names, UNKNOWN_GPU_S)
+        return min(gpu_s, self.first(experiment, problem, kernel))
+
+    def tuning_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
+        """Of the seconds that the other candidates take, the ones in which the GPU is needed."""
+        names = _names(experiment, problem.name, problem.dtype, kernel)
+        count = _mean(self._count, names, UNKNOWN_COUNT) - self._firsts(names, kernel)
+        gpu_s = max(count, 0.0) * _mean(self._gpu, names, UNKNOWN_GPU_S)
+        return min(gpu_s, self.tuning(experiment, problem, kernel))
+
+    def _firsts(self, names: tuple[Name, ...], kernel: str) -> float:
+        """Candidates that run untuned."""
         said = about(kernel)
         tried = LIBRARY_DEFAULTS if said.role == "library" else 2 if said.paper_variants else 1
-        return min(tried, _mean(self._count, names, tried)) * _mean(self._candidate, names, UNKNOWN_S)
+        return min(tried, _mean(self._count, names, tried))
 
     def tuning(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Seconds that its other candidates take."""
