@@ -3,9 +3,10 @@
     python runners/three_devices.py [--out FOLDER] [--kernel NAME ...]
 
 For each kernel, op and input type one program on its largest sample problem, through CuPy, PyCUDA and cuda.core in
-turn, twice round: what two measurements through one library differ by is the noise that the libraries are held
-against. Writes FOLDER/<gpu>/devices/times.csv with its environment.json (default: reports/), from which `nnzbench
-report` draws the page beside them. Exit status: 0 done, 1 bits or cubins differ, 2 fewer than two libraries work here.
+turn, and again in the other order: what two measurements through one library differ by is the noise that the libraries
+are held against. Writes FOLDER/<gpu>/devices/times.csv with its environment.json (default: reports/), from which
+`nnzbench report` draws the page beside them. Exit status: 0 done, 1 bits or cubins differ, 2 fewer than two libraries
+work here.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def programs(arch: str, names: Sequence[str] = ()) -> Iterator[tuple[str, Proble
 def measured(devices: Sequence[GpuDevice], name: str, problem: Problem, plan: Plan) -> Iterator[Row]:
     """Every library's rows of one program, in turns."""
     for number in range(1, ROUNDS + 1):
-        for device in devices:
+        for device in devices if number % 2 else reversed(devices):  # what drifts is no library's
             cubins, _ = device.compiled(plan)
             prepared = device.prepare(plan)
             try:

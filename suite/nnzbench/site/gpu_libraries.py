@@ -8,21 +8,21 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench import paths
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import each, read_environment
+from nnzbench.report.data.frames import each, geometric_mean, read_environment
+from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import GAP, markdown, number
 
 FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]
 COLUMNS = (*PROGRAM, "library", "round", "cubin", "bits", "policy", "median_us", "q1_us", "q3_us")
 INTRO = """\
-Each program once per library in turn, and round again: the same cubin, inputs and timing policies. *Between libraries*
-is the slowest library's time over the fastest's, each library's the geometric mean of its rounds. *Repeated* is the
-most by which two measurements through one library differ: what the comparison can't see through. Digests of cubins and
-of results, and all quartiles, are in `times.csv`."""
+Each program once per library in turn, and again in the other order: the same cubin, inputs and timing policies.
+*Between libraries* is the slowest library's time over the fastest's, each library's the geometric mean of its rounds.
+*Repeated* is the most by which two measurements through one library differ: what the comparison can't see through.
+Digests of cubins and of results, and all quartiles, are in `times.csv`."""
 
 
 def write(reports: Path, gpu: str) -> Path | None:
@@ -33,7 +33,7 @@ def write(reports: Path, gpu: str) -> Path | None:
     refuse_links(folder / "times.csv", folder, folder.parent)
     rows = read(folder / "times.csv")
     path = folder / "README.md"
-    paths.write_text(path, page(rows, gpu, read_environment(folder, "environment.json")))
+    shorter.write(path, page(rows, gpu, read_environment(folder, "environment.json")))
     return path
 
 
@@ -76,7 +76,7 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
         f"# The GPU's libraries side by side on {context.gpu_name(gpu, snapshot)}",
         f"**{len(programs)} programs of {programs['kernel'].nunique()} kernels through {', '.join(libraries)}: same "
         f"cubin and same bits for {bits}.**",
-        *(_finding(found[found["policy"] == policy], policy) for policy in dict.fromkeys(found["policy"])),
+        *(_finding(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         INTRO,
         *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         f"Measured {context.recorded_on(snapshot) or GAP} by {context.commit(snapshot)}. Again, on a GPU: "
@@ -85,8 +85,8 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _finding(found: pd.DataFrame, policy: str) -> str:
-    """Typical, rare and largest difference, beside what repeating alone differs by."""
+def _finding(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
+    """The libraries in the mean; typical, rare and largest difference, beside what repeating alone differs by."""
     told = []
     for column in ("between", "repeated"):
         values = found[column]
@@ -95,8 +95,11 @@ def _finding(found: pd.DataFrame, policy: str) -> str:
     beyond = found[found["between"] > noise]
     names = ", ".join(f"{row.kernel} {row.op} {row.inputs} ({100 * row.between:.1f} %)" for row in each(beyond))
     more = f": {names}." if names else "."
+    first, *others = libraries
+    by = [f"{name} {100 * (geometric_mean(found[name] / found[first]) - 1):+.1f} %" for name in others]
     return (
-        f"{policy.capitalize()}: between libraries times differ by {told[0]} (median, 9 in 10 below, most); repeated "
+        f"{policy.capitalize()}: against {first}, in the geometric mean, {', '.join(by)}. Between libraries the times "
+        f"of a program differ by {told[0]} (median, 9 in 10 below, most); repeated "
         f"through one library, by {told[1]}. {len(beyond)} of {len(found)} programs differ by more than the largest "
         f"repetition did{more}"
     )
