@@ -105,11 +105,12 @@ def check(experiments: Sequence[str]) -> str:
 def on_gpu(experiments: Sequence[str], quick: Sequence[str], budget: str = "") -> dict[str, int]:
     """Runs the experiments; statuses by step.
 
-    With a budget each run goes on where the last one ended, first choices before tuning. Without, an interrupted run is
-    gone on with and a finished one done again.
+    With a budget each run goes on where the last one ended, first choices before tuning, on all GPUs with several
+    processes each where Dask is installed. Without, an interrupted run is gone on with and a finished one done again.
     """
     if budget:
-        status = nnzbench("run", *(experiments or ["all"]), *quick, "--budget", budget, "--resume")
+        cluster = ["--cluster", "local"] if importlib.util.find_spec("distributed") else []
+        status = nnzbench("run", *(experiments or ["all"]), *quick, "--budget", budget, *cluster, "--resume")
         return {"run": status} if status == BAD_INPUT else {"run": status, "report": nnzbench("report")}
     going_on = UNFINISHED.exists()
     UNFINISHED.parent.mkdir(exist_ok=True)
@@ -161,7 +162,7 @@ def main() -> int:
     gpus = find_gpus()
     extra = extra_for(gpus)
     if missing(extra) and not arguments.no_install:
-        install(extra)
+        install(extra if gpus is None else f"{extra},cluster")
     if reason := check(arguments.experiments):
         print(f"Error: {reason}", file=sys.stderr)
         return BAD_INPUT

@@ -146,12 +146,14 @@ def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
         return statuses.pop(0) if arguments[0] == "run" else 0
 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
+    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     assert bench.on_gpu([], [], "15m") == {"run": 0, "report": 0}
+    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: name == "distributed" or None)
     assert bench.on_gpu(["nm_sparsity"], ["--quick"], "5m") == {"run": 2}
     assert calls == [
         ("run", "all", "--budget", "15m", "--resume"),
         ("report",),
-        ("run", "nm_sparsity", "--quick", "--budget", "5m", "--resume"),
+        ("run", "nm_sparsity", "--quick", "--budget", "5m", "--cluster", "local", "--resume"),
     ]
     assert not bench.UNFINISHED.exists()
 
