@@ -47,7 +47,7 @@ EXPECTED = {
     "sputnik_figure1": 15,
     "sputnik_figure7": 11,
     "sputnik_mobilenet": 180,
-    "sputnik_rnn": 168,
+    "sputnik_rnn": 156,
     "training_step": 100,
     "whole_networks": 18,
 }
