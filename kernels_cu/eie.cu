@@ -30,11 +30,14 @@
 //   COMMON    packs per item, 0 to 12           BLOCKS    that an SM should hold
 //   COLUMNS   1, 2, 4, in fp16 also 8           EXACT     1: COLUMNS divides n; for one column, 4 divides k
 //   STAGED    units of X that a thread has on its way at once, 1 to 16
-//   X_FIRST   1: packs are requested behind all of X, 0: before it
+//   BULK      1: Hopper's copy engine brings X as it is (sm_90 on; 32 LANES, as many COLUMNS as n, one column in fp32)
 //   SHIFTS    1: an index becomes an address by a shift and a mask, instead of a product of bytes
 //   F16       1: X and Y in fp16; sums in fp32, and so is X in shared memory where COLUMNS is 1
 #include "nnz.cuh"
 #include "pack.cuh"
+#if BULK
+#include "bulk_copy.cuh"
+#endif
 
 constexpr int kLanes = LANES;
 constexpr int kRows = 32 / LANES;
@@ -65,29 +68,7 @@ constexpr unsigned kStride = 32 * kSlotBytes;  // from a place to the next
 constexpr unsigned kBookBytes = 16 * 32 * sizeof(float);
 
 static_assert(kSlotBytes <= 16, "a slot is at most one vector load");
-
-// Loads in the order of the program, also across barriers: one of what is read-only could be moved behind them.
-template <int N, typename T>
-__device__ __forceinline__ Pack<T, N> request(const T* p) {
-#if X_FIRST && !defined(NNZ_CPU)
-    Pack<T, N> pack;
-    if constexpr (sizeof(pack) == 16) {
-        asm volatile("ld.global.v4.s32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(pack.word.x), "=r"(pack.word.y), "=r"(pack.word.z), "=r"(pack.word.w)
-                     : "l"(p)
-                     : "memory");
-    } else if constexpr (sizeof(pack) == 8) {
-        asm volatile("ld.global.v2.s32 {%0, %1}, [%2];" : "=r"(pack.word.x), "=r"(pack.word.y) : "l"(p) : "memory");
-    } else if constexpr (sizeof(pack) == 4) {
-        asm volatile("ld.global.s32 %0, [%1];" : "=r"(pack.word) : "l"(p) : "memory");
-    } else {
-        asm volatile("ld.global.u16 %0, [%1];" : "=h"(pack.word) : "l"(p) : "memory");
-    }
-    return pack;
-#else
-    return load_here<N>(p);
-#endif
-}
+static_assert(!BULK || (kLanes == 32 && EXACT && (kColumns > 1 || !F16)), "X must lie as its slots do to be copied");
 
 // What a thread has on its way of X at once: kStaged units, kWide rows of X each in the block's columns.
 constexpr int kWide = kColumns == 1 && EXACT ? 4 : 1;
@@ -117,7 +98,7 @@ struct Part {
 #pragma unroll
             for (int c = 0; c < kLoads; ++c) {
                 const bool real = unit < units && inside(row, c);
-                staged.held[u][c] = request<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
+                staged.held[u][c] = load_here<kLoad>(x + (real ? static_cast<long long>(row) * n + first + c : 0));
             }
         }
     }
@@ -215,49 +196,60 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const bool busy = item < items;
     const unsigned lane_book = lane * sizeof(float);
 
+#if BULK
+    __shared__ nnz::Barrier arrived;
+    if (threadIdx.x == 0) {
+        nnz::barrier_init(&arrived, 1);
+        nnz::barrier_init_fence();
+    }
+#endif
     float sums[kColumns] = {};
     for (int part = 0; part < parts; ++part) {
-        const int units = places * kLanes / kWide;
-        const Part own{
-            x, n, first, part * part_rows, min(k, (part + 1) * part_rows), units, static_cast<int>(blockIdx.x) * turn};
-        Staged staged;
-#if X_FIRST
-        own.bring(staged, threadIdx.x);
+        const int part_begin = part * part_rows, part_end = min(k, part_begin + part_rows);
+#if BULK
+        if (part > 0) __syncthreads();  // nobody reads the part before any more
+        if (threadIdx.x == 0) {
+            const int bytes = (part_end - part_begin) * static_cast<int>(kSlotBytes);
+            nnz::barrier_arrive_expect(&arrived, bytes);
+            nnz::bulk_copy(slots, x + static_cast<long long>(part_begin) * n, bytes, &arrived);
+        }
 #endif
         float lines[kBook];
         if (part == 0) {
 #pragma unroll
             for (int i = 0; i < kBook; ++i) {
                 const int at = threadIdx.x + i * kThreads;
-                lines[i] = request<1>(codebook + (at < 16 * 32 ? at / 32 : 0)).at[0];
+                lines[i] = load_here<1>(codebook + (at < 16 * 32 ? at / 32 : 0)).at[0];
             }
         }
-#if X_FIRST
-        // What follows is requested behind all of X, and nobody reads the part before any more.
-        __syncthreads();
-#endif
         Pack<int, 2> held[kCommon > 0 ? kCommon : 1];
         const int strand = part * items + (busy ? item : 0);
         const int* const packs =
             reinterpret_cast<const int*>(common) + (static_cast<long long>(strand) * kCommon * 32 + lane) * 2;
 #pragma unroll
-        for (int i = 0; i < kCommon; ++i) held[i] = request<2>(packs + i * 64);
-        const int begin = request<1>(offsets + strand).word;
-        const int next_begin = request<1>(offsets + strand + 1).word;
-#if !X_FIRST
-        own.bring(staged, threadIdx.x);
-#endif
+        for (int i = 0; i < kCommon; ++i) held[i] = load_here<2>(packs + i * 64);
+        const int begin = load_here<1>(offsets + strand).word;
+        const int next_begin = load_here<1>(offsets + strand + 1).word;
         const int end = busy ? next_begin : begin;
 
         // Everything is on its way; now what comes first is waited for.
-#if !X_FIRST
+#if BULK
+        for (int slot = part_end - part_begin + threadIdx.x; slot < places * kLanes; slot += kThreads) {
+            const Slot nothing = {};
+            store<kColumns>(reinterpret_cast<Element*>(slots + slot * kSlotBytes), nothing);
+        }
+#else
+        const int units = places * kLanes / kWide;
+        const Part own{x, n, first, part_begin, part_end, units, static_cast<int>(blockIdx.x) * turn};
+        Staged staged;
+        own.bring(staged, threadIdx.x);
         if (part > 0) __syncthreads();  // nobody reads the part before any more
-#endif
         for (int unit = threadIdx.x; unit < units;) {
             own.keep(staged, unit, slots);
             unit += kThreads * kStaged;
             if (unit < units) own.bring(staged, unit);
         }
+#endif
         if (part == 0) {
 #pragma unroll
             for (int i = 0; i < kBook; ++i) {
@@ -266,6 +258,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             }
         }
         __syncthreads();
+#if BULK
+        nnz::barrier_wait(&arrived, part & 1);
+#endif
 
         const int* const further = reinterpret_cast<const int*>(rest) + lane * 2;
         Pack<int, 2> ahead[kAhead];

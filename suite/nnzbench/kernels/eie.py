@@ -18,7 +18,7 @@ from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
 from nnzbench.matrices.eie import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.plans.architectures import block_shared_bytes, sm_count
+from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
@@ -44,13 +44,13 @@ class Tiling:
     blocks: int = 1
     shifts: bool = False
     """Whether indices become addresses by shifts and masks: which units then work depends on the architecture."""
-    x_first: bool = True
-    """Whether packs are requested behind X: decoding then begins while they come, instead of when all are there."""
+    bulk: bool = False
+    """Whether Hopper's copy engine brings X, which must lie in memory as its slots do."""
 
     @property
     def name(self) -> str:
         """Of the variant."""
-        marks = ("_shift" if self.shifts else "", "" if self.x_first else "_late")
+        marks = ("_shift" if self.shifts else "", "_bulk" if self.bulk else "")
         return f"l{self.lanes}_w{self.warps}x{self.blocks}{''.join(marks)}"
 
     @property
@@ -151,7 +151,14 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
             found.append(Tiling(lanes, warps // 2, 2))
         elif warps == 32:
             found.append(Tiling(lanes, 16))  # several columns take registers, which 16 warps have twice as many of
-    return [*found, replace(found[0], shifts=True), replace(found[0], x_first=False)]
+    return [*found, replace(found[0], shifts=True)]
+
+
+def lies_as_slots(x: Array) -> bool:
+    """Whether X (k, n) can be copied as it is to a block's shared memory, in pieces that the copy engine takes."""
+    k, n = x.shape
+    slot = _slot_bytes(slot_columns(n, x.dtype), x.dtype)
+    return slot == n * x.dtype.itemsize and k * slot % 16 == 0
 
 
 def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedWork | None = None) -> Plan:
@@ -166,7 +173,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     wide = 4 if columns == 1 and matrix.k % 4 == 0 else 1
     unit_registers = -(-wide * columns * x.dtype.itemsize // 4)
     room = tiling.registers - columns - columns // 4
-    most = min(MOST_COMMON, (room - _LEAST_STAGED * unit_registers) // 2)
+    most = min(MOST_COMMON, (room - (0 if tiling.bulk else _LEAST_STAGED * unit_registers)) // 2)
     key = (tiling.lanes, part_columns, most)
     cut = shared.once(key[:2], lambda: slices(coded, tiling.lanes, part_columns))
     packed = shared.once(key, lambda: pack(cut, part_columns, most))
@@ -183,7 +190,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
         "COMMON": common_packs,
         "BLOCKS": tiling.blocks,
         "STAGED": max(1, staged),
-        "X_FIRST": int(tiling.x_first),
+        "BULK": int(tiling.bulk),
         "COLUMNS": columns,
         "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
         "SHIFTS": int(tiling.shifts),
@@ -235,6 +242,8 @@ class Eie:
             raise Unsupported(str(error)) from error
         slot = _slot_bytes(slot_columns(x.shape[1], x.dtype), x.dtype)
         choices = tilings(problem.m, problem.k, slot, arch)
+        if architecture(arch).has("bulk_copy") and lies_as_slots(x):
+            choices += [replace(one, bulk=True) for one in choices if one.lanes == 32 and not one.shifts]
         yield from plans_that_fit(choices, lambda one: make_plan(coded, x, one, arch, shared), "no tiling fits")
 
 

@@ -76,7 +76,7 @@ def test_awkward_sizes_under_sanitizers(n: int, build: str, lanes: int) -> None:
 )
 def test_sizes_of_no_tile(m: int, k: int, n: int, lanes: int, dtype: DType) -> None:
     data = case(m, k, n, 0.2, dtype, full=m // 2)
-    check(data, plan(data, eie.Tiling(lanes, 2, shifts=lanes == 16, x_first=lanes != 8)))
+    check(data, plan(data, eie.Tiling(lanes, 2, shifts=lanes == 16)))
 
 
 def test_a_matrix_without_nonzeros_gives_zeros() -> None:
@@ -84,17 +84,32 @@ def test_a_matrix_without_nonzeros_gives_zeros() -> None:
     check(data, plan(data, eie.Tiling(32, 4)))
 
 
-@pytest.mark.parametrize(
-    ("x_first", "barrier"),
-    [(True, "any more.\n        __syncthreads();"), (False, "        if (part > 0) __syncthreads();")],
-)
-def test_x_that_does_not_fit_comes_in_parts(x_first: bool, barrier: str) -> None:
+@pytest.mark.parametrize("bulk", [False, True])
+def test_x_that_does_not_fit_comes_in_parts(bulk: bool) -> None:
     data = case(9, 30000, 4, 0.02, full=3)
-    one = plan(data, eie.Tiling(32, 4, x_first=x_first))
+    one = plan(data, eie.Tiling(32, 4, bulk=bulk))
     assert one.launches[0].args[3] == 4
     check(data, one)
+    next_line = "if (threadIdx.x == 0) {" if bulk else "for (int unit"
+    barrier = "if (part > 0) __syncthreads();  // nobody reads the part before any more\n        " + next_line
+    without = mutated(one, barrier, next_line)
     with pytest.raises(SanitizerError, match="data race"):
-        execute(mutated(one, barrier, "any more.\n" if x_first else "        "), "tsan")
+        execute(without, "tsan")
+
+
+@pytest.mark.parametrize(("k", "n", "dtype"), [(204, 1, "f32"), (204, 8, "f16"), (28, 4, "f32"), (24, 2, "f16")])
+def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k: int, n: int, dtype: DType) -> None:
+    data = case(37, k, n, 0.1, dtype, empty=(0, 36), full=9)
+    names = [one.variant for one in eie.Eie().plans(spmm_problem(data), data, "sm_90")]
+    assert any(name.endswith("_bulk") for name in names)
+    assert not any("bulk" in one.variant for one in eie.Eie().plans(spmm_problem(data), data, "sm_89"))
+    check(data, plan(data, eie.Tiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
+
+
+def test_x_of_another_type_or_pitch_is_not_copied_as_it_is() -> None:
+    for k, n, dtype in ((204, 1, "f16"), (203, 1, "f32"), (204, 7, "f16"), (203, 2, "f16")):
+        data = case(5, k, n, 0.1, dtype)  # type: ignore[arg-type]
+        assert not eie.lies_as_slots(data.dense["b"])
 
 
 def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs() -> None:
