@@ -158,7 +158,7 @@ def lies_as_slots(x: Array) -> bool:
     """Whether X (k, n) can be copied as it is to a block's shared memory, in pieces that the copy engine takes."""
     k, n = x.shape
     slot = _slot_bytes(slot_columns(n, x.dtype), x.dtype)
-    return slot == n * x.dtype.itemsize and k * slot % 16 == 0
+    return bool(slot == n * x.dtype.itemsize and k * slot % 16 == 0)
 
 
 def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedWork | None = None) -> Plan:
