@@ -85,6 +85,11 @@ class Plan:
                 done, of = (sum((s.experiment, s.scope) == kind for s in some) for some in (planned, self.steps))
                 parts.append(f"{word} {done} of {of}" if of else "")
             yield f"  {name}: {', '.join(filter(None, parts))} problems, {_minutes(spent[name] * wall)}"
+        firsts = [step for step in self.steps if step.scope == "first"]
+        left = len(firsts) - sum(step.scope == "first" for step in planned)
+        if left:
+            whole = self.hands.wall_s(sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts))
+            yield f"  {left} of {len(firsts)} problems don't fit: untuned, all of them take about {_minutes(whole)}"
 
 
 def make_plan(

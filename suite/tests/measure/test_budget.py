@@ -14,7 +14,7 @@ from test_sweep import PEAKS, Small
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.roles import About
-from nnzbench.measure.budget import carry_out, make_plan, spread
+from nnzbench.measure.budget import Hands, carry_out, make_plan, spread
 from nnzbench.measure.costs import COLUMNS, UNKNOWN_S, Costs, learn, table
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
@@ -100,6 +100,19 @@ def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tm
     assert f"one: {6 - one} of 6 problems not reached" in text
     assert "one: 6 of 6 problems not tuned" in text
     assert "one: untuned 3 of 6, tuned 0 of 6 problems" in "\n".join(plan.lines())
+    assert list(plan.lines())[-1] == "  6 of 12 problems don't fit: untuned, all of them take about 16 s"
+
+
+def test_processes_or_gpus_are_what_a_plan_waits_for():
+    assert Hands().wall_s(10.0, 4.0) == 10.0
+    assert Hands(8, 2).wall_s(80.0, 4.0) == 10.0
+    assert Hands(8, 2).wall_s(80.0, 40.0) == 20.0
+    costs = Costs()
+    costs.add("one", replace(tuning("sputnik", "p0", 10, 20.0), gpu_seconds=1.0))
+    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    assert costs.first_gpu("one", problem, "sputnik") == pytest.approx(0.1)
+    assert costs.tuning_gpu("one", problem, "sputnik") == pytest.approx(0.9)
+    assert costs.first_gpu("one", problem, "unheard_of") == pytest.approx(0.1)  # as all others
 
 
 def test_rows_of_a_run_that_stopped_have_hot_and_cold_and_all_kernels(tmp_path):
