@@ -19,7 +19,7 @@ FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]
 COLUMNS = (*PROGRAM, "library", "round", "cubin", "bits", "policy", "median_us", "q1_us", "q3_us")
 INTRO = """\
-Each program once per library in turn, and again in the other order: the same cubin, inputs and timing policies.
+Each program once per library in turn, and again in {order} order: the same cubin, inputs and timing policies.
 *Between libraries* is the slowest library's time over the fastest's, each library's the geometric mean of its rounds.
 *Repeated* is the most by which two measurements through one library differ: what the comparison can't see through.
 Digests of cubins and of results, and all quartiles, are in `times.csv`."""
@@ -77,12 +77,17 @@ def page(rows: pd.DataFrame, gpu: str, snapshot: dict[str, Any]) -> str:
         f"**{len(programs)} programs of {programs['kernel'].nunique()} kernels through {', '.join(libraries)}: same "
         f"cubin and same bits for {bits}.**",
         *(_finding(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
-        INTRO,
+        INTRO.format(order="the same" if _in_turns(rows, 1) == _in_turns(rows, 2) else "the other"),
         *(_table(found[found["policy"] == policy], policy, libraries) for policy in dict.fromkeys(found["policy"])),
         f"Measured {context.recorded_on(snapshot) or GAP} by {context.commit(snapshot)}. Again, on a GPU: "
         "`python runners/three_devices.py`.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _in_turns(rows: pd.DataFrame, number: int) -> list[str]:
+    """The libraries as they followed each other in that round."""
+    return list(dict.fromkeys(rows[rows["round"] == number]["library"]))
 
 
 def _finding(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:

@@ -88,6 +88,7 @@ def test_the_page_holds_libraries_against_repetition(runner: ModuleType, tmp_pat
     assert (
         "Between libraries the times of a program differ by 2.5 %, 4.5 %, 5.0 % (median, 9 in 10 below, most)" in text
     )
+    assert "and again in the same order" in text
     assert "Hot: against cupy, in the geometric mean, pycuda +2.5 %." in text
     assert "1 of 2 programs differ by more than the largest repetition did: sputnik spmm f32 (5.0 %)." in text
     assert "| ring | spmm | f32 | `v` | 10.05 | 10.05 | 0.0 % | 1.0 % |" in text
