@@ -38,7 +38,7 @@ def command(
 
     Records of that GPU, where there are some, calibrate the rest. How far it is off: reports/prediction/README.md.
     """
-    from nnzbench.predict.records import TOO_SHORT, predict
+    from nnzbench.predict.records import predict
 
     made = predict(reports or paths.reports(), experiment, target, source)
     rows = made.rows[made.rows["policy"] == policy]
@@ -50,10 +50,11 @@ def command(
         return
     click.echo(f"{experiment}, {policy}: from {made.source.name} to {made.target.name}, microseconds")
     for row in each(rows):
-        us = TOO_SHORT if math.isnan(row.predicted_us) else f"{number(row.predicted_us)} ({row.how})"
+        us = row.how if math.isnan(row.predicted_us) else f"{number(row.predicted_us)} ({row.how})"
         click.echo(f"{row.problem}  {row.kernel} {row.math}  {number(row.source_us)} -> {us}")
-    refused = int(rows["predicted_us"].isna().sum())
-    click.echo(f"{len(rows)} times, {refused} of them too near the cost of a launch to be predicted")
+    reasons = rows.loc[rows["predicted_us"].isna(), "how"].value_counts()
+    told = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
+    click.echo(f"{len(rows)} times, {int(reasons.sum())} of them not predicted" + (f": {told}" if told else ""))
 
 
 def _known(value: float) -> float | None:

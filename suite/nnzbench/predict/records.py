@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.kernels.registry import about
+from nnzbench.kernels.registry import VendorKernel, about, kernels
+from nnzbench.kernels.samples import PlanLister
+from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Unsupported
 from nnzbench.predict.gpu import Gpu, gpu
 from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
 from nnzbench.records.record import RecordError
@@ -25,7 +29,10 @@ and, cold between two events, above 3 us; the larger one refuses more."""
 
 @dataclass(frozen=True)
 class Prediction:
-    """Times on the target, one row per problem, kernel, arithmetic and policy (`COLUMNS`); NaN where refused."""
+    """Times on the target, one row per problem, kernel, arithmetic and policy (`COLUMNS`).
+
+    NaN where there is none to tell, and `how` then says why.
+    """
 
     source: Gpu
     target: Gpu
@@ -45,6 +52,23 @@ def work_of(row: Any) -> Work:
     nnz = max(float(row.nnz), 1.0)
     dense = about(str(row.kernel)).work == "dense"
     return Work(2.0 * (m * k if dense else nnz) * n, float(row.bytes), nnz, m, k)
+
+
+@functools.cache
+def cannot(kernel: str, math_class: str, arch: str) -> str:
+    """Why the kernel has no such time on `arch`, empty where nothing speaks against one."""
+    target = architecture(arch)
+    if math_class in ("tf32", "bf16") and not target.has(f"mma_{math_class}"):
+        return f"{arch} has no tensor cores of {math_class}"
+    if about(kernel).pattern == "2:4" and not target.has("mma_sparse"):
+        return f"{arch} has no tensor cores of 2:4 sparsity"
+    known = kernels().get(kernel)
+    if known is None or isinstance(known, VendorKernel):
+        return ""
+    try:
+        return "" if next(iter(PlanLister().plans(known, arch)), None) else f"{kernel} has no plan for {arch}"
+    except Unsupported as reason:
+        return str(reason)
 
 
 def predict(reports: Path, experiment: str, target: str, source: str | None = None) -> Prediction:
@@ -76,20 +100,21 @@ def _rows(base: ResultSet, measured: ResultSet | None, source: Gpu, target: Gpu)
         mine = list(each(group))
         target_floor = float(floors.get(policy, NEVER_FLOOR_US))
         fitted = _fitted(mine, known)
+        impossible = cannot(str(kernel), str(math_class), target.arch)
         for row in mine:
             floor = 0.0 if pd.isna(row.floor_us) else float(row.floor_us)
             kind = kind_of(str(kernel), str(math_class))
             if (time := known.get(_key(row))) is not None:
                 us, how = time, "measured"
+            elif impossible:
+                us, how = math.nan, impossible
             elif fitted is not None:
-                us, how = (
-                    float(fitted([row.median_us], [work_of(row)])[0]),
-                    f"calibrated (off by {100 * fitted.error:.0f} % where left out)",
-                )
+                us = float(fitted([row.median_us], [work_of(row)])[0])
+                how = f"calibrated (off by {100 * fitted.error:.0f} % where left out)"
             else:
                 us = scaled(kind, work_of(row), row.median_us, source, target, floor, target_floor)
                 how = "scaled"
-            if how != "measured" and refused(us, target_floor):
+            if how != "measured" and not math.isnan(us) and refused(us, target_floor):
                 us, how = math.nan, TOO_SHORT
             out.append((*_key(row), row.variant, row.median_us, us, how, target_floor))
     return pd.DataFrame(out, columns=list(COLUMNS))

@@ -17,7 +17,7 @@ from nnzbench.papers.own import dlmc_n512
 from nnzbench.predict import holdouts, page
 from nnzbench.predict.gpu import gpu, listed
 from nnzbench.predict.model import FEWEST, Work, calibrate, refused, scaled, slower
-from nnzbench.predict.records import NEVER_FLOOR_US, predict
+from nnzbench.predict.records import NEVER_FLOOR_US, cannot, predict
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
 
@@ -100,6 +100,15 @@ def test_records_of_one_gpu_become_times_of_another_and_its_own_calibrate(tmp_pa
     rest = rows[rows["how"].str.startswith("calibrated")]
     assert len(rest) == 40
     assert rest["predicted_us"].to_numpy() == pytest.approx(2 * rest["source_us"].to_numpy(), rel=0.02)
+
+
+def test_what_a_gpu_can_not_run_has_no_time_there() -> None:
+    assert cannot("sputnik", "f32", "sm_75") == ""
+    assert cannot("cublas", "f32", "sm_75") == ""
+    assert cannot("cublas", "tf32", "sm_75") == "sm_75 has no tensor cores of tf32"
+    assert cannot("cusparselt", "f16", "sm_75") == "sm_75 has no tensor cores of 2:4 sparsity"
+    assert cannot("tensor_spmm", "f16", "sm_75") == "tensor cores of sm_75 do not multiply 2:4 tiles"
+    assert cannot("tensor_spmm", "f16", "sm_89") == ""
 
 
 def test_the_command_tells_times_refusals_and_bad_input(tmp_path: Path) -> None:
