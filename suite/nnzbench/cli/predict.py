@@ -53,8 +53,8 @@ def command(
         us = row.how if math.isnan(row.predicted_us) else f"{number(row.predicted_us)} ({row.how})"
         click.echo(f"{row.problem}  {row.kernel} {row.math}  {number(row.source_us)} -> {us}")
     reasons = rows.loc[rows["predicted_us"].isna(), "how"].value_counts()
-    told = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
-    click.echo(f"{len(rows)} times, {int(reasons.sum())} of them not predicted" + (f": {told}" if told else ""))
+    why = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
+    click.echo(f"{len(rows)} times, {int(reasons.sum())} of them not predicted" + (f": {why}" if why else ""))
 
 
 def _known(value: float) -> float | None:
