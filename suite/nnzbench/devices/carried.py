@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.devices.gpu import DeviceArray, GpuDevice, as_scalar, translate
+from nnzbench.devices.gpu import DEFAULT_SHARED_BYTES, DeviceArray, GpuDevice, as_scalar, translate
 from nnzbench.plans.plan import Array, Launch, Unsupported
 
 
@@ -73,7 +73,9 @@ class Carried:
             if dynamic > limit:
                 raise Unsupported(f"{launch.entry} needs {dynamic} bytes of shared memory, there are {limit}")
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            driver.funcSetAttribute(function.ptr, attribute, dynamic)
+            # what a program has of its own isn't known here, and may take both together over what needs no asking
+            near = dynamic > DEFAULT_SHARED_BYTES // 2
+            driver.funcSetAttribute(function.ptr, attribute, max(dynamic, DEFAULT_SHARED_BYTES + 16) if near else dynamic)
         cells, at = [], []
         for place, arg in enumerate(launch.args):
             if isinstance(arg, str) and arg in callers:

@@ -28,7 +28,11 @@ ASSEMBLE_SECONDS = 60.0
 """Limit for assembling one generated program; ptxas takes minutes on very long bodies."""
 
 DEFAULT_SHARED_BYTES = 48 * 1024
-"""Shared memory a block may have without opting in, static and dynamic together."""
+"""Shared memory a block may have without opting in, static and dynamic together.
+
+A limit on the dynamic part that is not above it counts as none, though both parts together may be: on an H200 (driver
+580) a launch of 49,024 bytes beside 160 static ones was an invalid argument. Such a launch asks for a little more.
+"""
 
 _FATAL = (
     "illegal memory access",
@@ -339,6 +343,8 @@ class GpuDevice:
             raise Unsupported(f"{launch.entry} needs {total} bytes of shared memory per block, this GPU has {limit}")
         if launch.shared_bytes == dynamic:
             size, opt_in = dynamic, total > DEFAULT_SHARED_BYTES
+            if opt_in:
+                size = max(size, DEFAULT_SHARED_BYTES + 16)
         else:
             size, opt_in = launch.shared_bytes, False
         what = (module, launch.entry, launch.grid, launch.block, args, size, opt_in)

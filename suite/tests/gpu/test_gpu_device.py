@@ -88,6 +88,8 @@ def test_large_shared_memory_is_opted_into_counting_the_static_part():
     for shared_bytes in (47 * 1024, 47 * 1024 + 4, 226 * 1024):
         device.prepare(plan(launch(shared_bytes=shared_bytes)))
     assert [opted for _, _, opted in functions(device)] == [False, True, True]
+    # a limit of 48 KiB or less for the dynamic part would count as none
+    assert [size for _, size, _ in functions(device)] == [47 * 1024, 48 * 1024 + 16, 226 * 1024]
 
 
 def test_an_entry_launched_with_two_sizes_is_opted_in_once_with_the_larger():
