@@ -74,8 +74,8 @@ class Carried:
                 raise Unsupported(f"{launch.entry} needs {dynamic} bytes of shared memory, there are {limit}")
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             # what a program has of its own isn't known here, and may take both together over what needs no asking
-            near = dynamic > DEFAULT_SHARED_BYTES // 2
-            driver.funcSetAttribute(function.ptr, attribute, max(dynamic, DEFAULT_SHARED_BYTES + 16) if near else dynamic)
+            least = DEFAULT_SHARED_BYTES + 16 if dynamic > DEFAULT_SHARED_BYTES // 2 else 0
+            driver.funcSetAttribute(function.ptr, attribute, max(dynamic, least))
         cells, at = [], []
         for place, arg in enumerate(launch.args):
             if isinstance(arg, str) and arg in callers:
