@@ -33,6 +33,9 @@ from nnzbench.records.record import Key, RecordError, read_records
 
 LIMIT_S = 300.0
 COMMANDS = ("best", "run", "report")
+KERNELS = ("row_stream", "sputnik")
+WIDTHS = 24
+"""Widths that `best` is asked about: so many that most of its time goes into rows."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,16 @@ class Trial:
 def arguments(command: str, folder: Path) -> list[str]:
     """What is run in `folder`."""
     if command == "best":
-        return ["best", "24x32@0.7", "--n", "1,7", "--device", "cpu", "--kernel", "row_stream", "--out", str(folder)]
+        widths = ",".join(map(str, range(1, WIDTHS + 1)))
+        return ["best", "24x32@0.7", "--device", "cpu", *_named(KERNELS), "--n", widths, "--out", str(folder)]
     if command == "run":
-        chosen = ["--kernel", "sputnik", "--kernel", "row_stream", "--quick", "--candidates", "2", "--resume"]
+        chosen = [*_named(KERNELS), "--quick", "--candidates", "2", "--resume"]
         return ["run", "sparsert_table1", "--device", "cpu", *chosen, "--out", str(folder)]
     return ["report", "eie_table4", "--reports", str(folder)]
+
+
+def _named(kernels: Sequence[str]) -> list[str]:
+    return [word for name in kernels for word in ("--kernel", name)]
 
 
 def prepare(command: str, folder: Path) -> None:
@@ -140,7 +148,7 @@ def whole_s(command: str, folder: Path) -> float:
 def chain(times: int, device: str, draw: random.Random, scratch: Path) -> list[str]:
     """Kills one run `times` times and goes on with it; what sets its cells apart from those of a run in one piece."""
     words = ["run", "sputnik_figure7", "--quick", "--resume", "--device", device]
-    words += [word for name in ("sputnik", "row_stream", "cusparse") for word in ("--kernel", name)]
+    words += _named((*KERNELS, "cusparse"))
     told: list[str] = []
     cells: dict[str, set[Key]] = {}
 
