@@ -22,6 +22,7 @@ from nnzbench.cluster.worker import Introduction, Job, Part, Settled, introduce,
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.measure import phases
+from nnzbench.measure.attempts import REASON_LENGTH
 from nnzbench.measure.budget import DAMPING_S, Done, Hands, Plan, Step, make_plan
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.progress import RunProgress
@@ -212,9 +213,10 @@ class Crew:
                 continue
             if worker.future.status != "finished":
                 error = worker.future.exception() if worker.future.status == "error" else None
+                if error is not None and worker.step is not None and type(error).__name__ != "KilledWorker":
+                    self._failed(worker, worker.step, error)
+                    continue
                 del self.workers[address]
-                if isinstance(error, Unsupported):
-                    raise error
                 if error is not None and type(error).__name__ != "KilledWorker":
                     raise error
                 self._gone(worker)
@@ -237,6 +239,14 @@ class Crew:
                 if found.lost:
                     del self.workers[address]
                     self.client.restart_workers([address], raise_for_error=False)
+
+    def _failed(self, worker: Worker, step: Step, error: BaseException) -> None:
+        """Leaves out what a worker could not do, such as a problem whose reference needs more memory than there is."""
+        if worker.who is not None:
+            self.models[worker.who.gpu].left_out.append(step)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_LENGTH]
+        self.progress.note(f"{step.experiment} {step.problem.name} is left out, go on with --resume ({reason})")
+        worker.step = worker.future = None
 
     def _plan(self, folders: ExitStack) -> None:
         """Plans for the models of GPU that are new, once all workers that are there have said what they are."""

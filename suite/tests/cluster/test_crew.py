@@ -226,6 +226,18 @@ def test_a_problem_is_tuned_on_the_gpu_that_it_was_begun_on(tmp_path, monkeypatc
     assert len(set.union(*by_problem.values())) == 2
 
 
+def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monkeypatch):
+    class Small(Client):
+        def submit(self, what, *arguments, workers, pure):
+            if what is worker.perform and arguments[0].problem.name == "p3":
+                return Future(error=MemoryError("no 9 GB\nfor float64"))
+            return super().submit(what, *arguments, workers=workers, pure=pure)
+
+    _, notes = run(tmp_path, monkeypatch, Small({"w": "h200"}), names=("one",))
+    assert "one p3 is left out, go on with --resume (MemoryError: no 9 GB for float64)" in notes
+    assert {row.problem for row in rows(tmp_path)} == {"p0", "p1", "p2", "p4"}
+
+
 def test_work_that_does_not_end_is_left_out_when_the_time_is_over(tmp_path, monkeypatch):
     class Hangs(Client):
         def submit(self, what, *arguments, workers, pure):
