@@ -49,19 +49,41 @@
 using Sums = float[kTiles][kColumns][4];
 using Registers = unsigned[kTiles][4];
 
-// The registers of a step, by bits Bit to Bit + 7.
+#if HALVES
+
+// Register j of a step, by bits Bit and Bit + 1.
+template <int Bit>
+__device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at) {
+    unsigned low = 0, high = 0;
+    nnz::take_half_if<Bit>(bits, at, low);
+    nnz::take_half_if<Bit + 1>(bits, at, high);
+    return nnz::both_halves(low, high);
+}
+
+#else
+
+// Register j of a step, by bit Bit.
+template <int Bit>
+__device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at) {
+    unsigned word = 0;
+    nnz::take_if<Bit>(bits, at, word);
+    return word;
+}
+
+#endif
+
+// The registers of a step, whose first bit is Bit.
 template <int Bit>
 __device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registers& a) {
-#pragma unroll
-    for (int i = 0; i < 4 * kTiles; ++i) a[i / 4][i % 4] = 0;
-    nnz::take_if<Bit>(bits, at, a[0][0]);
-    nnz::take_if<Bit + 1>(bits, at, a[0][1]);
-    nnz::take_if<Bit + 2>(bits, at, a[0][2]);
-    nnz::take_if<Bit + 3>(bits, at, a[0][3]);
-    nnz::take_if<Bit + 4>(bits, at, a[1][0]);
-    nnz::take_if<Bit + 5>(bits, at, a[1][1]);
-    nnz::take_if<Bit + 6>(bits, at, a[1][2]);
-    nnz::take_if<Bit + 7>(bits, at, a[1][3]);
+    constexpr int kBits = kStepBits / 8;  // of a register
+    a[0][0] = expand_one<Bit>(bits, at);
+    a[0][1] = expand_one<Bit + kBits>(bits, at);
+    a[0][2] = expand_one<Bit + 2 * kBits>(bits, at);
+    a[0][3] = expand_one<Bit + 3 * kBits>(bits, at);
+    a[1][0] = expand_one<Bit + 4 * kBits>(bits, at);
+    a[1][1] = expand_one<Bit + 5 * kBits>(bits, at);
+    a[1][2] = expand_one<Bit + 6 * kBits>(bits, at);
+    a[1][3] = expand_one<Bit + 7 * kBits>(bits, at);
 }
 
 #if TF32
@@ -80,7 +102,7 @@ __device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, co
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * kBlockBytes), b[j]);
     Registers next;
-    if constexpr (Step + 1 < kSteps) expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
+    if constexpr (Step + 1 < kSteps) expand<(Step + 1) % kWordSteps * kStepBits>(bits[(Step + 1) / kWordSteps], at, next);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
         nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
@@ -106,7 +128,7 @@ __device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& 
     if constexpr (Step + 1 < kSteps) {
         Registers next;
         nnz::wide_wait<1>();
-        expand<(Step + 1) % 4 * 8>(bits[(Step + 1) / 4], at, next);
+        expand<(Step + 1) % kWordSteps * kStepBits>(bits[(Step + 1) / kWordSteps], at, next);
         multiply_wide_plain<Step + 1>(acc, next, bits, at, selections, rows);
     }
 }
@@ -118,16 +140,36 @@ __device__ __forceinline__ int base_at(int lane, int base) { return piece_at(lan
 // A chunk of gathered columns.
 __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head, nnz::SharedAt& at, nnz::SharedAt panel,
                                                   int lane) {
-    const int steps = nnz::load_at<int>(head + kHeadBytes);
-    const nnz::SharedAt columns = head + (kHeadBytes + 16) + 2 * lane;
+    const uint2 kind = nnz::load_at<uint2>(head + kHeadBytes);
+    const int steps = static_cast<int>(kind.x);
+    const nnz::SharedAt columns = head + (kHeadBytes + 16);
     const nnz::SharedAt selections = head + (kHeadBytes + 16) + 64 * steps + 4 * lane;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / 4) * 4) >> (step % 4 * 8);
-        const nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step), 0);
+        const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / kWordSteps) * 4) >>
+                              (step % kWordSteps * kStepBits);
+        const bool narrow = kind.y >> step & 1u;
+        const int slot = narrow ? lane & 15 : lane;
+        nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step + 2 * slot), 0);
         const unsigned selected = nnz::load_at<unsigned>(selections + 128 * step);
         Registers a;
         expand<0>(bits, at, a);
+        if (narrow) {
+            // two column tiles at once: the upper lanes tell rows of the second
+            if constexpr (kColumns > 1) row = nnz::flip(row, lane & 16);
+#pragma unroll
+            for (int j = 0; j < kColumns; j += 2) {
+                unsigned b[4];
+                nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * kBlockBytes, b);
+                nnz::multiply_half_tile<0>(acc[0][j], a[0][0], a[0][1], b[0], b[1], selected);
+                nnz::multiply_half_tile<2>(acc[1][j], a[1][0], a[1][1], b[0], b[1], selected);
+                if constexpr (kColumns > 1) {
+                    nnz::multiply_half_tile<0>(acc[0][j + 1], a[0][0], a[0][1], b[2], b[3], selected);
+                    nnz::multiply_half_tile<2>(acc[1][j + 1], a[1][0], a[1][1], b[2], b[3], selected);
+                }
+            }
+            continue;
+        }
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
             unsigned b[4];
@@ -144,8 +186,9 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
 // warps that have left theirs; 0 before and after a launch.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     tensor_spmm(int m, int n, int k, int strips, int panels, int slot_bytes, int separate,
-                const int* __restrict__ panel_chunks, const int* __restrict__ offsets, const uint4* __restrict__ stream,
-                const Element* __restrict__ b, float4* partial, int* arrived, Element* __restrict__ c) {
+                const int* __restrict__ panel_chunks, const int4* __restrict__ starts, const int* __restrict__ offsets,
+                const uint4* __restrict__ stream, const Element* __restrict__ b, float4* partial, int* arrived,
+                Element* __restrict__ c) {
     DYN_SHARED(char, unaligned);
     __shared__ nnz::Barrier full[kPanels], empty[kPanels], filled[BULK ? kWarps * kStages : 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -158,9 +201,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 
     // Warps behind the last strip take part in copying B alone. Four that multiply together must all have one.
     const bool active = WIDE || strip < strips;
-    const int* const own_panels = panel_chunks + static_cast<long long>(min(strip, strips - 1)) * panels;
-    const int first_chunk = nnz::ldg(own_panels + first_panel);
-    const int end_chunk = active ? nnz::ldg(own_panels + end_panel) : first_chunk;
+    const int held_strip = min(strip, strips - 1);
+    const int* const own_panels = panel_chunks + static_cast<long long>(held_strip) * panels;
+    const SliceStart begin(starts + (static_cast<long long>(held_strip) * slices + blockIdx.y) * SliceStart::kLoads);
     if (threadIdx.x == 0) {
         for (int i = 0; i < kPanels; ++i) {
             nnz::barrier_init(&full[i], kThreads);
@@ -180,14 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
                   filled + warp * kStages,
                   panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
                   slot_bytes,
-                  lane,
-                  first_chunk,
-                  end_chunk,
-                  0,
-                  0,
-                  0,
-                  0,
-                  0};
+                  lane};
     __syncthreads();
 
     const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
@@ -209,9 +245,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             request_parity ^= 1;
         }
     };
-    packed.start();
 #pragma unroll 1
     for (int i = 0; i < kPanels - 1; ++i) request_panel();
+    const int first_chunk = begin.chunk;
+    packed.start(begin, active);
 
 #if !WIDE
     nnz::SharedAt bases[kBases];
@@ -221,16 +258,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     Sums acc = {};
     [[maybe_unused]] int chunk = first_chunk;
     int stage = 0;
-    int next_end = active ? nnz::ldg(own_panels + min(first_panel + 1, end_panel)) : first_chunk;
+    int next_end = active ? begin.next_panel : first_chunk;
     unsigned parity = 0;
 #pragma unroll 1
     for (int panel = first_panel; panel < end_panel; ++panel) {
         [[maybe_unused]] const int end = next_end;
         if (active) next_end = nnz::ldg(own_panels + min(panel + 2, end_panel));
-        request_panel();
+        // `wide_ready` waits for copies that are on their way, too: the next panel's must not be among them
+        if (!WIDE || kPanels == 1) request_panel();
         nnz::barrier_wait(&full[stage], parity);
 #if WIDE
         nnz::wide_ready();
+        if (kPanels > 1) request_panel();
 #endif
         const int plain_here = active ? min(kPanelChunks, plain - panel * kPanelChunks) : 0;
 #pragma unroll 1
@@ -244,10 +283,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             unsigned bits[kMapWords];
             if constexpr (kMapWords == 1) {
                 bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
-            } else {
+            } else if constexpr (kMapWords == 2) {
                 const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
                 bits[0] = both.x;
                 bits[1] = both.y;
+            } else {
+                const uint4 all = nnz::load_at<uint4>(head + 16 * lane);
+                bits[0] = all.x;
+                bits[1] = all.y;
+                bits[2] = all.z;
+                bits[3] = all.w;
             }
             Registers a;
             expand<0>(bits[0], at, a);
@@ -320,13 +365,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         }
     }
     if (slices == 1 || separate) return;
-    __threadfence();
     __syncwarp();
     int before = 0;
-    if (lane == 0) before = atomicAdd(arrived + place, 1);
+    if (lane == 0) before = arrive_in_order(arrived + place);
     if (__shfl_sync(0xffffffffu, before, 0) != slices - 1) return;
-    if (lane == 0) atomicExch(arrived + place, 0);
-    __threadfence();
+    if (lane == 0) arrived[place] = 0;
+    __syncwarp();
 #pragma unroll 1
     for (int first = 0; first < kSums; first += kBatchTiles) {
         float4 total[kBatchTiles];

@@ -13,6 +13,8 @@
 //   store_at(at, half)           a store of 2 bytes there
 //   take_if<Bit>(bits, at, word) where bit `Bit` of `bits` is set: the 32-bit word at `at`, and `at` to the next one; else
 //                                nothing. Two predicated instructions, never a branch
+//   take_half_if<Bit>(bits, at, half)  the same with the 16-bit number at `at`, as the lower half of `half`
+//   both_halves(low, high)       a word of two halves
 //   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
 //                                (16 bytes, aligned), and holds of each matrix elements (2t, g) and (2t + 1, g)
 //   load_rows(at, r)             the same matrices as they lie: elements (g, 2t) and (g, 2t + 1)
@@ -27,6 +29,8 @@
 //                                same of row g + 8. `selected` of lanes with t = 2 Pair and 2 Pair + 1 tells which count: of
 //                                group j of row g bits 4 (j % 4) to 4 (j % 4) + 3 in lane t = 2 Pair + j / 4, the place of the
 //                                first in the lower two; of row g + 8 the same bits sixteen higher. Places ascend
+//   multiply_half_tile<Lane>(c, a0, a1, b0, b1, selected)  the same for a 16x16 tile a and a 16x8 tile b, a0 and a1 of groups t
+//                                alone; `selected` of lanes with t = Lane alone
 //   Half                         storage of an element: fp16, or bf16 under BF16; widen_half, narrow_half
 #pragma once
 
@@ -88,6 +92,15 @@ void take_if(unsigned bits, SharedAt& at, unsigned& word) {
     word = load_at<unsigned>(at);
     at += 4;
 }
+
+template <int Bit>
+void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
+    if ((bits >> Bit & 1u) == 0) return;
+    half = load_at<Half>(at);
+    at += 2;
+}
+
+inline unsigned both_halves(unsigned low, unsigned high) { return low | high << 16; }
 
 // Lanes meet twice: when all have written their side, and when all have read the others'.
 inline void load_matrices(SharedAt at, unsigned (&r)[4]) {
@@ -185,6 +198,15 @@ void multiply_tile(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[4]
     __syncwarp();
 }
 
+template <int Lane>
+void multiply_half_tile(float (&c)[4], unsigned a0, unsigned a1, unsigned b0, unsigned b1, unsigned selected) {
+    const unsigned first = __shfl_sync(0xffffffffu, selected, nnz_cpu::lane() / 4 * 4 + Lane);
+    // groups t + 4 are zeros wherever they are said to be
+    const unsigned both = nnz_cpu::lane() % 4 == 0 ? first : 0xeeeeeeeeu;
+    const unsigned a[4] = {a0, a1, 0, 0}, b[4] = {b0, b1, 0, 0};
+    multiply_tile<0>(c, a, b, both);
+}
+
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
 using SharedAt = unsigned;
@@ -237,6 +259,17 @@ __device__ __forceinline__ void take_if(unsigned bits, SharedAt& at, unsigned& w
         : "r"(bits), "n"(1u << Bit));
 }
 
+template <int Bit>
+__device__ __forceinline__ void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
+    asm volatile(
+        "{\n.reg .pred set;\n.reg .b32 bit;\nand.b32 bit, %2, %3;\nsetp.ne.b32 set, bit, 0;\n"
+        "@set ld.shared.u16 %0, [%1];\n@set add.u32 %1, %1, 2;\n}"
+        : "+r"(half), "+r"(at)
+        : "r"(bits), "n"(1u << Bit));
+}
+
+__device__ __forceinline__ unsigned both_halves(unsigned low, unsigned high) { return low + high * 65536u; }
+
 __device__ __forceinline__ void load_matrices(SharedAt at, unsigned (&r)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -280,6 +313,19 @@ __device__ __forceinline__ void multiply_tile(float (&c)[4], const unsigned (&a)
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(selected),
           "n"(Pair));
+}
+
+template <int Lane>
+__device__ __forceinline__ void multiply_half_tile(float (&c)[4], unsigned a0, unsigned a1, unsigned b0, unsigned b1,
+                                                   unsigned selected) {
+#if BF16
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#else
+    asm("mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#endif
+        "{%0, %1, %2, %3}, {%4, %5}, {%6, %7}, {%0, %1, %2, %3}, %8, %9;"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(selected), "n"(Lane));
 }
 
 #endif

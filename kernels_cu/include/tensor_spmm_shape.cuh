@@ -10,6 +10,7 @@ constexpr int kStages = STAGES;
 constexpr int kPanelK = PANEL_K;
 constexpr int kPanels = PANELS;
 constexpr int kFill = FILL;
+constexpr int kPrefetch = PREFETCH / 16;  // units
 
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStripM = 32;
@@ -21,7 +22,11 @@ constexpr int kStepK = 8;
 using Element = nnz::Half;
 constexpr int kStepK = 32;
 #endif
-constexpr int kSteps = 4 * kMapWords;  // in a chunk
+constexpr bool kOneByOne = HALVES;
+constexpr int kEntryBytes = kOneByOne ? 2 : 4;  // of lanes' queues
+constexpr int kStepBits = kOneByOne ? 16 : 8;  // of a lane
+constexpr int kWordSteps = 32 / kStepBits;  // whose bits are one word
+constexpr int kSteps = kWordSteps * kMapWords;  // in a chunk
 constexpr int kChunkK = kStepK * kSteps;
 constexpr int kPanelChunks = kPanelK / kChunkK;
 constexpr int kColumns = kBlockN / 8;  // tiles of 8 columns
@@ -51,7 +56,8 @@ static_assert(kMapWords == 1 || kMapWords == 2 || kMapWords == 4, "a lane reads 
 static_assert(kPanelK % kChunkK == 0, "a panel is whole chunks");
 static_assert(kPanelK * kPieces % kThreads == 0 && kThreads / kPieces % 8 == 0,
               "each thread copies as much of a panel");
-static_assert(kStages >= 2 && kPanels >= 2, "one is filled while another is used");
+static_assert(kStages >= 2 && kStages <= 7, "one is filled while another is used; the host looks up the first eight");
+static_assert(kPanels >= 1, "a panel alone is filled when all have used it");
 static_assert(kFill == 1 || kFill == 2 || kFill == 4 || kFill == 8, "copies of 2, 4, 8 or 16 bytes");
 
 // Where the 16-byte piece `piece` of row `row` of a panel lies: eight rows of one piece fall into different banks.

@@ -28,11 +28,23 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
 #pragma unroll 1
             for (int t = 0; t < 4; ++t) {
                 const int lane = row % 8 * 4 + t;
-                const unsigned* next = words + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane] / 4;
+                const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
-                    if ((words[lane * kMapWords + i / 32] >> i % 32 & 1u) == 0) continue;
-                    const unsigned pair = *next++;
+                    const unsigned set = words[lane * kMapWords + i / (8 * kWordSteps)] >> i % (8 * kWordSteps) * (kStepBits / 8);
+                    unsigned pair = 0;
+                    if constexpr (kOneByOne) {
+                        for (int h = 0; h < 2; ++h) {
+                            if ((set >> h & 1u) == 0) continue;
+                            pair |= static_cast<unsigned>(*reinterpret_cast<const nnz::Half*>(next)) << 16 * h;
+                            next += kEntryBytes;
+                        }
+                        if (pair == 0) continue;
+                    } else {
+                        if ((set & 1u) == 0) continue;
+                        pair = *reinterpret_cast<const unsigned*>(next);
+                        next += kEntryBytes;
+                    }
                     const int step = i / 8, tile = i / 4 % 2, group = i / 2 % 2 * 4 + t;
                     if (tile != own_tile || i % 2 != own_half) continue;
                     const unsigned selected = selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4];
@@ -62,6 +74,20 @@ __device__ __forceinline__ float widen(Element x) { return x; }
 #endif
 
 __device__ __forceinline__ bool finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+
+// Adds one to a counter in global memory and tells what it was. What the calling thread's warp wrote before (and its
+// __syncwarp) comes before it for whom the counter tells so, and what others wrote before theirs, before what follows.
+__device__ __forceinline__ int arrive_in_order(int* counter) {
+#ifdef NNZ_CPU
+    __threadfence();
+    const int before = atomicAdd(counter, 1);
+    __threadfence();
+#else
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+#endif
+    return before;
+}
 
 __device__ __forceinline__ void add(float4& sum, const float4& more) {
     sum.x += more.x;

@@ -7,8 +7,6 @@
 #include "tensor_spmm_shape.cuh"
 #include "tensor_spmm_sums.cuh"
 
-constexpr int kWordSteps = 4;
-
 // Where the calling lane's elements of B lie: base 2 j + q is row 2 t + q of column tile j, of a panel's first step.
 __device__ __forceinline__ int base_at(int lane, int base) {
     const int row = lane % 4 * 2 + base % 2, group = lane / 4;

@@ -36,6 +36,8 @@ TILINGS = (
     Tiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
     Tiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
     Tiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
+    Tiling(8, 4, 4, 2, 256, 1, 1, 2, halves=True, prefetch=1024),
+    Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, halves=True),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
 CASES = (
@@ -47,6 +49,8 @@ CASES = (
     ((40, 129, 49, 0.2), TILINGS[3]),
     ((20, 257, 104, 0.4), TILINGS[4]),
     ((32, 64, 130, 1.0), TILINGS[5]),
+    ((70, 520, 7, 0.3), TILINGS[6]),
+    ((65, 390, 12, 0.6), TILINGS[7]),
 )
 
 
@@ -168,7 +172,7 @@ def test_counters_are_ready_for_the_next_launch() -> None:
     [
         ("nnz::cp_async_wait<kStages - 2>();", "nnz::cp_async_wait<kStages - 1>();", "tensor_spmm_copies.cuh"),
         ("nnz::barrier_wait(filled + slot, parity);", "", "tensor_spmm_copies.cuh"),
-        ("packed.start();", "packed.start(); packed.copy();", ""),
+        ("packed.start(begin, active);", "packed.start(begin, active); packed.copy();", ""),
     ],
     ids=("late chunk", "bulk copy not waited for", "slot overwritten"),
 )

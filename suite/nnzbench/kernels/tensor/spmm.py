@@ -28,6 +28,8 @@ _KIB = 1024
 _OTHER_SHARED = 2 * _KIB
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
 _MOST_WAVES = 4
+_PANEL_COST = 24
+"""Columns that take as long as what each panel costs beside its columns: gathered ones and waiting for copies."""
 _SEPARATE_COLUMNS = 32
 """Columns per block from which adding the slices of K in a launch of its own was the faster way (one H200)."""
 
@@ -51,6 +53,10 @@ class Tiling:
     bulk: bool = True
     ahead: int = 4
     tf32: bool = False
+    halves: bool = False
+    """Lanes take elements one by one: fewer bytes, more instructions."""
+    prefetch: int = 0
+    """Bytes of its strip that each warp has brought to L2 ahead of its copies."""
 
     @property
     def element_bytes(self) -> int:
@@ -60,21 +66,21 @@ class Tiling:
     @property
     def chunk_columns(self) -> int:
         """Columns of a chunk of packed words."""
-        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words)
+        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.halves)
 
     @property
-    def packing(self) -> tuple[int, int, int]:
-        """What the packed matrix follows from: words of bits, columns of a panel, what the strips are a multiple of."""
-        return self.map_words, self.panel_k, self.warps if self.wide else 1
+    def packing(self) -> tuple[int, int, int, bool]:
+        """What the packed matrix follows from: `pack`'s arguments."""
+        return self.map_words, self.panel_k, self.warps if self.wide else 1, self.halves
 
     def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
-        words, columns, multiple = self.packing
+        words, columns, multiple, halves = self.packing
         if self.tf32:
             return shared.once_for(
                 matrix, ("tensor_spmm_tf32", words, columns), lambda: tf32_strips.pack(matrix, words, columns)
             )
-        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple))
+        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), halves)
         return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
 
     def shared_bytes(self, slot_bytes: int) -> int:
@@ -85,7 +91,19 @@ class Tiling:
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
-        return text + "_add" * self.separate + "_wide" * self.wide
+        return text + "_half" * self.halves + "_add" * self.separate + "_wide" * self.wide
+
+
+def slice_starts(packed: Strips, slices: int) -> NDArray[np.int32]:
+    """What a warp looks up first, (strips, slices, 12): see `SliceStart` in `tensor_spmm_copies.cuh`."""
+    panels = packed.panels
+    first = panels * np.arange(slices, dtype=np.int64) // slices
+    behind = panels * np.arange(1, slices + 1, dtype=np.int64) // slices
+    strip = panels * np.arange(packed.strips, dtype=np.int64)[:, None]
+    chunk, last = packed.panel_chunks[strip + first], packed.panel_chunks[strip + behind]
+    following = packed.panel_chunks[strip + np.minimum(first + 1, behind)]
+    places = packed.offsets[np.minimum(chunk[..., None] + np.arange(8), last[..., None])]
+    return np.concatenate([np.stack([chunk, last, following, packed.offsets[last]], axis=-1), places], axis=-1)
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -103,6 +121,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, NDArray[Any]] = {
         "panel_chunks": packed.panel_chunks,
+        "starts": slice_starts(packed, tiling.slices),
         "offsets": packed.offsets,
         "stream": packed.stream,
         "b": b,
@@ -112,7 +131,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     }
     grid = (-(-packed.strips // tiling.warps), tiling.slices, tiles)
     args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate))
-    names = ("panel_chunks", "offsets", "stream", "b", "partial", "arrived", "c")
+    names = ("panel_chunks", "starts", "offsets", "stream", "b", "partial", "arrived", "c")
     block = (32 * tiling.warps, 1, 1)
     launches = [Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes))]
     if tiling.separate and tiling.slices > 1:
@@ -138,6 +157,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "BULK": int(tiling.bulk),
             "BF16": int(bf16),
             "TF32": int(tiling.tf32),
+            "HALVES": int(tiling.halves),
+            "PREFETCH": tiling.prefetch if tiling.bulk else 0,
         },
         buffers=buffers,
         output="c",
@@ -160,32 +181,45 @@ _SHAPES = {
 _MOST_STAGES = 4
 
 
-def _slices(row_blocks: int, panels: int, per_wave: int) -> list[int]:
-    """Numbers of slices worth trying: what fills one wave of blocks, and what fills several better."""
+def _panel_columns(k: int, slices: int, shortest: int, longest: int) -> int:
+    """The panel under which the slice with most panels has the fewest columns: a multiple of the shortest."""
 
-    def idle(slices: int) -> float:
-        blocks = row_blocks * slices
+    def cost(columns: int) -> tuple[int, int]:
+        panels = -(-k // columns)
+        most = -(-panels // min(slices, panels))
+        return most * (columns + _PANEL_COST), -columns
+
+    return min(range(shortest, longest + 1, shortest), key=cost)
+
+
+def _slices(row_blocks: int, k: int, per_wave: int, shortest: int, longest: int) -> list[tuple[int, int]]:
+    """Numbers of slices worth trying, each with its panel: what fills one wave of blocks, and what fills several better."""
+
+    def option(waves: int) -> tuple[int, int]:
+        slices = max(1, waves * per_wave // row_blocks)
+        columns = _panel_columns(k, slices, shortest, longest)
+        return min(slices, max(1, -(-k // columns))), columns
+
+    def idle(option: tuple[int, int]) -> float:
+        blocks = row_blocks * option[0]
         return 1 - blocks / (-(-blocks // per_wave) * per_wave)
 
-    options = [min(max(1, waves * per_wave // row_blocks), panels) for waves in range(1, _MOST_WAVES + 1)]
+    options = [option(waves) for waves in range(1, _MOST_WAVES + 1)]
     fullest = min(options, key=idle)
     return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
 
 
 def _fitting(shape: tuple[int, ...], n: int, matrix: CSR, arch: str, tf32: bool) -> Iterator[Tiling]:
-    """The tilings of one shape, with slices but without stages; panels as short as so many slices need."""
+    """The tilings of one shape, with slices but without stages."""
     block_n, warps, words, panel_k, panels, blocks = shape
     tiling = Tiling(block_n, warps, words, 0, panel_k, panels, blocks, 1, tf32=tf32)
-    row_blocks = -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n)
+    row_blocks = max(1, -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n))
     pieces = block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
     shortest = max(tiling.chunk_columns, 32 * warps // pieces)
-    per_wave = sm_count(arch) * blocks
-    while panel_k > shortest and -(-matrix.k // panel_k) < per_wave // row_blocks:
-        panel_k //= 2
     if panel_k < shortest:
         return
-    for slices in _slices(row_blocks, max(1, -(-matrix.k // panel_k)), per_wave):
-        yield replace(tiling, panel_k=panel_k, slices=slices)
+    for slices, columns in _slices(row_blocks, matrix.k, sm_count(arch) * blocks, shortest, panel_k):
+        yield replace(tiling, panel_k=columns, slices=slices)
 
 
 def tilings(

@@ -13,6 +13,8 @@ from nnzbench.problems.parts import Part, over_parts
 
 STRIP_ROWS = 32
 STEP_COLUMNS = 32
+NARROW_COLUMNS = 16
+"""Of a gathered step that has no more: half a step's work."""
 _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
@@ -49,6 +51,8 @@ class _Steps:
     """(steps, 32) of the panel, only of gathered steps."""
     panel: NDArray[np.int64]
     """(steps,) counted over all strips."""
+    narrow: NDArray[np.bool_]
+    """(steps,) whether only the first `NARROW_COLUMNS` columns have entries, only of gathered steps."""
 
 
 def _two_of_four() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
@@ -70,19 +74,20 @@ _BELOW = _COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
 """Bits of a byte below each of its places: (byte, place)."""
 
 
-def chunk_columns(map_words: int) -> int:
+def chunk_columns(map_words: int, halves: bool = False) -> int:
     """Columns of a chunk in which each lane has `map_words` words of bits."""
-    return 4 * STEP_COLUMNS * map_words
+    return (2 if halves else 4) * STEP_COLUMNS * map_words
 
 
-def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> Strips:
+def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, halves: bool = False) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips
-    at a time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    Lanes' queues hold whole registers, two elements of which one may be 0, or under `halves` elements one by one. A panel
+    is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips at a
+    time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
-    chunk_steps = chunk_columns(map_words) // STEP_COLUMNS
+    chunk_steps = chunk_columns(map_words, halves) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
 
     def some(part: Part) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], int]:
@@ -90,7 +95,8 @@ def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1) -> 
         made = [_plain_steps(_dense(matrix, first, last - first, steps), steps, panels, panel_columns)]
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
         held = _joined([steps for steps, _ in made])
-        return *_chunks(held, made[0][0].panel.size, chunk_steps, (last - first) * panels), held.panel.size
+        plain = made[0][0].panel.size
+        return *_chunks(held, plain, chunk_steps, (last - first) * panels, halves), held.panel.size
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
     parts, sizes, counts, totals = zip(*packed, strict=True) if packed else ((), (), (), ())
@@ -138,7 +144,8 @@ def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) ->
     panel_of_step = np.arange(steps) * STEP_COLUMNS // panel_columns
     panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
     words, selected, (strip, row, column) = _expand(dense)
-    made = _Steps(words, selected, np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16), panel)
+    none = np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16)
+    made = _Steps(words, selected, none, panel, np.zeros(panel.size, dtype=bool))
     of_strip = strip * panels + column // panel_columns
     return made, (of_strip, row, column % panel_columns, dense[strip, row, column])
 
@@ -162,16 +169,25 @@ def _gathered_steps(
         held = np.diff(begin, append=keys.size)
         needed = -(-held // STEP_COLUMNS)
         start = STEP_COLUMNS * (np.cumsum(needed) - needed)
-        place = np.arange(keys.size) + np.repeat(start - begin, held)  # of each key among the slots of all steps
+        # Columns whose rows of B lie in the same banks go to different eights of slots, which are loaded one by one.
+        narrow = np.zeros(int(needed.sum()), dtype=bool)
+        last_narrow = (held - 1) % STEP_COLUMNS < NARROW_COLUMNS
+        narrow[np.cumsum(needed) - 1] = last_narrow
+        eights = np.repeat(STEP_COLUMNS // 8 * needed - (STEP_COLUMNS - NARROW_COLUMNS) // 8 * last_narrow, held)
+        order = np.argsort(of_key * 8 + keys % 8, kind="stable")
+        turn = np.arange(keys.size) - np.repeat(begin, held)
+        place = np.empty(keys.size, dtype=np.int64)  # of each key among the slots of all steps
+        place[order] = np.repeat(start, held) + turn % eights * 8 + turn // eights
         at = place[(np.cumsum(used) - 1)[key]]
         tiles = np.zeros((int(needed.sum()), STRIP_ROWS, STEP_COLUMNS), dtype=np.uint16)
         tiles[at // STEP_COLUMNS, row, at % STEP_COLUMNS] = value
         columns = np.zeros((len(tiles), STEP_COLUMNS), dtype=np.uint16)
+        columns += np.repeat(keys[order[begin]] % panel_columns, needed)[:, None].astype(np.uint16)  # of unused slots
         columns.ravel()[place] = keys % panel_columns
         words, selected, (step, row, slot) = _expand(tiles)
         of_step = np.repeat(of_key[begin], needed)
         panel, column, value = of_step[step], columns[step, slot].astype(np.int64), tiles[step, row, slot]
-        yield _Steps(words, selected, columns, of_step), (panel, row, column, value)
+        yield _Steps(words, selected, columns, of_step, narrow), (panel, row, column, value)
 
 
 _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -208,12 +224,12 @@ def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], _Pl
 
 
 def _joined(parts: list[_Steps]) -> _Steps:
-    names = ("words", "selected", "columns", "panel")
+    names = ("words", "selected", "columns", "panel", "narrow")
     return _Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _chunks(
-    held: _Steps, plain: int, chunk_steps: int, panels: int
+    held: _Steps, plain: int, chunk_steps: int, panels: int, halves: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
     """The chunks of all panels: their units, (units, 4), how many each has, and how many chunks each panel has.
 
@@ -232,37 +248,43 @@ def _chunks(
     chunk = np.repeat(np.arange(first.size), count)  # of each step
     in_chunk = index % chunk_steps
 
-    there = np.flatnonzero(words)
-    step_bits = np.packbits((words != 0).ravel(), bitorder="little").reshape(-1, _LANES)
-    bits = np.zeros((first.size, _LANES, chunk_steps), dtype=np.uint8)
+    entries = words.view("<u2") if halves else words  # (steps, lanes, 8 or 16)
+    slots = entries.shape[2]
+    there = np.flatnonzero(entries)
+    step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
+    bits = np.zeros((first.size, _LANES, chunk_steps, slots // 8), dtype=np.uint8)
     bits[chunk, :, in_chunk] = step_bits
-    taken = _COUNT[step_bits].astype(np.int64)  # (steps, lanes)
+    in_byte = _COUNT[step_bits].astype(np.int64)
+    taken = in_byte.sum(axis=2)  # (steps, lanes)
     before = np.cumsum(taken, axis=0) - taken
-    before -= before[first][chunk]  # words of the lane in the chunk before the step
+    before -= before[first][chunk]  # entries of the lane in the chunk before the step
     of_lane = np.add.reduceat(taken, first, axis=0) if first.size else taken
     lane_start = np.cumsum(of_lane, axis=1) - of_lane
 
-    # words: bits, starts, for gathered steps their count and columns, selections, values
-    map_words = _LANES * chunk_steps // 4
+    # words: bits, starts, for gathered steps their count and columns, selections; then the entries
+    map_words = _LANES * chunk_steps * slots // 32
     head = map_words + _LANES // 2
     extra = gathered[first] * (4 + count * (STEP_COLUMNS // 2))
-    values_at = head + extra + count * _LANES
-    size = -(-(values_at + of_lane.sum(axis=1)) // 4)
+    per_word = 2 if halves else 1
+    values_at = per_word * (head + extra + count * _LANES)  # from here on all is counted in entries
+    size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
     out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
-    starts = (4 * (values_at[:, None] + lane_start)).astype("<u2")
+    starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")
     out[at[:, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
     some = gathered[first]
     out[at[some] + head] = count[some]
+    out[at[some] + head + 1] = np.bitwise_or.reduceat(held.narrow[order] << in_chunk, first)[some] if first.size else 0
     column_words = columns[gathered].view("<u4")
     column_at = (at[chunk] + head + 4 + in_chunk * (STEP_COLUMNS // 2))[gathered]
     out[column_at[:, None] + np.arange(STEP_COLUMNS // 2)] = column_words
     selected_at = at[chunk] + (head + extra)[chunk] + in_chunk * _LANES
     out[selected_at[:, None] + np.arange(_LANES)] = selected
-    place = (at + values_at)[chunk][:, None] + lane_start[chunk] + before
-    lane = there >> 3  # of all steps
-    rank = _BELOW[step_bits.ravel()[lane], there & 7]
-    out[place.ravel()[lane] + rank] = words.ravel()[there]
+    place = (per_word * at + values_at)[chunk][:, None] + lane_start[chunk] + before
+    place = place[:, :, None] + np.cumsum(in_byte, axis=2) - in_byte
+    byte = there >> 3  # of all steps' bits
+    rank = _BELOW[step_bits.ravel()[byte], there & 7]
+    out.view(entries.dtype)[place.ravel()[byte] + rank] = entries.ravel()[there]
     of_panel = np.bincount(panel[first], minlength=panels)
     return out.reshape(-1, 4), size, of_panel
