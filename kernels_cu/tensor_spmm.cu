@@ -5,9 +5,10 @@
 // row's group of four the two that count are one 32-bit register; at 90 % zeros two of three of them are empty. The host
 // keeps the others, each lane's in the order in which the lane needs them, and one bit per register: a lane tests a bit and,
 // where it is set, takes the next word of its own queue. No work per element, none of it shared with other lanes, and no tile
-// of A in shared memory. What a group holds beyond two (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to further
+// of A in shared memory. Under HALVES the queue holds elements and each has a bit: a fifth fewer bytes at 70 to 90 % zeros, for
+// nearly twice the instructions. What a group holds beyond two (0.9 % of the nonzeros at 90 % zeros, 8 % at 70 %) goes to further
 // steps behind each panel, whose 32 columns are any that need them: rows of B are gathered at no cost, because a tensor
-// core's fragments of B are loaded by the address of each row.
+// core's fragments of B are loaded by the address of each row. A step with no more than 16 such columns is half a step's work.
 //
 // Who computes what
 //   grid    x: groups of WARPS strips, y: slices of k, z: tiles of kBlockN columns
@@ -22,16 +23,18 @@
 //
 // What the host packs (`nnzbench.kernels.tensor.strips`): of every strip, panel by panel, first the chunks of kChunkK columns one
 // after another, then those of gathered columns, if any. A chunk has kSteps steps, the last gathered one of a panel maybe
-// fewer: each lane's MAP_WORDS words of bits; each lane's first word in the chunk as a 16-bit byte offset; only for gathered
-// columns the number of steps (16 bytes) and of each step the 32 rows of the panel, 16 bits each; of each step what
-// `multiply_tile` takes to select, a word of each lane; the lanes' words. Bit 8 s + 4 i + j of a lane is register j of the
-// step's tile i (rows 16 i on) in step s. `panel_chunks` counts chunks up to each panel of each strip; `offsets` tells where
-// each chunk starts in `stream`, in units of 16 bytes.
+// fewer: each lane's MAP_WORDS words of bits; each lane's first entry in the chunk as a 16-bit byte offset; only for gathered
+// columns the number of steps, a bit for each of them that has 16 columns at most (16 bytes together) and of each step the 32
+// rows of the panel, 16 bits each; of each step what `multiply_tile` takes to select, a word of each lane; the lanes' entries.
+// Bit 8 s + 4 i + j of a lane is register j of the step's tile i (rows 16 i on) in step s; under HALVES these are two bits,
+// the lower half first. `panel_chunks` counts chunks up to each panel of each strip; `offsets` tells where each chunk starts
+// in `stream`, in units of 16 bytes; `starts` has of each strip and slice what `SliceStart` looks up.
 //
 // Defines
 //   BLOCK_N    columns per block: 8, 16, 32, 64 or 128      WARPS     strips per block: 4, 8 or 16
-//   MAP_WORDS  1 or 2: chunks of 128 or 256 columns         STAGES    chunks in a warp's ring, 2 or more
-//   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring, 2 or more
+//   MAP_WORDS  1 or 2: chunks of 128 or 256 columns         STAGES    chunks in a warp's ring, 2 to 7
+//   PANEL_K    rows of B per panel, whole chunks            PANELS    panels in the ring
+//   HALVES     1: queues hold elements, MAP_WORDS is 2 or 4 PREFETCH  bytes of a strip that are brought to L2 ahead of copies
 //   FILL       elements per copy of B: 8, 4, 2 or 1, a divisor of n
 //   BLOCKS     blocks per multiprocessor                    BF16      1: values are bf16, not fp16
 //   AHEAD      fragments of B that a warp loads before it uses them
@@ -204,16 +207,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     const int held_strip = min(strip, strips - 1);
     const int* const own_panels = panel_chunks + static_cast<long long>(held_strip) * panels;
     const SliceStart begin(starts + (static_cast<long long>(held_strip) * slices + blockIdx.y) * SliceStart::kLoads);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < kPanels; ++i) {
-            nnz::barrier_init(&full[i], kThreads);
-            nnz::barrier_init(&empty[i], kWarps);
-        }
-#if BULK
-        for (int i = 0; i < kWarps * kStages; ++i) nnz::barrier_init(&filled[i], 1);
-        nnz::barrier_init_fence();
-#endif
+    if (threadIdx.x < kPanels) {
+        nnz::barrier_init(&full[threadIdx.x], kThreads);
+        nnz::barrier_init(&empty[threadIdx.x], kWarps);
     }
+#if BULK
+    if (threadIdx.x < kWarps * kStages) {
+        nnz::barrier_init(&filled[threadIdx.x], 1);
+        nnz::barrier_init_fence();
+    }
+#endif
     // Shared memory, its pieces aligned to whole rows of eight pieces
     const int skipped = (kAlign - static_cast<int>(__cvta_generic_to_shared(unaligned) % kAlign)) % kAlign;
     char* const shared = unaligned + skipped;

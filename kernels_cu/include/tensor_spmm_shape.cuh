@@ -48,7 +48,7 @@ constexpr int kHeadBytes = kStartsAt + 64;
 [[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
 constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of sums to be added that travel together,
-constexpr int kBatchSlices = 4;  // of so many slices
+constexpr int kBatchSlices = kSums < 4 ? 8 : 4;  // of so many slices
 
 static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
 static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");
@@ -57,6 +57,7 @@ static_assert(kPanelK % kChunkK == 0, "a panel is whole chunks");
 static_assert(kPanelK * kPieces % kThreads == 0 && kThreads / kPieces % 8 == 0,
               "each thread copies as much of a panel");
 static_assert(kStages >= 2 && kStages <= 7, "one is filled while another is used; the host looks up the first eight");
+static_assert(kPanels <= kThreads && kWarps * kStages <= kThreads, "each barrier has a thread that starts it");
 static_assert(kPanels >= 1, "a panel alone is filled when all have used it");
 static_assert(kFill == 1 || kFill == 2 || kFill == 4 || kFill == 8, "copies of 2, 4, 8 or 16 bytes");
 

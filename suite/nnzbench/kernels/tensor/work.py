@@ -10,8 +10,8 @@ from nnzbench.problems.problem import Problem
 VALUE_BYTES = 2
 _FEWEST_STEPS = 1e-4
 _STEP_WEIGHTS = STRIP_ROWS * STEP_COLUMNS
-_STEP_BYTES = 32 * (4 + 1)
-"""Of each lane its selection, and a bit per register."""
+_STEP_BYTES = {False: 32 * (4 + 1), True: 32 * (4 + 2)}
+"""Of each lane its selection, and a bit per register, or per element of one."""
 _CHUNK_STEPS = 8
 _CHUNK_BYTES = 32 * 2
 """Of each lane where its words start."""
@@ -38,14 +38,18 @@ def words_per_weight(density: float) -> float:
     return sum(steps * (1 - (1 - share) ** 4) / 4 for steps, share in _rounds(density))
 
 
-def bytes_per_weight(density: float) -> float:
-    """Bytes of the packed matrix per weight, zeros counted: words, bits, selections, starts, and gathered columns."""
+def bytes_per_weight(density: float, halves: bool) -> float:
+    """Bytes of the packed matrix per weight, zeros counted: entries, bits, selections, starts, and gathered columns."""
     steps = sum(steps for steps, _ in _rounds(density))
-    per_step = _STEP_BYTES + _CHUNK_BYTES / _CHUNK_STEPS
-    return 4 * words_per_weight(density) + (steps * per_step + (steps - 1) * 2 * STEP_COLUMNS) / _STEP_WEIGHTS
+    per_step = _STEP_BYTES[halves] + _CHUNK_BYTES / _CHUNK_STEPS
+    entries = VALUE_BYTES * density if halves else 4 * words_per_weight(density)
+    return entries + (steps * per_step + (steps - 1) * 2 * STEP_COLUMNS) / _STEP_WEIGHTS
 
 
 def structure_bytes(problem: Problem, nnz: int) -> int:
-    """Bytes of the packed matrix beyond its nonzeros' values."""
+    """Bytes of the packed matrix beyond its nonzeros' values, in the smaller of its two forms."""
     weights = problem.m * problem.k
-    return round(weights * bytes_per_weight(nnz / weights)) - VALUE_BYTES * nnz if weights else 0
+    if weights == 0:
+        return 0
+    least = min(bytes_per_weight(nnz / weights, halves) for halves in (False, True))
+    return round(weights * least) - VALUE_BYTES * nnz
