@@ -17,7 +17,8 @@ inline void barrier_arrive_expect(Barrier* barrier, int bytes) {
 }
 
 inline void bulk_prefetch(const void* src, int bytes) {
-    if (bytes % 16 || reinterpret_cast<uintptr_t>(src) % 16) nnz_cpu::fail("bulk prefetch of %d bytes is misaligned", bytes);
+    if (bytes % 16 || reinterpret_cast<uintptr_t>(src) % 16)
+        nnz_cpu::fail("bulk prefetch of %d bytes is misaligned", bytes);
 }
 
 // One copy per phase, by the thread that expects it and arrives last.

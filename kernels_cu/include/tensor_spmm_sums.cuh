@@ -31,7 +31,8 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                 const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
-                    const unsigned set = words[lane * kMapWords + i / (8 * kWordSteps)] >> i % (8 * kWordSteps) * (kStepBits / 8);
+                    const unsigned set =
+                        words[lane * kMapWords + i / (8 * kWordSteps)] >> i % (8 * kWordSteps) * (kStepBits / 8);
                     unsigned pair = 0;
                     if constexpr (kOneByOne) {
                         for (int h = 0; h < 2; ++h) {

@@ -4,6 +4,7 @@
 // by the host; of B's the tensor cores read the upper 19 bits.
 #pragma once
 
+#include "tensor_spmm_expand.cuh"
 #include "tensor_spmm_shape.cuh"
 #include "tensor_spmm_sums.cuh"
 

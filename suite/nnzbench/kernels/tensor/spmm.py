@@ -193,7 +193,7 @@ def _panel_columns(k: int, slices: int, shortest: int, longest: int) -> int:
 
 
 def _slices(row_blocks: int, k: int, per_wave: int, shortest: int, longest: int) -> list[tuple[int, int]]:
-    """Numbers of slices worth trying, each with its panel: what fills one wave of blocks, and what fills several better."""
+    """Slices worth trying, and the panel of each: what fills one wave of blocks, and what fills several better."""
 
     def option(waves: int) -> tuple[int, int]:
         slices = max(1, waves * per_wave // row_blocks)

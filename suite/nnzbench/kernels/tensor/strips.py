@@ -82,9 +82,9 @@ def chunk_columns(map_words: int, halves: bool = False) -> int:
 def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, halves: bool = False) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    Lanes' queues hold whole registers, two elements of which one may be 0, or under `halves` elements one by one. A panel
-    is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips at a
-    time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    Lanes' queues hold whole registers, two elements of which one may be 0, or under `halves` elements one by one. A
+    panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips
+    at a time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
     chunk_steps = chunk_columns(map_words, halves) // STEP_COLUMNS

@@ -1,0 +1,95 @@
+// The chunks of `tensor_spmm.cu` in 16-bit types: columns as they come, by one warp or by four together, and gathered ones.
+#pragma once
+
+#include "tensor_spmm_expand.cuh"
+
+// The steps from Step on of a chunk of columns as they come, `a` being the registers of the first: its rows of B are at
+// bases[j % 8] + offset for column tile j. The next step's registers are on their way while this one's are multiplied.
+template <int Step = 0>
+__device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
+                                               nnz::SharedAt& at, nnz::SharedAt selections,
+                                               const nnz::SharedAt (&bases)[kBases], int offset) {
+    constexpr int kAt = Step * (kStepK * kRowBytes);
+    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
+    unsigned b[kAhead][4];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * kBlockBytes), b[j]);
+    Registers next;
+    if constexpr (Step + 1 < kSteps)
+        expand<(Step + 1) % kWordSteps * kStepBits>(bits[(Step + 1) / kWordSteps], at, next);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+        nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
+        nnz::multiply_tile<1>(acc[1][j], a[1], b[j % kAhead], selected);
+        const int ahead = j + kAhead;
+        if (ahead < kColumns)
+            nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * kBlockBytes), b[j % kAhead]);
+    }
+    if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, next, bits, at, selections, bases, offset);
+}
+
+#if WIDE
+// The same by four warps together. `panel_at` is where the chunk's first row lies.
+template <int Step = 0>
+__device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
+                                                    nnz::SharedAt& at, nnz::SharedAt selections, nnz::SharedAt rows) {
+    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
+    const nnz::SharedAt b = rows + Step * (kStepK * kRowBytes);
+    nnz::wide_begin();
+    nnz::multiply_wide<kBlockN, 0>(acc[0], a[0], b, kBlockBytes, selected);
+    nnz::multiply_wide<kBlockN, 1>(acc[1], a[1], b, kBlockBytes, selected);
+    nnz::wide_commit();
+    if constexpr (Step + 1 < kSteps) {
+        Registers next;
+        nnz::wide_wait<1>();
+        expand<(Step + 1) % kWordSteps * kStepBits>(bits[(Step + 1) / kWordSteps], at, next);
+        multiply_wide_plain<Step + 1>(acc, next, bits, at, selections, rows);
+    }
+}
+#endif
+
+// Where the calling lane's row lies of the fragments of column tile `base`, of a panel's first step.
+__device__ __forceinline__ int base_at(int lane, int base) { return piece_at(lane, base); }
+
+// A chunk of gathered columns.
+__device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head, nnz::SharedAt& at, nnz::SharedAt panel,
+                                                  int lane) {
+    const uint2 kind = nnz::load_at<uint2>(head + kHeadBytes);
+    const int steps = static_cast<int>(kind.x);
+    const nnz::SharedAt columns = head + (kHeadBytes + 16);
+    const nnz::SharedAt selections = head + (kHeadBytes + 16) + 64 * steps + 4 * lane;
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / kWordSteps) * 4) >>
+                              (step % kWordSteps * kStepBits);
+        const bool narrow = kind.y >> step & 1u;
+        const int slot = narrow ? lane & 15 : lane;
+        nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step + 2 * slot), 0);
+        const unsigned selected = nnz::load_at<unsigned>(selections + 128 * step);
+        Registers a;
+        expand<0>(bits, at, a);
+        if (narrow) {
+            // two column tiles at once: the upper lanes tell rows of the second
+            if constexpr (kColumns > 1) row = nnz::flip(row, lane & 16);
+#pragma unroll
+            for (int j = 0; j < kColumns; j += 2) {
+                unsigned b[4];
+                nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * kBlockBytes, b);
+                nnz::multiply_half_tile<0>(acc[0][j], a[0][0], a[0][1], b[0], b[1], selected);
+                nnz::multiply_half_tile<2>(acc[1][j], a[1][0], a[1][1], b[0], b[1], selected);
+                if constexpr (kColumns > 1) {
+                    nnz::multiply_half_tile<0>(acc[0][j + 1], a[0][0], a[0][1], b[2], b[3], selected);
+                    nnz::multiply_half_tile<2>(acc[1][j + 1], a[1][0], a[1][1], b[2], b[3], selected);
+                }
+            }
+            continue;
+        }
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+            unsigned b[4];
+            nnz::load_matrices(nnz::flip(row, j % 8 << 4) + j / 8 * kBlockBytes, b);
+            nnz::multiply_tile<0>(acc[0][j], a[0], b, selected);
+            nnz::multiply_tile<1>(acc[1][j], a[1], b, selected);
+        }
+    }
+}
