@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,14 +169,40 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     )
 
 
-# by columns at most: columns per block, warps, words of bits, rows of B per panel, panels, blocks per multiprocessor;
-# the likeliest first, the last one for architectures with little shared memory
+class Shape(NamedTuple):
+    """What tilings are made of: fields of `Tiling`, `panel_k` being the most that a panel may have."""
+
+    block_n: int
+    warps: int
+    map_words: int
+    panel_k: int
+    panels: int
+    blocks: int
+    halves: bool = False
+
+
+# by columns at most, the likeliest first, the last one for architectures with little shared memory
 _SHAPES = {
-    8: ((8, 8, 2, 1024, 2, 2), (8, 8, 1, 1024, 2, 2), (8, 8, 2, 512, 2, 2), (8, 4, 1, 512, 2, 1)),
-    16: ((16, 8, 2, 512, 2, 2), (16, 8, 1, 1024, 2, 2), (16, 8, 1, 512, 2, 2), (16, 4, 1, 256, 2, 1)),
-    32: ((32, 8, 1, 512, 2, 2), (32, 16, 2, 512, 2, 1), (32, 16, 1, 512, 2, 1), (32, 4, 1, 256, 2, 1)),
-    64: ((64, 8, 2, 512, 2, 1), (64, 8, 1, 512, 2, 1), (64, 4, 1, 128, 2, 1)),
-    128: ((128, 8, 2, 256, 2, 1), (64, 16, 1, 512, 2, 1), (128, 8, 1, 256, 2, 1), (128, 4, 1, 128, 2, 1)),
+    8: (Shape(8, 8, 2, 1024, 2, 2), Shape(8, 8, 1, 1024, 2, 2), Shape(8, 8, 2, 512, 2, 2), Shape(8, 4, 1, 512, 2, 1)),
+    16: (
+        Shape(16, 8, 2, 512, 2, 2),
+        Shape(16, 8, 1, 1024, 2, 2),
+        Shape(16, 8, 1, 512, 2, 2),
+        Shape(16, 4, 1, 256, 2, 1),
+    ),
+    32: (
+        Shape(32, 8, 1, 512, 2, 2),
+        Shape(32, 16, 2, 512, 2, 1),
+        Shape(32, 16, 1, 512, 2, 1),
+        Shape(32, 4, 1, 256, 2, 1),
+    ),
+    64: (Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1)),
+    128: (
+        Shape(128, 8, 2, 256, 2, 1),
+        Shape(64, 16, 1, 512, 2, 1),
+        Shape(128, 8, 1, 256, 2, 1),
+        Shape(128, 4, 1, 128, 2, 1),
+    ),
 }
 _MOST_STAGES = 4
 
@@ -209,16 +235,15 @@ def _slices(row_blocks: int, k: int, per_wave: int, shortest: int, longest: int)
     return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
 
 
-def _fitting(shape: tuple[int, ...], n: int, matrix: CSR, arch: str, tf32: bool) -> Iterator[Tiling]:
+def _fitting(shape: Shape, n: int, matrix: CSR, arch: str, tf32: bool) -> Iterator[Tiling]:
     """The tilings of one shape, with slices but without stages."""
-    block_n, warps, words, panel_k, panels, blocks = shape
-    tiling = Tiling(block_n, warps, words, 0, panel_k, panels, blocks, 1, tf32=tf32)
-    row_blocks = max(1, -(-matrix.m // (STRIP_ROWS * warps)) * -(-n // block_n))
-    pieces = block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
-    shortest = max(tiling.chunk_columns, 32 * warps // pieces)
-    if panel_k < shortest:
+    tiling = Tiling(**{**shape._asdict(), "stages": 0, "slices": 1, "tf32": tf32})
+    row_blocks = max(1, -(-matrix.m // (STRIP_ROWS * shape.warps)) * -(-n // shape.block_n))
+    pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
+    shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
+    if shape.panel_k < shortest:
         return
-    for slices, columns in _slices(row_blocks, matrix.k, sm_count(arch) * blocks, shortest, panel_k):
+    for slices, columns in _slices(row_blocks, matrix.k, sm_count(arch) * shape.blocks, shortest, shape.panel_k):
         yield replace(tiling, panel_k=columns, slices=slices)
 
 
@@ -226,7 +251,7 @@ def tilings(
     problem: Problem,
     matrix: CSR,
     arch: str,
-    shapes: Mapping[int, Iterable[tuple[int, ...]]] = _SHAPES,
+    shapes: Mapping[int, Iterable[Shape]] = _SHAPES,
     tf32: bool = False,
 ) -> list[Tiling]:
     """Tilings worth trying, without stages, the likeliest first; `shapes` by columns at most."""

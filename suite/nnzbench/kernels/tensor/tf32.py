@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
-from nnzbench.kernels.tensor.spmm import plans, tilings
+from nnzbench.kernels.tensor.spmm import Shape, plans, tilings
 from nnzbench.kernels.tensor.strips import STRIP_ROWS
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Plan, Unsupported
@@ -15,10 +15,10 @@ from nnzbench.problems.problem import Problem
 
 # as in `spmm.py`
 _SHAPES = {
-    8: ((8, 8, 4, 512, 2, 2), (8, 4, 2, 256, 2, 1)),
-    16: ((16, 8, 4, 256, 2, 2), (16, 4, 2, 128, 2, 1)),
-    32: ((32, 8, 4, 128, 2, 2), (32, 16, 4, 256, 2, 1), (32, 4, 2, 128, 2, 1)),
-    64: ((64, 8, 4, 128, 2, 1), (64, 4, 1, 64, 2, 1)),
+    8: (Shape(8, 8, 4, 512, 2, 2), Shape(8, 4, 2, 256, 2, 1)),
+    16: (Shape(16, 8, 4, 256, 2, 2), Shape(16, 4, 2, 128, 2, 1)),
+    32: (Shape(32, 8, 4, 128, 2, 2), Shape(32, 16, 4, 256, 2, 1), Shape(32, 4, 2, 128, 2, 1)),
+    64: (Shape(64, 8, 4, 128, 2, 1), Shape(64, 4, 1, 64, 2, 1)),
 }
 
 
