@@ -250,22 +250,36 @@ __device__ __forceinline__ void store_at(SharedAt at, Half half) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(half) : "memory");
 }
 
+// In ordinary code ptxas turns bits into predicates many at a time, which it does not where assembly has the test. But between
+// products of four warps a test in ordinary code makes it run those one by one.
 template <int Bit>
 __device__ __forceinline__ void take_if(unsigned bits, SharedAt& at, unsigned& word) {
+#if WIDE
     asm volatile(
         "{\n.reg .pred set;\n.reg .b32 bit;\nand.b32 bit, %2, %3;\nsetp.ne.b32 set, bit, 0;\n"
         "@set ld.shared.b32 %0, [%1];\n@set add.u32 %1, %1, 4;\n}"
         : "+r"(word), "+r"(at)
         : "r"(bits), "n"(1u << Bit));
+#else
+    if ((bits >> Bit & 1u) == 0) return;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(at));
+    at += 4;
+#endif
 }
 
 template <int Bit>
 __device__ __forceinline__ void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
+#if WIDE
     asm volatile(
         "{\n.reg .pred set;\n.reg .b32 bit;\nand.b32 bit, %2, %3;\nsetp.ne.b32 set, bit, 0;\n"
         "@set ld.shared.u16 %0, [%1];\n@set add.u32 %1, %1, 2;\n}"
         : "+r"(half), "+r"(at)
         : "r"(bits), "n"(1u << Bit));
+#else
+    if ((bits >> Bit & 1u) == 0) return;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(half) : "r"(at));
+    at += 2;
+#endif
 }
 
 __device__ __forceinline__ unsigned both_halves(unsigned low, unsigned high) { return low + high * 65536u; }
