@@ -145,33 +145,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 #pragma unroll 1
         for (int i = 0; i < plain_here; ++i) {
             const nnz::SharedAt head = packed.take();
-            nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
             const int offset = stage * kPanelBytes + i * (kChunkK * kRowBytes);
 #if TF32
+            nnz::SharedAt at = head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * lane);
             multiply_words(acc, head + 4 * lane, at, bases, offset);
 #else
-            unsigned bits[kMapWords];
-            if constexpr (kMapWords == 1) {
-                bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
-            } else if constexpr (kMapWords == 2) {
-                const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
-                bits[0] = both.x;
-                bits[1] = both.y;
-            } else {
-                const uint4 all = nnz::load_at<uint4>(head + 16 * lane);
-                bits[0] = all.x;
-                bits[1] = all.y;
-                bits[2] = all.z;
-                bits[3] = all.w;
-            }
+            Plain own(head, lane);
             Registers a;
-            expand<0>(bits[0], at, a);
-            const nnz::SharedAt selections = head + kHeadBytes + 4 * lane;
+            const unsigned selected = own.expand_step<0>(a);
 #if WIDE
-            multiply_wide_plain(acc, a, bits, at, selections, panels_at + offset);
+            multiply_wide_plain(acc, a, selected, own, panels_at + offset);
             nnz::wide_wait<0>();
 #else
-            multiply_plain(acc, a, bits, at, selections, bases, offset);
+            multiply_plain(acc, a, selected, own, bases, offset);
 #endif
 #endif
         }

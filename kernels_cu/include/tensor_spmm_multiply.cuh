@@ -3,20 +3,63 @@
 
 #include "tensor_spmm_expand.cuh"
 
-// The steps from Step on of a chunk of columns as they come, `a` being the registers of the first: its rows of B are at
-// bases[j % 8] + offset for column tile j. The next step's registers are on their way while this one's are multiplied.
-template <int Step = 0>
-__device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
-                                               nnz::SharedAt& at, nnz::SharedAt selections,
+// A chunk of columns as they come, as a lane reads it.
+struct Plain {
+    nnz::SharedAt at;  // its next entry
+    nnz::SharedAt selections;  // or its bitmaps
+    int lane;
+#if !BITMAP
+    unsigned bits[kMapWords];
+#endif
+
+    __device__ __forceinline__ Plain(nnz::SharedAt head, int own_lane)
+        : at(head + nnz::load_at<nnz::Half>(head + kStartsAt + 2 * own_lane)),
+          selections(head + kHeadBytes + 4 * own_lane),
+          lane(own_lane) {
+#if !BITMAP
+        if constexpr (kMapWords == 1) {
+            bits[0] = nnz::load_at<unsigned>(head + 4 * lane);
+        } else if constexpr (kMapWords == 2) {
+            const uint2 both = nnz::load_at<uint2>(head + 8 * lane);
+            bits[0] = both.x;
+            bits[1] = both.y;
+        } else {
+            const uint4 all = nnz::load_at<uint4>(head + 16 * lane);
+            bits[0] = all.x;
+            bits[1] = all.y;
+            bits[2] = all.z;
+            bits[3] = all.w;
+        }
+#endif
+    }
+
+    // The registers of step Number, and what its products select.
+    template <int Number>
+    __device__ __forceinline__ unsigned expand_step(Registers& a) {
+        const unsigned word = nnz::load_at<unsigned>(selections + 128 * Number);
+#if BITMAP
+        const Step step = step_of(word, lane);
+        expand<0>(step.bits, at, a);
+        return step.selected;
+#else
+        expand<Number % kWordSteps * kStepBits>(bits[Number / kWordSteps], at, a);
+        return word;
+#endif
+    }
+};
+
+// The steps from Number on of a chunk, `a` and `selected` being of the first: its rows of B are at bases[j % 8] + offset for
+// column tile j. The next step's registers are on their way while this one's are multiplied.
+template <int Number = 0>
+__device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, unsigned selected, Plain& chunk,
                                                const nnz::SharedAt (&bases)[kBases], int offset) {
-    constexpr int kAt = Step * (kStepK * kRowBytes);
-    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
+    constexpr int kAt = Number * (kStepK * kRowBytes);
     unsigned b[kAhead][4];
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) nnz::load_matrices(bases[j % 8] + (offset + kAt + j / 8 * kBlockBytes), b[j]);
     Registers next;
-    if constexpr (Step + 1 < kSteps)
-        expand<(Step + 1) % kWordSteps * kStepBits>(bits[(Step + 1) / kWordSteps], at, next);
+    unsigned next_selected = 0;
+    if constexpr (Number + 1 < kSteps) next_selected = chunk.expand_step<Number + 1>(next);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
         nnz::multiply_tile<0>(acc[0][j], a[0], b[j % kAhead], selected);
@@ -25,25 +68,24 @@ __device__ __forceinline__ void multiply_plain(Sums& acc, const Registers& a, co
         if (ahead < kColumns)
             nnz::load_matrices(bases[ahead % 8] + (offset + kAt + ahead / 8 * kBlockBytes), b[j % kAhead]);
     }
-    if constexpr (Step + 1 < kSteps) multiply_plain<Step + 1>(acc, next, bits, at, selections, bases, offset);
+    if constexpr (Number + 1 < kSteps) multiply_plain<Number + 1>(acc, next, next_selected, chunk, bases, offset);
 }
 
 #if WIDE
-// The same by four warps together. `panel_at` is where the chunk's first row lies.
-template <int Step = 0>
-__device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& a, const unsigned (&bits)[kMapWords],
-                                                    nnz::SharedAt& at, nnz::SharedAt selections, nnz::SharedAt rows) {
-    const unsigned selected = nnz::load_at<unsigned>(selections + 128 * Step);
-    const nnz::SharedAt b = rows + Step * (kStepK * kRowBytes);
+// The same by four warps together. `rows` is where the chunk's first row of B lies.
+template <int Number = 0>
+__device__ __forceinline__ void multiply_wide_plain(Sums& acc, const Registers& a, unsigned selected, Plain& chunk,
+                                                    nnz::SharedAt rows) {
+    const nnz::SharedAt b = rows + Number * (kStepK * kRowBytes);
     nnz::wide_begin();
     nnz::multiply_wide<kBlockN, 0>(acc[0], a[0], b, kBlockBytes, selected);
     nnz::multiply_wide<kBlockN, 1>(acc[1], a[1], b, kBlockBytes, selected);
     nnz::wide_commit();
-    if constexpr (Step + 1 < kSteps) {
+    if constexpr (Number + 1 < kSteps) {
         Registers next;
         nnz::wide_wait<1>();
-        expand<(Step + 1) % kWordSteps * kStepBits>(bits[(Step + 1) / kWordSteps], at, next);
-        multiply_wide_plain<Step + 1>(acc, next, bits, at, selections, rows);
+        const unsigned next_selected = chunk.expand_step<Number + 1>(next);
+        multiply_wide_plain<Number + 1>(acc, next, next_selected, chunk, rows);
     }
 }
 #endif
@@ -60,12 +102,17 @@ __device__ __forceinline__ void multiply_gathered(Sums& acc, nnz::SharedAt head,
     const nnz::SharedAt selections = head + (kHeadBytes + 16) + 64 * steps + 4 * lane;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
+        const unsigned word = nnz::load_at<unsigned>(selections + 128 * step);
+#if BITMAP
+        const auto [bits, selected] = step_of(word, lane);
+#else
+        const unsigned selected = word;
         const unsigned bits = nnz::load_at<unsigned>(head + (lane * kMapWords + step / kWordSteps) * 4) >>
                               (step % kWordSteps * kStepBits);
+#endif
         const bool narrow = kind.y >> step & 1u;
         const int slot = narrow ? lane & 15 : lane;
         nnz::SharedAt row = panel + piece_at(nnz::load_at<nnz::Half>(columns + 64 * step + 2 * slot), 0);
-        const unsigned selected = nnz::load_at<unsigned>(selections + 128 * step);
         Registers a;
         expand<0>(bits, at, a);
         if (narrow) {

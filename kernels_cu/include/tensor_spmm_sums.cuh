@@ -31,30 +31,33 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                 const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
-                    const unsigned set =
-                        words[lane * kMapWords + i / (8 * kWordSteps)] >> i % (8 * kWordSteps) * (kStepBits / 8);
-                    unsigned pair = 0;
-                    if constexpr (kOneByOne) {
-                        for (int h = 0; h < 2; ++h) {
-                            if ((set >> h & 1u) == 0) continue;
-                            pair |= static_cast<unsigned>(*reinterpret_cast<const nnz::Half*>(next)) << 16 * h;
-                            next += kEntryBytes;
-                        }
-                        if (pair == 0) continue;
-                    } else {
-                        if ((set & 1u) == 0) continue;
-                        pair = *reinterpret_cast<const unsigned*>(next);
+                    const int step = i / 8, tile = i / 4 % 2, group = i / 2 % 2 * 4 + t, half = i % 2;
+                    const bool own = tile == own_tile && half == own_half;
+                    const auto take = [&](unsigned value, int place) {
+                        const int at = 4 * group + place;
+                        const int k = gathered ? columns[step * 32 + at] : in_panel * kChunkK + step * kStepK + at;
+                        if (own) sum += product(value, b, static_cast<long long>(panel * kPanelK + k) * n + column);
+                    };
+#if BITMAP
+                    const unsigned map = selections[step * 32 + lane] >> (16 * half + 8 * tile + group / 4 * 4);
+                    for (int place = 0; place < 4; ++place) {
+                        if ((map >> place & 1u) == 0) continue;
+                        take(*reinterpret_cast<const nnz::Half*>(next), place);
                         next += kEntryBytes;
                     }
-                    const int step = i / 8, tile = i / 4 % 2, group = i / 2 % 2 * 4 + t;
-                    if (tile != own_tile || i % 2 != own_half) continue;
-                    const unsigned selected = selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4];
+#else
+                    const int bit = i * (kStepBits / 8);
+                    const unsigned set = words[lane * kMapWords + bit / 32] >> bit % 32;
+                    const unsigned selected =
+                        selections[step * 32 + row % 8 * 4 + 2 * tile + group / 4] >> (16 * half + 4 * t);
                     for (int h = 0; h < 2; ++h) {
-                        const int place = 4 * group + (selected >> (16 * own_half + 4 * t + 2 * h) & 3);
-                        const int k =
-                            gathered ? columns[step * 32 + place] : in_panel * kChunkK + step * kStepK + place;
-                        sum += product(pair >> 16 * h, b, static_cast<long long>(panel * kPanelK + k) * n + column);
+                        if ((set >> (kOneByOne ? h : 0) & 1u) == 0) continue;
+                        take(*reinterpret_cast<const nnz::Half*>(next + (kOneByOne ? 0 : 2 * h)),
+                             selected >> 2 * h & 3);
+                        if (kOneByOne) next += kEntryBytes;
                     }
+                    if (!kOneByOne && (set & 1u) != 0) next += kEntryBytes;
+#endif
                 }
             }
         }

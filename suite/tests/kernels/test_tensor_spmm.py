@@ -36,8 +36,10 @@ TILINGS = (
     Tiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
     Tiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
     Tiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
-    Tiling(8, 4, 4, 2, 256, 1, 1, 2, halves=True, prefetch=1024),
-    Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, halves=True),
+    Tiling(8, 4, 4, 2, 256, 1, 1, 2, form="halves", prefetch=1024),
+    Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
+    Tiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap", prefetch=1024),
+    Tiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
 CASES = (
@@ -51,6 +53,8 @@ CASES = (
     ((32, 64, 130, 1.0), TILINGS[5]),
     ((70, 520, 7, 0.3), TILINGS[6]),
     ((65, 390, 12, 0.6), TILINGS[7]),
+    ((70, 520, 7, 0.3), TILINGS[8]),
+    ((65, 390, 12, 0.6), TILINGS[9]),
 )
 
 
@@ -113,7 +117,7 @@ def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None
         assert_exact(data, tiling, "f16", build, order)
 
 
-@pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[2], TILINGS[3]], ids=str)
+@pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[2], TILINGS[3], TILINGS[6], TILINGS[8]], ids=str)
 def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling: Tiling) -> None:
     data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast("f16")
     b = data.dense["b"].copy()

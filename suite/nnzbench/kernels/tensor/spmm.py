@@ -15,7 +15,7 @@ from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.halves import from_bf16, stored
-from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips, chunk_columns, pack, strip_count
+from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, pack, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
@@ -53,8 +53,7 @@ class Tiling:
     bulk: bool = True
     ahead: int = 4
     tf32: bool = False
-    halves: bool = False
-    """Lanes take elements one by one: fewer bytes, more instructions."""
+    form: Form = "words"
     prefetch: int = 0
     """Bytes of its strip that each warp has brought to L2 ahead of its copies."""
 
@@ -66,21 +65,21 @@ class Tiling:
     @property
     def chunk_columns(self) -> int:
         """Columns of a chunk of packed words."""
-        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.halves)
+        return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
 
     @property
-    def packing(self) -> tuple[int, int, int, bool]:
+    def packing(self) -> tuple[int, int, int, Form]:
         """What the packed matrix follows from: `pack`'s arguments."""
-        return self.map_words, self.panel_k, self.warps if self.wide else 1, self.halves
+        return self.map_words, self.panel_k, self.warps if self.wide else 1, self.form
 
     def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
-        words, columns, multiple, halves = self.packing
+        words, columns, multiple, form = self.packing
         if self.tf32:
             return shared.once_for(
                 matrix, ("tensor_spmm_tf32", words, columns), lambda: tf32_strips.pack(matrix, words, columns)
             )
-        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), halves)
+        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form)
         return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
 
     def shared_bytes(self, slot_bytes: int) -> int:
@@ -91,7 +90,7 @@ class Tiling:
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
-        return text + "_half" * self.halves + "_add" * self.separate + "_wide" * self.wide
+        return text + f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
 
 
 def slice_starts(packed: Strips, slices: int) -> NDArray[np.int32]:
@@ -157,7 +156,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "BULK": int(tiling.bulk),
             "BF16": int(bf16),
             "TF32": int(tiling.tf32),
-            "HALVES": int(tiling.halves),
+            "HALVES": int(tiling.form == "halves"),
+            "BITMAP": int(tiling.form == "bitmap"),
             "PREFETCH": tiling.prefetch if tiling.bulk else 0,
         },
         buffers=buffers,
@@ -178,7 +178,7 @@ class Shape(NamedTuple):
     panel_k: int
     panels: int
     blocks: int
-    halves: bool = False
+    form: Form = "words"
 
 
 # by columns at most, the likeliest first, the last one for architectures with little shared memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ _LANES = 32
 _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
+Form = Literal["words", "halves", "bitmap"]
+"""What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for each;
+elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns, from which
+lanes work out both those bits and what to select."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class _Steps:
     """(steps, lanes, 8)"""
     selected: NDArray[np.uint32]
     """(steps, lanes)"""
+    bitmaps: NDArray[np.uint32]
+    """(steps, lanes) of eight groups of four columns: 4 q + t of row 16 i + 8 h + g in bits 16 h + 8 i + 4 q."""
     columns: _HALVES
     """(steps, 32) of the panel, only of gathered steps."""
     panel: NDArray[np.int64]
@@ -74,20 +81,19 @@ _BELOW = _COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
 """Bits of a byte below each of its places: (byte, place)."""
 
 
-def chunk_columns(map_words: int, halves: bool = False) -> int:
-    """Columns of a chunk in which each lane has `map_words` words of bits."""
-    return (2 if halves else 4) * STEP_COLUMNS * map_words
+def chunk_columns(map_words: int, form: Form = "words") -> int:
+    """Columns of a chunk in which each lane has `map_words` words of bits, or four times as many bitmaps."""
+    return (2 if form == "halves" else 4) * STEP_COLUMNS * map_words
 
 
-def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, halves: bool = False) -> Strips:
+def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, form: Form = "words") -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    Lanes' queues hold whole registers, two elements of which one may be 0, or under `halves` elements one by one. A
-    panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips
+    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips
     at a time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
-    chunk_steps = chunk_columns(map_words, halves) // STEP_COLUMNS
+    chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
     steps = max(1, -(-matrix.k // (STEP_COLUMNS * chunk_steps))) * chunk_steps  # of a strip, before gathered ones
 
     def some(part: Part) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], int]:
@@ -96,7 +102,7 @@ def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, hal
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
-        return *_chunks(held, plain, chunk_steps, (last - first) * panels, halves), held.panel.size
+        return *_chunks(held, plain, chunk_steps, (last - first) * panels, form), held.panel.size
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
     parts, sizes, counts, totals = zip(*packed, strict=True) if packed else ((), (), (), ())
@@ -143,9 +149,9 @@ def _plain_steps(dense: _HALVES, steps: int, panels: int, panel_columns: int) ->
     """All columns as they come."""
     panel_of_step = np.arange(steps) * STEP_COLUMNS // panel_columns
     panel = (np.arange(len(dense))[:, None] * panels + panel_of_step).ravel()
-    words, selected, (strip, row, column) = _expand(dense)
+    words, selected, bitmaps, (strip, row, column) = _expand(dense)
     none = np.zeros((panel.size, STEP_COLUMNS), dtype=np.uint16)
-    made = _Steps(words, selected, none, panel, np.zeros(panel.size, dtype=bool))
+    made = _Steps(words, selected, bitmaps, none, panel, np.zeros(panel.size, dtype=bool))
     of_strip = strip * panels + column // panel_columns
     return made, (of_strip, row, column % panel_columns, dense[strip, row, column])
 
@@ -184,17 +190,17 @@ def _gathered_steps(
         columns = np.zeros((len(tiles), STEP_COLUMNS), dtype=np.uint16)
         columns += np.repeat(keys[order[begin]] % panel_columns, needed)[:, None].astype(np.uint16)  # of unused slots
         columns.ravel()[place] = keys % panel_columns
-        words, selected, (step, row, slot) = _expand(tiles)
+        words, selected, bitmaps, (step, row, slot) = _expand(tiles)
         of_step = np.repeat(of_key[begin], needed)
         panel, column, value = of_step[step], columns[step, slot].astype(np.int64), tiles[step, row, slot]
-        yield _Steps(words, selected, columns, of_step, narrow), (panel, row, column, value)
+        yield _Steps(words, selected, bitmaps, columns, of_step, narrow), (panel, row, column, value)
 
 
 _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], _Places]:
-    """The registers and selections of (strips, 32, columns), step after step, and where entries are not held.
+def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], _Places]:
+    """The registers, selections and bitmaps of (strips, 32, columns) by steps, and where entries are not held.
 
     A group of four is one 64-bit word, from which the two elements of a register are shifted.
     """
@@ -216,20 +222,23 @@ def _expand(dense: _HALVES) -> tuple[NDArray[np.uint32], NDArray[np.uint32], _Pl
     # lane 4 g + 2 i + q has groups 4 q + t of rows g and g + 8 of tile i, in bits 16 h + 4 t
     places = _PLACES[pattern].reshape(shape).transpose(0, 4, 3, 1, 5, 2, 6).reshape(strips * steps, _LANES, 8)
     selected = (places[..., 0::2] | places[..., 1::2] << 4).view("<u4")[..., 0]
+    # lane 4 g + t has its bits in the order of h, i and q
+    kept = (pattern & ~_LEFT[pattern]).reshape(shape).transpose(0, 4, 3, 6, 2, 1, 5)
+    bitmaps = (kept[..., 0] | kept[..., 1] << 4).reshape(strips * steps, _LANES, 4).view("<u4")[..., 0]
     left = _LEFT[pattern].reshape(group.shape)
     some = np.flatnonzero(left)
     entry, place = np.nonzero(left.ravel()[some, None] >> np.arange(4, dtype=np.uint8) & 1)
     strip, row, column = np.unravel_index(some[entry], left.shape)
-    return words, selected, (strip, row, 4 * column + place)
+    return words, selected, bitmaps, (strip, row, 4 * column + place)
 
 
 def _joined(parts: list[_Steps]) -> _Steps:
-    names = ("words", "selected", "columns", "panel", "narrow")
+    names = ("words", "selected", "bitmaps", "columns", "panel", "narrow")
     return _Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _chunks(
-    held: _Steps, plain: int, chunk_steps: int, panels: int, halves: bool
+    held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
     """The chunks of all panels: their units, (units, 4), how many each has, and how many chunks each panel has.
 
@@ -237,7 +246,8 @@ def _chunks(
     """
     gathered = np.arange(held.panel.size) >= plain
     order = np.argsort(held.panel * 2 + gathered, kind="stable")
-    words, selected, gathered = held.words[order], held.selected[order], gathered[order]
+    words, gathered = held.words[order], gathered[order]
+    selected = (held.bitmaps if form == "bitmap" else held.selected)[order]
     panel, columns = held.panel[order], held.columns[order]
     # Steps of one panel and kind fill chunks.
     kind = panel * 2 + gathered
@@ -248,7 +258,7 @@ def _chunks(
     chunk = np.repeat(np.arange(first.size), count)  # of each step
     in_chunk = index % chunk_steps
 
-    entries = words.view("<u2") if halves else words  # (steps, lanes, 8 or 16)
+    entries = words if form == "words" else words.view("<u2")  # (steps, lanes, 8 or 16)
     slots = entries.shape[2]
     there = np.flatnonzero(entries)
     step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
@@ -261,16 +271,17 @@ def _chunks(
     of_lane = np.add.reduceat(taken, first, axis=0) if first.size else taken
     lane_start = np.cumsum(of_lane, axis=1) - of_lane
 
-    # words: bits, starts, for gathered steps their count and columns, selections; then the entries
-    map_words = _LANES * chunk_steps * slots // 32
+    # words: bits unless bitmaps tell, starts, for gathered steps their count and columns, selections; then the entries
+    map_words = 0 if form == "bitmap" else _LANES * chunk_steps * slots // 32
     head = map_words + _LANES // 2
     extra = gathered[first] * (4 + count * (STEP_COLUMNS // 2))
-    per_word = 2 if halves else 1
+    per_word = 1 if form == "words" else 2
     values_at = per_word * (head + extra + count * _LANES)  # from here on all is counted in entries
     size = -(-(values_at + of_lane.sum(axis=1)) // (4 * per_word))
     at = 4 * (np.cumsum(size) - size)
     out = np.zeros(4 * int(size.sum()), dtype="<u4")
-    out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
+    if map_words:
+        out[at[:, None] + np.arange(map_words)] = bits.reshape(first.size, -1).view("<u4")
     starts = (4 // per_word * (values_at[:, None] + lane_start)).astype("<u2")
     out[at[:, None] + map_words + np.arange(_LANES // 2)] = starts.view("<u4")
     some = gathered[first]
