@@ -32,17 +32,17 @@ __device__ __forceinline__ unsigned expand_one(unsigned bits, nnz::SharedAt& at)
 
 #if BITMAP
 
-// The registers of a step. A group's bits are where its `Step` has them.
+// The registers of a step, in the order of their bits: those of rows g before those of rows g + 8.
 template <int Bit>
 __device__ __forceinline__ void expand(unsigned bits, nnz::SharedAt& at, Registers& a) {
     static_assert(Bit == 0, "each step has a word of its own");
     a[0][0] = expand_one<0>(bits, at);
-    a[0][1] = expand_one<16>(bits, at);
     a[0][2] = expand_one<4>(bits, at);
-    a[0][3] = expand_one<20>(bits, at);
     a[1][0] = expand_one<8>(bits, at);
-    a[1][1] = expand_one<24>(bits, at);
     a[1][2] = expand_one<12>(bits, at);
+    a[0][1] = expand_one<16>(bits, at);
+    a[0][3] = expand_one<20>(bits, at);
+    a[1][1] = expand_one<24>(bits, at);
     a[1][3] = expand_one<28>(bits, at);
 }
 
@@ -81,6 +81,9 @@ __device__ __forceinline__ Step step_of(unsigned map, int lane) {
     const unsigned lower = map | second, both = map & second, behind = third & lower;
     Step step;
     step.bits = ((lower | third) & kFirst) | ((fourth | behind | both) & kFirst) << 1;
+#ifndef NNZ_CPU
+    asm("" : "+r"(step.bits));  // or the compiler tests what they are made of, one by one
+#endif
     unsigned places = (~map & second & kFirst) | (~lower & third & kFirst) << 1;
     places |= (~behind & kFirst) << 2 | (~both & kFirst) << 3;
     const unsigned far = __shfl_xor_sync(0xffffffffu, places, 2);

@@ -31,7 +31,8 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                 const char* next = packed + reinterpret_cast<const nnz::Half*>(packed + kStartsAt)[lane];
 #pragma unroll 1
                 for (int i = 0; i < 8 * steps; ++i) {
-                    const int step = i / 8, tile = i / 4 % 2, group = i / 2 % 2 * 4 + t, half = i % 2;
+                    const int step = i / 8, half = BITMAP ? i / 4 % 2 : i % 2;
+                    const int tile = (BITMAP ? i / 2 : i / 4) % 2, group = (BITMAP ? i : i / 2) % 2 * 4 + t;
                     const bool own = tile == own_tile && half == own_half;
                     const auto take = [&](unsigned value, int place) {
                         const int at = 4 * group + place;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.tensor import work
 from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
-from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Strips, pack
+from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, Strips, pack
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
@@ -191,12 +191,13 @@ def test_a_mistake_in_the_ring_is_noticed(old: str, new: str, header: str) -> No
     assert not np.array_equal(found, reference(problem(data, "f16"), data).value)
 
 
-def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, halves: bool) -> NDArray[np.float64]:
+def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, form: Form) -> NDArray[np.float64]:
     """The matrix that the packed words hold, read as the header of `tensor_spmm.cu` tells."""
     dense = np.zeros((strips.strips * STRIP_ROWS, strips.panels * panel))
     words = strips.stream.ravel()
-    chunk_steps = (2 if halves else 4) * map_words
-    bytes_each, per_register = (2, 2) if halves else (4, 1)
+    chunk_steps = (2 if form == "halves" else 4) * map_words
+    bytes_each, per_register = (4, 1) if form == "words" else (2, 2)
+    head = 0 if form == "bitmap" else 32 * map_words
     plain = -(-k // (STEP_COLUMNS * chunk_steps))
     for unit in range(strips.strips * strips.panels):
         strip, of_strip = divmod(unit, strips.panels)
@@ -205,7 +206,7 @@ def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, halves:
         )
         for nth, chunk in enumerate(range(strips.panel_chunks[unit], strips.panel_chunks[unit + 1])):
             held: Any = words[4 * strips.offsets[chunk] : 4 * strips.offsets[chunk + 1]]
-            bits, rest = held[: 32 * map_words].reshape(32, map_words), held[32 * map_words :]
+            bits, rest = held[:head].reshape(32, -1), held[head:]
             starts = rest[:16].view(np.uint16) // bytes_each
             entries = held.view(np.float16).reshape(-1, bytes_each // 2)
             gathered = nth >= here
@@ -215,6 +216,18 @@ def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, halves:
             narrow = int(rest[17]) if gathered else 0
             for lane in range(32):
                 at = int(starts[lane])
+                for bit in range(32 * steps if form == "bitmap" else 0):
+                    step, half, tile = bit // 32, bit // 16 % 2, bit // 8 % 2
+                    if not selected[32 * step + lane] >> np.uint32(bit % 32) & 1:
+                        continue
+                    place = bit // 4 % 2 * 16 + lane % 4 * 4 + bit % 4
+                    assert place < 16 or not narrow >> step & 1
+                    column = columns[32 * step + place] if gathered else (nth * chunk_steps + step) * 32 + place
+                    row = strip * 32 + tile * 16 + half * 8 + lane // 4
+                    dense[row, of_strip * panel + column] += entries[at, 0]
+                    at += 1
+                if form == "bitmap":
+                    continue
                 for bit in range(8 * per_register * steps):
                     if not bits[lane, bit // 32] >> np.uint32(bit % 32) & 1:
                         continue
@@ -233,17 +246,17 @@ def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, halves:
     return dense[:m, :k]
 
 
-@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("form", get_args(Form))
 @pytest.mark.parametrize(
     ("density", "map_words", "panel"), [(0.1, 1, 128), (0.5, 2, 512), (1.0, 1, 384), (0.0, 2, 256), (0.2, 4, 512)]
 )
-def test_packed_strips_hold_the_matrix(density: float, map_words: int, panel: int, halves: bool) -> None:
+def test_packed_strips_hold_the_matrix(density: float, map_words: int, panel: int, form: Form) -> None:
     sparse = whole(matrix(45, 600, density, full=3 if density else -1), 1).sparse
-    packed = pack(sparse, map_words, panel, multiple=4, halves=halves)
+    packed = pack(sparse, map_words, panel, multiple=4, form=form)
     assert packed.strips == 4
     assert packed.offsets.size == packed.panel_chunks[-1] + 1
     assert np.diff(packed.offsets).max() * 16 == packed.slot_bytes
-    found = unpacked(packed, map_words, panel, 45, 600, halves)
+    found = unpacked(packed, map_words, panel, 45, 600, form)
     assert np.array_equal(found, sparse.to_dense().astype(np.float64))
 
 
@@ -322,10 +335,10 @@ def test_large_layers_fill_one_wave_or_several_better() -> None:
 def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density: float) -> None:
     sparse = generate.uniform(512, 2048, 1 - density, 0)
     forms = []
-    for halves in (False, True):
+    for form in get_args(Form):
         values = sparse.with_values(np.ones(sparse.nnz, np.uint16))
-        packed = pack(values, 4 if halves else 2, 1024, halves=halves)
-        expected = work.bytes_per_weight(density, halves) * 512 * 2048
+        packed = pack(values, 4 if form == "halves" else 2, 1024, form=form)
+        expected = work.bytes_per_weight(density, form) * 512 * 2048
         assert 0.95 * packed.stream.nbytes < expected < 1.02 * packed.stream.nbytes
         forms.append(expected)
     shape = Problem("test", "test", "spmm", 512, 2048, 8, 1 - density, "uniform:0", "f16")

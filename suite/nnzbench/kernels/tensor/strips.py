@@ -258,6 +258,8 @@ def _chunks(
     chunk = np.repeat(np.arange(first.size), count)  # of each step
     in_chunk = index % chunk_steps
 
+    if form == "bitmap":  # registers in the order of h, i and q
+        words = np.ascontiguousarray(words.reshape(-1, _LANES, 2, 2, 2).transpose(0, 1, 4, 2, 3)).reshape(words.shape)
     entries = words if form == "words" else words.view("<u2")  # (steps, lanes, 8 or 16)
     slots = entries.shape[2]
     there = np.flatnonzero(entries)
