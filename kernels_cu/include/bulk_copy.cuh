@@ -16,11 +16,6 @@ inline void barrier_arrive_expect(Barrier* barrier, int bytes) {
     barrier_arrive(barrier);
 }
 
-inline void bulk_prefetch(const void* src, int bytes) {
-    if (bytes % 16 || reinterpret_cast<uintptr_t>(src) % 16)
-        nnz_cpu::fail("bulk prefetch of %d bytes is misaligned", bytes);
-}
-
 // One copy per phase, by the thread that expects it and arrives last.
 inline void bulk_copy(const void* dst, const void* src, int bytes, Barrier* barrier) {
     if (bytes % 16 || reinterpret_cast<uintptr_t>(dst) % 16 || reinterpret_cast<uintptr_t>(src) % 16)
@@ -49,11 +44,6 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, int byte
                      shared_address(barrier)),
                  "r"(bytes)
                  : "memory");
-}
-
-// Has `bytes` (a multiple of 16, aligned to 16) brought to L2; nothing tells when they are there.
-__device__ __forceinline__ void bulk_prefetch(const void* src, int bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes) : "memory");
 }
 
 // Copies `bytes` (a multiple of 16, both sides aligned to 16) to an address in shared memory and reports them to `barrier`.

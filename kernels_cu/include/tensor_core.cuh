@@ -250,36 +250,34 @@ __device__ __forceinline__ void store_at(SharedAt at, Half half) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(half) : "memory");
 }
 
-// In ordinary code ptxas turns bits into predicates many at a time, which it does not where assembly has the test. But between
-// products of four warps a test in ordinary code makes it run those one by one.
+// The bit itself moves the address to a register of its own: a load that has not yet read its address would hold up what
+// adds to that register.
+template <int Bit, int Bytes>
+__device__ __forceinline__ SharedAt behind_if(unsigned bit, SharedAt at) {
+    constexpr int kShift = Bit - (Bytes == 4 ? 2 : 1);
+    if constexpr (kShift <= 0) {
+        return at + (bit << -kShift);
+    } else {
+        return at + (bit >> kShift);
+    }
+}
+
 template <int Bit>
 __device__ __forceinline__ void take_if(unsigned bits, SharedAt& at, unsigned& word) {
-#if WIDE
-    asm volatile(
-        "{\n.reg .pred set;\n.reg .b32 bit;\nand.b32 bit, %2, %3;\nsetp.ne.b32 set, bit, 0;\n"
-        "@set ld.shared.b32 %0, [%1];\n@set add.u32 %1, %1, 4;\n}"
-        : "+r"(word), "+r"(at)
-        : "r"(bits), "n"(1u << Bit));
-#else
-    if ((bits >> Bit & 1u) == 0) return;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(at));
-    at += 4;
-#endif
+    const unsigned bit = bits & 1u << Bit;
+    asm volatile("{\n.reg .pred set;\nsetp.ne.b32 set, %1, 0;\n@set ld.shared.b32 %0, [%2];\n}"
+                 : "+r"(word)
+                 : "r"(bit), "r"(at));
+    at = behind_if<Bit, 4>(bit, at);
 }
 
 template <int Bit>
 __device__ __forceinline__ void take_half_if(unsigned bits, SharedAt& at, unsigned& half) {
-#if WIDE
-    asm volatile(
-        "{\n.reg .pred set;\n.reg .b32 bit;\nand.b32 bit, %2, %3;\nsetp.ne.b32 set, bit, 0;\n"
-        "@set ld.shared.u16 %0, [%1];\n@set add.u32 %1, %1, 2;\n}"
-        : "+r"(half), "+r"(at)
-        : "r"(bits), "n"(1u << Bit));
-#else
-    if ((bits >> Bit & 1u) == 0) return;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(half) : "r"(at));
-    at += 2;
-#endif
+    const unsigned bit = bits & 1u << Bit;
+    asm volatile("{\n.reg .pred set;\nsetp.ne.b32 set, %1, 0;\n@set ld.shared.u16 %0, [%2];\n}"
+                 : "+r"(half)
+                 : "r"(bit), "r"(at));
+    at = behind_if<Bit, 2>(bit, at);
 }
 
 __device__ __forceinline__ unsigned both_halves(unsigned low, unsigned high) { return low + high * 65536u; }

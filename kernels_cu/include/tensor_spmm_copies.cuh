@@ -50,7 +50,6 @@ struct PanelSource {
 struct SliceStart {
     int chunk, last;  // the first chunk, and the one behind the last
     int next_panel;  // the first chunk of the second panel
-    int end;  // where the last chunk ends, in units
     int places[8];  // where the first chunks start; behind the last one, where it ends
 
     static constexpr int kLoads = 3;
@@ -60,7 +59,6 @@ struct SliceStart {
         chunk = first.x;
         last = first.y;
         next_panel = first.z;
-        end = first.w;
         places[0] = second.x;
         places[1] = second.y;
         places[2] = second.z;
@@ -81,19 +79,8 @@ struct Chunks {
     int slot_bytes, lane;
     int next = 0, last = 0;
     int from = 0, to = 0;  // of chunk `next`; the same behind the last one
-    int end = 0;  // of chunk `last`
     int free_slot = 0, slot = 0;  // to be filled and to be used next
     unsigned parity = 0;
-
-    // Has units `first` to `behind` fetched from memory to L2, as far as they are the slice's.
-    __device__ __forceinline__ void fetch(int first, int behind) {
-#if BULK
-        if constexpr (kPrefetch > 0) {
-            const int units = min(behind, end) - first;
-            if (lane == 0 && units > 0) nnz::bulk_prefetch(stream + first, 16 * units);
-        }
-#endif
-    }
 
     // Has chunk `next` copied, if there is one.
     __device__ __forceinline__ void copy() {
@@ -121,7 +108,6 @@ struct Chunks {
     // Has the next chunk copied. Where the one after it lies is known when it is needed.
     __device__ __forceinline__ void request() {
         copy();
-        fetch(from + kPrefetch, to + kPrefetch);
         ++next;
         from = to;
         to = nnz::ldg(offsets + min(next + 1, last));
@@ -131,14 +117,12 @@ struct Chunks {
     __device__ __forceinline__ void start(const SliceStart& begin, bool active) {
         next = begin.chunk + kStages - 1;
         last = active ? begin.last : begin.chunk;
-        end = active ? begin.end : begin.places[0];
 #pragma unroll
         for (int i = 0; i < kStages; ++i) {
             from = begin.places[i];
             to = active ? begin.places[i + 1] : from;
             if (i < kStages - 1) copy();
         }
-        fetch(from, from + kPrefetch);
     }
 
     // Waits for the chunk to be used next, and has another one copied to the slot of the one before it.

@@ -10,7 +10,6 @@ constexpr int kStages = STAGES;
 constexpr int kPanelK = PANEL_K;
 constexpr int kPanels = PANELS;
 constexpr int kFill = FILL;
-constexpr int kPrefetch = PREFETCH / 16;  // units
 
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStripM = 32;

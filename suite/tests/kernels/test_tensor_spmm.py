@@ -36,9 +36,9 @@ TILINGS = (
     Tiling(64, 4, 1, 2, 128, 2, 1, 2, wide=True, separate=True),
     Tiling(128, 4, 1, 2, 128, 2, 1, 2, wide=True),
     Tiling(128, 4, 2, 2, 256, 2, 1, 1, bulk=False),
-    Tiling(8, 4, 4, 2, 256, 1, 1, 2, form="halves", prefetch=1024),
+    Tiling(8, 4, 4, 2, 256, 1, 1, 2, form="halves"),
     Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
-    Tiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap", prefetch=1024),
+    Tiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
     Tiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes

@@ -32,6 +32,8 @@ _PANEL_COST = 24
 """Columns that take as long as what each panel costs beside its columns: gathered ones and waiting for copies."""
 _SEPARATE_COLUMNS = 32
 """Columns per block from which adding the slices of K in a launch of its own was the faster way (one H200)."""
+_WIDE = {8: (False,), 16: (False,), 32: (True, False), 64: (True,), 128: (True,)}
+"""By columns per block: whether warps multiply four together, where they can, the likelier first (one H200)."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,6 @@ class Tiling:
     ahead: int = 4
     tf32: bool = False
     form: Form = "words"
-    prefetch: int = 0
-    """Bytes of its strip that each warp has brought to L2 ahead of its copies."""
 
     @property
     def element_bytes(self) -> int:
@@ -102,7 +102,7 @@ def slice_starts(packed: Strips, slices: int) -> NDArray[np.int32]:
     chunk, last = packed.panel_chunks[strip + first], packed.panel_chunks[strip + behind]
     following = packed.panel_chunks[strip + np.minimum(first + 1, behind)]
     places = packed.offsets[np.minimum(chunk[..., None] + np.arange(8), last[..., None])]
-    return np.concatenate([np.stack([chunk, last, following, packed.offsets[last]], axis=-1), places], axis=-1)
+    return np.concatenate([np.stack([chunk, last, following, last], axis=-1), places], axis=-1)
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -158,7 +158,6 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "TF32": int(tiling.tf32),
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
-            "PREFETCH": tiling.prefetch if tiling.bulk else 0,
         },
         buffers=buffers,
         output="c",
@@ -183,10 +182,21 @@ class Shape(NamedTuple):
 
 # by columns at most, the likeliest first, the last one for architectures with little shared memory
 _SHAPES = {
-    8: (Shape(8, 8, 2, 1024, 2, 2), Shape(8, 8, 1, 1024, 2, 2), Shape(8, 8, 2, 512, 2, 2), Shape(8, 4, 1, 512, 2, 1)),
+    8: (
+        Shape(8, 8, 2, 1024, 2, 2),
+        Shape(8, 8, 2, 1024, 2, 2, "bitmap"),
+        Shape(8, 8, 1, 1024, 2, 2, "bitmap"),
+        Shape(8, 8, 4, 1024, 2, 2, "halves"),
+        Shape(8, 8, 1, 1024, 2, 2),
+        Shape(8, 8, 2, 1024, 2, 2, "halves"),
+        Shape(8, 4, 1, 512, 2, 1),
+    ),
     16: (
-        Shape(16, 8, 2, 512, 2, 2),
         Shape(16, 8, 1, 1024, 2, 2),
+        Shape(16, 8, 1, 1024, 2, 2, "bitmap"),
+        Shape(16, 8, 2, 512, 2, 2, "bitmap"),
+        Shape(16, 8, 2, 1024, 2, 2, "halves"),
+        Shape(16, 8, 2, 512, 2, 2),
         Shape(16, 8, 1, 512, 2, 2),
         Shape(16, 4, 1, 256, 2, 1),
     ),
@@ -194,6 +204,8 @@ _SHAPES = {
         Shape(32, 8, 1, 512, 2, 2),
         Shape(32, 16, 2, 512, 2, 1),
         Shape(32, 16, 1, 512, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"),
+        Shape(32, 16, 1, 512, 2, 1, "bitmap"),
         Shape(32, 4, 1, 256, 2, 1),
     ),
     64: (Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1)),
@@ -247,6 +259,15 @@ def _fitting(shape: Shape, n: int, matrix: CSR, arch: str, tf32: bool) -> Iterat
         yield replace(tiling, panel_k=columns, slices=slices)
 
 
+def _orders(tiling: Tiling) -> tuple[bool, ...]:
+    """Who adds the slices, the likelier first: a launch of its own, or the last warp to arrive."""
+    if tiling.slices == 1:
+        return (False,)
+    if tiling.block_n >= _SEPARATE_COLUMNS:
+        return (True, False)
+    return (False, True) if tiling.tf32 else (False,)
+
+
 def tilings(
     problem: Problem,
     matrix: CSR,
@@ -260,9 +281,8 @@ def tilings(
     found: dict[Tiling, None] = {}
     for shape in shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]:
         for tiling in _fitting(shape, problem.n, matrix, arch, tf32):
-            for wide in (True, False) if hopper else (False,):
-                orders = (False, True) if tiling.block_n < _SEPARATE_COLUMNS else (True, False)
-                for separate in orders if tiling.slices > 1 else (False,):
+            for wide in _WIDE[tiling.block_n] if hopper else (False,):
+                for separate in _orders(tiling):
                     found[replace(tiling, wide=wide, separate=separate, bulk=bulk)] = None
     return list(found)
 

@@ -21,9 +21,9 @@ _BLOCK_ELEMENTS = 1 << 21
 """Elements, zeros included, that one core packs at a time: what is made of them stays near it."""
 _HALVES = NDArray[np.uint16]
 Form = Literal["words", "halves", "bitmap"]
-"""What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for each;
-elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns, from which
-lanes work out both those bits and what to select."""
+"""What lanes' queues hold and how bits tell of it: whole registers, two elements of which one may be 0, and a bit for
+each; elements one by one, and a bit for each place in a register; the same with a bitmap of each group of four columns,
+from which lanes work out both those bits and what to select."""
 
 
 @dataclass(frozen=True)
