@@ -50,7 +50,7 @@ contribute: $(base)
 	$(python) runners/contribute.py $(bench_flags) --minutes $(MINUTES)
 
 test: $(dev)
-	$(python) -m pytest $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadgroup --max-worker-restart=0" * bool(f("xdist")))')
+	$(python) -m pytest $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadfile --max-worker-restart=0" * bool(f("xdist")))')
 
 lint: $(dev)
 	$(python) -m ruff check

@@ -39,13 +39,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             path.unlink(missing_ok=True)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: a file is one worker's, as its fixtures are, and the GPU has one worker."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            group = "gpu" if item.get_closest_marker("gpu") else item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """For `--dist loadfile`: a file is one worker's, as its fixtures are, and so are all that use the GPU.
+
+    Files in their order, which ends with quick ones. xdist's own `loadgroup` groups nothing under pytest 9.2.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "gpu" if "/gpu/" in file else file
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")
