@@ -63,11 +63,12 @@ def build(
         progress.step(text)
         progress.advance()
 
+    cells: dict[Path, coverage.Counted] = {}
     for experiment in chosen:
         folders = found.get(experiment, [])
         for folder in folders:
             step(f"{folder.parent.name}/{experiment}")
-            built.append(_build_one(folder))
+            built.append(_build_one(folder, cells))
         if experiment in EXPERIMENTS and not EXPERIMENTS[experiment].kernels:
             built.append(_build_unrecorded(experiment, reports / experiment))
         elif not folders:
@@ -82,7 +83,7 @@ def build(
         judged = verdicts[name] = claims.judge(reports, name)
         claims_page.write(reports, name, judged)
         peers_page.write(reports, name)
-        coverage.write(reports, name)
+        coverage.write(reports, name, cells)
         other_archs.write(reports, name)
         gpu_libraries.write(reports, name)
     if everything:
@@ -95,14 +96,16 @@ def _of(folders: Sequence[Path], gpu: str | None) -> list[Path]:
     return [folder for folder in folders if gpu in (None, folder.parent.name)]
 
 
-def _build_one(folder: Path) -> Built:
+def _build_one(folder: Path, cells: dict[Path, coverage.Counted]) -> Built:
+    """Writes the experiment's page, and adds what its records have of the catalogue's cells."""
     results = load(folder)
     if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
         raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
     page, drawn = assemble(page_of(results.experiment), folder, results)
     lacking = problems_missing(results.experiment, results.frame["problem"])
-    page = replace(page, gaps=(*lacking, *coverage.gaps(results.experiment, results.records), *page.gaps))
+    cells[folder] = coverage.count(results.experiment, results.records)
+    page = replace(page, gaps=(*lacking, *coverage.gaps(cells[folder]), *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -77,9 +77,23 @@ def _state(statuses: set[str]) -> str:
     return "refused" if statuses else "missing"
 
 
-def gaps(experiment: str, records: Iterable[Record]) -> list[str]:
+class Counted(NamedTuple):
+    """What one experiment's records have of its cells."""
+
+    cells: pd.DataFrame
+    """A row per kernel, dtype and policy with the number of cells in each state."""
+    reasons: list[list[str]]
+    """Experiment, kernel, dtype and the reasons of rows without a time, most frequent first."""
+
+
+def count(experiment: str, records: Sequence[Record]) -> Counted:
+    """Counts the cells of one experiment once, for its page and for the GPU's."""
+    return Counted(_counts(states(experiment, records)), _reasons(experiment, records))
+
+
+def gaps(counted: Counted) -> list[str]:
     """A sentence for the experiment's page per policy: which kernels lack it, on how many of their problems."""
-    counts = _counts(states(experiment, records))
+    counts = counted.cells
     out = []
     for policy, mine in counts[counts["missing"] > 0].groupby("policy", sort=False):
         lacking = [
@@ -91,7 +105,6 @@ def gaps(experiment: str, records: Iterable[Record]) -> list[str]:
 
 
 def _counts(found: dict[Cell, str]) -> pd.DataFrame:
-    """A row per kernel, dtype and policy with the number of cells in each state."""
     names = ["timed", "refused", "failed", "missing"]
     counted: dict[tuple[str, str, str], Counter[str]] = {}
     for cell, state in found.items():
@@ -100,24 +113,29 @@ def _counts(found: dict[Cell, str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kernel", "dtype", "policy", "expected", *names])
 
 
-def write(reports: Path, gpu: str) -> Path:
-    """Writes `<reports>/<gpu>/coverage.md` and `coverage.csv` from the records of every experiment of the catalogue."""
+def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
+    """Writes `<reports>/<gpu>/coverage.md` and `coverage.csv` from the records of every experiment of the catalogue.
+
+    `known` has what is counted already, by folder; the others' records are read.
+    """
     path = reports / gpu / FILE
     tables, reasons = [], []
     for name in EXPERIMENTS:
         if not expected(name):
             continue
-        source = reports / gpu / name / "records.csv"
-        refuse_links(source, source.parent)
-        records = read_records(source) if source.is_file() else []
-        counts = _counts(states(name, records))
-        counts.insert(0, "experiment", name)
-        tables.append(counts)
-        reasons += _reasons(name, records)
+        counted = known.get(reports / gpu / name) or count(name, _records(reports / gpu / name))
+        tables.append(counted.cells.assign(experiment=name)[["experiment", *counted.cells]])
+        reasons += counted.reasons
     whole = pd.concat(tables, ignore_index=True)
     write_csv(whole, path.with_suffix(".csv"))
     shorter.write(path, _page(context.gpu_name(gpu, {}), whole, reasons), "coverage-tables.md")
     return path
+
+
+def _records(folder: Path) -> list[Record]:
+    source = folder / "records.csv"
+    refuse_links(source, folder)
+    return read_records(source) if source.is_file() else []
 
 
 def _reasons(experiment: str, records: Sequence[Record]) -> list[list[str]]:

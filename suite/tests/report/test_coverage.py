@@ -54,9 +54,9 @@ def test_the_gaps_name_kernel_policy_and_count():
         for kernel in ("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn")
         for policy in ("hot", "cold")
     ]
-    assert coverage.gaps(NAME, everything) == []
+    assert coverage.gaps(coverage.count(NAME, everything)) == []
     kept = [row for row in everything if row.kernel != "cudnn" or (row.policy == "cold" and "_95" in row.problem)]
-    assert coverage.gaps(NAME, kept) == [
+    assert coverage.gaps(coverage.count(NAME, kept)) == [
         "Not measured hot ([coverage](../coverage.md)): `cudnn` f32 on all of 8.",
         "Not measured cold ([coverage](../coverage.md)): `cudnn` f32 on 4 of 8.",
     ]
@@ -69,7 +69,7 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     refused = [failed(one(row, policy="cold"), "unsupported", "no room") for row in rows]
     replace_all(folder / "records.csv", [*(one(row) for row in rows), *refused])
-    path = coverage.write(tmp_path, "fast-gpu")
+    path = coverage.write(tmp_path, "fast-gpu", {})
     table = pd.read_csv(path.with_suffix(".csv"))
     counts = table[["expected", "timed", "refused", "failed", "missing"]]
     assert (counts["expected"] == counts.drop(columns="expected").sum(axis=1)).all()
