@@ -24,11 +24,6 @@ class Busy:
     busy_us: float
     """Sum of its kernels' own times within a replay."""
 
-    @property
-    def gap_us(self) -> float:
-        """Between a launch and the next, in the mean."""
-        return (self.whole_us - self.busy_us) / self.launches
-
 
 def read(folder: Path) -> dict[Key, Busy]:
     """By candidate, none where there is no file; of two rows the later counts.
