@@ -53,6 +53,7 @@ RNN = Lead(
         Group(op="spmm", words="of figure 10", like="[rgl]*", level=90),
     ),
     claims=("sputnik-rnn-cusparse", "sputnik-rnn-sddmm"),
+    drawn_over=lead.CUSPARSE,
 )
 _WITHOUT = tuple(
     side("sputnik_ablation", variants=f"no_{what}", words=f"without {words}")

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from nnzbench.report.draw.style import MUTED
 
 WIDTH_IN = 10.4
+LINE = 160
+"""Letters that a line of a caption has room for."""
 HOLES = " No mark where there is no time: see what is missing."
 """What a caption says of the holes in its figure."""
 
@@ -44,4 +46,4 @@ def retitle(figure: Figure, title: str, found: str, policy: str) -> None:
     if policy and policy in caption:
         figure.texts[1].set_text(caption.replace(policy, f"{title}.", 1))
     else:
-        figure.texts[1].set_text(f"{title}. {caption}" if len(caption) < 60 else f"{title}.\n{caption}")
+        figure.texts[1].set_text(f"{title}. {caption}" if len(title + caption) < LINE else f"{title}.\n{caption}")

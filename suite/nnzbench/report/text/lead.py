@@ -142,6 +142,8 @@ class Lead:
     """What the paper's number is of, where that is more or less than the group."""
     answered: int = 2
     """How many groups the answer has a sentence on."""
+    drawn_over: Series | None = None
+    """One of `rivals`: the 1x of the page's figures, which their titles speak of; None for the first."""
     second: Series | None = None
     """Told beside in the answer; None for the first of this project's rows."""
 
@@ -205,13 +207,22 @@ def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
 
 def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
     """The title of a figure: what was found over one group of problems; empty where nothing was."""
-    told = _told(lead, cells, group, (policy,))
+    drawn = replace(lead, rivals=(lead.drawn_over, *lead.rivals)) if lead.drawn_over else lead
+    told = _told(drawn, cells, group, (policy,))
     if not told:
         return ""
     (first, rival, found), *others = told
-    text = f"{group.label[0].upper()}{group.label[1:]}: {first} is {number(found.value)}× as fast as {rival}"
+    kernel = first.partition(",")[0]
+    over = "" if rival == first else f" as {rival.removeprefix(f'{kernel}, ')}"
     beside = "".join(f", {name} {number(other.value)}×" for name, _, other in others)
-    return (text + beside if len(text + beside) <= TITLE else text).replace("`", "")
+    label = f"{group.label[0].upper()}{group.label[1:]}"
+    said = f"{first} is {number(found.value)}× as fast{over}"
+    for text in (f"{label}: {said}{beside}", f"{label}: {said}"):
+        if len(text) <= TITLE:
+            break
+    else:
+        text = f"{label.partition(',')[0]}: {said}"
+    return text.replace("`", "")
 
 
 def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
