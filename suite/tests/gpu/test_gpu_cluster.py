@@ -1,0 +1,43 @@
+"""Workers that share real GPUs: all rows once, a snapshot per GPU, and the times of one process alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes import Silent
+
+from nnzbench.cluster import engine
+from nnzbench.cluster.crew import Crew
+from nnzbench.cluster.gpus import visible_gpus
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure.costs import Costs
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, run_experiment
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.records.compare import compare
+from nnzbench.records.record import read_records
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+CHOICE = Choice(kernels=("sputnik", "cublas"), problems=("1?_*",), candidates=4)
+
+
+def test_workers_that_share_gpus_measure_what_one_process_does(gpu: GpuDevice, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    one = EXPERIMENTS["sparsert_table1"]
+    with engine.connected("local", 2 * len(visible_gpus()), timed=True) as client:
+        crew = Crew(client, [one], CHOICE, kernels(), lambda gpu, name: tmp_path / name, None, Costs(), Silent())
+        crew.run()
+    run_experiment(one, Session(gpu, kernels()), tmp_path / "alone", CHOICE, Silent())
+    shared, alone = (read_records(tmp_path / name / "records.csv") for name in (one.name, "alone"))
+    assert len(shared) == len({row.key for row in shared})
+    assert {row.key for row in shared} == {row.key for row in alone}
+    assert {row.status for row in shared} == {"ok"}
+    assert 1 <= len({row.environment for row in shared}) <= len(visible_gpus())
+    different = [
+        (row.before.key, row.verdict, row.ratio) for row in compare(alone, shared).rows if row.verdict != "SAME"
+    ]
+    assert not [one for one in different if one[1] != "UNCLEAR"], different
+    assert len(different) <= len(alone) // 10, different
