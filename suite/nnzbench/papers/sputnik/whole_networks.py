@@ -176,8 +176,8 @@ def _between(here: pd.DataFrame) -> str:
     share = known["busy_us"] / known["whole_us"]
     gaps = (known["whole_us"] - known["busy_us"]) / known["launches"]
     return (
-        f" Kernels run for {share.min():.1%} to {share.max():.1%} of a graph's time; {gaps.min():.2f} to "
-        f"{gaps.max():.2f} µs pass between one and the next."
+        f" Its kernels' own times, traced within the graph, add up to {share.min():.1%} to {share.max():.1%} of the "
+        f"graph's: {max(gaps.max(), 0.0):.2f} µs per launch at most are between them."
     )
 
 
@@ -224,10 +224,10 @@ def _parts(here: pd.DataFrame, digits: int, unit: float, word: str) -> Iterator[
         for row in each(known.sort_values(["model", "width", "us"], kind="stable"))
     ]
     header = ["weights", "computed", "variant", f"recorded, {word}", f"a graph of it, {word}", f"its kernels, {word}"]
-    header += ["launches", "between two, µs", f"its steps by themselves, {word}"]
+    header += ["launches", "difference per launch, µs", f"its steps by themselves, {word}"]
     lead = (
         "What the time is made of: a replay of the graph in a session of its own, the sum of its kernels' times within "
-        "the graph (CUPTI), and what is left between two launches."
+        "the graph (CUPTI, a traced replay), and the difference per launch, below 0 where tracing adds more than that."
     )
     yield f"{lead}\n\n{markdown(header, rows, left=3)}"
 
