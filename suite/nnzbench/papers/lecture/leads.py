@@ -16,10 +16,18 @@ NM_SPARSITY = Lead(
     ),
     claims=("nm-half",),
 )
-_KINDS = ("unstructured", "vector", "kernel", "pattern", "block", "nm")
+_KINDS = {
+    "unstructured": "of single weights",
+    "pattern": "of PatDNN's patterns",
+    "kernel": "of 3x3 kernels",
+    "vector": "of rows of kernels",
+    "nm": "of 1 in 8",
+    "block": "of blocks of 32x32",
+}
 GRANULARITY = Lead(
-    "What does each granularity of pruning cost or gain at equal sparsity?",
+    "What does each granularity of pruning cost or gain at equal sparsity, 87.5 % of the weights?",
     sides=(own(), own("f16"), side("cusparselt", "f16"), side("sputnik")),
-    rivals=(lead.CUBLAS, lead.FP16, lead.CUDNN, lead.CUDNN_F16),
-    groups=tuple(Group(words=f"of granularity {kind}", like=f"{kind}_*") for kind in _KINDS),
+    rivals=(lead.CUDNN, lead.CUBLAS, lead.CUDNN_F16, lead.FP16),
+    groups=tuple(Group(words=words, like=f"{kind}_87.5") for kind, words in _KINDS.items()),
+    answered=6,
 )
