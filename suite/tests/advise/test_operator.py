@@ -42,6 +42,7 @@ def test_an_operator_multiplies_by_its_matrix(made):
     assert made.facts.kernel == "sputnik"
     assert made.facts.relative_error < 1e-5
     assert 0 < made.facts.weights_bytes < 4 * M * K * 4
+    assert made.facts.hot_us is None  # nothing is timed on the processor
 
 
 @pytest.mark.parametrize(

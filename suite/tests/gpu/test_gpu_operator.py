@@ -74,6 +74,7 @@ def test_its_time_in_a_graph_is_the_recorded_hot_time(made, matrix):
     theirs = measure(device.timer, prepared.run, "hot").median
     prepared.close()
     assert ours == pytest.approx(theirs, rel=0.05)
+    assert ours == pytest.approx(made.facts.hot_us, rel=0.05)
 
 
 def test_saved_and_loaded_it_gives_the_same_bits(made, tmp_path):
