@@ -12,7 +12,7 @@
 //   zeros_to(at)                 the same of zeros, which reads nothing
 //   store_at(at, half)           a store of 2 bytes there
 //   take_if<Bit>(bits, at, word) where bit `Bit` of `bits` is set: the 32-bit word at `at`, and `at` to the next one; else
-//                                nothing. Two predicated instructions, never a branch
+//                                nothing. Predicated, never a branch
 //   take_half_if<Bit>(bits, at, half)  the same with the 16-bit number at `at`, as the lower half of `half`
 //   both_halves(low, high)       a word of two halves
 //   load_matrices(at, r)         four matrices of 8x8 halves, transposed: lane l tells where row l % 8 of matrix l / 8 lies
