@@ -181,7 +181,7 @@ def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(t
     result = report(two, "--json")
     assert result.exit_code == 0, result.output
     folder = two / generations_page.FOLDER
-    last = json.loads(result.output)[-1]
+    last = json.loads(result.stdout)[-1]
     assert (last["experiment"], last["page"]) == ("generations", str(folder / "README.md"))
     names = ["README.md", "arithmetic.csv", "gain.png", "gain.svg", "gains.csv", "means.csv", "points.csv"]
     names += ["shares.csv", "shares.png", "shares.svg", "speedup.png", "speedup.svg"]
