@@ -79,12 +79,14 @@ def _answer(found: pd.DataFrame) -> str:
     judged = found[found["bar"].notna() & found["mean"].notna()]
     missed = judged[judged["mean"] > judged["bar"]]
     lines = [f"{len(judged) - len(missed)} of {len(judged)} hold-outs that have a bar meet it."]
-    lines += [
-        f"{row.kernel}, {row.source} to {row.target}, {_how(row.calibration)} ({row.data}): {_share(row.mean)}, "
-        f"{100 * (row.mean - row.bar):.1f} points over its bar of {_share(row.bar)}; predicted over published is "
-        f"{number(row.bias)} in the geometric mean."
-        for row in each(missed)
-    ]
+    for key, group in missed.groupby(["kernel", "source", "calibration", "data"], sort=False):
+        kernel, source, calibration, data = key if isinstance(key, tuple) else (key,) * 4
+        over = group["mean"] - group["bar"]
+        lines.append(
+            f"{kernel}, {source} to {', '.join(group['target'])}, {_how(int(str(calibration)))} ({data}): "
+            f"{_span(100 * group['mean'], 1)} %, {_span(100 * over, 1)} points over the bar; predicted over published "
+            f"is {_span(group['bias'], 2)} in the geometric mean."
+        )
     worst = found[(found["calibration"] == 0) & found["bar"].isna() & (found["mean"] > 0.2)]
     names = ", ".join(sorted(set(worst["kernel"])))
     if names:
@@ -97,6 +99,12 @@ def _answer(found: pd.DataFrame) -> str:
 
 def _how(calibration: int) -> str:
     return f"with {calibration} problems" if calibration else "without calibration"
+
+
+def _span(values: pd.Series, digits: int) -> str:
+    """Smallest to largest, or the one that they are."""
+    ends = dict.fromkeys(number(float(end), digits) for end in (values.min(), values.max()))
+    return " to ".join(ends)
 
 
 def _share(value: float) -> str:

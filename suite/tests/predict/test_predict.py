@@ -178,7 +178,7 @@ def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path
     page.write(errors[0], pd.concat([single, errors[1]]))
     kept = page.write(*errors).read_text()  # of single matrices, which these errors are not of
     assert "Matrix by matrix" in kept
-    assert "sputnik, V100 to RTX 2080 Ti, without calibration (matrices): 30.0 %, 10.0 points over its bar" in kept
+    assert "sputnik, V100 to RTX 2080 Ti, without calibration (matrices): 30.0 %, 10.0 points over the bar" in kept
 
 
 def test_records_that_are_off_by_a_factor_are_all_bias_and_calibration_removes_it(
