@@ -34,7 +34,8 @@ def tell(answers: Sequence[Answer], out: Console, brief: bool) -> None:
         _heading(answer, out)
         for width in answer.widths:
             out.print(escape(sentence(answer, width)), soft_wrap=True)
-            out.print(_table(answer, width))
+            if any(one.us is not None or one.error is not None for one in width.entries):
+                out.print(_table(answer, width))
             _remarks(answer, width, out)
     found = totals(answers)
     if len(answers) > 1 and found:
@@ -147,6 +148,8 @@ def _remarks(answer: Answer, width: Width, out: Console) -> None:
     if width.rival(answer.dtype) is not None:
         legend = "speed is against the fastest dense library of that precision; paid back: launches until packing and"
         out.print(f"  {legend} compiling are, which is all of packing", style="dim", soft_wrap=True)
+    if answer.op == "spmv":
+        out.print("  --op spmm --n 1 is the same product, by the kernels for matrices too", style="dim", soft_wrap=True)
     if answer.estimated:
         _nearest(width, out)
     elif width.unfinished:

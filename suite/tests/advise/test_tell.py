@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 from rich.console import Console
@@ -52,6 +53,14 @@ def test_where_nothing_is_timed_no_column_of_times_stands_empty():
     assert "paid back" not in text
     assert "7 candidates tried, the first of each kernel" in text
     assert "all there are" in told(answer("a"))
+
+
+def test_where_no_kernel_ran_no_empty_table_stands_and_a_vector_is_one_column():
+    one = answer("a", (Entry("balanced", "f32", reason="not balanced"),))
+    text = told(dataclasses.replace(one, op="spmv"))
+    assert "whose" not in text
+    assert "no balanced fp32: not balanced" in text
+    assert "--op spmm --n 1 is the same product" in text
 
 
 def test_an_estimate_claims_no_more_digits_than_it_has():
