@@ -256,6 +256,8 @@ def _bars(axis: Axes, parts: pd.DataFrame, whole: pd.DataFrame) -> None:
         if (TF32.key, levels[-1]) in mine.index and (DENSE.key, levels[-1]) in mine.index:
             ratio = float(mine[TF32.key, levels[-1]]) / float(mine[DENSE.key, levels[-1]])
             axis.plot([place - 0.45, place + 0.45], [ratio, ratio], color=style.INK, lw=1.2)
+        if not any((DENSE.key, level) in mine.index for level in levels):
+            axis.text(place, 0.05, "not recorded", rotation=90, ha="center", va="bottom", color=style.MUTED)
         axis.text(
             place, -0.235, layer, transform=axis.get_xaxis_transform(), ha="center", va="top", fontsize=8.5
         )  # fmt: skip
