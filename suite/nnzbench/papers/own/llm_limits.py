@@ -63,10 +63,11 @@ def table(here: pd.DataFrame, data: Layers) -> str:
         rows += [_line(layer, row, key) for row in each(some)]
     lead = (
         f"What bounds them, on {layer.name}. Bytes per weight: of the matrix in the kernel's format (for `tensor_spmm` "
-        "in the smallest of its forms, as expected of a uniform pattern), zeros counted. Decoded per weight: words that "
-        "lanes take from their queues in `tensor_spmm`'s form of words, or nonzeros. Decoding: least time of its narrowest unit: "
-        "shared memory without conflicts, and for SpInfer population counts. Limit: the launch, and the longer of "
-        "products and bytes at this GPU's measured rates, without decoding; memory's rate is that of a copy, and a "
+        "in the smallest of its forms, as expected of a uniform pattern), zeros counted. Decoded per weight: words "
+        "that lanes take from their queues in `tensor_spmm`'s form of words, or nonzeros. Decoding: least time of "
+        "its narrowest unit: shared memory without conflicts, and for SpInfer population counts. Limit: the "
+        "launch, and the longer of products and bytes at this GPU's measured rates, without decoding; memory's "
+        "rate is that of a copy, and a "
         "kernel that only reads can be above it:"
     )
     header = ["N", "zeros", "kernel", "µs", "bytes per weight", "decoded per weight", "decoding µs", "limit µs"]
