@@ -219,8 +219,8 @@ PAGE = PageSpec(
         "256 channels at 56×56 pixels and batch 1, as a convolution and as the product that im2col makes of it. "
         "Patterns are PatDNN's (four of nine weights; there are none at 50 %), N:M are 1 of 2, 4 and 8, which sparse "
         "tensor cores all run as 2:4, and channels are a dense layer with fewer of them. Sparse convolutions are "
-        "generated for their weights, which takes long for many: they run at 75 and 87.5 % alone. Accuracy is not "
-        "judged here."
+        "generated for their weights, which takes long for many: they run at 75 and 87.5 % alone, and where "
+        "`tuning.csv` tells of two candidates only, those likeliest to be fast. Accuracy is not judged here."
     ),
     sections=(SectionSpec("speedup", "Speed-up of each granularity", _show),),
     published=lambda: (),
