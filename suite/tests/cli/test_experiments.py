@@ -79,6 +79,8 @@ def test_an_unknown_name_lists_the_known_ones():
         experiment("sparsert")
 
 
-def test_a_kernel_that_repeats_others_can_be_named_but_runs_in_no_experiment():
-    assert "untuned" in kernels()
-    assert not [name for name, one in EXPERIMENTS.items() if "untuned" in one.kernels]
+def test_a_kernel_that_repeats_others_runs_beside_them_alone():
+    """What is chosen without measuring says something beside what was chosen by it."""
+    for name, one in EXPERIMENTS.items():
+        if "untuned" in one.kernels:
+            assert {"row_stream", "ring", "sputnik"} & set(one.kernels), name
