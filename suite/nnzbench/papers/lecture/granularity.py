@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -33,7 +34,9 @@ NAMES = {
 }
 """Granularities, the finest first."""
 DENSE_REFERENCE = "unstructured"
-"""The pattern whose problem stands for the whole dense layer: a library multiplies by every weight of it."""
+"""The pattern whose row of the table stands for the whole dense layer: a library multiplies by every weight of it."""
+SPREAD = 1.5
+"""From which ratio of the slowest to the fastest time of one dense layer its noise is told."""
 
 
 class Form(NamedTuple):
@@ -92,21 +95,33 @@ def problems() -> dict[Key, Problem]:
 
 
 def _cells(frame: pd.DataFrame, policy: str, math_class: str) -> dict[Key, Cell]:
-    """By form, granularity and level, what has a time; without the dense layer's own there is no gain."""
+    """By form, granularity and level, what has a time; without the dense layer's own there is no gain.
+
+    The dense layer is the same under every pattern: its time is the median over all of them.
+    """
     found, out = problems(), {}
     for form in FORMS:
         rows = {
             kind: pick_under(frame, policy, Series(kind, kind, kernels, math_class))
             for kind, kernels in (("sparse", form.sparse), ("dense", form.dense))
         }
+        dense = _dense_times(rows["dense"], form)
+        whole = statistics.median(dense) if dense else math.nan
         for (key, name, level), one in found.items():
             if key != form.key:
                 continue
             some = rows["dense" if name == "channel" else "sparse"]
-            whole = time_of(rows["dense"], found[form.key, DENSE_REFERENCE, level].name)
             if one.name in some.index:
                 out[key, name, level] = Cell(some, one.name, time_of(some, one.name), whole)
     return out
+
+
+def _dense_times(rows: pd.DataFrame, form: Form) -> list[float]:
+    """Of the whole dense layer, which every problem but those of fewer channels has."""
+    every = (
+        time_of(rows, one.name) for (key, name, _), one in problems().items() if key == form.key and name != "channel"
+    )
+    return [us for us in every if not math.isnan(us)]
 
 
 def _show(view: View[Any]) -> Shown:
@@ -121,9 +136,24 @@ def _show(view: View[Any]) -> Shown:
         dots.figure(panels, view.title, caption),
         " ".join(filter(None, (_finding(cells, name, view) for name, cells in by_math.items()))),
         [_table(cells, math_class, view) for math_class, cells in by_math.items()],
+        gaps=_noise(view),
         lost=_lost(by_math, found, view.policy),
         lines=_lines(by_math, found, view),
     )
+
+
+def _noise(view: View[Any]) -> Iterator[str]:
+    """Where one dense layer has times far apart."""
+    for math_class, (words, _) in MATHS.items():
+        for form in FORMS:
+            series = Series("dense", "dense", form.dense, math_class)
+            times = _dense_times(pick_under(view.frame, view.policy, series), form)
+            if times and max(times) > SPREAD * min(times):
+                yield (
+                    f"The same dense layer as a {form.words} takes {number(min(times))} to {number(max(times))} µs in "
+                    f"{words} ({view.policy}) beside the patterns, which cannot be the layer's doing; the "
+                    f"median is taken, {number(statistics.median(times))} µs."
+                )
 
 
 def _best(cells: Mapping[Key, Cell], name: str, level: float) -> Cell | None:
