@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
+from nnzbench.kernels.registry import about, kernels
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.records.record import Record
 
@@ -14,10 +16,21 @@ Contest = tuple[str, ...]
 def math_class(record: Record) -> str:
     """Arithmetic class of a row: the first word of its variant where that is a class (`tf32_...`), else its dtype.
 
-    Vendor variants start with their math mode; kernels of this suite compute in their dtype.
+    Vendor variants start with their math mode; kernels of this suite compute in their dtype, but for those that say of
+    themselves that they have one class alone, which is another.
     """
     first = record.variant.partition("_")[0]
-    return first if first in TOLERANCE else record.dtype
+    if first in TOLERANCE:
+        return first
+    return _only_class(record.kernel) or record.dtype
+
+
+@functools.cache
+def _only_class(kernel: str) -> str:
+    """The one arithmetic class of a kernel whose inputs have another type, such as TF32 of fp32; else empty."""
+    one = kernels().get(kernel)
+    maths = about(kernel).maths
+    return next(iter(maths)) if one is not None and len(maths) == 1 and not maths & one.dtypes else ""
 
 
 def contest(record: Record) -> Contest:

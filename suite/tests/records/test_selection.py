@@ -34,6 +34,12 @@ def test_math_modes_compete_apart():
     assert [math_class(r) for r in rows] == ["f32", "tf32"]
 
 
+def test_math_class_of_a_kernel_with_one_class_alone_is_that():
+    """`tensor_spmm_tf32` takes fp32 and rounds it: never a rival of fp32."""
+    assert math_class(dataclasses.replace(row("n32_m256", 1.0), kernel="tensor_spmm_tf32")) == "tf32"
+    assert math_class(dataclasses.replace(row("n32_m256", 1.0), kernel="ring")) == "f32"
+
+
 def test_math_class_is_the_dtype_where_the_variant_names_none():
     assert math_class(row("csr_alg2_preprocess", 1.0, dtype="f16")) == "f16"
     assert math_class(row("f32", 1.0)) == "f32"
