@@ -113,7 +113,7 @@ def rows(folder: Path) -> pd.DataFrame:
     first = frame["variant"].str.partition("_")[0]
     parts = frame["problem"].map(lambda name: NAME.fullmatch(name))
     return frame.assign(
-        math=first.where(first.isin(CLASSES), frame["dtype"]),
+        math=first.where(first.isin(CLASSES), frame["dtype"]).mask(frame["kernel"] == "tensor_spmm_tf32", "tf32"),
         label=[found["label"] if found else "" for found in parts],
         level=[float(found["level"]) if found else math.nan for found in parts],
         zeros=100 * frame["sparsity"],
