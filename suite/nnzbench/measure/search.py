@@ -1,8 +1,10 @@
 """The fastest kernel for one problem within a time limit: candidates of all kernels, in turns.
 
 Libraries come first and whole, because what a kernel must beat is the best of their algorithms. Then whichever kernel
-has taken the least time so far has the next candidate; one whose best is far behind the fastest waits longer. So a
-kernel that compiles for minutes can't take the time of the others, and where time is enough every candidate is tried.
+has taken the least time so far has the next candidate; one whose best is far behind the fastest waits longer. One whose
+programs hold the weights waits as if it had taken the time already that they take to compile, and does not begin what
+can't end within the limit. So a kernel that compiles for minutes can't take the time of the others, and where time is
+enough every candidate is tried.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from nnzbench.problems.operands import Operands
 AT_ONCE = 6
 """Candidates of a kernel that are compiled together within a time limit: few, as it may end before the last."""
 NOT_REACHED = "the time was over before it was tried"
+COMPILE_S_PER_NONZERO = 1.2e-4
+"""Of a program that holds the weights: 12 s for 100,000 of them, where a few are compiled side by side."""
 
 
 @dataclass
@@ -35,11 +39,17 @@ class Turn:
     tried: int = 0
     done: bool = False
     best_us: float | None = None
+    compile_s: float = 0.0
+    """What compiling a few of its candidates is expected to take, where its programs hold the weights."""
+
+    def fits(self, left: float, at_once: int) -> bool:
+        """Whether its next candidate, compiled already unless it is the first of a few, can end in so many seconds."""
+        return self.tried % at_once != 0 or self.compile_s <= left
 
     def cost(self, fastest_us: float | None) -> float:
-        """Seconds taken, counted more where its best is behind the fastest of all."""
+        """Seconds taken, or at first to be taken, counted more where its best is behind the fastest of all."""
         behind = self.best_us / fastest_us if self.best_us and fastest_us else 1.0
-        return self.seconds * max(1.0, behind) ** 2
+        return max(self.seconds, self.compile_s) * max(1.0, behind) ** 2
 
 
 Seen = Callable[[str, Candidate, Outcome], None]
@@ -74,10 +84,12 @@ def search(
     ends = session.clock() + seconds
     limit = None if session.device.timer is not None else 1
     at_once = AT_ONCE if math.isfinite(seconds) else ahead.AT_ONCE
+    nonzeros = operands.sparse.nnz
     turns = [
         Turn(
             name,
             enumerate_candidates(session.kernels[name], subject.problem, operands, session.device, limit, at_once),
+            compile_s=nonzeros * COMPILE_S_PER_NONZERO if about(name).weights_in_code and limit is None else 0.0,
         )
         for name in sorted(names, key=lambda name: about(name).role != "library")
     ]
@@ -85,9 +97,11 @@ def search(
     fastest: dict[tuple[str, Policy], float] = {}
     told = -math.inf
     for group in (libraries, turns):
-        while session.clock() < ends and (waiting := [turn for turn in group if not turn.done]):
+        while (left := ends - session.clock()) > 0 and (
+            waiting := [turn for turn in group if not turn.done and turn.fits(left, at_once)]
+        ):
             leader = min((turn.best_us for turn in turns if turn.best_us), default=None)
-            turn = min(waiting, key=lambda one: (one.tried > 0, one.cost(leader)))
+            turn = min(waiting, key=lambda one: (one.tried > 0 or one.compile_s > 0, one.cost(leader)))
             if session.clock() - told >= EVERY_S:  # candidates are too many for a line each
                 told = session.clock()
                 progress.step(f"{subject.problem.name} {subject.problem.dtype} {turn.kernel}")

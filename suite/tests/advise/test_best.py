@@ -92,6 +92,20 @@ def test_the_budget_ends_the_search_libraries_first(tmp_path):
     assert {row.variant for row in rows if row.kernel == "cublas"} == {"v1", "v2"}
 
 
+def test_a_kernel_that_would_compile_longer_than_is_left_lets_the_others_be_tried(tmp_path):
+    layer = layers.load(["512x512@0.5"])[0]  # 16 s for a program that holds the weights
+    kernels = {"sparsert": Timed("sparsert", lambda n: 2.0), **world()}
+    short = ask(tmp_path / "short", kernels, layer=layer, budget_s=15, crossover=False)
+    assert short.widths[0].tried == 6
+    assert short.widths[0].unfinished == ("sparsert",)
+    assert {one.kernel: one.reason for one in short.widths[0].entries}["sparsert"].startswith("the time was over")
+    whole = ask(tmp_path / "whole", kernels, layer=layer, budget_s=1e6, crossover=False)
+    assert whole.widths[0].tried == 8
+    assert whole.widths[0].entries[0].kernel == "sparsert"
+    rows = [row.kernel for row in read_records(tmp_path / "whole" / "records.csv")]
+    assert rows.index("sparsert") > rows.index("ring")
+
+
 def test_on_the_processor_kernels_are_checked_and_not_timed(tmp_path):
     found = ask(tmp_path, world(), FakeDevice(timed=False))
     assert sentence(found, found.widths[0]) == "N = 32: 3 kernels checked against float64, none timed"
