@@ -66,8 +66,8 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
         checked(folder, counts)
         return
     found = re.fullmatch(
-        r"(?P<group>.+?): (?P<side>.+?) is \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) \((?P<policy>\w+), "
-        r"faster on (?P<wins>\d+) of (?P<count>\d+)\)(?:, (?P<second>.+?) (?P<beside>[\d.]+)×)?"
+        r"(?P<group>.+?): (?P<side>.+?) (?:is|are) \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) "
+        r"\((?P<policy>\w+), faster on (?P<wins>\d+) of (?P<count>\d+)\)(?:, (?P<second>.+?) (?P<beside>[\d.]+)×)?"
         r"(?:; the paper(?P<of>[^:]*): (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?\.",
         sentence,
     )
@@ -164,7 +164,7 @@ def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, lis
                 if low:
                     words = " and ".join(f"{value:.2f}× {policy}" for policy, value in values)
                     below.append((f"{mine} over {rival}, {group}: {words}", min(low)))
-    items = text.removesuffix(".").split("; ")
+    items = (text[0].lower() + text[1:]).removesuffix(".").split("; ")
     if text == "Nowhere in geometric mean, against the rivals below.":
         if below:
             raise Wrong(f"it does not hold for {below[0][0]}")

@@ -216,7 +216,7 @@ def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
     over = "" if rival == first else f" as {rival.removeprefix(f'{kernel}, ')}"
     beside = "".join(f", {name} {number(other.value)}×" for name, _, other in others)
     label = f"{group.label[0].upper()}{group.label[1:]}"
-    said = f"{first} is {number(found.value)}× as fast{over}"
+    said = f"{first} {_is(first)} {number(found.value)}× as fast{over}"
     for text in (f"{label}: {said}{beside}", f"{label}: {said}"):
         if len(text) <= TITLE:
             break
@@ -249,13 +249,17 @@ def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
             continue
         (first, rival, found), *others = told
         text = (
-            f"{group.label[0].upper()}{group.label[1:]}: {first} is **{number(found.value)}×** as fast as {rival} "
-            f"({policies[0]}, faster on {found.wins} of {found.count})"
+            f"{group.label[0].upper()}{group.label[1:]}: {first} {_is(first)} **{number(found.value)}×** as fast "
+            f"as {rival} ({policies[0]}, faster on {found.wins} of {found.count})"
         )
         text += "".join(f", {name} {number(beside.value)}×" for name, _, beside in others)
         text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
         said.append(text + ".")
     return " ".join(said) or "Not recorded yet."
+
+
+def _is(side: str) -> str:
+    return "are" if "kernels" in side else "is"
 
 
 def _told(lead: Lead, cells: Cells, group: Group, policies: Sequence[str]) -> list[tuple[str, str, Ratio]]:
@@ -295,7 +299,8 @@ def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
         values = " and ".join(f"{number(found.value)}× {policy}" for policy, found in both if found)
         said.append(f"{mine} over {rival}, {group}: {values}")
     more = f"; {len(said) - LOST} more are in the table" if len(said) > LOST else ""
-    return "; ".join(said[:LOST]) + more + "."
+    text = "; ".join(said[:LOST]) + more + "."
+    return text[0].upper() + text[1:]
 
 
 def _table(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
