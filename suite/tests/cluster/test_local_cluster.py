@@ -94,7 +94,7 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(monkeypatch):
 SBATCH = """\
 #!/bin/sh
 cp "$1" "$(dirname "$0")/job"
-setsid sh "$1" > "$(dirname "$0")/log" 2>&1 &
+setsid sh "$(dirname "$0")/job" > "$(dirname "$0")/log" 2>&1 &
 echo "Submitted batch job $!"
 """
 

@@ -49,12 +49,12 @@ def test_recorded_names_are_all_of_the_form() -> None:
 
 
 def test_cases_and_stems_are_what_records_were_matched_by() -> None:
-    case = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16)?")
+    case = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16|_i8)?")
     for name in every_name():
         found = case.fullmatch(name)
         assert found is not None
         assert case_of(name) == f"{found[1]}{found[2] or ''}"
-        assert stem_of(name) == re.sub(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16))?$", "", name)
+        assert stem_of(name) == re.sub(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16|i8))?$", "", name)
 
 
 def test_cases_and_stems_differ_where_they_are_meant_to() -> None:

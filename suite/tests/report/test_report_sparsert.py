@@ -174,7 +174,8 @@ def test_the_summary_has_every_bar_and_each_policy_its_sections(tmp_path, figure
     assert {section.figure for section in page.sections} == set(figures)
     for name in ("figure4", "figure5", "figure6"):
         caption = figures[f"{name}_cold"].texts[1].get_text()
-        assert "TF32 off. Cold policy: L2 overwritten" in caption
+        assert "TF32 off." in caption
+        assert "cold policy" in caption.lower()
 
 
 def test_texts_keep_apart_and_inside(tmp_path, figures):
