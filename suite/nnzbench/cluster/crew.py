@@ -150,13 +150,12 @@ class Crew:
 
     def _where(self, gpu: str, model: Model) -> Iterator[str]:
         """Where the seconds of a model's workers went."""
-        here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
-        yield from phases.lines(model.phases, max(1, len(here)))
-        units = {worker.unit for worker in here if worker.who and worker.who.timed}
+        workers, units = self._staff(gpu)
+        yield from phases.lines(model.phases, max(1, workers))
         busy = sum(model.phases.get(phase, 0.0) for phase in phases.ON_GPU)
         lasted = time.monotonic() - model.started
         if busy and units:
-            yield f"In {lasted:.0f} s {len(units)} GPUs were in use for {busy / lasted / len(units):.0%} of the time."
+            yield f"In {lasted:.0f} s {units} GPUs were in use for {busy / lasted / units:.0%} of the time."
 
     def _finished(self) -> bool:
         busy = any(worker.future is not None for worker in self.workers.values())
@@ -261,9 +260,13 @@ class Crew:
 
     def _hands(self, gpu: str) -> Hands:
         """Workers of a model, and their GPUs; where nothing is timed each has a processor."""
+        workers, units = self._staff(gpu)
+        return Hands(workers, units or workers)
+
+    def _staff(self, gpu: str) -> tuple[int, int]:
+        """How many workers a model has, and how many GPUs they time on."""
         here = [worker for worker in self.workers.values() if worker.who and worker.who.gpu == gpu]
-        units = {worker.unit for worker in here if worker.who and worker.who.timed}
-        return Hands(len(here), len(units) or len(here))
+        return len(here), len({worker.unit for worker in here if worker.who and worker.who.timed})
 
     def _model(self, who: Introduction, folders: ExitStack) -> None:
         """Opens the results folders of a model of GPU that is new, and plans its work."""

@@ -215,7 +215,7 @@ def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
     kernel = first.partition(",")[0]
     over = "" if rival == first else f" as {rival.removeprefix(f'{kernel}, ')}"
     beside = "".join(f", {name} {number(other.value)}×" for name, _, other in others)
-    label = f"{group.label[0].upper()}{group.label[1:]}"
+    label = _capital(group.label)
     said = f"{first} {_is(first)} {number(found.value)}× as fast{over}"
     for text in (f"{label}: {said}{beside}", f"{label}: {said}"):
         if len(text) <= TITLE:
@@ -249,13 +249,17 @@ def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
             continue
         (first, rival, found), *others = told
         text = (
-            f"{group.label[0].upper()}{group.label[1:]}: {first} {_is(first)} **{number(found.value)}×** as fast "
+            f"{_capital(group.label)}: {first} {_is(first)} **{number(found.value)}×** as fast "
             f"as {rival} ({policies[0]}, faster on {found.wins} of {found.count})"
         )
         text += "".join(f", {name} {number(beside.value)}×" for name, _, beside in others)
         text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
         said.append(text + ".")
     return " ".join(said) or "Not recorded yet."
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _is(side: str) -> str:
@@ -299,8 +303,7 @@ def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
         values = " and ".join(f"{number(found.value)}× {policy}" for policy, found in both if found)
         said.append(f"{mine} over {rival}, {group}: {values}")
     more = f"; {len(said) - LOST} more are in the table" if len(said) > LOST else ""
-    text = "; ".join(said[:LOST]) + more + "."
-    return text[0].upper() + text[1:]
+    return _capital("; ".join(said[:LOST]) + more + ".")
 
 
 def _table(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
@@ -343,6 +346,6 @@ def of_anything(results: ResultSet) -> Lead:
         side(kernel, math) for kernel, math in sorted(maths) if kernel not in names or names[kernel].role != "library"
     )
     rivals = tuple(
-        replace(one) for one in (*PRODUCTS, *CONVOLUTIONS) if any((kernel, one.math) in maths for kernel in one.kernels)
+        one for one in (*PRODUCTS, *CONVOLUTIONS) if any((kernel, one.math) in maths for kernel in one.kernels)
     )
     return Lead(f"How fast is what `{results.experiment}` recorded?", sides, rivals)
