@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
-from nnzbench.plans import shared_work
 from nnzbench.plans.shared_work import SharedWork
 
 
@@ -34,24 +35,27 @@ def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs() -> Non
 
 
 def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives() -> None:
-    class Owner:
+    class Thing:
         pass
 
-    owner, other, made = Owner(), Owner(), []
+    owner, other, made = Thing(), Thing(), []
 
-    def make() -> str:
+    def make() -> Thing:
         time.sleep(0.02)
-        made.append(1)
-        return "value"
+        value = Thing()
+        made.append(weakref.ref(value))
+        return value
 
     for count, one in ((1, owner), (1, owner), (2, other)):
         shared = SharedWork()
         elapsed = shared.timer()
-        assert shared.once_for(one, "key", make) == "value"
+        assert shared.once_for(one, "key", make) is made[-1]()
         assert len(made) == count
         assert elapsed() >= 20
     del owner, one
-    gone = SharedWork()
-    assert gone.once_for(other, "key", make) == "value"
+    first, second = made
+    assert SharedWork().once_for(other, "key", make) is second()
     assert len(made) == 2
-    assert len(shared_work._owned) == 1
+    gc.collect()  # the first owner is gone, and what was made for it
+    assert first() is None
+    assert second() is not None
