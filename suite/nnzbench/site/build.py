@@ -104,7 +104,7 @@ def _build_one(folder: Path, cells: dict[Path, coverage.Counted]) -> Built:
         raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
     page, drawn = assemble(page_of(results.experiment), folder, results)
     lacking = problems_missing(results.experiment, results.frame["problem"])
-    cells[folder] = coverage.count(results.experiment, results.records)
+    cells[folder] = coverage.count(results.experiment, results.recorded)
     page = replace(page, gaps=(*lacking, *coverage.gaps(cells[folder]), *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))

@@ -34,6 +34,8 @@ class ResultSet:
     gpu: str
     records: tuple[Record, ...]
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
+    recorded: tuple[Record, ...]
+    """Every row of the file."""
     frame: pd.DataFrame
     """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the
     device memory that the row's candidate took at most where it was measured. Rows of a stand-in are those of the
@@ -117,6 +119,7 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         experiment=records[0].experiment,
         gpu=records[0].gpu,
         records=tuple(kept),
+        recorded=tuple(records),
         frame=frame,
         device=devices[0],
         left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished), *untuned, *patterns),
