@@ -23,7 +23,9 @@ with contextlib.suppress(ImportError):  # the GPU tests do without it
     import hypothesis
 
     # the same examples each time, however busy the machine: a failure is of the change at hand
-    hypothesis.settings.register_profile("nnzbench", derandomize=True, deadline=None)
+    hypothesis.settings.register_profile(
+        "nnzbench", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
     hypothesis.settings.load_profile("nnzbench")
 
 

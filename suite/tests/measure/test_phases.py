@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 
 from filelock import FileLock
@@ -53,28 +52,28 @@ def test_a_phase_ends_with_its_error():
 
 
 def test_one_at_a_time_has_the_gpu_and_waiting_is_told_apart(tmp_path):
-    def turn():
-        return FileLock(tmp_path / "lock", thread_local=False).acquire(poll_interval=0.002)
+    clock = Clock()
+    first, second = (Work(Phases(clock=clock), lambda: FileLock(tmp_path / "lock")) for _ in range(2))
+    has, order = threading.Event(), []
 
-    busy, most = [], []
+    def wait_and_work():
+        with second.on_gpu("hot"):
+            order.append("second")
+            has.set()
+            clock.now += 2.0
 
-    def work(found):
-        for _ in range(5):
-            with found.on_gpu("hot"):
-                busy.append(1)
-                most.append(len(busy))
-                time.sleep(0.01)
-                busy.pop()
-
-    every = [Work(turn=turn) for _ in range(3)]
-    threads = [threading.Thread(target=work, args=(one,)) for one in every]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert max(most) == 1
-    assert all(one.phases.seconds["hot"] >= 0.05 for one in every)
-    assert sum(one.phases.seconds["waiting"] for one in every) > 0.1
+    waiting = threading.Thread(target=wait_and_work)
+    with first.on_gpu("hot"):
+        waiting.start()
+        while waiting.is_alive() and "waiting" not in second.phases._open:
+            has.wait(0.01)
+        clock.now += 5.0
+        assert not has.wait(0.1)  # it has not got the lock that the first one holds
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+    assert dict(first.phases.seconds) == {"waiting": 0.0, "hot": 5.0}
+    assert dict(second.phases.seconds) == {"waiting": 5.0, "hot": 2.0}
     assert "hot" in ON_GPU
     assert "waiting" not in ON_GPU
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import threading
-import time
 
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
@@ -402,17 +402,24 @@ def test_kernels_run_the_ops_they_compute_in_the_dtype_of_the_table(tmp_path):
 
 
 def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_path, monkeypatch):
-    ended = threading.Event()
-    statuses = []
+    statuses, waiting = [], []
 
-    def leave(status):
-        statuses.append(status)
-        ended.set()
+    @contextlib.contextmanager
+    def watch(give_up):
+        waiting.append(give_up)
+        yield
+        waiting.remove(give_up)
+
+    def hang():
+        if kernel.prepared[-1] == "hangs":
+            other = threading.Thread(target=waiting[-1])  # as the watchdog's, while this one is in the library
+            other.start()
+            other.join()
 
     kernel = FakeKernel(variants={"good": (5.0, ""), "hangs": (5.0, "")})
-    kernel.after_prepare = lambda: kernel.prepared[-1] == "hangs" and ended.wait(20)
-    monkeypatch.setattr("nnzbench.measure.attempts.os._exit", leave)
-    monkeypatch.setattr("nnzbench.measure.attempts.watch", lambda give_up: watchdog.watch(give_up, 0.2))
+    kernel.after_prepare = hang
+    monkeypatch.setattr("nnzbench.measure.attempts.os._exit", statuses.append)
+    monkeypatch.setattr("nnzbench.measure.attempts.watch", watch)
     exp = experiment(kernel, policies=("hot",))
     monkeypatch.setattr(Small, "count", 1)
     progress = Notes()
@@ -427,9 +434,20 @@ def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_
     assert any("go on with --resume" in note for note in progress.notes)
 
 
-def test_a_block_in_time_is_left_alone():
-    gone = []
-    with watchdog.watch(lambda: gone.append("gone"), 0.05):
-        pass
-    time.sleep(0.1)
-    assert gone == []
+def test_a_block_that_takes_too_long_is_given_up_and_one_in_time_is_left_alone(monkeypatch):
+    given_up = threading.Event()
+    with watchdog.watch(given_up.set, 0.01):
+        assert given_up.wait(60)
+    started = []
+    timer = threading.Timer
+
+    def kept(*arguments):
+        started.append(timer(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr(threading, "Timer", kept)
+    with watchdog.watch(lambda: pytest.fail("it was in time"), 3600.0):
+        (counting,) = started
+        assert counting.is_alive()
+    counting.join(60)  # does not go on counting
+    assert not counting.is_alive()

@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
+from types import SimpleNamespace
 
+import pytest
+from fakes import FakeClock
+
+from nnzbench.plans import shared_work
 from nnzbench.plans.shared_work import SharedWork
 
+MOMENT = 1e-2
+"""Milliseconds that looking at the clock some times takes."""
 
-def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs() -> None:
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The time that the module sees."""
+    made = FakeClock()
+    monkeypatch.setattr(shared_work, "time", SimpleNamespace(perf_counter=made))
+    return made
+
+
+def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs(clock: FakeClock) -> None:
     shared = SharedWork()
     made = []
 
     def inner() -> str:
-        time.sleep(0.02)
+        clock.now += 0.02
         made.append("inner")
         return "value"
 
     def outer() -> str:
+        clock.now += 0.01
         return shared.once("inner", inner) + "!"
 
     first = shared.timer()
     assert shared.once("inner", inner) == "value"
-    assert first() >= 20
+    assert first() == pytest.approx(20, abs=MOMENT)
     second = shared.timer()
     assert shared.once("outer", outer) == "value!"
-    assert second() >= 20
+    assert second() == pytest.approx(30, abs=MOMENT)
     third = shared.timer()
     assert shared.once("outer", outer) == "value!"
-    assert third() >= 20  # what `outer` itself found made is part of its time
+    assert third() == pytest.approx(30, abs=MOMENT)  # what `outer` itself found made is part of its time
     assert made == ["inner"]
-    assert shared.timer()() < 20
+    assert shared.timer()() == pytest.approx(0, abs=MOMENT)
 
 
-def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives() -> None:
+def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives(clock: FakeClock) -> None:
     class Thing:
         pass
 
     owner, other, made = Thing(), Thing(), []
 
     def make() -> Thing:
-        time.sleep(0.02)
+        clock.now += 0.02
         value = Thing()
         made.append(weakref.ref(value))
         return value
@@ -51,7 +67,7 @@ def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives() -> None:
         elapsed = shared.timer()
         assert shared.once_for(one, "key", make) is made[-1]()
         assert len(made) == count
-        assert elapsed() >= 20
+        assert elapsed() == pytest.approx(20, abs=MOMENT)
     del owner, one
     first, second = made
     assert SharedWork().once_for(other, "key", make) is second()

@@ -223,7 +223,7 @@ def test_page_works_in_a_browser(page, tmp_path, width):
     run = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
          "--enable-logging=stderr", f"--window-size={width},900", "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     assert "CONSOLE" not in run.stderr
     result = json.loads(stdlib_html.unescape(re.search(r'<pre id="result">(.*?)</pre>', run.stdout)[1]))

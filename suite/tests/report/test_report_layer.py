@@ -46,7 +46,7 @@ def run(call: str, given: dict, asked: dict | None = None) -> object:
       const rows = given.rows.map((row) => ({{ ...row, problem: given.problems[row.at] }}));
       console.log(JSON.stringify({call}));
     """
-    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -99,7 +99,7 @@ def test_a_run_goes_on_where_it_was_cut(trial, one, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(trial, "read_cases", lambda: cases)
     monkeypatch.setattr(trial, "rivals", lambda op: ("row_stream",))
     out = tmp_path / "run"
-    trial.run(cases[:1], 1, 1.0, 60.0, out, "cpu")
-    trial.run(cases, 1, 1.0, 60.0, out, "cpu")
+    trial.run(cases[:1], 1, 1.0, 3600.0, out, "cpu")
+    trial.run(cases, 1, 1.0, 3600.0, out, "cpu")
     assert [(found.n, found.gpu, found.candidates) for found in trial.read(out)] == [(4, "cpu", 1), (5, "cpu", 1)]
     assert capsys.readouterr().out.count(" s more") == 2

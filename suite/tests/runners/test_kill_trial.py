@@ -25,9 +25,7 @@ def trial():
 
 def test_killed_in_the_middle_it_keeps_its_rows_and_goes_on(trial, tmp_path):
     child = trial.start(trial.arguments("best", tmp_path))
-    for _ in range(3000):  # the moment that the first row is there
-        if trial.lines_of(tmp_path) > 1 or child.poll() is not None:
-            break
+    while trial.lines_of(tmp_path) <= 1 and child.poll() is None:  # until the first row is there
         trial.time.sleep(0.02)
     trial.os.killpg(child.pid, trial.signal.SIGKILL)
     child.communicate()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -82,11 +84,27 @@ def test_steps_share_the_time_and_the_last_ones_go_without(
 def test_a_process_past_its_time_is_ended_tidily(
     runner: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\ntrap 'echo kept > kept; exit 130' TERM\nsleep 5 & wait\n")
+    script, ready = tmp_path / "python", tmp_path / "ready"
+    script.write_text("#!/bin/sh\ntrap 'echo kept > kept; exit 130' TERM\n: > ready\nwhile :; do sleep 0.05; done\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    assert runner.run(["run"], 0.5) == 0
+    waited: list[float | None] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        """Its time is over as soon as it is ready to be told so, however long it takes to start."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            waited.append(timeout)
+            if len(waited) > 1:
+                return super().wait(timeout)
+            while not ready.exists():
+                assert self.poll() is None
+                time.sleep(0.01)
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+
+    monkeypatch.setattr(runner.subprocess, "Popen", Popen)
+    assert runner.run(["run"], 7.0) == 0
+    assert waited == [7.0, runner.GRACE_S]
     assert (tmp_path / "kept").read_text() == "kept\n"
 
 

@@ -1,48 +1,62 @@
 """Inputs shared by a library's candidates: made once, counted for each, kept within bounds, dropped after failures."""
 
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_gpu import FACTS, open_fake
+from fakes import FakeClock
 
 from nnzbench.devices.gpu import LaunchError
+from nnzbench.kernels.vendor import inputs as vendor_inputs
 from nnzbench.kernels.vendor.inputs import SHARE, WEIGHTS, Inputs, Preparing, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor.support import Output, finish
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 
+MOMENT = 1e-2
+"""Milliseconds that looking at the clock some times takes."""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that the module sees."""
+    made = FakeClock()
+    monkeypatch.setattr(vendor_inputs, "time", SimpleNamespace(perf_counter=made))
+    return made
+
 
 class Counted:
-    def __init__(self, array, seconds=0.0):
-        self.array, self.seconds, self.made = array, seconds, 0
+    def __init__(self, array, clock=None, seconds=0.0):
+        self.array, self.clock, self.seconds, self.made = array, clock, seconds, 0
 
     def __call__(self):
         self.made += 1
-        time.sleep(self.seconds)
+        if self.clock is not None:
+            self.clock.now += self.seconds
         return self.array
 
 
-def test_a_form_is_made_once_and_its_time_counts_for_every_candidate():
-    inputs, slow = Inputs(open_fake()), Counted(np.arange(6, dtype=np.float32), 0.2)
+def test_a_form_is_made_once_and_its_time_counts_for_every_candidate(clock):
+    inputs, slow = Inputs(open_fake()), Counted(np.arange(6, dtype=np.float32), clock, 0.2)
     first, other = Preparing(inputs), Preparing(inputs)
     taken = first.array(("b", False), slow)
     alone = first.milliseconds()
     second = Preparing(inputs)
     assert second.array(("b", False), slow) is taken
     assert slow.made == 1
-    assert second.milliseconds() >= 200
-    assert alone >= 200
+    assert second.milliseconds() == pytest.approx(200, abs=MOMENT)
+    assert alone == pytest.approx(200, abs=MOMENT)
     assert other.array(("b", True), Counted(np.ones(2, np.float32))) is not taken
     np.testing.assert_array_equal(taken.read(), slow.array)
 
 
-def test_time_before_a_candidate_is_not_its_own():
+def test_time_before_a_candidate_is_not_its_own(clock):
     inputs = Inputs(open_fake())
-    Preparing(inputs).array(("a",), Counted(np.ones(2, np.float32), 0.2))
+    Preparing(inputs).array(("a",), Counted(np.ones(2, np.float32), clock, 0.2))
     fresh = Preparing(inputs)
-    fresh.array(("b",), Counted(np.ones(2, np.float32)))
-    assert fresh.milliseconds() < 200
+    fresh.array(("b",), Counted(np.ones(2, np.float32), clock, 0.3))
+    assert fresh.milliseconds() == pytest.approx(300, abs=MOMENT)
 
 
 def test_inputs_keep_a_bounded_share_of_the_memory():
