@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 MOST_BYTES = 8 << 30
 """Of a dense operand or a result in float64, as the check makes it: more does not fit an ordinary computer."""
 _SPEC = re.compile(r"(\d{1,9})[xX](\d{1,9})@(0?\.\d{1,9}|0|\d{1,2}(?:\.\d{1,6})?%)")
+_ALMOST = re.compile(r"\d+[xX]\d+(@.*)?")
 _MOST_WEIGHTS = 1 << 31
 _DTYPES: dict[str, DType] = {"float16": "f16", "bfloat16": "bf16"}
 
@@ -90,6 +92,11 @@ class Layer:
         return shape
 
 
+def is_size(text: str) -> bool:
+    """Whether the argument is a size with its share of zeros and names no file."""
+    return _SPEC.fullmatch(text) is not None
+
+
 def load(texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "uniform") -> list[Layer]:
     """The layers that the arguments name: files (`FILE`, `FILE::tensor`) and sizes (`4096x11008@0.9`).
 
@@ -98,6 +105,8 @@ def load(texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "un
     layers = []
     for text in texts:
         spec = _SPEC.fullmatch(text)
+        if not spec and _ALMOST.fullmatch(text) and not os.path.lexists(text):
+            raise MatrixError(f"{text}: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9.")
         layers += [_generated(text, spec, pattern)] if spec else [_layer(one) for one in files.read(text, match)]
     return layers
 

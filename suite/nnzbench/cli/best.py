@@ -28,12 +28,13 @@ WIDTHS = (1, 32, 256)
 MOST_COLUMNS = 1 << 24
 
 
-def _widths(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+def _widths(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     if value is None:
-        return WIDTHS
+        return None
     words = [word.strip() for word in value.split(",")]
-    if not all(word.isdecimal() and int(word[:9]) >= 1 and int(word) <= MOST_COLUMNS for word in words):
-        raise click.BadParameter(f"'{value}' is not a list of whole numbers from 1, such as 1,32,256", ctx, param)
+    if not all(word.isdecimal() and 1 <= int(word[:9]) <= MOST_COLUMNS and len(word) < 9 for word in words):
+        limits = f"whole numbers from 1 to {MOST_COLUMNS}"
+        raise click.BadParameter(f"'{value}' is not a list of {limits}, such as 1,32,256", ctx, param)
     return tuple(dict.fromkeys(map(int, words)))
 
 
@@ -52,15 +53,15 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 @click.command("best")
 @click.argument("matrices", nargs=-1, required=True, metavar="MATRIX...")
-@click.option("--n", "ns", callback=_widths, metavar="N,...", help="Columns multiplied by [1,32,256].")
+@click.option("--n", "ns", callback=_widths, metavar="N,...", help="Columns multiplied by [1,32,256; spmv: 1].")
 @click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="Default: 16 bits where the file has them.")
 @click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
 @click.option("--budget", callback=_seconds, metavar="60s|5m", help="Time for one matrix [60s].")
-@click.option("--pattern", type=click.Choice(PATTERNS), default="uniform", show_default=True, help="For MxK@0.9.")
+@click.option("--pattern", type=click.Choice(PATTERNS), help="Where the zeros of MxK@0.9 are [uniform].")
 @click.option("--match", multiple=True, metavar="GLOB", help="All matrices of a file with such a name; repeatable.")
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
-@click.option("--pad", type=click.IntRange(0, 1000), default=0, help="Convolutions: zeros at each edge.")
-@click.option("--stride", type=click.IntRange(1, 1000), default=1, help="Convolutions: step between outputs.")
+@click.option("--pad", type=click.IntRange(0, 1000), help="Convolutions: zeros at each edge [0].")
+@click.option("--stride", type=click.IntRange(1, 1000), help="Convolutions: step between outputs [1].")
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option("--gpu", metavar="NAME", help="Estimate for this GPU from what is recorded on it, such as nvidia-h200.")
@@ -73,15 +74,15 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 def command(
     ctx: click.Context,
     matrices: tuple[str, ...],
-    ns: tuple[int, ...],
+    ns: tuple[int, ...] | None,
     dtype: DType | None,
     op: Op,
     budget: float,
-    pattern: Pattern,
+    pattern: Pattern | None,
     match: tuple[str, ...],
     image: tuple[int, int] | None,
-    pad: int,
-    stride: int,
+    pad: int | None,
+    stride: int | None,
     kernels: tuple[str, ...],
     device_name: str | None,
     gpu: str | None,
@@ -101,11 +102,19 @@ def command(
         raise click.UsageError("--gpu estimates from records: it runs on no --device and writes nothing to --out")
     if reports and not gpu:
         raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
-    whole = None if image is None else Image(*image, pad, stride)
-    question = Question(ns, op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
+    if op not in ("conv2d", "conv1d") and (image, pad, stride) != (None, None, None):
+        raise click.UsageError(f"--image, --pad and --stride are of a convolution's input: --op {op} has none")
+    ns = ns or ((1,) if op == "spmv" else WIDTHS)
     if op == "spmv" and set(ns) != {1}:
         raise click.UsageError("a matrix times a vector has one column: --op spmv goes with --n 1")
-    layers = layer.load(matrices, match, pattern)
+    sizes = sum(map(layer.is_size, matrices))
+    if match and sizes == len(matrices):
+        raise click.UsageError("--match chooses among the matrices of a file, and no file is named")
+    if pattern and not sizes:
+        raise click.UsageError("--pattern is for a size such as 4096x11008@0.9: a file has its own")
+    whole = None if image is None else Image(*image, pad or 0, stride or 1)
+    question = Question(ns, op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
+    layers = layer.load(matrices, match, pattern or "uniform")
     if gpu:
         folders = [reports] if reports else [paths.results(), paths.reports()]
         recorded = estimate.load(gpu, folders)

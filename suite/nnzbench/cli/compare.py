@@ -10,6 +10,7 @@ import click
 
 from nnzbench import paths
 from nnzbench.records.compare import Comparison, compare_files, compare_with_results
+from nnzbench.records.record import RecordError
 
 
 @click.command("compare")
@@ -26,9 +27,14 @@ def command(ctx: click.Context, before: Path, after: Path | None, everything: bo
     A row is FASTER or SLOWER only where the medians are further apart than their uncertainty plus 15 %, which is more
     than two runs of one build have differed by, in time and in clock cycles; SAME within 4 % (hot) or 7 % (cold);
     UNCLEAR between; FAILED where it was timed before and no longer passes. Brackets hold the bounds of the change.
-    Exit status 1 if any row is SLOWER or FAILED.
+    Exit status 1 if any row is SLOWER or FAILED, 2 where the runs have no row in common.
     """
     result = compare_files(before, after) if after else compare_with_results(before, paths.results())
+    if not result.rows:
+        raise RecordError(
+            f"nothing to compare: none of the {result.only_before} times of {before} has its row in "
+            f"{after or paths.results()}"
+        )
     if as_json:
         counts = {**result.counts, "only_before": result.only_before, "only_after": result.only_after}
         click.echo(json.dumps({"counts": counts, "rows": [_row(row) for row in result.rows]}, indent=2))
@@ -37,7 +43,7 @@ def command(ctx: click.Context, before: Path, after: Path | None, everything: bo
             if everything or row.verdict != "SAME":
                 click.echo(_line(row))
         parts = [f"{count} {verdict}" for verdict, count in sorted(result.counts.items())]
-        click.echo(", ".join(parts) or "no row is timed in both runs")
+        click.echo(", ".join(parts))
         if result.only_before or result.only_after:
             click.echo(f"in one run only: {result.only_before} before, {result.only_after} after")
     if result.regressed:

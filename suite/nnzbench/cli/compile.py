@@ -30,6 +30,7 @@ from nnzbench.measure.progress import counted
 from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
+from nnzbench.problems.experiment import unknown
 
 SUPPORT = "(support)"
 """Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""
@@ -92,7 +93,7 @@ def command(
     known = {name: kernel for name, kernel in kernels().items() if not isinstance(kernel, VendorKernel)}
     for name in names:
         if name not in known:
-            raise click.UsageError(f"unknown kernel '{name}': choose from {', '.join(known)}")
+            raise click.UsageError(unknown("kernel that is compiled", name, known))
     if sample and everything:
         raise click.UsageError("--sample builds little, --all builds everything: choose one")
     errors = Console(stderr=True)

@@ -33,6 +33,9 @@ _PACKAGES = (
     (("cuda-bindings",), "compiles kernels with NVRTC", "compile"),
     (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda12 or cuda13"),
     (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda12 or cuda13"),
+    (("distributed",), "run --cluster", "cluster"),
+    (("safetensors",), "matrices out of .safetensors files", "safetensors"),
+    (("torch",), "matrices out of PyTorch's .pt files", "torch"),
     (("pytest-benchmark",), "pytest --benchmark", "test"),
 )
 

@@ -62,11 +62,14 @@ def list_kernels(as_json: bool) -> None:
 
 
 @command.command("problems")
-@click.argument("experiments", nargs=-1)
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("--full", is_flag=True, help="All problems where the default is a sample.")
 @as_json
 def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> None:
-    """The problems of EXPERIMENTS (default: of all), with the source each would use on this machine."""
+    """Problems of each EXPERIMENT, and where their data is from.
+
+    Default: of all experiments. The source is what each would use on this machine.
+    """
     from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 
     rows = [

@@ -9,6 +9,8 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
+from nnzbench.papers import catalogue
+from nnzbench.problems.experiment import POLICIES, Policy, unknown
 from nnzbench.report.data.frames import each
 from nnzbench.report.text.tables import number
 
@@ -22,7 +24,7 @@ from nnzbench.report.text.tables import number
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of the records [default: the published ones].",
 )
-@click.option("--policy", default="hot", show_default=True, help="hot or cold.")
+@click.option("--policy", type=click.Choice(POLICIES), default="hot", show_default=True)
 @click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Only this kernel; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def command(
@@ -30,7 +32,7 @@ def command(
     target: str,
     source: str | None,
     reports: Path | None,
-    policy: str,
+    policy: Policy,
     kernels: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -40,8 +42,15 @@ def command(
     """
     from nnzbench.predict.records import predict
 
-    made = predict(reports or paths.reports(), experiment, target, source)
+    folder = reports or paths.reports()
+    if not any(folder.glob(f"*/{experiment}/records.csv")):
+        catalogue.experiment(experiment)  # refuses a name that there is not
+    made = predict(folder, experiment, target, source)
     rows = made.rows[made.rows["policy"] == policy]
+    there = sorted(set(rows["kernel"]))
+    for name in kernels:
+        if name not in there:
+            raise click.UsageError(unknown(f"kernel of {experiment}'s {policy} rows", name, there))
     if kernels:
         rows = rows[rows["kernel"].isin(kernels)]
     if as_json:

@@ -10,6 +10,7 @@ import click
 
 from nnzbench import paths
 from nnzbench.cli.run import progress_bar
+from nnzbench.problems.experiment import unknown
 from nnzbench.records.record import RecordError
 
 
@@ -46,7 +47,7 @@ def command(
         recorded = find(folder)
         for name in experiments:
             if name not in EXPERIMENTS and name not in recorded:
-                raise click.UsageError(f"there is no experiment '{name}': see nnzbench list experiments")
+                raise click.UsageError(unknown("experiment", name, EXPERIMENTS))
         slugs = sorted({path.parent.name for paths_ in recorded.values() for path in paths_})
         if gpu is not None and gpu not in slugs:
             known = f"recorded are {', '.join(slugs)}" if slugs else "none is recorded"

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from nnzbench import devices, paths
 from nnzbench.cli import programs
-from nnzbench.cli.unmatched import NothingMatched, nearest, require_work
+from nnzbench.cli.unmatched import NothingMatched, require_work
 from nnzbench.cluster.crew import Crew
 from nnzbench.cluster.engine import connected
 from nnzbench.devices import DEVICES, Device
@@ -32,7 +32,7 @@ from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_exper
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import POLICIES, Experiment, Policy
+from nnzbench.problems.experiment import POLICIES, Experiment, Policy, unknown
 from nnzbench.problems.problem import DType
 from nnzbench.records.folder import BELOW
 
@@ -108,9 +108,9 @@ def _names_of(
 @click.option(
     "--cluster",
     metavar="local|slurm|tcp://HOST:PORT",
-    help="On the workers of a Dask cluster: one per GPU of this host, Slurm's, or those of a scheduler.",
+    help="On the workers of a Dask cluster: up to 8 per GPU of this host, Slurm's, or those of a scheduler.",
 )
-@click.option("--workers", type=click.IntRange(1), help="With --cluster: how many to start [up to 8 per GPU].")
+@click.option("--workers", type=click.IntRange(1), help="With --cluster local or slurm: how many to start.")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")
 @click.option("--overwrite", is_flag=True, help="Replace the records that are there.")
 @click.option("--yes", is_flag=True, help="With --overwrite: also where it deletes more than this run brings.")
@@ -158,6 +158,8 @@ def command(
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
     if yes and not overwrite:
         raise click.UsageError("--yes answers what --overwrite asks, and says nothing alone")
+    if policies and device_name == "cpu":
+        raise click.UsageError("--device cpu checks and times nothing: leave --policy away")
     if sanitize and device_name != "cpu":
         raise click.UsageError("--sanitize is for --device cpu: on a GPU, run compute-sanitizer")
     chosen = [replace(one, full=full) for one in choose_experiments(experiments, bool(kernel_names))]
@@ -188,6 +190,8 @@ def command(
             raise click.UsageError(
                 f"--cluster is local, slurm or a scheduler's address such as tcp://HOST:8786, not '{cluster}'"
             )
+        if workers and "://" in cluster:
+            raise click.UsageError(f"--workers says how many to start, and those of {cluster} run already")
         summaries = _run_cluster(cluster, workers, device_name, chosen, choice, folder, known, budget, started)
         _finish(ctx, chosen, summaries, folder, report)
         return
@@ -247,10 +251,7 @@ def names_of_kernels(given: tuple[str, ...]) -> tuple[str, ...] | None:
         elif text in kernels():
             names.append(text)
         else:
-            near = nearest(text, kernels())
-            raise click.UsageError(
-                f"unknown kernel '{text}': choose from {', '.join(kernels())}, or give a .py file{near}"
-            )
+            raise click.UsageError(unknown("kernel", text, kernels()))
     return tuple(dict.fromkeys(names))
 
 

@@ -20,18 +20,23 @@ from nnzbench.problems.operands import make_operands
 
 @click.command()
 @click.argument("name", metavar="EXPERIMENT")
-@click.option("--problems", default="*", metavar="PATTERN", help="Shell pattern over problem names.")
+@click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), help="Measure only so many of the most promising tilings.")
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to assemble one candidate.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that assemble. Default: one per processor.")
 @click.option("--device", default="cupy", type=click.Choice(sorted(DEVICES)), show_default=True)
-def command(name: str, problems: str, limit: int | None, timeout_s: float, workers: int | None, device: str) -> None:
+def command(
+    name: str, problems: tuple[str, ...], limit: int | None, timeout_s: float, workers: int | None, device: str
+) -> None:
     """Measure every feasible tiling of SparseRT's generator on each problem of EXPERIMENT and remember the fastest."""
     able = [p for p in experiment(name).problems() if p.op in ("spmm", "conv2d", "conv1d")]
-    chosen = [p for p in able if fnmatch.fnmatchcase(p.name, problems)]
+    for pattern in problems:
+        if not any(fnmatch.fnmatchcase(p.name, pattern) for p in able):
+            near = nearest(pattern, (p.name for p in able))
+            raise click.UsageError(f"{name} has no sparse product or convolution named like '{pattern}'{near}")
+    chosen = [p for p in able if not problems or any(fnmatch.fnmatchcase(p.name, pattern) for pattern in problems)]
     if not chosen:
-        near = nearest(problems, (p.name for p in able))
-        raise click.UsageError(f"{name} has no sparse product or convolution named like '{problems}'{near}")
+        raise click.UsageError(f"{name} has no sparse product or convolution: the generator makes nothing else")
     opened = open_device(device)
     console = Console()
     refused: Counter[str] = Counter()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
 from nnzbench.papers import balanced, direct_conv, eie, lecture, own, sparsert, sputnik
-from nnzbench.problems.experiment import Experiment, UnknownExperiment
+from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 
 if TYPE_CHECKING:
     from nnzbench.report.page_spec import PageSpec
@@ -21,9 +20,7 @@ EXPERIMENTS: dict[str, Experiment] = {one.name: one for paper in PAPERS for one 
 def experiment(name: str) -> Experiment:
     """The experiment of that name. Raises `UnknownExperiment`."""
     if name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, 3)
-        meant = f" (did you mean {' or '.join(near)}?)" if near else ""
-        raise UnknownExperiment(f"unknown experiment '{name}': choose from {', '.join(EXPERIMENTS)}{meant}")
+        raise UnknownExperiment(unknown("experiment", name, EXPERIMENTS))
     return EXPERIMENTS[name]
 
 

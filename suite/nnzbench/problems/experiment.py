@@ -5,8 +5,9 @@ Each is declared once, in the package of its paper; `nnzbench.papers.catalogue` 
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -22,7 +23,15 @@ AND_F16: tuple[DType, ...] = ("f32", "f16")
 
 
 class UnknownExperiment(ValueError):
-    """No experiment has this name; the message lists those there are."""
+    """No experiment has this name; the message suggests one, or lists those there are."""
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
+    """The sentence on a name that is none of `known`: what was probably meant, else all there are."""
+    near = difflib.get_close_matches(name, known, 3)
+    return f"unknown {kind} '{name}': " + (
+        f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
+    )
 
 
 @dataclass(frozen=True)

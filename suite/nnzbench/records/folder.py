@@ -149,8 +149,8 @@ class Results:
             lost = self._not_again(read_records(self.records_path))
             if lost:
                 raise RecordError(
-                    f"{self.records_path}: --overwrite would delete {count:,} rows, and this run does not bring "
-                    f"{lost:,} of them again: add --yes to replace them all the same, or --out FOLDER to keep both"
+                    f"{self.records_path}: --overwrite would delete {count:,} rows, {lost:,} of which this "
+                    f"run does not bring again: add --yes to replace them all the same, or --out FOLDER to keep both"
                 )
         self._note(f"{self.folder}: --overwrite deletes {count:,} rows ({', '.join(path.name for path in gone)})")
         for path in gone:

@@ -252,6 +252,12 @@ def here(monkeypatch, tmp_path):
         (["8x8@0.5", "--op", "spmv", "--n", "2"], "goes with --n 1"),
         (["8x8@0.5", "--kernel", "nosuch"], "unknown kernel 'nosuch'"),
         (["8x8@0.5", "--reports", "x"], "says nothing alone"),
+        (["8x8"], "8x8: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9"),
+        (["8x8@90"], "8x8@90: a size has its share of zeros"),
+        (["8x8@0.5", "--image", "8x8"], "--op spmm has none"),
+        (["8x8@0.5", "--stride", "2"], "--op spmm has none"),
+        (["8x8@0.5", "--match", "a*"], "no file is named"),
+        (["gone.npy", "--pattern", "2:4"], "a file has its own"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_status_2(here, words, reason):

@@ -83,7 +83,7 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     fewer = ("run", "small", "--overwrite", "--policy", "cold")
     refused = invoke(*fewer)
     assert refused.exit_code == 2
-    assert "would delete 8 rows, and this run does not bring 4 of them again" in refused.output
+    assert "would delete 8 rows, 4 of which this run does not bring again" in refused.output
     assert len(rows(tmp_path)) == 8
     replaced = invoke(*fewer, "--yes")
     assert replaced.exit_code == 0
@@ -100,7 +100,7 @@ def test_a_quick_run_does_not_replace_more_candidates_than_it_tries(world, tmp_p
     assert invoke("run", "small").exit_code == 0
     refused = invoke("run", "small", "--quick", "--overwrite")
     assert refused.exit_code == 2
-    assert "would delete 40 rows, and this run does not bring 8 of them again" in refused.output
+    assert "would delete 40 rows, 8 of which this run does not bring again" in refused.output
     assert len(rows(tmp_path)) == 40
     assert invoke("run", "small", "--quick", "--overwrite", "--yes").exit_code == 0
     assert len(rows(tmp_path)) == 32
@@ -180,7 +180,15 @@ def test_the_processor_gets_a_folder_of_its_own(world, tmp_path):
         (("run", "small", "--dtype", "f64"), "'f64' is not one of f32, f16, bf16"),
         (("run",), "Missing argument"),
         (("list", "problems", "nope"), "unknown experiment 'nope'"),
-        (("nope",), "No such command"),
+        (("nope",), "No such command 'nope'."),
+        (("bset",), "No such command 'bset': did you mean best?"),
+        (("run", "smal"), "unknown experiment 'smal': did you mean small?"),
+        (("report", "smal"), "unknown experiment 'smal': did you mean small?"),
+        (("predict", "smal", "--gpu", "T4"), "unknown experiment 'smal': did you mean small?"),
+        (("compile", "--kernel", "sputnk"), "unknown kernel that is compiled 'sputnk': did you mean sputnik"),
+        (("run", "small", "--device", "cpu", "--policy", "hot"), "--device cpu checks and times nothing"),
+        (("run", "small", "--workers", "2"), "--workers is for --cluster"),
+        (("run", "small", "--workers", "2", "--cluster", "tcp://h:1"), "those of tcp://h:1 run already"),
         (("run", "small", "--out", "/proc/nope"), "/proc/nope"),
     ],
 )
@@ -197,7 +205,7 @@ def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
         (("--problem", "nosuch*"), "no problem of small is named like 'nosuch*': the nearest are p1_None, p0_None"),
         (("--problem", "p0*", "--problem", "q0_None"), "'q0_None': the nearest are p0_None"),
         (("--dtype", "bf16"), "nothing of small runs in bf16: the kernels chosen run there in f32"),
-        (("--kernel", "fak"), "unknown kernel 'fak': choose from fake, or give a .py file: the nearest are fake"),
+        (("--kernel", "fak"), "unknown kernel 'fak': did you mean fake?"),
     ],
 )
 def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_path, args, sentence):
@@ -330,7 +338,7 @@ def test_tuning_without_a_timer_is_refused_once(world):
     result = invoke("tune", "sparsert_table1", "--device", "cpu")
     assert result.exit_code == 2, result.output
     assert result.output.count("tuning needs a GPU") == 1
-    assert "the nearest are" in invoke("tune", "sparsert_table1", "--problems", "nosuch*").output
+    assert "the nearest are" in invoke("tune", "sparsert_table1", "--problem", "nosuch*").output
 
 
 def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, monkeypatch):

@@ -75,7 +75,9 @@ def test_awkward_sizes_are_for_every_kernel_of_the_suite_in_every_type():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UnknownExperiment, match="sparsert_table1, "):
+    with pytest.raises(UnknownExperiment, match="choose from sparsert_table1, "):
+        experiment("nosuch")
+    with pytest.raises(UnknownExperiment, match=r"did you mean sparsert_table.*\?$"):
         experiment("sparsert")
 
 

@@ -164,10 +164,10 @@ def test_reasons_not_to_tune(operands: Operands, assembler: set[int]) -> None:
 def test_command_says_why_it_can_not_tune(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnzbench.cli.tune.open_device", lambda name: CpuLike())
     runner = CliRunner()
-    nothing = runner.invoke(command, ["sparsert_table1", "--problems", "no such*"])
+    nothing = runner.invoke(command, ["sparsert_table1", "--problem", "no such*"])
     assert nothing.exit_code == 2
     assert "named like 'no such*'" in nothing.output
-    said = runner.invoke(command, ["sparsert_table1", "--problems", "12*", "--device", "cpu"])
+    said = runner.invoke(command, ["sparsert_table1", "--problem", "12*", "--device", "cpu"])
     assert isinstance(said.exception, Unsupported)  # which the command group turns into status 2
     assert "tuning needs a GPU" in str(said.exception)
 

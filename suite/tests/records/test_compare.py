@@ -137,6 +137,13 @@ def test_runs_on_two_gpus_are_refused_in_one_sentence(tmp_path):
     assert "only runs on one GPU compare" in result.output
 
 
+def test_runs_without_a_row_in_common_are_refused(tmp_path):
+    a, b = write(tmp_path / "a", row()), write(tmp_path / "b", row(variant="other"))
+    result = CliRunner().invoke(main, ["compare", a, b])
+    assert result.exit_code == 2
+    assert f"nothing to compare: none of the 1 times of {a}" in " ".join(result.output.split())
+
+
 def test_a_file_that_is_no_records_file_is_refused(tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text("a,b\n1,2\n")
