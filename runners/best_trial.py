@@ -1,6 +1,6 @@
 """How near `nnzbench best` comes to trying everything, and its estimates to measured times, on matrices of no fit.
 
-    python runners/best_trial.py [--part 1/4] [--limit SECONDS] [--out build/best_trial]
+    python runners/best_trial.py [--part 1/2] [--limit SECONDS] [--out build/best_trial]
     python runners/best_trial.py --summary [--out build/best_trial]
     python runners/best_trial.py --choose 42
 
@@ -9,11 +9,12 @@ pattern no published row was measured on when they were chosen, so that no rule 
 file anew, spread over models, pruning methods and levels, in fp32 and fp16 and at 32 and 256 columns in turn.
 
 A run needs a GPU and the matrices, no reports. Each is asked about first within `--seconds`, what one width has of the
-default budget (60 s over three widths and the search for the crossover), then with no limit. Both share their
-rows, so that the first is a part of the second; what only the second tries is timed hot alone, as what is compared is
-hot. A matrix that is done is not done again, so that a run goes on where it was cut.
+default budget (60 s over three widths and the search for the crossover), then with no limit. The second goes on where
+the first was over, so that the first is a part of it; what only the second tries is timed hot alone, as what is
+compared is hot. A matrix that is done is not done again: a run goes on where it was cut, with the same `--out`. Within
+`--limit` seconds it ends, and leaves out the matrix that it can't end with.
 
-On a host with several GPUs, run one part on each (CUDA_VISIBLE_DEVICES=0 ... --part 1/4). --summary needs no GPU: it
+On a host with several GPUs, run one part on each (CUDA_VISIBLE_DEVICES=0 ... --part 1/2). --summary needs no GPU: it
 estimates every time from the published rows, without those of these matrices and of stand-ins for them, and writes
 README.md and trial.jsonl.
 """
@@ -21,6 +22,7 @@ README.md and trial.jsonl.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import functools
 import json
@@ -33,7 +35,7 @@ from pathlib import Path
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer
 from nnzbench.advise.layer import EXPERIMENT, Layer
-from nnzbench.advise.measured import BUDGET_S, Question
+from nnzbench.advise.measured import BUDGET_S, Question, unrecorded
 from nnzbench.devices import DEVICES
 from nnzbench.kernels.registry import about, kernels, rivals
 from nnzbench.matrices import index
@@ -41,7 +43,7 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.index import DlmcEntry
 from nnzbench.measure.attempts import Attempts, Tried
 from nnzbench.measure.progress import Lines
-from nnzbench.measure.search import search
+from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.plans.plan import Unsupported
@@ -57,6 +59,8 @@ from nnzbench.report.text.tables import markdown
 
 CASES: tuple[tuple[DType, int], ...] = (("f32", 32), ("f16", 256), ("f32", 256), ("f16", 32))
 SHARE_S = BUDGET_S / 4
+REST_S = 15.0
+"""Expected of the search without a limit, beyond the one within the time, before any was made."""
 
 
 @dataclass(frozen=True)
@@ -161,21 +165,26 @@ def layer_of(case: Case) -> Layer:
     return Layer(label, one.matrix, one.shape, f"dlmc:{case.matrix}", case.dtype)
 
 
-def ask(case: Case, seconds: float, session: Session, results: Results) -> Outcome:
-    """Searches within the time, then without a limit, on the same rows."""
+def ask(case: Case, seconds: float, session: Session, results: Results, ends: float = math.inf) -> Outcome | None:
+    """Searches within the time, then goes on without a limit; None where `ends` of the session's clock comes first."""
     dtype = case.dtype
     one = layer_of(case)
-    problem = one.problem("spmm", case.n, dtype)
+    problem = unrecorded(one.problem("spmm", case.n, dtype), results)
     operands = one.operands(problem)
     rows: list[Record] = []
     attempts = Attempts(EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
     subject = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
     names = [name for name in rivals("spmm") if dtype in session.kernels[name].dtypes]
-    within = search(subject, operands, names, attempts, seconds, Lines())
-    found, found_us = fastest(rows, dtype)
-    started = session.clock()
-    attempts.policies = ("hot",)
-    everything = search(subject, operands, names, attempts, math.inf, Lines())
+    timed = session.device.timer is not None
+    attempts.policies = POLICIES if timed else ()
+    with Search(subject, operands, names, attempts, Lines()) as under_way:
+        within = under_way.go(min(seconds, ends - session.clock()))
+        found, found_us = fastest(rows, dtype)
+        started = session.clock()
+        attempts.policies = ("hot",) if timed else ()
+        everything = under_way.go(ends - started)
+    if everything.unfinished:
+        return None
     best, best_us = fastest(rows, dtype)
     return Outcome(
         case.matrix, dtype, case.n, session.device.gpu, context.commit(dict(session.environment)), found, found_us,
@@ -266,20 +275,25 @@ def _percent(share: float) -> str:
 
 
 def read(folder: Path) -> list[Outcome]:
-    """The outcomes of all parts, in the order of the cases."""
-    found = [
-        Outcome(**json.loads(line))
-        for path in sorted(folder.glob("trial*.jsonl"))
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
+    """The outcomes of all parts, in the order of the cases; a line that a kill cut short is none."""
+    found = []
+    for path in sorted(folder.glob("trial*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(Outcome(**json.loads(line)))
     order = {one: at for at, one in enumerate(read_cases())}
     last = {Case(one.matrix, one.dtype, one.n): one for one in found}
     return [last[case] for case in sorted(last, key=lambda case: (order.get(case, len(order)), case.matrix))]
 
 
+def part_of(cases: Sequence[Case], part: int, parts: int) -> list[Case]:
+    """Every so manieth pair, as types take turns and the kernels of one have more to compile."""
+    return [one for at, one in enumerate(cases) if at // 2 % parts == part - 1]
+
+
 def run(cases: Sequence[Case], part: int, seconds: float, limit: float, out: Path, device_name: str | None) -> None:
-    """Does the cases that are not done, and begins none once `limit` seconds are over."""
-    started = time.monotonic()
+    """Does the cases that are not done, in at most `limit` seconds."""
+    ends = time.monotonic() + limit
     missing = [one.matrix for one in cases if find_real(f"dlmc:{one.matrix}") is None]
     if missing:
         raise MatrixError(f"{len(missing)} matrices are not on disk, such as {missing[0]}: set NNZBENCH_DATA")
@@ -287,18 +301,37 @@ def run(cases: Sequence[Case], part: int, seconds: float, limit: float, out: Pat
     session = open_session(device, kernels(), print)
     out.mkdir(parents=True, exist_ok=True)
     done = {Case(one.matrix, one.dtype, one.n) for one in read(out)}
+    left = [case for case in cases if case not in done]
+    rest_s = REST_S
+    lines = out / f"trial-{part}.jsonl"
     with (
         Results(out / f"part-{part}", True, False, session.environment, print) as results,
-        (out / f"trial-{part}.jsonl").open("a", encoding="utf-8") as file,
+        lines.open("a", encoding="utf-8") as file,
     ):
-        for case in cases:
-            if case in done or time.monotonic() - started > limit:
-                continue
-            one = ask(case, seconds, session, results)
+        if lines.stat().st_size and not lines.read_bytes().endswith(b"\n"):
+            file.write("\n")
+        for number, case in enumerate(left, start=1):
+            if session.clock() + seconds + rest_s > ends:
+                print(f"{len(left) - number + 1} of {len(cases)} matrices left to the next run", flush=True)
+                break
+            begun = session.clock()
+            one = ask(case, seconds, session, results, ends)
+            if one is None:
+                print(f"{case.matrix}: the time was over before all was tried", flush=True)
+                break
+            rest_s = max(rest_s, one.seconds)
             file.write(json.dumps(asdict(one)) + "\n")
             file.flush()
-            print(f"{case.matrix}: {one.found_us:.2f} of {one.best_us:.2f} us, {one.seconds:.0f} s more", flush=True)
+            took = f"{session.clock() - begun:.0f} s, {one.seconds:.0f} of them beyond the budget"
+            print(f"{number}/{len(left)} {case.matrix}: {one.found_us:.2f} of {one.best_us:.2f} us, {took}", flush=True)
     device.close()
+
+
+def _part(text: str) -> tuple[int, int]:
+    words = text.split("/")
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or not 1 <= int(words[0]) <= int(words[1]):
+        raise MatrixError(f"--part {text}: give it as I/N, such as 1/2")
+    return int(words[0]), int(words[1])
 
 
 def main() -> None:
@@ -306,8 +339,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--choose", type=int, metavar="COUNT", help="write datasets/best_trial.csv anew")
     parser.add_argument("--seconds", type=float, default=SHARE_S, help="what one width has of the default budget")
-    parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th matrix from the I-th")
-    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="begin no matrix after it")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="the I-th of N parts")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="end within them")
     parser.add_argument("--device", choices=list(DEVICES), help="default: the GPU")
     parser.add_argument("--out", type=Path, default=Path("build/best_trial"))
     parser.add_argument("--summary", action="store_true", help="run nothing, sum up all parts")
@@ -322,8 +355,8 @@ def main() -> None:
         return
     try:
         if not arguments.summary:
-            part, parts = map(int, arguments.part.split("/"))
-            cases = read_cases()[part - 1 :: parts]
+            part, parts = _part(arguments.part)
+            cases = part_of(read_cases(), part, parts)
             run(cases, part, arguments.seconds, arguments.limit, arguments.out, arguments.device)
             return
         outcomes = with_estimates(read(arguments.out), published)

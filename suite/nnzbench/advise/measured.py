@@ -58,7 +58,7 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
     names = kernel_names(question, dtype, session)
     timed = session.device.timer is not None
     looks_further = question.crossover and timed and question.op == "spmm"
-    share = question.budget_s / (len(question.ns) + looks_further)
+    ends = session.clock() + question.budget_s
     widths: list[Width] = []
     problems: list[str] = []
 
@@ -68,11 +68,11 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
         progress.start(f"{layer.label}, N = {n}", len(names))
         return _width(n, problem, layer, names, session, results, seconds, progress)
 
-    for n in question.ns:
-        widths.append(ask(n, share))
+    for at, n in enumerate(question.ns):
+        # an even share of what is left: what one width does not need is the others'
+        widths.append(ask(n, (ends - session.clock()) / (len(question.ns) - at + looks_further)))
     points = _points(widths, dtype)
     if looks_further:
-        ends = session.clock() + share
         for _ in range(MOST_EXTRA):
             further, left = next_width(points), ends - session.clock()
             if further is None or left <= 0:

@@ -1,14 +1,19 @@
-"""Compiles the plans of many candidates at once into the cache, before each is prepared on its own."""
+"""Compiles the plans of many candidates into the cache, before each is prepared on its own.
+
+Many at once while the caller waits, or beside what the caller does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from nnzbench.build.cache import CompileTimeout, Job
-from nnzbench.build.pool import compile_many
+from nnzbench.build.cache import CompileError, CompileTimeout, Job
+from nnzbench.build.pool import Beside, compile_many
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
 AT_ONCE = 32
@@ -38,10 +43,9 @@ def compiled_ahead(
             if isinstance(item, Candidate) and item.plan
             for stage in item.plan.stages()
         ]
-        longest = max((len(job.source) for _, job in programs), default=0)
-        timeout_s = max(TIMEOUT_S, TIMEOUT_S_PER_MB * longest / 1e6)
+        jobs = [job for _, job in programs]
         try:
-            for index, result in compile_many([job for _, job in programs], timeout_s=timeout_s):
+            for index, result in compile_many(jobs, timeout_s=_timeout_s(jobs)):
                 at = programs[index][0]
                 item = held[at]
                 if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
@@ -49,6 +53,64 @@ def compiled_ahead(
         except Unsupported:  # no compiler: preparing says so, candidate by candidate
             pass
         yield from held
+
+
+Compiling = Future[CompileError | None]
+
+
+class Coming(Generic[T]):
+    """Items in their order, of which those that are held compile while the caller does something else.
+
+    Without a `crew` nothing is compiled, and what is held is ready. `len()` is how many are held.
+    """
+
+    def __init__(self, found: Iterator[Candidate | T], arch: str, link: str = "", crew: Beside | None = None) -> None:
+        self._found, self._arch, self._link, self._crew = found, arch, link, crew
+        self._held: deque[tuple[Candidate | T, tuple[Compiling, ...]]] = deque()
+        self.over = False
+        """Whether there is none to hold beyond those that are."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self) -> bool:
+        """Makes one more item and begins to compile it; false where there is none."""
+        item = next(self._found, None)
+        if item is None:
+            self.over = True
+            return False
+        self._held.append((item, self._begin(item)))
+        return True
+
+    def _begin(self, item: Candidate | T) -> tuple[Compiling, ...]:
+        if self._crew is None or not isinstance(item, Candidate) or item.plan is None:
+            return ()
+        jobs = [Job.of(stage, self._arch, self._link) for stage in item.plan.stages()]
+        try:
+            begun = [self._crew.add(job, _timeout_s(jobs)) for job in jobs]
+        except Unsupported:  # no compiler: preparing says so
+            return ()
+        return tuple(one for one in begun if one is not None)
+
+    def awaited(self) -> list[Compiling]:
+        """What the first item that is held still waits for."""
+        return [one for one in self._held[0][1] if not one.done()] if self._held else []
+
+    def take(self) -> Candidate | T | None:
+        """The next item, compiled; waits for that. None where there is none left."""
+        if not self._held and not self.hold():
+            return None
+        item, begun = self._held.popleft()
+        for one in begun:
+            failure = one.result()
+            if isinstance(failure, CompileTimeout) and isinstance(item, Candidate):
+                item = replace(item, prepare=_Raises(failure), ready=None)
+        return item
+
+
+def _timeout_s(jobs: Sequence[Job]) -> float:
+    longest = max((len(job.source) for job in jobs), default=0)
+    return max(TIMEOUT_S, TIMEOUT_S_PER_MB * longest / 1e6)
 
 
 class _Raises:

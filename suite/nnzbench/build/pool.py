@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -228,6 +229,73 @@ class Pool:
             if isinstance(failure, OSError):
                 raise failure
             yield index, failure
+
+
+class Beside:
+    """Compiles programs in worker processes while the caller does something else, such as timing on a GPU.
+
+    `workers` is the number of processes, by default one less than the processors this process may use: the caller has
+    work of its own. `close` (or the end of a `with` block) kills those that are at work.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or max(1, _processors() - 1)
+        self._executor = ThreadPoolExecutor(self.workers)
+        self._begun: dict[str, Future[CompileError | None]] = {}
+        self._at_work: set[_Worker] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def add(self, job: Job, timeout_s: float) -> Future[CompileError | None] | None:
+        """Begins a program, in the order of the calls; None where the cache holds its result, good or bad.
+
+        The future has None once it does, or what kept it from that: a `CompileTimeout` after `timeout_s` seconds of its
+        compilation; an `OSError` where the cache can't be written. A program that is begun is not begun again.
+        Raises `Unsupported` where a compiler is missing or does not know the architecture.
+        """
+        check(job.arch, job.link)
+        try:
+            program = job.program()
+            key = program.key()
+            if key not in self._begun and lookup(program) is not None:
+                return None
+        except CompileError:
+            return None
+        if key not in self._begun:
+            self._begun[key] = self._executor.submit(self._compile, program, timeout_s)
+        return self._begun[key]
+
+    def _compile(self, program: Program, timeout_s: float) -> CompileError | None:
+        with self._lock:
+            if self._closed.is_set():
+                raise CancelledError
+            worker = _take(timeout_s)
+            self._at_work.add(worker)
+        try:
+            failure = worker.compile(program)
+        finally:
+            with self._lock:
+                self._at_work.remove(worker)
+                stopped = self._closed.is_set()
+            if stopped:
+                worker.close()
+            else:
+                _keep(worker)
+        return failure
+
+    def close(self) -> None:
+        """Begins nothing more and kills the processes at work."""
+        with self._lock:
+            self._closed.set()
+            for worker in self._at_work:
+                worker.stop()
+        self._executor.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Beside:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
 
 
 def assemble_ptx(text: str, arch: str, timeout_s: float | None = None, link: str = "") -> Compiled:

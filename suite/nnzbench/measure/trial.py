@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.build.ahead import AT_ONCE, compiled_ahead
+from nnzbench.build.ahead import compiled_ahead
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.kernels.registry import AnyKernel, candidates
@@ -87,22 +87,34 @@ def enumerate_candidates(
     operands: Operands,
     device: Device,
     limit: int | None = None,
-    at_once: int = AT_ONCE,
     scope: Scope = "all",
     phases: Phases | None = None,
 ) -> Iterator[Candidate | Outcome]:
     """The first `limit` candidates of a kernel (None: all), then what stopped them coming, if anything did.
 
     Of the scope `first` those alone that run untuned (`first_choices`). Where the device takes its programs from the
-    shared compile cache, they are compiled ahead, `at_once` in parallel.
+    shared compile cache, they are compiled ahead, many in parallel.
     """
-    chosen = candidates(kernel, problem, operands, device)
     phases = phases or Phases()
-    wanted = islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit)
-    found = _counted(_until_failure(wanted), phases, "planning")
+    found = planned_candidates(kernel, problem, operands, device, limit, scope, phases)
     if not device.compiles_from_cache:
         return found
-    return _counted(compiled_ahead(found, device.arch, device.link, at_once), phases, "compiling")
+    return _counted(compiled_ahead(found, device.arch, device.link), phases, "compiling")
+
+
+def planned_candidates(
+    kernel: AnyKernel,
+    problem: Problem,
+    operands: Operands,
+    device: Device,
+    limit: int | None,
+    scope: Scope,
+    phases: Phases,
+) -> Iterator[Candidate | Outcome]:
+    """The same, none of them compiled yet."""
+    chosen = candidates(kernel, problem, operands, device)
+    wanted = islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit)
+    return _counted(_until_failure(wanted), phases, "planning")
 
 
 def _counted(found: Iterator[T], phases: Phases, phase: Phase) -> Iterator[T]:

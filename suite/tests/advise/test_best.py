@@ -16,6 +16,7 @@ from nnzbench.advise.answer import Answer, Crossover, Entry, Near, Width, crossi
 from nnzbench.advise.measured import Question, answer, next_width
 from nnzbench.cli import main
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.search import Found
 from nnzbench.measure.session import Session
 from nnzbench.records.folder import Results
 from nnzbench.records.record import read_records
@@ -90,6 +91,19 @@ def test_the_budget_ends_the_search_libraries_first(tmp_path):
     assert found.widths[0].unfinished
     rows = read_records(tmp_path / "records.csv")
     assert {row.variant for row in rows if row.kernel == "cublas"} == {"v1", "v2"}
+
+
+def test_what_a_width_does_not_need_is_the_others(tmp_path, monkeypatch):
+    given = []
+
+    def search(subject, operands, names, attempts, seconds, progress, seen):
+        given.append(round(seconds))
+        attempts.session.device.timer.clock.now += [2.0, 30.0, 4.0][len(given) - 1]
+        return Found({}, ())
+
+    monkeypatch.setattr("nnzbench.advise.measured.search", search)
+    ask(tmp_path, world(), ns=(1, 32, 256), budget_s=60.0)
+    assert given == [15, 19, 14]  # 60 / 4, 58 / 3, 28 / 2
 
 
 def test_a_kernel_that_would_compile_longer_than_is_left_lets_the_others_be_tried(tmp_path):

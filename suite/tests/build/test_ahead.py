@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import Future
 from itertools import islice
 
 import numpy as np
@@ -83,3 +84,58 @@ def test_without_a_compiler_candidates_still_come(monkeypatch):
 
     monkeypatch.setattr(ahead, "compile_many", compile_many)
     assert [c.variant for c in ahead.compiled_ahead(iter([candidate("a")]), "sm_90")] == ["a"]
+
+
+class Crew:
+    """Compiles nothing: what it was asked for, and futures that a test sets."""
+
+    def __init__(self):
+        self.begun = {}
+
+    def add(self, job, timeout_s):
+        assert timeout_s >= ahead.TIMEOUT_S
+        if job.source == "cached.cu":
+            return None
+        if job.source == "foreign.cu":
+            raise Unsupported("NVRTC is missing")
+        return self.begun.setdefault(job.source, Future())
+
+
+def test_items_are_held_while_their_programs_compile():
+    crew = Crew()
+    items = [candidate("a"), candidate("cached"), candidate("slow"), candidate("library", plan=False), "the end"]
+    coming = ahead.Coming(iter(items), "sm_90", "", crew)
+    while coming.hold():
+        pass
+    assert coming.over
+    assert len(coming) == 5
+    assert coming.awaited() == [crew.begun["a.cu"]]
+    crew.begun["a.cu"].set_result(None)
+    assert not coming.awaited()
+    assert coming.take().variant == "a"
+    assert not coming.awaited()
+    assert coming.take().variant == "cached"
+    assert coming.awaited() == [crew.begun["slow.cu"]]
+    crew.begun["slow.cu"].set_result(CompileTimeout("too slow"))
+    with pytest.raises(CompileTimeout, match="too slow"):
+        coming.take().prepare()
+    assert coming.take().variant == "library"
+    assert coming.take() == "the end"
+    assert coming.take() is None
+
+
+def test_items_come_without_a_compiler_too():
+    for crew in (None, Crew()):
+        coming = ahead.Coming(iter([candidate("foreign")]), "sm_90", "", crew)
+        assert coming.hold()
+        assert not coming.awaited()
+        assert coming.take().prepare() is DONE
+
+
+def test_a_cache_that_can_not_be_written_ends_the_search():
+    crew = Crew()
+    coming = ahead.Coming(iter([candidate("a")]), "sm_90", "", crew)
+    coming.hold()
+    crew.begun["a.cu"].set_exception(OSError("No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        coming.take()

@@ -15,7 +15,7 @@ from nnzbench import paths
 from nnzbench.build import cubin, toolchain
 from nnzbench.build import pool as compile_pool
 from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program, compile_cuda
-from nnzbench.build.pool import assemble_ptx, compile_many
+from nnzbench.build.pool import Beside, assemble_ptx, compile_many
 from nnzbench.plans.architectures import compiled_architectures
 from nnzbench.plans.plan import Unsupported
 
@@ -383,3 +383,29 @@ def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_d
         assert not [worker for worker in compile_pool._idle if worker._closed]
         assert assemble_ptx(text(1000 + number), "sm_75", timeout_s=600).path.is_file()
         assert any(worker.fit for worker in compile_pool._idle)
+
+
+def test_programs_compile_beside_what_the_caller_does(cache: Path) -> None:
+    good, again, slow, bad = ptx_jobs([PTX, PTX, slow_ptx(60003), PTX.replace("ld.param", "ld.nothing")], "sm_80")
+    with Beside(3) as crew:
+        first = crew.add(good, 60.0)
+        assert first is not None
+        assert crew.add(again, 60.0) is first
+        late, wrong = crew.add(slow, 0.5), crew.add(bad, 60.0)
+        assert late is not None
+        assert wrong is not None
+        assert first.result() is None
+        assert isinstance(late.result(), CompileTimeout)
+        assert isinstance(wrong.result(), CompileError)
+    with Beside(1) as crew:
+        assert crew.add(good, 60.0) is None  # in the cache
+
+
+def test_what_compiles_beside_ends_with_its_caller(cache: Path) -> None:
+    threads = threading.active_count()
+    crew = Beside(1)
+    begun = [crew.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
+    crew.close()
+    assert all(one is not None and one.done() for one in begun)
+    assert threading.active_count() == threads
+    assert not list(cache.glob("*.json"))

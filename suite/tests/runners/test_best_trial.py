@@ -67,7 +67,7 @@ def test_a_matrix_is_asked_about_within_the_time_and_without_a_limit(one):
     assert one.best == "sputnik v7"
     assert one.best_us == pytest.approx(13.0)
     assert one.found_us > one.best_us
-    assert one.tried < one.candidates
+    assert one.tried < one.candidates == 9
     assert one.measured == pytest.approx({"cublas": 10.0, "sputnik": 13.0})
 
 
@@ -93,13 +93,61 @@ def test_rows_of_a_source_can_be_left_out_of_estimates():
     assert len(left._frame) == (everything._frame["source"] != hidden).sum() < len(everything._frame)
 
 
-def test_a_run_goes_on_where_it_was_cut(trial, one, tmp_path, monkeypatch, capsys):
-    """The processor stands for the GPU: everything but times."""
-    cases = [trial.Case(one.matrix, "f32", 4), trial.Case(one.matrix, "f32", 5)]
+def test_parts_have_each_case_once_and_types_alike(trial):
+    cases = trial.read_cases()
+    parts = [trial.part_of(cases, part, 2) for part in (1, 2)]
+    assert sorted(map(str, parts[0] + parts[1])) == sorted(map(str, cases))
+    assert {(one.dtype, one.n) for one in parts[0]} == {("f32", 32), ("f16", 256)}
+    assert abs(len(parts[0]) - len(parts[1])) <= 2
+
+
+@pytest.fixture
+def on_the_processor(trial, one, tmp_path, monkeypatch):
+    """Three cases of one matrix; the processor stands for the GPU: everything but times."""
+    cases = [trial.Case(one.matrix, "f32", n) for n in (4, 5, 6)]
     monkeypatch.setattr(trial, "read_cases", lambda: cases)
     monkeypatch.setattr(trial, "rivals", lambda op: ("row_stream",))
-    out = tmp_path / "run"
+    return cases, tmp_path / "run"
+
+
+def test_a_run_goes_on_where_it_was_cut(trial, on_the_processor, capsys):
+    cases, out = on_the_processor
     trial.run(cases[:1], 1, 1.0, 3600.0, out, "cpu")
-    trial.run(cases, 1, 1.0, 3600.0, out, "cpu")
+    with (out / "trial-1.jsonl").open("a") as file:
+        file.write('{"matrix": "killed here", "measured": {}')
+    trial.run(cases[:2], 1, 1.0, 3600.0, out, "cpu")
     assert [(found.n, found.gpu, found.candidates) for found in trial.read(out)] == [(4, "cpu", 1), (5, "cpu", 1)]
-    assert capsys.readouterr().out.count(" s more") == 2
+    assert capsys.readouterr().out.count("beyond the budget") == 2
+    trial.run(cases, 2, 1.0, 3600.0, out, "cpu")  # another part knows of what the first has done
+    assert [found.n for found in trial.read(out)] == [4, 5, 6]
+    assert len((out / "trial-2.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_run_ends_within_its_limit(trial, on_the_processor, capsys):
+    cases, out = on_the_processor
+    trial.run(cases, 1, 15.0, 20.0, out, "cpu")  # a matrix may take 15 s and as long again
+    assert "3 of 3 matrices left to the next run" in capsys.readouterr().out
+    assert not trial.read(out)
+
+
+def test_a_matrix_that_was_cut_is_none_and_is_measured_anew(trial, one, tmp_path, monkeypatch):
+    """Of its rows of the run that was cut none is taken for a row of this one."""
+    known = {"cublas": FakeKernel("cublas"), "sputnik": FakeKernel("sputnik", {"v1": (9.0, ""), "v2": (8.0, "")})}
+    monkeypatch.setattr(trial, "rivals", lambda op: tuple(known))
+    device = FakeDevice(gpu="nvidia-h200")
+    session = Session(device, known, clock=device.timer.clock, _warm=True)
+    case = trial.read_cases()[0]
+    with Results(tmp_path / "cut" / "part-1", True, False, {}, print) as results:
+        assert trial.ask(case, 1.0, session, results, ends=session.clock() + 0.02) is None
+    with Results(tmp_path / "cut" / "part-1", True, False, {}, print) as results:
+        again = trial.ask(case, 1.0, session, results)
+    assert again.candidates == 3
+    assert set(again.measured) == {"cublas", "sputnik"}
+    assert again.found == again.best == "sputnik v2"
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "x/y", "1/0"])
+def test_a_part_that_is_none_is_refused(trial, monkeypatch, part):
+    monkeypatch.setattr("sys.argv", ["best_trial.py", "--part", part])
+    with pytest.raises(SystemExit, match="give it as I/N"):
+        trial.main()

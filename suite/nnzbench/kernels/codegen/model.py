@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from nnzbench.kernels.codegen.addressing import Addressing
-from nnzbench.kernels.codegen.tiling import Ints, Tiling, assign_rows, share_columns, tile_costs
+from nnzbench.kernels.codegen.tiling import Ints, Tiling, assign_rows, share_columns, tile_costs, tile_count
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
@@ -72,9 +72,9 @@ class Planner:
 
     def rows(self, tiling: Tiling) -> RowTiles:
         """Row tiles of a tiling."""
-        key = (tiling.rows, tiling.row_tiles)
+        key = (tiling.rows, tile_count(self.matrix, tiling.rows, tiling.row_tiles))
         if key not in self._tiles:
-            tiles = share_columns(self.matrix, assign_rows(self.matrix, *key))
+            tiles = share_columns(self.matrix, assign_rows(self.matrix, tiling.rows, tiling.row_tiles))
             costs = tile_costs(self.matrix, tiles)
             worst = int(costs.sum(axis=1).argmax())
             self._tiles[key] = RowTiles(tiles, int(costs[worst, 0]), int(costs[worst, 1]))

@@ -71,6 +71,12 @@ class Tiling:
         return "_".join(parts)
 
 
+def tile_count(matrix: CSR, rows: int, multiple: int = 1) -> int:
+    """Tiles of at most `rows` that the nonempty rows make, a multiple of `multiple`."""
+    tiles = max(1, -(-np.count_nonzero(matrix.row_lengths) // rows))
+    return -(-tiles // multiple) * multiple
+
+
 def assign_rows(matrix: CSR, rows: int, multiple: int = 1) -> list[Ints]:
     """Deals the nonempty rows into tiles of at most `rows`, with near-equal nonzeros; tiles a multiple of `multiple`.
 
@@ -79,8 +85,7 @@ def assign_rows(matrix: CSR, rows: int, multiple: int = 1) -> list[Ints]:
     """
     lengths = matrix.row_lengths
     filled = np.flatnonzero(lengths)
-    tiles = max(1, -(-filled.size // rows))
-    tiles = -(-tiles // multiple) * multiple
+    tiles = tile_count(matrix, rows, multiple)
     members: list[list[int]] = [[] for _ in range(tiles)]
     heap = [(0, i) for i in range(tiles)]
     for row in filled[np.argsort(-lengths[filled], kind="stable")].tolist():
