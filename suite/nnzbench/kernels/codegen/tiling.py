@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ class Tiling:
 
 def tile_count(matrix: CSR, rows: int, multiple: int = 1) -> int:
     """Tiles of at most `rows` that the nonempty rows make, a multiple of `multiple`."""
-    tiles = max(1, -(-np.count_nonzero(matrix.row_lengths) // rows))
+    tiles = max(1, math.ceil(np.count_nonzero(matrix.row_lengths) / rows))
     return -(-tiles // multiple) * multiple
 
 
