@@ -5,7 +5,8 @@ What is named here is the public interface; everything else is private and may c
 * `best(matrix, n)`: which kernel is fastest for a matrix of one's own, against dense, and from which width on dense is.
 * `operator(matrix, n)`: that kernel with the matrix packed, to multiply one's own arrays on the GPU: an `Operator`.
 * `load(folder)`: an operator that `Operator.save` wrote.
-* `Answer`, what `best` returns; `OperatorError`, `MatrixError`, `Unsupported`: what goes wrong, in one sentence.
+* `Answer`, what `best` returns.
+* `MatrixError`, `OperatorError`, `RecordError`, `Unsupported`: what goes wrong, in one sentence.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         MatrixError,
         Operator,
         OperatorError,
+        RecordError,
         Unsupported,
         best,
         load,
@@ -30,6 +32,7 @@ __all__ = [
     "MatrixError",
     "Operator",
     "OperatorError",
+    "RecordError",
     "Unsupported",
     "__version__",
     "best",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from scipy import sparse
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer, measured
 from nnzbench.advise.answer import Answer
-from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op, Pattern
-from nnzbench.advise.measured import BUDGET_S, Question
+from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
+from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
 from nnzbench.devices import Device
-from nnzbench.kernels.registry import kernels
+from nnzbench.kernels import registry
 from nnzbench.matrices import files
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.sparse_files import from_scipy
@@ -25,19 +25,22 @@ from nnzbench.measure.progress import Quiet
 from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.arrays import is_torch
+from nnzbench.operators.binding import ITEM_BYTES
 from nnzbench.operators.errors import OperatorError
 from nnzbench.operators.make import make
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import unknown
 from nnzbench.problems.problem import DType
 from nnzbench.records.folder import Results
+from nnzbench.records.record import RecordError
 
 OPERATOR_SECONDS = 20.0
 
 
 def best(
     matrix: Any,
-    n: int | Sequence[int] = (1, 32, 256),
+    n: int | Sequence[int] | None = None,
     *,
     dtype: DType | None = None,
     op: Op = "spmm",
@@ -45,7 +48,7 @@ def best(
     image: tuple[int, int] | None = None,
     pad: int = 0,
     stride: int = 1,
-    kernels: Sequence[str] | None = None,
+    kernels: str | Sequence[str] | None = None,
     budget: float = BUDGET_S,
     gpu: str | None = None,
     device: str | None = None,
@@ -55,19 +58,19 @@ def best(
 
     `matrix` is what that command takes (a file, `FILE::name`, `4096x11008@0.9`), a SciPy sparse matrix, a 2-D NumPy
     array or a PyTorch tensor; zeros are zeros. `n` are columns of the dense operand (images of a convolution, the
-    length of the products of sddmm). With `gpu` (`nvidia-h200`) the answer is estimated from recorded rows; `device` is
-    `cupy`, `pycuda` or `cpu` (checks alone), by default the GPU. `budget` is seconds for all widths. Rows are kept in
-    `<out>/<gpu>/mine/` where `out` is given, and dropped otherwise.
+    length of the products of sddmm), by default 1, 32 and 256. With `gpu` (`nvidia-h200`) the answer is estimated from
+    recorded rows; `device` is `cupy`, `pycuda`, `cuda-core` or `cpu` (checks alone), by default the GPU. `budget` is
+    seconds for all widths. Rows are kept in `<out>/<gpu>/mine/` where `out` is given, and dropped otherwise.
 
-    Raises `MatrixError` for a matrix that can't be read or asked about, `RecordError` where nothing is recorded to
-    estimate from, `Unsupported` without the device.
+    Raises `MatrixError` for a matrix that can't be read or a question that can't be asked, `RecordError` where nothing
+    is recorded to estimate from, `Unsupported` without the device.
     """
-    widths = (n,) if isinstance(n, int) else tuple(n)
-    if not widths or any(not isinstance(one, int) or one < 1 for one in widths):
-        raise MatrixError(f"n must be whole numbers from 1, not {n!r}")
+    asked = _tuple(kernels)
+    _require(op, pattern, dtype, asked, budget, image)
+    widths = widths_of(op, _tuple(n))
     one = as_layer(matrix, pattern)
     whole = None if image is None else Image(*image, pad, stride)
-    question = Question(widths, op, dtype, None if kernels is None else tuple(kernels), float(budget), whole)
+    question = Question(widths, op, dtype, asked, float(budget), whole)
     if gpu is not None:
         return estimate.answer(one, question, estimate.load(gpu, [paths.results(), paths.reports()]))
     session = _session(device)
@@ -92,13 +95,15 @@ def operator(
     against float64 first. Raises `OperatorError` where no kernel takes the matrix, `MatrixError` and `Unsupported` as
     `best` does.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+    if not is_width(n):
         raise OperatorError(f"n must be a whole number from 1, not {n!r}")
+    if dtype is not None and dtype not in ITEM_BYTES:
+        raise OperatorError(unknown("dtype", str(dtype), ITEM_BYTES))
+    if kernel is not None and kernel not in registry.kernels():
+        raise OperatorError(unknown("kernel", kernel, registry.kernels()))
     one = as_layer(matrix)
     session = _session(device)
-    if kernel is not None and kernel not in session.kernels:
-        raise OperatorError(f"there is no kernel '{kernel}': choose from {', '.join(session.kernels)}")
-    problem = one.problem("spmm", n, dtype or one.dtype)
+    problem = one.problem("spmm", int(n), dtype or one.dtype)
     names = None if kernel is None else [kernel]
     return make(problem, one.operands(problem), session, Quiet(), names, float(budget))
 
@@ -132,6 +137,25 @@ def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:
     return Layer(made.label, made.matrix, tuple(map(int, matrix.shape)), made.source, made.dtype)
 
 
+def _tuple(given: Any) -> tuple[Any, ...] | None:
+    """One or several as a tuple."""
+    if given is None:
+        return None
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+
+
+def _require(op: Any, pattern: Any, dtype: Any, kernels: Iterable[Any] | None, budget: Any, image: Any) -> None:
+    """Raises `MatrixError` for the first argument of `best` that can't be."""
+    given = [("op", op, OPS), ("pattern", pattern, PATTERNS), ("dtype", dtype or "f32", ITEM_BYTES)]
+    for what, name, known in (*given, *(("kernel", name, registry.kernels()) for name in kernels or ())):
+        if name not in known:
+            raise MatrixError(unknown(what, str(name), known))
+    if isinstance(budget, str) or not budget > 0:
+        raise MatrixError(f"the budget is a number of seconds above 0, not {budget!r}.")
+    if image is not None and not (isinstance(image, tuple) and len(image) == 2 and all(map(is_width, image))):
+        raise MatrixError(f"the image is (height, width), not {image!r}.")
+
+
 @functools.cache
 def _device(name: str | None) -> Device:
     return devices.open_device(name) if name else devices.open_gpu()
@@ -140,7 +164,17 @@ def _device(name: str | None) -> Device:
 @functools.cache
 def _session(name: str | None) -> Session:
     """Opened once: peaks are measured, and the GPU is warm, for all that follows."""
-    return open_session(_device(name), kernels(), lambda note: None)
+    return open_session(_device(name), registry.kernels(), lambda note: None)
 
 
-__all__ = ["Answer", "MatrixError", "Operator", "OperatorError", "Unsupported", "best", "load", "operator"]
+__all__ = [
+    "Answer",
+    "MatrixError",
+    "Operator",
+    "OperatorError",
+    "RecordError",
+    "Unsupported",
+    "best",
+    "load",
+    "operator",
+]

@@ -6,10 +6,14 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, crossing, ranked
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.kernels.registry import rivals
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Tried
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.search import Found, search
@@ -28,6 +32,8 @@ from nnzbench.records.selection import math_class
 
 BUDGET_S = 60.0
 """Seconds for one matrix, all widths together."""
+WIDTHS = (1, 32, 256)
+"""Columns that are asked about where none are named."""
 WIDEST = 4096
 """Columns at most that a search for the crossover goes to unasked."""
 MOST_EXTRA = 8
@@ -47,6 +53,23 @@ class Question:
     image: Image | None = None
     crossover: bool = True
     """Whether to look for the crossover at widths that were not asked for."""
+
+
+def is_width(n: Any) -> bool:
+    """Whether it is a whole number from 1, NumPy's included."""
+    return isinstance(n, int | np.integer) and n is not True and int(n) >= 1
+
+
+def widths_of(op: Op, asked: Sequence[Any] | None) -> tuple[int, ...]:
+    """The widths to ask about: those given, each once, or the usual ones. Raises `MatrixError` for impossible ones."""
+    if asked is None:
+        return (1,) if op == "spmv" else WIDTHS
+    if not asked or not all(map(is_width, asked)):
+        raise MatrixError(f"n must be whole numbers from 1, not {', '.join(map(repr, asked)) or 'none at all'}.")
+    widths = tuple(dict.fromkeys(int(n) for n in asked))
+    if op == "spmv" and widths != (1,):
+        raise MatrixError("a matrix times a vector has one column: spmv goes with n = 1 alone.")
+    return widths
 
 
 def answer(layer: Layer, question: Question, session: Session, results: Results, progress: RunProgress) -> Answer:

@@ -13,7 +13,7 @@ from nnzbench import devices, paths
 from nnzbench.advise import draw, estimate, layer, measured, tell
 from nnzbench.advise.answer import Answer, as_json, totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
-from nnzbench.advise.measured import BUDGET_S, Question
+from nnzbench.advise.measured import BUDGET_S, Question, widths_of
 from nnzbench.cli.run import end_tidily, names_of_kernels, progress_bar, seconds_of
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
@@ -24,7 +24,6 @@ from nnzbench.records.folder import Results
 
 MANY = 3
 """Layers from which on the ranked tables are left out."""
-WIDTHS = (1, 32, 256)
 MOST_COLUMNS = 1 << 24
 
 
@@ -104,16 +103,13 @@ def command(
         raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
     if op not in ("conv2d", "conv1d") and (image, pad, stride) != (None, None, None):
         raise click.UsageError(f"--image, --pad and --stride are of a convolution's input: --op {op} has none")
-    ns = ns or ((1,) if op == "spmv" else WIDTHS)
-    if op == "spmv" and set(ns) != {1}:
-        raise click.UsageError("a matrix times a vector has one column: --op spmv goes with --n 1")
     sizes = sum(map(layer.is_size, matrices))
     if match and sizes == len(matrices):
         raise click.UsageError("--match chooses among the matrices of a file, and no file is named")
     if pattern and not sizes:
         raise click.UsageError("--pattern is for a size such as 4096x11008@0.9: a file has its own")
     whole = None if image is None else Image(*image, pad or 0, stride or 1)
-    question = Question(ns, op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
+    question = Question(widths_of(op, ns), op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
     layers = layer.load(matrices, match, pattern or "uniform")
     if gpu:
         folders = [reports] if reports else [paths.results(), paths.reports()]

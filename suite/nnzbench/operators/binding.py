@@ -36,8 +36,10 @@ def inputs(plan: Plan, operands: Operands) -> dict[str, str]:
 
 
 def require_inputs(plan: Plan, operands: Operands) -> dict[str, str]:
-    """`inputs` of a plan that can run on other data. Raises `Unsupported` for one that can't."""
+    """`inputs` of a plan whose buffers are a caller's operand and result. Raises `Unsupported` for another."""
     found = inputs(plan, operands)
+    if plan.unpermute is not None and plan.math != "bf16":  # of bf16 it only makes numbers of 16 bits
+        raise Unsupported(f"{plan.variant} leaves the result in a layout of its own")
     for name in operands.dense:
         if name not in found:
             raise Unsupported(f"{plan.variant} keeps the dense operand '{name}' in a form of its own")

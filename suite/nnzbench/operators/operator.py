@@ -54,7 +54,11 @@ class Operator:
 
     def __call__(self, b: Any, out: Any = None, stream: int | None = None) -> Any:
         """A b, into `out` (m, n) where given. `stream` is the handle of a CUDA stream."""
-        return self._on_processor(b, out) if self._carried is None else self._on_gpu(self._carried, b, out, stream)
+        if self._carried is not None:
+            return self._on_gpu(self._carried, b, out, stream)
+        if self.packed.plan is None:
+            raise OperatorError("this operator is closed: its weights have left the GPU")
+        return self._on_processor(self.packed.plan, b, out)
 
     def _on_gpu(self, carried: Carried, b: Any, out: Any, stream: int | None) -> Any:
         facts, number = self.facts, carried.number
@@ -67,9 +71,8 @@ class Operator:
         carried.run(pointers, given.stream if stream is None else stream)
         return result
 
-    def _on_processor(self, b: Any, out: Any) -> Array:
-        facts, plan = self.facts, self.packed.plan
-        assert plan is not None
+    def _on_processor(self, plan: Plan, b: Any, out: Any) -> Array:
+        facts = self.facts
         kind = storage_dtype(_dtype(facts.dtype))
         for array, what, shape in ((b, "b", (facts.k, facts.n)), (out, "out", (facts.m, facts.n))):
             if array is None and what == "out":

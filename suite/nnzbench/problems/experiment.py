@@ -26,9 +26,13 @@ class UnknownExperiment(ValueError):
     """No experiment has this name; the message suggests one, or lists those there are."""
 
 
+FEW = 8
+"""Names that are all listed where one was wrong."""
+
+
 def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    """The sentence on a name that is none of `known`: what was probably meant, else all there are."""
-    near = difflib.get_close_matches(name, known, 3)
+    """The sentence on a name that is none of `known`: what was probably meant out of many, else all there are."""
+    near = difflib.get_close_matches(name, known, 3) if len(known) > FEW else []
     return f"unknown {kind} '{name}': " + (
         f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
     )

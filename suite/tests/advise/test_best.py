@@ -263,7 +263,7 @@ def here(monkeypatch, tmp_path):
         (["8x8@0.5", "--op", "conv2d", "--image", "x"], "is not HEIGHTxWIDTH"),
         (["8x8@0.5", "--gpu", "nosuch"], "nothing is recorded on 'nosuch'"),
         (["8x8@0.5", "--gpu", "nvidia-h200", "--device", "cpu"], "runs on no --device"),
-        (["8x8@0.5", "--op", "spmv", "--n", "2"], "goes with --n 1"),
+        (["8x8@0.5", "--op", "spmv", "--n", "2"], "spmv goes with n = 1 alone"),
         (["8x8@0.5", "--kernel", "nosuch"], "unknown kernel 'nosuch'"),
         (["8x8@0.5", "--reports", "x"], "says nothing alone"),
         (["8x8"], "8x8: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9"),

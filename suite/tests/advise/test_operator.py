@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from own_files import K, M, matrix
 from scipy import sparse
 
 import nnzbench
+from nnzbench.advise import api
 from nnzbench.devices.carried import Carried
-from nnzbench.operators import arrays, packed
+from nnzbench.kernels import registry
+from nnzbench.operators import arrays, operator, packed
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Launch
 
@@ -123,9 +126,20 @@ def test_a_matrix_comes_in_every_usual_form(cache_dir, tmp_path, given):
         ("a str is no matrix|cannot be read", lambda: nnzbench.operator("nosuch.npy", 8, device="cpu")),
         ("a dict is no matrix", lambda: nnzbench.operator({}, 8, device="cpu")),
         ("whole number from 1", lambda: nnzbench.operator(matrix(), 0, device="cpu")),
-        ("no kernel 'nosuch'", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="nosuch")),
+        ("unknown kernel 'nosuch'", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="nosuch")),
         ("not balanced", lambda: nnzbench.operator(matrix(), 8, device="cpu", kernel="balanced")),
         ("whole numbers from 1", lambda: nnzbench.best(matrix(), 0, device="cpu")),
+        ("whole numbers from 1, not '32'", lambda: nnzbench.best(matrix(), "32", device="cpu")),
+        ("whole numbers from 1, not True", lambda: nnzbench.best(matrix(), True, device="cpu")),
+        ("spmv goes with n = 1 alone", lambda: nnzbench.best(matrix(), 8, op="spmv", device="cpu")),
+        ("unknown op 'sddm': choose from spmm, sddmm, ", lambda: nnzbench.best(matrix(), 8, op="sddm", device="cpu")),
+        ("unknown dtype 'f64'", lambda: nnzbench.best(matrix(), 8, dtype="f64", device="cpu")),
+        ("unknown dtype 'f64'", lambda: nnzbench.operator(matrix(), 8, dtype="f64", device="cpu")),
+        ("unknown pattern 'dense'", lambda: nnzbench.best("8x8@0.5", 8, pattern="dense", device="cpu")),
+        ("did you mean sputnik", lambda: nnzbench.best(matrix(), 8, kernels="sputnk", device="cpu")),
+        ("seconds above 0, not -1", lambda: nnzbench.best(matrix(), 8, budget=-1, device="cpu")),
+        ("seconds above 0, not '60s'", lambda: nnzbench.best(matrix(), 8, budget="60s", device="cpu")),
+        ("height, width", lambda: nnzbench.best(matrix(), 8, op="conv2d", image="8x8", device="cpu")),
         ("NaN", lambda: nnzbench.operator(np.full((4, 4), np.nan), 8, device="cpu")),
     ],
 )
@@ -135,8 +149,10 @@ def test_what_can_not_be_made_says_why(cache_dir, words, call):
 
 
 def test_best_answers_from_python(cache_dir):
-    checked = nnzbench.best(matrix(), 8, device="cpu", kernels=["sputnik"])
+    checked = nnzbench.best(matrix(), np.int64(8), device="cpu", kernels="sputnik")
     assert checked.widths[0].entries[0].error < 1e-5
+    (one,) = nnzbench.best(matrix(), op="spmv", device="cpu", kernels=["sparsert", "balanced"]).widths
+    assert one.n == 1
     estimated = nnzbench.best("512x512@0.9", [8, 64], gpu="nvidia-h200")
     assert [width.n for width in estimated.widths] == [8, 64]
     assert estimated.widths[0].timed()
@@ -218,3 +234,31 @@ def test_only_the_right_gpu_runs_an_operator(made, tmp_path):
         Operator(other, open_fake())
     with pytest.raises(nnzbench.OperatorError, match="it needs such a GPU"):
         Operator(replace(other, plan=None), made.device)
+
+
+def test_a_closed_operator_says_so(made, monkeypatch):
+    monkeypatch.setattr(operator, "Carried", lambda *_: types.SimpleNamespace(close=lambda: None))
+    facts = replace(made.facts, arch="sm_90")
+    one = Operator(replace(made.packed, facts=facts, cubins=(b"x",), plan=None), open_fake())
+    one.close()
+    with pytest.raises(nnzbench.OperatorError, match="is closed"):
+        one(dense())
+
+
+def test_a_plan_that_leaves_its_result_in_another_layout_is_no_operator(cache_dir, monkeypatch):
+    """Its rows would come out in the kernel's order, though the check, which puts them in place, passes."""
+
+    class Backwards:
+        name, paper, ops, dtypes = "backwards", "none", frozenset({"spmm"}), frozenset({"f32"})
+
+        def plans(self, problem, operands, arch):
+            for plan in registry.kernels()["sputnik"].plans(problem, operands, arch):
+                yield replace(plan, unpermute=lambda stored: stored)
+
+    known = {**registry.kernels(), "backwards": Backwards()}
+    monkeypatch.setattr(registry, "kernels", lambda: known)
+    monkeypatch.setattr(
+        api, "_session", functools.cache(lambda name: api.open_session(api._device(name), known, print))
+    )
+    with pytest.raises(nnzbench.OperatorError, match="leaves the result in a layout of its own"):
+        nnzbench.operator(matrix(), N, device="cpu", kernel="backwards")

@@ -205,7 +205,7 @@ def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
         (("--problem", "nosuch*"), "no problem of small is named like 'nosuch*': the nearest are p1_None, p0_None"),
         (("--problem", "p0*", "--problem", "q0_None"), "'q0_None': the nearest are p0_None"),
         (("--dtype", "bf16"), "nothing of small runs in bf16: the kernels chosen run there in f32"),
-        (("--kernel", "fak"), "unknown kernel 'fak': did you mean fake?"),
+        (("--kernel", "fak"), "unknown kernel 'fak': choose from fake"),
     ],
 )
 def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_path, args, sentence):

@@ -125,7 +125,7 @@ def test_the_command_tells_times_refusals_and_bad_input(tmp_path: Path) -> None:
     for arguments, reason in (
         (["--gpu", "h20"], "no GPU 'h20'"),
         (["--gpu", "H200"], "has no records of sparsert_table1 on another GPU than nvidia-h200"),
-        (["--gpu", "T4", "--kernel", "sputnk"], "'sputnk': did you mean sputnik?"),
+        (["--gpu", "T4", "--kernel", "sputnk"], "'sputnk': choose from cublas, sputnik"),
         (["--gpu", "T4", "--policy", "warm"], "'warm' is not one of 'hot', 'cold'"),
     ):
         refusal = run.invoke(main, ["predict", "sparsert_table1", *arguments, "--reports", str(tmp_path)])
