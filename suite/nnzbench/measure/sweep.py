@@ -131,7 +131,7 @@ def opened(
     contests = {(p.name, p.dtype, kernel, policy) for p, names in work for kernel in names for policy in policies}
 
     def not_again(rows: Sequence[Record]) -> int:
-        return rows_left_out(rows, contests, session.device.name, choice.quick)
+        return rows_left_out(rows, contests, session.device.name, choice.limit)
 
     asks = None if choice.yes else not_again
     with Results(folder, choice.resume, choice.overwrite, session.environment, progress.note, asks) as results:
@@ -175,17 +175,19 @@ def policies_of(experiment: Experiment, session: Session, choice: Choice) -> tup
     return () if session.device.timer is None else choice.policies or experiment.policies
 
 
-def rows_left_out(rows: Iterable[Record], contests: Set[tuple[str, str, str, str]], device: str, quick: bool) -> int:
+def rows_left_out(
+    rows: Iterable[Record], contests: Set[tuple[str, str, str, str]], device: str, limit: int | None
+) -> int:
     """How many of the recorded rows a run has no counterpart of.
 
-    Those of another device, or of a problem, dtype, kernel and policy that are not in `contests`; and of a quick run,
-    which tries few candidates, those beyond that number.
+    Those of another device, or of a problem, dtype, kernel and policy that are not in `contests`; and of a run that
+    tries `limit` candidates of a kernel, those beyond that number.
     """
     found = Counter((row.device, row.problem, row.dtype, row.kernel, row.policy) for row in rows)
     lost = 0
     for (ran_on, *contest), count in found.items():
         again = ran_on == device and tuple(contest) in contests
-        lost += count if not again else max(0, count - QUICK_CANDIDATES) if quick else 0
+        lost += count if not again else max(0, count - limit) if limit else 0
     return lost
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -169,8 +170,8 @@ class Results:
         if text not in self._written and (alike := self._untimed_alike(text)):
             self._written[text] = alike
         if text not in self._written:
-            taken = len(list(self.folder.glob("environment*.json")))
-            name = f"environment-{taken + 1}.json" if taken else "environment.json"
+            names = ("environment.json" if at == 1 else f"environment-{at}.json" for at in itertools.count(1))
+            name = next(name for name in names if not (self.folder / name).exists())
             with paths.replacing(self.folder / name) as partial:
                 partial.write_text(text, encoding="utf-8")
             self._written[text] = name

@@ -95,12 +95,15 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     assert len(rows(tmp_path)) == 8
 
 
-def test_a_quick_run_does_not_replace_more_candidates_than_it_tries(world, tmp_path):
+def test_a_run_does_not_replace_more_candidates_than_it_tries(world, tmp_path):
     world["fake"].variants = {f"v{i}": (5.0, "") for i in range(10)}
     assert invoke("run", "small").exit_code == 0
     refused = invoke("run", "small", "--quick", "--overwrite")
     assert refused.exit_code == 2
     assert "would delete 40 rows, 8 of which this run does not bring again" in refused.output
+    one = invoke("run", "small", "--candidates", "1", "--overwrite")
+    assert one.exit_code == 2
+    assert "would delete 40 rows, 36 of which this run does not bring again" in one.output
     assert len(rows(tmp_path)) == 40
     assert invoke("run", "small", "--quick", "--overwrite", "--yes").exit_code == 0
     assert len(rows(tmp_path)) == 32
