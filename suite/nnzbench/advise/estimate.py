@@ -25,10 +25,10 @@ from nnzbench.kernels.choice.cost_rule import Costs, Trial
 from nnzbench.kernels.registry import Kernel, about, kernels, rivals
 from nnzbench.operators.binding import ITEM_BYTES, stored_bytes, weights_bytes
 from nnzbench.plans.plan import Unsupported, one_line
-from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import COLUMNS, RecordError
+from nnzbench.records.selection import class_of
 
 Floats = NDArray[np.float64]
 
@@ -212,8 +212,8 @@ def _read(file: Path) -> pd.DataFrame:
         if isinstance(error, RecordError):
             raise
         raise RecordError(f"{file}: can't be read as records ({one_line(error)})") from error
-    first = frame["variant"].map(lambda variant: str(variant).partition("_")[0])
-    frame["math"] = first.where(first.isin(list(TOLERANCE)), frame["dtype"])
+    named = zip(frame["kernel"], frame["variant"], frame["dtype"], strict=True)
+    frame["math"] = [class_of(*map(str, one)) for one in named]
     whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)
     return frame[whole]
 

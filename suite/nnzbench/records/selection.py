@@ -14,15 +14,18 @@ Contest = tuple[str, ...]
 
 
 def math_class(record: Record) -> str:
-    """Arithmetic class of a row: the first word of its variant where that is a class (`tf32_...`), else its dtype.
+    """Arithmetic class of a row."""
+    return class_of(record.kernel, record.variant, record.dtype)
+
+
+def class_of(kernel: str, variant: str, dtype: str) -> str:
+    """Arithmetic class: the first word of the variant where that is one (`tf32_...`), else the dtype.
 
     Vendor variants start with their math mode; kernels of this suite compute in their dtype, but for those that say of
     themselves that they have one class alone, which is another.
     """
-    first = record.variant.partition("_")[0]
-    if first in TOLERANCE:
-        return first
-    return _only_class(record.kernel) or record.dtype
+    first = variant.partition("_")[0]
+    return first if first in TOLERANCE else _only_class(kernel) or dtype
 
 
 @functools.cache

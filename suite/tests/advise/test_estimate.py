@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -53,6 +54,16 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def recorded(folder):
     return estimate.load("nvidia-h200", [folder])
+
+
+def test_a_kernel_that_computes_in_tf32_alone_is_no_answer_in_fp32(tmp_path):
+    fast = [replace(row, kernel="tensor_spmm_tf32", median_us=row.median_us / 100) for row in records()]
+    append(tmp_path / "nvidia-h200/llm_layers/records.csv", [row for row in fast if row.variant == "v"])
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    (layer,) = layers.load(["768x1536@0.9"])
+    found = estimate.answer(layer, Question((32,)), estimate.load("nvidia-h200", [tmp_path])).widths[0]
+    assert (found.entries[0].kernel, found.entries[0].math) == ("tensor_spmm_tf32", "tf32")
+    assert found.sparse("f32").kernel == "sputnik"
 
 
 def test_times_between_those_recorded_are_found(recorded):
