@@ -51,11 +51,17 @@ def list_experiments(as_json: bool) -> None:
 @command.command("kernels")
 @as_json
 def list_kernels(as_json: bool) -> None:
-    """Every kernel with what it computes and where it comes from."""
-    from nnzbench.kernels.registry import kernels
+    """Every kernel: its role, what it computes, where it is from."""
+    from nnzbench.kernels.registry import about, kernels
 
     rows = [
-        {"name": k.name, "computes": sorted(k.ops), "dtypes": sorted(k.dtypes), "paper": k.paper}
+        {
+            "name": k.name,
+            "role": about(k.name).role,
+            "computes": sorted(k.ops),
+            "dtypes": sorted(k.dtypes),
+            "paper": k.paper,
+        }
         for k in kernels().values()
     ]
     show(rows, as_json)

@@ -406,7 +406,8 @@ def test_listings_are_aligned_text_or_json():
     problems = json.loads(invoke("list", "problems", "sparsert_table1", "--json").output)
     assert len(problems) == 31
     kernels = json.loads(invoke("list", "kernels", "--json").output)
-    assert "sputnik" in {row["name"] for row in kernels}
+    roles = {row["name"]: row["role"] for row in kernels}
+    assert (roles["sputnik"], roles["ring"], roles["cublas"]) == ("paper", "own", "library")
 
 
 def test_listing_loads_no_gpu_library():

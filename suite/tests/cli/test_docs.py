@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
 import shlex
 import subprocess
@@ -23,6 +24,7 @@ from nnzbench.measure import timing
 from nnzbench.measure.sweep import QUICK_CANDIDATES, QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.architectures import compiled_architectures
+from nnzbench.problems import sources
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
@@ -175,10 +177,31 @@ def test_the_kernels_of_the_readme_compute_what_it_says():
     known = kernels()
     for names, ops, dtypes in rows:
         for name in re.findall(r"`(\w+)`", names):
-            assert known[name].ops >= set(ops.split(", ")), name
-            assert known[name].dtypes >= set(re.findall(r"\bb?f\d+\b", dtypes)), name
+            assert known[name].ops == set(ops.split(", ")), name
+            assert known[name].dtypes == set(re.findall(r"\b(?:b?f\d+|i8)\b", dtypes)), name
     mentioned = set(re.findall(r"`(s\w+_\w+)`", "".join(text_of(ROOT / "README.md").split("## Reading")[:1])))
     assert mentioned - set(EXPERIMENTS) <= set(known)
+
+
+def test_the_readme_names_every_kernel_and_the_notice_every_source():
+    page = text_of(ROOT / "README.md")
+    named = set(re.findall(r"`(\w+)`", page[page.index("## What runs") : page.index("| architecture |")]))
+    assert set(kernels()) - named == set()
+    patterns = re.findall(r"[a-z][a-z_]+\*?(?=,|\s)", text_of(ROOT / "NOTICE"))
+    files = [path.stem for path in (ROOT / "kernels_cu").glob("*.cu")]
+    assert files
+    assert [name for name in files if not any(fnmatch.fnmatchcase(name, one) for one in patterns)] == []
+
+
+def test_every_source_of_a_pattern_and_every_file_of_data_is_explained():
+    known = set(re.findall(r"(?m)^ *\| `(\w+?)[:<]", sources.load_sparse.__doc__))
+    assert {"dlmc", "uniform", "pattern", "codebook_"} <= known
+    assert known == set(re.findall(r"(?m)^\| `(\w+?)[:<]", text_of(ROOT / "docs" / "data.md")))
+    page = text_of(ROOT / "datasets" / "README.md")
+    patterns = set(re.findall(r"`(?:published/)?([\w<>*]+\.csv(?:\.gz)?)`", page)) - {"*.csv"}
+    files = [path.name for folder in ("", "published") for path in (ROOT / "datasets" / folder).glob("*.csv*")]
+    assert files
+    assert [name for name in files if not any(fnmatch.fnmatchcase(name, one) for one in patterns)] == []
 
 
 def test_the_architectures_of_the_readme_are_those_that_are_compiled():

@@ -58,7 +58,7 @@ class DirectConv:
     """Sparse filters of any size, padding and stride; fp32, or fp16 summed in fp32."""
 
     name: str = "direct_conv"
-    paper: str = "Direct sparse convolution"
+    paper: str = "Pietroń, Żurek: direct sparse convolution, 2021"
     ops: frozenset[str] = frozenset({"conv2d", "conv1d"})
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
 

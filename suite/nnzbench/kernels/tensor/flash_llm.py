@@ -37,7 +37,7 @@ class FlashLlm:
     """Flash-LLM's kernel for 8, 16, 32, 64 and multiples of 128 columns, K in 1 to 9 parts."""
 
     name = "flash_llm"
-    paper = "Xia et al., VLDB 2024"
+    paper = "Xia et al.: Flash-LLM, VLDB 2024"
     ops = frozenset({"spmm"})
     dtypes = frozenset({"f16"})
 

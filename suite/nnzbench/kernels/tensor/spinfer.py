@@ -38,7 +38,7 @@ class SpInfer:
     """SpInfer's kernel for 8, 16, 32, 64 and multiples of 128 columns, K in 1 to 9 parts."""
 
     name = "spinfer"
-    paper = "Fan et al., EuroSys 2025"
+    paper = "Fan et al.: SpInfer, EuroSys 2025"
     ops = frozenset({"spmm"})
     dtypes = frozenset({"f16"})
 
