@@ -16,7 +16,8 @@
 //   warp    32 rows x kBlockN columns as 16x8 tiles of sums; its packed A comes through a ring of STAGES chunks of its own
 //   lane    of each step (32 columns) and 16 rows the groups t and t + 4 of rows g and g + 8, g = lane / 4 and t = lane % 4
 // With several slices each warp leaves its sums in memory; the last of a strip's warps to arrive adds them all in the order
-// of slices, so results don't depend on who is last. Where `separate` is not 0, `tensor_spmm_add` does that instead.
+// of slices, so results don't depend on who is last. Where `separate` is not 0, `tensor_spmm_add` does that instead. Under
+// SPREAD the warps of a strip share it: each adds some of its tiles, as soon as the others have left theirs.
 //
 // A tensor core multiplies zeros too, so an Inf or NaN in B would make a whole column of a strip NaN. Every such product
 // makes the sum not finite: those sums alone are computed again, nonzero by nonzero (`exact_sum`).
@@ -28,7 +29,8 @@
 // rows of the panel, 16 bits each; of each step what `multiply_tile` takes to select, a word of each lane; the lanes' entries.
 // Bit 8 s + 4 i + j of a lane is register j of the step's tile i (rows 16 i on) in step s; under HALVES these are two bits,
 // the lower half first. `panel_chunks` counts chunks up to each panel of each strip; `offsets` tells where each chunk starts
-// in `stream`, in units of 16 bytes; `starts` has of each strip and slice what `SliceStart` looks up.
+// in `stream`, in units of 16 bytes; `starts` has of each strip and slice what `SliceStart` looks up. Under EARLY `heads` has of
+// each strip and slice the first chunk once more, slot_bytes apart, so that a warp can ask for it before it has looked up anything.
 //
 // Defines
 //   BLOCK_N    columns per block: 8, 16, 32, 64 or 128      WARPS     strips per block: 4, 8 or 16
@@ -43,6 +45,8 @@
 //   TF32       1: values are fp32, multiplied as TF32: steps of 8 columns, whose registers are single elements, so that nothing
 //              is left over and nothing selected (tensor_spmm_tf32.cuh). MAP_WORDS may be 4, BLOCK_N is 64 at most and WIDE 0
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
+//   EARLY      1: the first chunk comes from `heads`; at least as many panels as slices, panels x slices below 2^31
+//   SPREAD     1: warps of a strip share the adding of slices; `separate` is 0, all blocks run at once (or time is lost)
 #include "async_barrier.cuh"
 #include "nnz.cuh"
 #include "tensor_core.cuh"
@@ -57,20 +61,25 @@
 #endif
 
 // partial: the sums of every column tile, strip and slice, as its lanes hold them. arrived: of every column tile and strip the
-// warps that have left theirs; 0 before and after a launch.
+// warps that have left theirs, under SPREAD of each of kSums parts; 0 before and after a launch.
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     tensor_spmm(int m, int n, int k, int strips, int panels, int slot_bytes, int separate,
                 const int* __restrict__ panel_chunks, const int4* __restrict__ starts, const int* __restrict__ offsets,
                 const uint4* __restrict__ stream, const Element* __restrict__ b, float4* partial, int* arrived,
-                Element* __restrict__ c) {
+                Element* __restrict__ c
+#if EARLY
+                ,
+                const uint4* __restrict__ heads
+#endif
+    ) {
     DYN_SHARED(char, unaligned);
     __shared__ nnz::Barrier full[kPanels], empty[kPanels], filled[BULK ? kWarps * kStages : 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int strip = blockIdx.x * kWarps + warp;
     const int first_column = blockIdx.z * kBlockN;
     const int slices = gridDim.y;
-    const int first_panel = static_cast<int>(static_cast<long long>(panels) * blockIdx.y / slices);
-    const int end_panel = static_cast<int>(static_cast<long long>(panels) * (blockIdx.y + 1) / slices);
+    const int first_panel = static_cast<int>(static_cast<Product>(panels) * blockIdx.y / slices);
+    const int end_panel = static_cast<int>(static_cast<Product>(panels) * (blockIdx.y + 1) / slices);
     const int plain = (k + kChunkK - 1) / kChunkK;
 
     // Warps behind the last strip take part in copying B alone. Four that multiply together must all have one.
@@ -82,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         nnz::barrier_init(&full[threadIdx.x], kThreads);
         nnz::barrier_init(&empty[threadIdx.x], kWarps);
     }
-#if BULK
+#if BULK && !EARLY
     if (threadIdx.x < kWarps * kStages) {
         nnz::barrier_init(&filled[threadIdx.x], 1);
         nnz::barrier_init_fence();
@@ -95,6 +104,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     Chunks packed{
         stream,     offsets, filled + warp * kStages, panels_at + kPanels * kPanelBytes + warp * kStages * slot_bytes,
         slot_bytes, lane};
+#if EARLY
+    const long long head = (static_cast<long long>(held_strip) * slices + blockIdx.y) * (slot_bytes / 16);
+    packed.start_early(active ? heads + head : nullptr);
+#endif
     __syncthreads();
 
     const auto b_halves = reinterpret_cast<const nnz::Half*>(b);
@@ -223,39 +236,55 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
     }
     if (slices == 1 || separate) return;
     __syncwarp();
+#if SPREAD
+    const int step = min(slices, kSums);
+    unsigned parts = own_parts(arrived + place * kSums, slices, blockIdx.y, lane);
+    for (; parts != 0; parts &= parts - 1) {
+        const int begin = __ffs(static_cast<int>(parts)) - 1;
+#else
     int before = 0;
     if (lane == 0) before = arrive_in_order(arrived + place);
     if (__shfl_sync(0xffffffffu, before, 0) != slices - 1) return;
     if (lane == 0) arrived[place] = 0;
     __syncwarp();
+    {
+        constexpr int begin = 0, step = 1;
+#endif
+        const auto there = [&](int tile) { return !SPREAD || tile < kSums; };
 #pragma unroll 1
-    for (int first = 0; first < kSums; first += kBatchTiles) {
-        float4 total[kBatchTiles];
+        for (int first = begin; first < kSums; first += kBatchTiles * step) {
+            float4 total[kBatchTiles];
 #pragma unroll 1
-        for (int slice = 0; slice < slices; slice += kBatchSlices) {
-            float4 more[kBatchSlices][kBatchTiles];
+            for (int slice = 0; slice < slices; slice += kBatchSlices) {
+                float4 more[kBatchSlices][kBatchTiles];
 #pragma unroll
-            for (int s = 0; s < kBatchSlices; ++s) {
+                for (int s = 0; s < kBatchSlices; ++s) {
 #pragma unroll
-                for (int i = 0; i < kBatchTiles; ++i) {
-                    more[s][i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                    if (slice + s < slices) more[s][i] = __ldcg(sums + ((slice + s) * kSums + first + i) * 32);
+                    for (int i = 0; i < kBatchTiles; ++i) {
+                        const int tile = first + i * step;
+                        more[s][i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                        if (slice + s < slices && there(tile)) {
+                            more[s][i] = __ldcg(sums + ((slice + s) * kSums + tile) * 32);
+                        }
+                    }
                 }
-            }
 #pragma unroll
-            for (int s = 0; s < kBatchSlices; ++s) {
+                for (int s = 0; s < kBatchSlices; ++s) {
 #pragma unroll
-                for (int i = 0; i < kBatchTiles; ++i) {
-                    if (slice + s == 0) {
-                        total[i] = more[s][i];
-                    } else {
-                        add(total[i], more[s][i]);
+                    for (int i = 0; i < kBatchTiles; ++i) {
+                        if (slice + s == 0) {
+                            total[i] = more[s][i];
+                        } else {
+                            add(total[i], more[s][i]);
+                        }
                     }
                 }
             }
-        }
 #pragma unroll
-        for (int i = 0; i < kBatchTiles; ++i) store(first + i, total[i]);
+            for (int i = 0; i < kBatchTiles; ++i) {
+                if (there(first + i * step)) store(first + i * step, total[i]);
+            }
+        }
     }
 }
 

@@ -82,6 +82,12 @@ struct Chunks {
     int free_slot = 0, slot = 0;  // to be filled and to be used next
     unsigned parity = 0;
 
+    // `start` has chunks kFirstCopied to kCopied - 1 copied: under EARLY to all slots, so that the first chunk frees none.
+    static constexpr int kFirstCopied = EARLY;
+    static constexpr int kCopied = kStages - 1 + (EARLY && BULK);
+    bool used = !(EARLY && BULK);  // whether a chunk's slot is free when the next one is taken
+    static_assert(kCopied <= 6, "the host looks up where the first eight start");
+
     // Has chunk `next` copied, if there is one.
     __device__ __forceinline__ void copy() {
         const nnz::SharedAt at = ring + free_slot * slot_bytes;
@@ -113,15 +119,34 @@ struct Chunks {
         to = nnz::ldg(offsets + min(next + 1, last));
     }
 
-    // Has the first chunks copied, if the warp has a strip.
+#if EARLY
+    // Has a first chunk copied, whatever of the `slot_bytes` at `head` it is, before anything is known of the others; null:
+    // none. Lanes wait for it behind the block's next barrier.
+    __device__ __forceinline__ void start_early(const uint4* head) {
+#if BULK
+        if (lane == 0) {
+#pragma unroll
+            for (int i = 0; i < kStages; ++i) nnz::barrier_init(filled + i, 1);
+            nnz::barrier_init_fence();
+        }
+#endif
+        const uint4* const all = stream;
+        stream = head;
+        to = head == nullptr ? 0 : slot_bytes / 16;
+        copy();
+        stream = all;
+    }
+#endif
+
+    // Has the first chunks copied, if the warp has a strip; not the very first where it has been.
     __device__ __forceinline__ void start(const SliceStart& begin, bool active) {
-        next = begin.chunk + kStages - 1;
+        next = begin.chunk + kCopied;
         last = active ? begin.last : begin.chunk;
 #pragma unroll
-        for (int i = 0; i < kStages; ++i) {
+        for (int i = 0; i <= kCopied; ++i) {
             from = begin.places[i];
             to = active ? begin.places[i + 1] : from;
-            if (i < kStages - 1) copy();
+            if (i >= kFirstCopied && i < kCopied) copy();
         }
     }
 
@@ -133,7 +158,8 @@ struct Chunks {
         nnz::cp_async_wait<kStages - 2>();
 #endif
         __syncwarp();
-        request();
+        if (used) request();
+        used = true;
         const nnz::SharedAt at = ring + slot * slot_bytes;
         if (++slot == kStages) {
             slot = 0;

@@ -21,6 +21,11 @@ constexpr int kStepK = 8;
 using Element = nnz::Half;
 constexpr int kStepK = 32;
 #endif
+#if EARLY
+using Product = unsigned;  // of panels and slices, divided before the first chunk is asked for
+#else
+using Product = long long;
+#endif
 constexpr bool kOneByOne = HALVES || BITMAP;
 constexpr int kEntryBytes = kOneByOne ? 2 : 4;  // of lanes' queues
 constexpr int kStepBits = kOneByOne ? 16 : 8;  // of a lane
@@ -46,8 +51,18 @@ constexpr int kStartsAt = BITMAP ? 0 : 128 * kMapWords;  // in a chunk
 constexpr int kHeadBytes = kStartsAt + 64;
 [[maybe_unused]] constexpr int kAhead = kColumns < AHEAD ? kColumns : AHEAD;  // fragments of B loaded before their use
 constexpr int kSums = kTiles * kColumns;  // 16x8 tiles of sums of a strip
+#if SPREAD
+constexpr int kBatchTiles = kBlockN >= 128 ? 8 : kBlockN >= 64 ? 4 : 1;
+constexpr int kBatchSlices = kBlockN >= 64 ? 4 : 8;
+#ifdef NNZ_CPU
+constexpr int kPatience = 2;  // blocks run one after another
+#else
+constexpr int kPatience = 64;  // times that the owner of a part looks whether the others have arrived
+#endif
+#else
 constexpr int kBatchTiles = kSums < 4 ? kSums : kBlockN >= 128 ? 8 : 4;  // of sums to be added that travel together,
 constexpr int kBatchSlices = kSums < 4 ? 8 : 4;  // of so many slices
+#endif
 
 static_assert(kBlockN == 8 || kBlockN == 16 || kBlockN == 32 || kBlockN == 64 || kBlockN == 128, "8 to 128 columns");
 static_assert(kWarps == 4 || kWarps == 8 || kWarps == 16, "copies of B advance by whole groups of eight rows");

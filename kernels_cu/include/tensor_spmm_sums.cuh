@@ -1,4 +1,4 @@
-// What `tensor_spmm.cu` does with sums: sums that are not finite once more, nonzero by nonzero, and storing.
+// What `tensor_spmm.cu` does with sums: sums that are not finite once more, nonzero by nonzero, storing, and adding slices.
 #pragma once
 
 #include "tensor_spmm_shape.cuh"
@@ -100,6 +100,40 @@ __device__ __forceinline__ void add(float4& sum, const float4& more) {
     sum.z += more.z;
     sum.w += more.w;
 }
+
+#if SPREAD
+
+// How many arrived at a counter in global memory; what they wrote before comes before what follows.
+__device__ __forceinline__ int arrivals(const int* counter) {
+#ifdef NNZ_CPU
+    const int found = __atomic_load_n(counter, __ATOMIC_RELAXED);
+    __threadfence();
+    return found;
+#else
+    int found;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(counter) : "memory");
+    return found;
+#endif
+}
+
+// Which parts of a strip's tiles the calling warp adds, a bit each: part p is tiles p, p + parts and so on, and the warp of
+// slice p waits a while for the others to leave theirs. A part whose owner waited in vain is left to the last to arrive, so
+// nobody depends on blocks that may not be running. `counters` has one counter of each part.
+__device__ __forceinline__ unsigned own_parts(int* counters, int slices, int slice, int lane) {
+    const int parts = min(slices, kSums);
+    int before = -1;
+    if (lane < parts && lane != slice) before = arrive_in_order(counters + lane);
+    bool found = before == slices - 1;
+    if (lane == slice && lane < parts) {
+        for (int i = 0; i < kPatience && !found; ++i) found = arrivals(counters + lane) == slices - 1;
+        if (!found) found = arrive_in_order(counters + lane) == slices - 1;
+    }
+    if (found) counters[lane] = 0;
+    __syncwarp();
+    return __ballot_sync(0xffffffffu, found);
+}
+
+#endif
 
 // Neighbouring elements of a row of C, where they are inside.
 __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, int column, float low, float high) {

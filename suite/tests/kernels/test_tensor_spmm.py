@@ -16,6 +16,7 @@ from nnzbench.devices import gpu
 from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.tensor import work
+from nnzbench.kernels.tensor.slices import first_chunks
 from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
 from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, Strips, pack
 from nnzbench.matrices import generate
@@ -40,6 +41,10 @@ TILINGS = (
     Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
     Tiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
     Tiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
+    Tiling(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True),
+    Tiling(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
+    Tiling(32, 4, 1, 3, 128, 2, 1, 5, wide=True, early=True, spread=True),
+    Tiling(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
 CASES = (
@@ -55,6 +60,12 @@ CASES = (
     ((65, 390, 12, 0.6), TILINGS[7]),
     ((70, 520, 7, 0.3), TILINGS[8]),
     ((65, 390, 12, 0.6), TILINGS[9]),
+    ((70, 390, 7, 0.2), TILINGS[10]),
+    ((33, 520, 1, 0.2), TILINGS[10]),
+    ((1, 300, 12, 0.5), TILINGS[11]),
+    ((65, 700, 30, 0.25), TILINGS[12]),
+    ((40, 390, 104, 0.3), TILINGS[13]),
+    ((32, 640, 49, 1.0), TILINGS[12]),
 )
 
 
@@ -115,9 +126,11 @@ def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None
     for tiling, n in ((TILINGS[0], 7), (TILINGS[1], 16), (TILINGS[2], 20), (TILINGS[3], 40)):
         data = whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), n)
         assert_exact(data, tiling, "f16", build, order)
+    data = whole(matrix(50, 520, 0.3, empty=(0, 49), full=20), 30)
+    assert_exact(data, TILINGS[12], "f16", build, order)
 
 
-@pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[2], TILINGS[3], TILINGS[6], TILINGS[8]], ids=str)
+@pytest.mark.parametrize("tiling", [*(TILINGS[at] for at in (0, 2, 3, 6, 8, 10))], ids=str)
 def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling: Tiling) -> None:
     data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast("f16")
     b = data.dense["b"].copy()
@@ -156,19 +169,74 @@ def test_negative_zeros_and_overflow() -> None:
 
 def test_results_are_the_same_in_any_order() -> None:
     data = operands(matrix(40, 700, 0.3), 16).cast("f16")
-    plan = make_plan(problem(data, "f16"), data, Tiling(16, 4, 1, 2, 128, 2, 1, 6))
-    first = execute(plan).tobytes()
-    assert all(execute(plan, "plain", order).tobytes() == first for order in ("backward", "random:1", "random:2"))
+    tiling = Tiling(16, 4, 1, 2, 128, 2, 1, 6)
+    first = execute(make_plan(problem(data, "f16"), data, tiling)).tobytes()
+    for other in (tiling, replace(tiling, early=True, spread=True)):
+        plan = make_plan(problem(data, "f16"), data, other)
+        for order in ("forward", "backward", "random:1", "random:2"):
+            assert execute(plan, "plain", order).tobytes() == first, (other, order)
 
 
-def test_counters_are_ready_for_the_next_launch() -> None:
-    data = whole(matrix(40, 300, 0.3), 8)
-    prepared = CpuDevice().prepare(make_plan(problem(data, "f16"), data, TILINGS[0]))
+@pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[10]], ids=str)
+def test_counters_are_ready_for_the_next_launch(tiling: Tiling) -> None:
+    data = whole(matrix(40, 390, 0.3), 8)
+    prepared = CpuDevice().prepare(make_plan(problem(data, "f16"), data, tiling))
     for _ in range(3):
         prepared.poison()
         prepared.run()
         assert np.array_equal(prepared.read(), reference(problem(data, "f16"), data).value)
     prepared.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("bool found = before == slices - 1;", "bool found = before == slices - 2;"),
+        ("!found; ++i) found = arrivals(counters + lane) == slices - 1;", "!found; ++i) found = true;"),
+        ("if (found) counters[lane] = 0;", ""),
+    ],
+    ids=("added before all arrived", "not waited for", "left counted"),
+)
+def test_a_mistake_in_sharing_sums_is_noticed(old: str, new: str) -> None:
+    data = whole(matrix(40, 390, 0.3), 8)
+    plan = mutated(make_plan(problem(data, "f16"), data, TILINGS[10]), old, new, "tensor_spmm_sums.cuh")
+    prepared = CpuDevice().prepare(plan)
+    found = []
+    for _ in range(2):  # a launch finds the counters that the last one left
+        prepared.poison()
+        prepared.run()
+        found.append(prepared.read())
+    prepared.close()
+    right = reference(problem(data, "f16"), data).value
+    assert not all(np.array_equal(one, right) for one in found)
+
+
+def test_first_chunks_need_no_looking_up() -> None:
+    sparse = whole(matrix(70, 900, 0.2), 1).sparse
+    packed = pack(sparse, 1, 128)
+    heads = first_chunks(packed, 3)
+    assert heads.shape == (3, 3, packed.slot_bytes // 16, 4)
+    for strip in range(3):
+        for at in range(3):
+            chunk = packed.panel_chunks[strip * packed.panels + packed.panels * at // 3]
+            begin, end = packed.offsets[chunk], packed.offsets[chunk + 1]
+            assert np.array_equal(heads[strip, at, : end - begin], packed.stream[begin:end])
+    data = whole(matrix(40, 100, 0.3), 8)
+    with pytest.raises(Unsupported, match="3 slices for 1 panels"):
+        make_plan(problem(data, "f16"), data, TILINGS[10])
+
+
+def test_unmeasured_tilings_come_behind_all_others() -> None:
+    for n in (1, 8, 16, 32, 64, 128):
+        data = operands(matrix(2048, 1024, 0.02), n).cast("f16")
+        found = tilings(problem(data, "f16"), data.sparse, "sm_90")
+        late = [tiling.early for tiling in found]
+        assert late == sorted(late)
+        assert 0 < sum(late) <= 3
+        for tiling in (one for one in found if one.early):
+            assert tiling.spread == (n >= 32)
+            assert not tiling.separate
+            assert tiling.slices * -(-2048 // (32 * tiling.warps)) * -(-n // tiling.block_n) <= 132 * tiling.blocks
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ TILINGS = (
     Tiling(16, 4, 4, 3, 128, 2, 1, 1, tf32=True),
     Tiling(32, 4, 4, 2, 128, 2, 1, 3, separate=True, tf32=True),
     Tiling(64, 4, 1, 2, 64, 2, 1, 2, tf32=True),
+    Tiling(32, 4, 2, 2, 64, 2, 1, 3, tf32=True, early=True, spread=True),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 4, 8 and 16 bytes
 CASES = (
@@ -35,6 +36,7 @@ CASES = (
     ((65, 390, 30, 0.25), TILINGS[2]),
     ((40, 129, 49, 0.2), TILINGS[3]),
     ((32, 64, 130, 1.0), TILINGS[3]),
+    ((65, 390, 30, 0.25), TILINGS[4]),
 )
 
 

@@ -15,6 +15,7 @@ from nnzbench.kernels.roles import About, Look
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.halves import from_bf16, stored
+from nnzbench.kernels.tensor.slices import first_chunks, slice_starts
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, pack, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
@@ -56,11 +57,25 @@ class Tiling:
     ahead: int = 4
     tf32: bool = False
     form: Form = "words"
+    early: bool = False
+    """Each warp's first chunk from a place that it need not look up."""
+    spread: bool = False
+    """The warps of a strip share the adding of slices, where all blocks run at once."""
 
     @property
     def element_bytes(self) -> int:
         """Of B and C."""
         return 4 if self.tf32 else 2
+
+    @property
+    def sums(self) -> int:
+        """16x8 tiles of sums of a strip."""
+        return STRIP_ROWS // 16 * (self.block_n // 8)
+
+    @property
+    def parts(self) -> int:
+        """Counters of arrived warps that a strip has."""
+        return self.sums if self.spread else 1
 
     @property
     def chunk_columns(self) -> int:
@@ -90,19 +105,8 @@ class Tiling:
     def __str__(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
-        return text + f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
-
-
-def slice_starts(packed: Strips, slices: int) -> NDArray[np.int32]:
-    """What a warp looks up first, (strips, slices, 12): see `SliceStart` in `tensor_spmm_copies.cuh`."""
-    panels = packed.panels
-    first = panels * np.arange(slices, dtype=np.int64) // slices
-    behind = panels * np.arange(1, slices + 1, dtype=np.int64) // slices
-    strip = panels * np.arange(packed.strips, dtype=np.int64)[:, None]
-    chunk, last = packed.panel_chunks[strip + first], packed.panel_chunks[strip + behind]
-    following = packed.panel_chunks[strip + np.minimum(first + 1, behind)]
-    places = packed.offsets[np.minimum(chunk[..., None] + np.arange(8), last[..., None])]
-    return np.concatenate([np.stack([chunk, last, following, last], axis=-1), places], axis=-1)
+        text += f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
+        return text + "_early" * self.early + "_spread" * self.spread
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -115,6 +119,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     elapsed = shared.timer()
     bf16 = problem.dtype == "bf16"
     packed = tiling.packed(operands.sparse, shared)
+    if tiling.early and (tiling.slices > packed.panels or tiling.slices * packed.panels >= 1 << 31):
+        raise Unsupported(f"{tiling} has {tiling.slices} slices for {packed.panels} panels")
     b = operands.dense["b"] if tiling.tf32 else shared.once("b", lambda: stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
@@ -125,16 +131,18 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "stream": packed.stream,
         "b": b,
         "partial": np.zeros(max(sums, 4), dtype=np.float32),
-        "arrived": np.zeros(max(tiles * packed.strips, 1), dtype=np.int32),
+        "arrived": np.zeros(max(tiles * packed.strips * tiling.parts, 1), dtype=np.int32),
         "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
+    if tiling.early:
+        buffers["heads"] = first_chunks(packed, tiling.slices)
     grid = (-(-packed.strips // tiling.warps), tiling.slices, tiles)
     args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate))
-    names = ("panel_chunks", "starts", "offsets", "stream", "b", "partial", "arrived", "c")
+    names = ("panel_chunks", "starts", "offsets", "stream", "b", "partial", "arrived", "c", *["heads"] * tiling.early)
     block = (32 * tiling.warps, 1, 1)
     launches = [Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes))]
     if tiling.separate and tiling.slices > 1:
-        sums_tiles = tiles * packed.strips * 2 * (tiling.block_n // 8)
+        sums_tiles = tiles * packed.strips * tiling.sums
         add_args = (problem.m, problem.n, packed.strips, tiling.slices, sums_tiles, "partial", "c")
         launches.append(Launch("tensor_spmm_add", (-(-sums_tiles // 8), 1, 1), (256, 1, 1), add_args))
     return Plan(
@@ -158,6 +166,8 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
             "TF32": int(tiling.tf32),
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
+            "EARLY": int(tiling.early),
+            "SPREAD": int(tiling.spread),
         },
         buffers=buffers,
         output="c",
@@ -178,40 +188,42 @@ class Shape(NamedTuple):
     panels: int
     blocks: int
     form: Form = "words"
+    early: bool = False
+    """Whether its first tiling is also tried `early`, and where a launch of its own would add slices, `spread`."""
 
 
 # by columns at most, the likeliest first, the last one for architectures with little shared memory
 _SHAPES = {
     8: (
-        Shape(8, 8, 2, 1024, 2, 2),
-        Shape(8, 8, 2, 1024, 2, 2, "bitmap"),
+        Shape(8, 8, 2, 1024, 2, 2, early=True),
+        Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
         Shape(8, 8, 1, 1024, 2, 2, "bitmap"),
-        Shape(8, 8, 4, 1024, 2, 2, "halves"),
+        Shape(8, 8, 4, 1024, 2, 2, "halves", early=True),
         Shape(8, 8, 1, 1024, 2, 2),
         Shape(8, 8, 2, 1024, 2, 2, "halves"),
         Shape(8, 4, 1, 512, 2, 1),
     ),
     16: (
-        Shape(16, 8, 1, 1024, 2, 2),
-        Shape(16, 8, 1, 1024, 2, 2, "bitmap"),
+        Shape(16, 8, 1, 1024, 2, 2, early=True),
+        Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
         Shape(16, 8, 2, 512, 2, 2, "bitmap"),
-        Shape(16, 8, 2, 1024, 2, 2, "halves"),
+        Shape(16, 8, 2, 1024, 2, 2, "halves", early=True),
         Shape(16, 8, 2, 512, 2, 2),
         Shape(16, 8, 1, 512, 2, 2),
         Shape(16, 4, 1, 256, 2, 1),
     ),
     32: (
-        Shape(32, 8, 1, 512, 2, 2),
-        Shape(32, 16, 2, 512, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, early=True),
+        Shape(32, 16, 2, 512, 2, 1, early=True),
         Shape(32, 16, 1, 512, 2, 1),
-        Shape(32, 8, 1, 512, 2, 2, "bitmap"),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap", early=True),
         Shape(32, 16, 1, 512, 2, 1, "bitmap"),
         Shape(32, 4, 1, 256, 2, 1),
     ),
-    64: (Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1)),
+    64: (Shape(64, 8, 2, 512, 2, 1, early=True), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1)),
     128: (
-        Shape(128, 8, 2, 256, 2, 1),
-        Shape(64, 16, 1, 512, 2, 1),
+        Shape(128, 8, 2, 256, 2, 1, early=True),
+        Shape(64, 16, 1, 512, 2, 1, early=True),
         Shape(128, 8, 1, 256, 2, 1),
         Shape(128, 4, 1, 128, 2, 1),
     ),
@@ -249,7 +261,7 @@ def _slices(row_blocks: int, k: int, per_wave: int, shortest: int, longest: int)
 
 def _fitting(shape: Shape, n: int, matrix: CSR, arch: str, tf32: bool) -> Iterator[Tiling]:
     """The tilings of one shape, with slices but without stages."""
-    tiling = Tiling(**{**shape._asdict(), "stages": 0, "slices": 1, "tf32": tf32})
+    tiling = Tiling(**{**shape._asdict(), "stages": 0, "slices": 1, "tf32": tf32, "early": False})
     row_blocks = max(1, -(-matrix.m // (STRIP_ROWS * shape.warps)) * -(-n // shape.block_n))
     pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
     shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
@@ -279,12 +291,19 @@ def tilings(
     known = architecture(arch)
     hopper, bulk = "wgmma" in known.accelerated and not tf32, known.has("bulk_copy")
     found: dict[Tiling, None] = {}
+    again: list[Tiling] = []  # not measured yet: behind all others
     for shape in shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]:
-        for tiling in _fitting(shape, problem.n, matrix, arch, tf32):
-            for wide in _WIDE[tiling.block_n] if hopper else (False,):
-                for separate in _orders(tiling):
-                    found[replace(tiling, wide=wide, separate=separate, bulk=bulk)] = None
-    return list(found)
+        of_shape = [
+            replace(tiling, wide=wide, separate=separate, bulk=bulk)
+            for tiling in _fitting(shape, problem.n, matrix, arch, tf32)
+            for wide in (_WIDE[tiling.block_n] if hopper else (False,))
+            for separate in _orders(tiling)
+        ]
+        found |= dict.fromkeys(of_shape)
+        if shape.early and of_shape:
+            spread = of_shape[0].slices > 1 and of_shape[0].block_n >= _SEPARATE_COLUMNS
+            again.append(replace(of_shape[0], separate=False, early=True, spread=spread))
+    return [*found, *again]
 
 
 def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Tiling]) -> Iterator[Plan]:

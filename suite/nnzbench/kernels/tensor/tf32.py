@@ -15,10 +15,10 @@ from nnzbench.problems.problem import Problem
 
 # as in `spmm.py`
 _SHAPES = {
-    8: (Shape(8, 8, 4, 512, 2, 2), Shape(8, 4, 2, 256, 2, 1)),
-    16: (Shape(16, 8, 4, 256, 2, 2), Shape(16, 4, 2, 128, 2, 1)),
-    32: (Shape(32, 8, 4, 128, 2, 2), Shape(32, 16, 4, 256, 2, 1), Shape(32, 4, 2, 128, 2, 1)),
-    64: (Shape(64, 8, 4, 128, 2, 1), Shape(64, 4, 1, 64, 2, 1)),
+    8: (Shape(8, 8, 4, 512, 2, 2, early=True), Shape(8, 4, 2, 256, 2, 1)),
+    16: (Shape(16, 8, 4, 256, 2, 2, early=True), Shape(16, 4, 2, 128, 2, 1)),
+    32: (Shape(32, 8, 4, 128, 2, 2, early=True), Shape(32, 16, 4, 256, 2, 1, early=True), Shape(32, 4, 2, 128, 2, 1)),
+    64: (Shape(64, 8, 4, 128, 2, 1, early=True), Shape(64, 4, 1, 64, 2, 1)),
 }
 
 
