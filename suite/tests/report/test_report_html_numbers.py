@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import fake_records
@@ -136,3 +137,31 @@ def test_sparse_kernels_that_lose_are_told_to_lose(tmp_path):
     words = visible(rendered(tmp_path))
     assert f"no against {baselines.RIVALS[0].label}" in words
     assert f"yes against {baselines.RIVALS[0].label}" not in words
+
+
+def test_what_is_not_tuned_stands_beside_what_is(tmp_path):
+    """`untuned` takes twice the time of cuBLAS, and generated code is the fastest."""
+    rows = fake_records.table1()
+    dense = [row for row in rows if row.kernel == "cublas" and row.variant.startswith("f32")]
+    rows += [
+        dataclasses.replace(one, kernel="untuned", variant="ring_t4", median_us=us, q1_us=us, q3_us=us, selected=True)
+        for one in {(one.problem, one.policy): one for one in dense}.values()
+        for us in [2 * min(d.median_us for d in dense if (d.problem, d.policy) == (one.problem, one.policy))]
+    ]
+    put(tmp_path, rows=rows)
+    results = load(tmp_path / H200 / "sparsert_table1")
+    first, *_ = html_answer.answer(results, sparsert.table1(results)).rows
+    assert [line.words.partition(":")[0] for line in first.lines] == ["tuned", "tuned, weights as data", "untuned"]
+    tuned, as_data, untuned = first.lines
+    assert [cell and cell.mean for cell in untuned.cells] == [pytest.approx(0.5, rel=1e-5)] * len(untuned.cells)
+    assert (first.verdict, first.untuned) == ("yes", "no")
+    assert tuned.cells[0] is not None
+    assert as_data.cells[0] is not None
+    assert tuned.cells[0].mean > as_data.cells[0].mean
+    words = visible(rendered(tmp_path))
+    assert f"yes against {first.rival} (untuned: no)" in words
+    assert "not recorded yet);" not in words
+
+
+def test_a_table_without_untuned_rows_says_so(page):
+    assert "nothing is measured (not recorded yet)." in visible(page)

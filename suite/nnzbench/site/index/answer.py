@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import pandas as pd
+
+from nnzbench.kernels.registry import known
+from nnzbench.kernels.roles import OURS
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, geometric_mean, percent
+from nnzbench.report.data.series import BEST, Series, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import baselines
 
@@ -20,13 +26,18 @@ EVEN = 0.05
 """A geometric mean nearer to 1 than this is called even."""
 RULE = (
     f"The answer is for {percent(QUESTION_LEVEL)} zeros: “yes” where the geometric mean is at least {1 + EVEN:g}× "
-    f"under every policy, “no” where it is at most {1 - EVEN:g}× under every one, “even” between, else “it depends”."
+    f"under every policy, “no” where it is at most {1 - EVEN:g}× under every one, “even” between, else “it depends”. "
+    "It is told of the tuned kernels; of `untuned`, in brackets, where that differs."
 )
+
+
+TUNED = replace(BEST, label="tuned: the fastest of all kernels and tilings, per problem")
+UNTUNED = Series("untuned-f32", "untuned: a rule picks kernel and tiling, nothing is measured", ("untuned",))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Geometric mean of the rival's time over the best sparse time, and on how many problems that is above 1."""
+    """Geometric mean of the rival's time over the sparse time, and on how many problems that is above 1."""
 
     mean: float
     wins: int
@@ -34,12 +45,38 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One rival. `cells` are in the order of the answer's columns, None where nothing was recorded."""
+class Line:
+    """One way of getting a sparse kernel against one rival.
 
-    rival: str
+    `cells` are in the order of the answer's columns, None where nothing was recorded.
+    """
+
+    words: str
     verdict: str
     cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rival: the tuned best of this project's kernels, the same without generated code, and what is not tuned."""
+
+    rival: str
+    lines: tuple[Line, ...]
+
+    @property
+    def verdict(self) -> str:
+        """Of the tuned best."""
+        return self.lines[0].verdict
+
+    @property
+    def untuned(self) -> str:
+        """The verdict without tuning; `not recorded` where there is no such time."""
+        return self.lines[-1].verdict
+
+    @property
+    def cells(self) -> tuple[Cell | None, ...]:
+        """Of the tuned best."""
+        return self.lines[0].cells
 
 
 @dataclass(frozen=True)
@@ -61,12 +98,14 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     table = baselines.products_of(table)
     policies = context.policies(results.frame)
     columns = tuple((level, policy) for level in LEVELS if level in set(table.problems["level"]) for policy in policies)
+    times = {one.label: _times(results, table, one) for one in (TUNED, _as_data(), UNTUNED)}
     rows = []
     for rival in baselines.RIVALS:
-        cells = tuple(_cell(table, level, policy, rival) for level, policy in columns)
-        asked = [cell for cell, (level, _) in zip(cells, columns, strict=True) if level == QUESTION_LEVEL and cell]
-        if any(cells):
-            rows.append(Row(rival.label, verdict([cell.mean for cell in asked]), cells))
+        lines = [_line(table, columns, rival, words, mine) for words, mine in times.items()]
+        if lines[1].cells == lines[0].cells:
+            del lines[1]
+        if any(lines[0].cells):
+            rows.append(Row(rival.label, tuple(lines)))
     return Answer(
         gpu=context.gpu_name(results.gpu, results.environment),
         slug=results.gpu,
@@ -86,7 +125,35 @@ def verdict(means: list[float]) -> str:
     return words.pop() if len(words) == 1 else "it depends"
 
 
-def _cell(table: SpeedupTable, level: float, policy: str, rival: baselines.Rival) -> Cell | None:
-    found = baselines.ratios(table, policy, rival)
-    values = found.loc[found["level"] == level, "ratio"]
+def _as_data() -> Series:
+    """The kernels among which the tuned best is looked for, less those that compile one matrix's weights in."""
+    found = tuple(name for name, one in known().items() if one.role in OURS and not one.weights_in_code)
+    return Series("best-as-data", "tuned, weights as data: without code made for one matrix", found, roles=OURS)
+
+
+def _times(results: ResultSet, table: SpeedupTable, series: Series) -> dict[str, pd.Series[float]]:
+    """Microseconds by problem, under each policy, on the table's problems."""
+    rows = pick(results.frame[results.frame["problem"].isin(set(table.problems["problem"]))], series)
+    return {str(policy): mine.set_index("problem")["median_us"] for policy, mine in rows.groupby("policy")}
+
+
+def _line(
+    table: SpeedupTable,
+    columns: Sequence[tuple[float, str]],
+    rival: baselines.Rival,
+    words: str,
+    times: Mapping[str, pd.Series[float]],
+) -> Line:
+    cells = tuple(_cell(table, level, times.get(policy), policy, rival) for level, policy in columns)
+    asked = [cell.mean for cell, (level, _) in zip(cells, columns, strict=True) if level == QUESTION_LEVEL and cell]
+    return Line(words, verdict(asked), cells)
+
+
+def _cell(
+    table: SpeedupTable, level: float, times: pd.Series[float] | None, policy: str, rival: baselines.Rival
+) -> Cell | None:
+    if times is None:
+        return None
+    here = table.points[(table.points["policy"] == policy) & (table.points["level"] == level)]
+    values = (least(here, rival.series) / times).dropna()
     return Cell(geometric_mean(values), int((values > 1).sum()), len(values)) if len(values) else None
