@@ -30,6 +30,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from nnzbench import devices, paths
@@ -42,7 +43,7 @@ from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.index import DlmcEntry
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import Lines
+from nnzbench.measure.progress import Lines, counted
 from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.timing import StoppingRule
@@ -92,7 +93,9 @@ class Outcome:
     measured: dict[str, float]
     """Microseconds by kernel, in the arithmetic asked for."""
     estimated: dict[str, float] = field(default_factory=dict)
-    """The same without the GPU, once summed up."""
+    """The same without the GPU, once summed up: from rows of none of these matrices."""
+    estimated_beside: dict[str, float] = field(default_factory=dict)
+    """The same, from the times of the other matrices, too."""
 
 
 def case_file() -> Path:
@@ -194,18 +197,26 @@ def ask(case: Case, seconds: float, session: Session, results: Results, ends: fl
 
 
 def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list[Outcome]:
-    """The outcomes with what the published rows say of the kernels that were measured."""
+    """The outcomes with what the published rows say of the kernels that were measured.
+
+    Once without any row of these matrices, and once with what this trial measured of the other ones.
+    """
     hidden = frozenset(f"{kind}:{one.matrix}" for one in outcomes for kind in ("dlmc", "standin"))
     recorded = {gpu: estimate.load(gpu, folders, hidden) for gpu in {one.gpu for one in outcomes}}
     done = []
-    for one in outcomes:
-        layer_asked = layer_of(Case(one.matrix, one.dtype, one.n))
-        question = Question((one.n,), dtype=one.dtype)
-        said = estimate.answer(layer_asked, question, recorded[one.gpu]).widths[0].timed()
-        times = {entry.kernel: entry.hot_us for entry in said if entry.math == one.dtype and entry.hot_us}
-        kept = {kernel: round(us, 4) for kernel, us in times.items() if kernel in one.measured}
-        done.append(replace(one, estimated=kept))
+    for one in counted(outcomes, "estimated", len(outcomes)):
+        rest = [asdict(other) for other in outcomes if other.matrix != one.matrix and other.gpu == one.gpu]
+        without = recorded[one.gpu]
+        beside = without.joined(estimate.trial_rows(rest)) if rest else without
+        done.append(replace(one, estimated=_estimates(one, without), estimated_beside=_estimates(one, beside)))
     return done
+
+
+def _estimates(one: Outcome, recorded: estimate.Recorded) -> dict[str, float]:
+    question = Question((one.n,), dtype=one.dtype)
+    said = estimate.answer(layer_of(Case(one.matrix, one.dtype, one.n)), question, recorded).widths[0].timed()
+    times = {entry.kernel: entry.hot_us for entry in said if entry.math == one.dtype and entry.hot_us}
+    return {kernel: round(us, 4) for kernel, us in times.items() if kernel in one.measured}
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -238,36 +249,47 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def _estimate_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    without, deciding = _errors(outcomes, "estimated")
+    beside, deciding_beside = _errors(outcomes, "estimated_beside")
+    if not without:
+        return []
+    rows = [
+        (f"`{kernel}`", str(len(found)), _mean(found), _percent(max(found)), _mean(beside.get(kernel, [])))
+        for kernel, found in sorted(without.items())
+    ]
+    every, every_beside = (list(chain(*errors.values())) for errors in (without, beside))
+    return [
+        f"Estimates without the GPU (`--gpu`), made without any row of these matrices or of stand-ins for them, are "
+        f"off by {_mean(every)} on average over {len(every)} times, by {_mean(deciding)} over the fastest sparse and "
+        f"the fastest dense kernel of each (goal: 10 %). With the times of the other matrices of this trial, as "
+        f"`--gpu` has them, each matrix being left out in turn: {_mean(every_beside)} over {len(every_beside)}, "
+        f"{_mean(deciding_beside)} over the fastest two.",
+        "",
+        markdown(("kernel", "estimates", "mean error", "worst", "mean, others known"), rows),
+        "",
+    ]
+
+
+def _errors(outcomes: Sequence[Outcome], name: str) -> tuple[dict[str, list[float]], list[float]]:
+    """Errors by kernel; and of the fastest sparse and the fastest dense one, which the answer's sentence is made of."""
     errors: dict[str, list[float]] = {}
     deciding: list[float] = []
-    """Of the fastest sparse and the fastest dense kernel, which the answer's sentence is made of."""
     for one in outcomes:
-        for kernel, said in one.estimated.items():
+        for kernel, said in getattr(one, name).items():
             error = abs(said / one.measured[kernel] - 1)
             errors.setdefault(kernel, []).append(error)
             side = {name: one.measured[name] for name in one.measured if _dense(name) == _dense(kernel)}
             if kernel == min(side, key=lambda name: side[name]):
                 deciding.append(error)
-    if not errors:
-        return []
-    every = [error for found in errors.values() for error in found]
-    rows = [
-        (f"`{kernel}`", str(len(found)), _percent(sum(found) / len(found)), _percent(max(found)))
-        for kernel, found in sorted(errors.items())
-    ]
-    return [
-        f"Estimates without the GPU (`--gpu`), made without any row of these matrices or of stand-ins for them, are "
-        f"off by {_percent(sum(every) / len(every))} on average over {len(every)} times, by "
-        f"{_percent(sum(deciding) / max(len(deciding), 1))} over the fastest sparse and the fastest dense kernel of "
-        f"each (goal: 10 %).",
-        "",
-        markdown(("kernel", "estimates", "mean error", "worst"), rows),
-        "",
-    ]
+    return errors, deciding
 
 
 def _dense(kernel: str) -> bool:
     return about(kernel).work == "dense"
+
+
+def _mean(shares: Sequence[float]) -> str:
+    return _percent(sum(shares) / len(shares)) if shares else "–"
 
 
 def _percent(share: float) -> str:

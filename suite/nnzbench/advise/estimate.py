@@ -1,28 +1,27 @@
 """The answer without the GPU: times estimated from what was recorded on it, with the error that such estimates have.
 
-Each kernel's time is a sum of costs (launch, products, outputs, ... : `cost_rule`, constants fitted to its own recorded
-rows of that op, type and policy) times what the nearest recorded problems took beyond that sum. The error beside it is
-that of the same estimate on recorded problems whose layer sizes were held out.
+Each kernel's time follows from its own recorded rows of that op, type and policy (`model.Model`), and from what the
+trial of `best` measured of it. The error beside it is that of the same estimate on problems whose layer sizes were held
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nnzbench.advise.answer import Answer, Entry, Near, Width, crossing, ranked
 from nnzbench.advise.layer import Layer, Op
 from nnzbench.advise.measured import Question
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.choice.cost_rule import Costs, Trial
+from nnzbench.advise.model import Model, Sizes
 from nnzbench.kernels.registry import Kernel, about, kernels, rivals
+from nnzbench.matrices import index
 from nnzbench.operators.binding import ITEM_BYTES, stored_bytes, weights_bytes
 from nnzbench.plans.plan import Unsupported, one_line
 from nnzbench.problems.experiment import POLICIES
@@ -30,19 +29,14 @@ from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import COLUMNS, RecordError
 from nnzbench.records.selection import class_of
 
-Floats = NDArray[np.float64]
-
-NEIGHBOURS = 6
-"""Recorded problems that correct an estimate."""
-FOLDS = 5
 FEWEST = 20
 """Recorded problems of a kernel from which on its time is estimated."""
 LEAST_CERTAIN = 0.5
 """A kernel whose estimates are off by more on average gets none."""
-_SOFT = 0.05
-"""Squared octaves added to a neighbour's distance, so that a repeated size does not decide alone."""
-_DOUBT = 1.0
-"""What the fitted sum itself weighs among its neighbours."""
+LAUNCH_SHARE = 0.65
+"""Of the least time recorded under a policy, what an estimate takes for the launch."""
+TRIAL = "best_trial"
+"""Folder of what `runners/best_trial.py` sums up."""
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
@@ -53,117 +47,29 @@ _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(27)}))
 """Widths that the crossover is looked for at."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What an estimate knows of a problem."""
-
-    m: int
-    k: int
-    n: int
-    nnz: int
-
-
-class Model:
-    """The recorded rows of one kernel in one arithmetic under one policy, and what follows from them."""
-
-    def __init__(self, rows: pd.DataFrame, dense: bool, sddmm: bool, item: int) -> None:
-        self.rows = rows.reset_index(drop=True)
-        self._dense, self._sddmm, self._item = dense, sddmm, item
-        self._us = self.rows["median_us"].to_numpy(float)
-        self._table = self._features(*(self.rows[name].to_numpy(float) for name in ("m", "k", "n", "nnz")))
-        self._places = self._coordinates(*(self.rows[name].to_numpy(float) for name in ("m", "k", "n", "nnz")))
-
-    def _features(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> dict[str, Floats]:
-        words = self._item / 4  # dense operands count in words of 4 bytes
-        inner, outer = (n, k * words) if self._sddmm else (k, n * words)
-        return {
-            "launch": np.ones_like(m),
-            "products": nnz * outer,
-            "outputs": m * outer,
-            "inputs": inner * outer,
-            "nonzeros": nnz,
-            "rows": m,
-            "columns": inner,
-            "dense": m * inner * outer,
-            "weights": m * inner,
-        }
-
-    def _coordinates(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Floats:
-        """Sizes in octaves; a dense product does not depend on how many weights are zero."""
-        filled = np.maximum(nnz, 1) / (m * (n if self._sddmm else k))
-        axes = [np.log2(m), np.log2(k), np.log2(n)]
-        return np.stack(axes if self._dense else [*axes, np.log2(filled)], axis=1)
-
-    def _fit(self, chosen: NDArray[np.bool_]) -> Costs:
-        at = np.flatnonzero(chosen)
-        trials = [
-            Trial(str(i), "", "", {name: float(values[i]) for name, values in self._table.items()}, float(self._us[i]))
-            for i in at
-        ]
-        return Costs(cost_rule.fit(trials).constants)
-
-    def _base(self, costs: Costs, table: dict[str, Floats]) -> Floats:
-        total: Floats = sum((costs.constants.get(name, 0.0) * values for name, values in table.items()), np.zeros(1))
-        return np.maximum(total, 1e-3)
-
-    def _estimate(
-        self, chosen: NDArray[np.bool_], costs: Costs, table: dict[str, Floats], places: Floats
-    ) -> tuple[Floats, Floats]:
-        """Microseconds, and the distance of the nearest row among the chosen ones."""
-        held = self._places[chosen]
-        left = np.log(self._us[chosen] / self._base(costs, {name: one[chosen] for name, one in self._table.items()}))
-        distances = ((places[:, None] - held[None]) ** 2).sum(axis=2)
-        count = min(NEIGHBOURS, held.shape[0])
-        near = np.argpartition(distances, count - 1, axis=1)[:, :count]
-        near_distances = np.take_along_axis(distances, near, axis=1)
-        weights = 1 / (near_distances + _SOFT)
-        correction = (weights * left[near]).sum(axis=1) / (weights.sum(axis=1) + _DOUBT)
-        return self._base(costs, table) * np.exp(correction), np.sqrt(near_distances.min(axis=1))
-
-    @cached_property
-    def _costs(self) -> Costs:
-        return self._fit(np.ones(len(self._us), dtype=bool))
-
-    def at(self, sizes: Sequence[Sizes]) -> Floats:
-        """Estimated microseconds of each."""
-        arrays = [np.array([getattr(one, name) for one in sizes], float) for name in ("m", "k", "n", "nnz")]
-        everything = np.ones(len(self._us), dtype=bool)
-        return self._estimate(everything, self._costs, self._features(*arrays), self._coordinates(*arrays))[0]
-
-    @cached_property
-    def held_out_error(self) -> float:
-        """Mean of |estimate / measured - 1| over rows whose layer sizes (m x k) the estimate had not seen."""
-        inner = self.rows["n" if self._sddmm else "k"].to_numpy(np.int64)
-        layers, where = np.unique(self.rows["m"].to_numpy(np.int64) * (1 << 32) + inner, return_inverse=True)
-        fold = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
-        errors: list[Floats] = []
-        for number in range(FOLDS):
-            out = fold == number
-            if out.any() and not out.all():
-                table = {name: values[out] for name, values in self._table.items()}
-                found, _ = self._estimate(~out, self._fit(~out), table, self._places[out])
-                errors.append(np.abs(found / self._us[out] - 1))
-        return float(np.concatenate(errors).mean()) if errors else float("nan")
-
-    def near(self, sizes: Sizes) -> list[tuple[float, Any]]:
-        """The recorded rows by distance in octaves, nearest first."""
-        place = self._coordinates(*(np.array([getattr(sizes, name)], float) for name in ("m", "k", "n", "nnz")))
-        distances = np.sqrt(((self._places - place) ** 2).sum(axis=1))
-        order = np.argsort(distances, kind="stable")[:NEIGHBOURS]
-        return [(float(distances[at]), self.rows.iloc[at]) for at in order]
-
-
 class Recorded:
     """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy."""
 
     def __init__(self, gpu: str, frame: pd.DataFrame) -> None:
         self.gpu, self._frame = gpu, frame
         self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
+        self._before: Recorded | None = None
+        """What this one has rows more than: models without new rows are the same."""
 
     @property
     def arch(self) -> str:
         """Architecture of the GPU."""
         return str(self._frame["arch"].mode().iloc[0])
+
+    def _least_us(self, policy: object) -> float:
+        frame = self._frame
+        return LAUNCH_SHARE * float(frame.loc[frame["policy"] == policy, "median_us"].min())
+
+    def joined(self, more: pd.DataFrame) -> Recorded:
+        """The same with rows more."""
+        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True))
+        joined._before = self
+        return joined
 
     def models(self, op: Op, dtype: DType) -> dict[tuple[str, str, str], Model]:
         """By kernel, arithmetic and policy; those with enough rows."""
@@ -171,13 +77,16 @@ class Recorded:
             frame = self._frame
             chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
             chosen = chosen[chosen["kernel"].isin(rivals(op))]
-            self._models[op, dtype] = {
-                (str(kernel), str(maths), str(policy)): Model(
-                    rows, about(str(kernel)).work == "dense", op == "sddmm", ITEM_BYTES[dtype]
-                )
-                for (kernel, maths, policy), rows in chosen.groupby(["kernel", "math", "policy"])
-                if len(rows) >= FEWEST
-            }
+            before = self._before.models(op, dtype) if self._before else {}
+            self._models[op, dtype] = {}
+            for (kernel, maths, policy), rows in chosen.groupby(["kernel", "math", "policy"]):
+                key = (str(kernel), str(maths), str(policy))
+                same = before.get(key)
+                if same is not None and len(same.rows) == len(rows):
+                    self._models[op, dtype][key] = same
+                elif len(rows) >= FEWEST:
+                    dense, sddmm = about(key[0]).work == "dense", op == "sddmm"
+                    self._models[op, dtype][key] = Model(rows, dense, sddmm, ITEM_BYTES[dtype], self._least_us(policy))
         return self._models[op, dtype]
 
 
@@ -191,7 +100,9 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
         known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
         raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
-    frame = pd.concat([_read(file) for file in files], ignore_index=True)
+    tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
+    frames = [*map(_read, files), *(_read_trial(file) for file in tried if file.exists())]
+    frame = pd.concat(frames, ignore_index=True)
     return Recorded(gpu, frame[~frame["source"].isin(without)])
 
 
@@ -216,6 +127,38 @@ def _read(file: Path) -> pd.DataFrame:
     frame["math"] = [class_of(*map(str, one)) for one in named]
     whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)
     return frame[whole]
+
+
+def _read_trial(file: Path) -> pd.DataFrame:
+    if file.is_symlink():
+        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
+    try:
+        return trial_rows(map(json.loads, file.read_text(encoding="utf-8").splitlines()))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise RecordError(f"{file}: can't be read as outcomes of a trial ({one_line(error)})") from error
+
+
+def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The hot times that `runners/best_trial.py` found of each kernel, as rows.
+
+    Of an outcome: `matrix` (a path in DLMC), `dtype`, `n` and `measured`, microseconds by kernel. Raises `ValueError`,
+    `LookupError` or `TypeError` for something else.
+    """
+    rows = []
+    for one in outcomes:
+        entry = index.dlmc()[one["matrix"]]
+        for kernel, us in one["measured"].items():
+            if not 0 < float(us) < math.inf:
+                raise ValueError(f"{us} is no time")
+            rows.append(
+                {
+                    "experiment": TRIAL, "problem": one["matrix"], "op": "spmm", "m": entry.rows, "k": entry.cols,
+                    "n": int(one["n"]), "nnz": entry.nnz, "dtype": one["dtype"], "math": one["dtype"],
+                    "kernel": kernel, "variant": "", "policy": "hot", "median_us": float(us), "arch": "",
+                    "source": f"dlmc:{one['matrix']}",
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows, columns=[*_USED, "math"])
 
 
 def answer(layer: Layer, question: Question, recorded: Recorded) -> Answer:
@@ -266,7 +209,8 @@ def _width(
             )
             entries.append(Entry(kernel, maths, reason=reason))
             continue
-        _, nearest = model.near(sizes)[0]
+        near_rows = [row for _, row in model.near(sizes)]
+        nearest = next((row for row in near_rows if row["variant"]), near_rows[0])  # a trial's rows name none
         entries.append(
             Entry(
                 kernel,

@@ -16,6 +16,7 @@ from nnzbench import paths
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
+from nnzbench.advise.model import Sizes
 from nnzbench.cli import main
 from nnzbench.records.record import RecordError, append
 
@@ -127,6 +128,26 @@ def test_damaged_records_are_one_sentence(tmp_path, damage):
         path.symlink_to(tmp_path / "elsewhere.csv")
     with pytest.raises(RecordError):
         estimate.load("nvidia-h200", [tmp_path])
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"matrix": "no/such.smtx", "measured": {}}', "link"])
+def test_a_damaged_trial_is_one_sentence(tmp_path, damage):
+    append(tmp_path / "nvidia-h200" / "e" / "records.csv", records()[:30])
+    path = tmp_path / "nvidia-h200" / "best_trial" / "trial.jsonl"
+    path.parent.mkdir()
+    if damage == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").write_text("")
+    else:
+        path.write_text(damage + "\n")
+    with pytest.raises(RecordError, match=r"trial\.jsonl"):
+        estimate.load("nvidia-h200", [tmp_path])
+
+
+def test_no_estimate_is_below_what_a_launch_takes(recorded):
+    model = recorded.models("spmm", "f32")["sputnik", "f32", "hot"]
+    least = 0.65 * min(law("cublas", 256, 256, 8, 0), law("sputnik", 256, 256, 8, 3277))
+    assert model.at([Sizes(1, 1, 1, 0)])[0] >= least
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from own_files import matrix, smtx
 
 from nnzbench import paths
 from nnzbench.advise import estimate
+from nnzbench.advise.model import Sizes
 from nnzbench.matrices import index
 from nnzbench.measure.session import Session
 from nnzbench.problems.tables import dlmc_selection
@@ -77,6 +78,7 @@ def test_what_was_measured_is_summed_up_beside_estimates_that_never_saw_it(trial
     assert again == one
     (known,) = trial.with_estimates([one], [paths.reports()])
     assert set(known.estimated) == {"cublas", "sputnik"}
+    assert known.estimated_beside == known.estimated  # there is no other matrix
     text = trial.summary([known])
     assert "On 1 real DLMC matrices" in text
     assert "at worst" in text
@@ -91,6 +93,24 @@ def test_rows_of_a_source_can_be_left_out_of_estimates():
     )
     left = estimate.load("nvidia-h200", [paths.reports()], frozenset([hidden]))
     assert len(left._frame) == (everything._frame["source"] != hidden).sum() < len(everything._frame)
+
+
+def test_what_the_trial_measured_of_other_matrices_is_known_to_estimates(trial, one):
+    """Fabricated times of neighbouring widths, a fifth above what the published rows say: they are believed."""
+    recorded = estimate.load("nvidia-h200", [paths.reports()], frozenset([f"dlmc:{one.matrix}"]))
+    entry = index.dlmc()[one.matrix]
+    before = recorded.models("spmm", "f32")
+    widths = (24, 28, 36, 40)
+    said = before["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, n, entry.nnz) for n in (*widths, 32)])
+    others = [replace(one, n=n, measured={"cublas": 1.2 * float(us)}) for n, us in zip(widths, said[:-1], strict=True)]
+    rows = estimate.trial_rows(map(asdict, others))
+    assert list(rows["n"]) == list(widths)
+    here = recorded.joined(rows).models("spmm", "f32")
+    found = here["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, 32, entry.nnz)])
+    assert float(found[0]) == pytest.approx(1.2 * float(said[-1]), rel=0.07)
+    assert here["ring", "f32", "hot"] is before["ring", "f32", "hot"]
+    with pytest.raises(ValueError, match="is no time"):
+        estimate.trial_rows([{**asdict(one), "measured": {"cublas": -1.0}}])
 
 
 def test_parts_have_each_case_once_and_types_alike(trial):

@@ -69,10 +69,10 @@ class Score:
     contests: int
 
 
-def fit(trials: Sequence[Trial]) -> Costs:
+def fit(trials: Sequence[Trial], offset_us: float = 0.0) -> Costs:
     """Least squares of relative errors with constants of at least 0; factors are what then remains, shrunk to 1.
 
-    Raises `ValueError` without trials.
+    `offset_us` is a cost of every trial that no constant holds. Raises `ValueError` without trials.
     """
     if not trials:
         raise ValueError("there are no trials to fit to")
@@ -83,12 +83,12 @@ def fit(trials: Sequence[Trial]) -> Costs:
     table = np.array([[trial.features.get(name, 0.0) for name in names] for trial in trials])
     scale = np.abs(table).max(axis=0)
     scale[scale == 0] = 1.0
-    solved, _ = nnls(table / scale / us[:, None], np.ones(len(trials)))
+    solved, _ = nnls(table / scale / us[:, None], (us - offset_us) / us)
     constants = dict(zip(names, (solved / scale).tolist(), strict=True))
     plain = Costs(constants)
     left: dict[str, list[float]] = {}
     for trial in trials:
-        predicted = plain.predict(trial.features, trial.candidate)
+        predicted = offset_us + plain.predict(trial.features, trial.candidate)
         if predicted > 0:
             left.setdefault(trial.candidate, []).append(float(np.log(trial.us / predicted)))
     factors = {name: float(np.exp(sum(logs) / (len(logs) + _TRUST))) for name, logs in sorted(left.items())}

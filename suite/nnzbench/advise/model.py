@@ -1,0 +1,164 @@
+"""One kernel's times as they follow from sizes: a sum of costs, and what recorded problems near by took beyond it.
+
+The sum (launch, products, outputs, ...: constants of at least 0 by least squares of relative errors) carries an
+estimate to sizes that nothing was recorded at. The logarithm of what was measured over the sum is then taken for a
+Gaussian process over the sizes in octaves ("kriging"): one part that changes slowly, over eight octaves, and one that
+changes within one, since libraries and tilings switch. Its constants are the same for all kernels and were chosen by
+errors on recorded rows whose layer sizes, experiment or width was held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nnzbench.kernels.choice import cost_rule
+from nnzbench.kernels.choice.cost_rule import Trial
+
+Floats = NDArray[np.float64]
+
+NEAREST = 6
+"""Recorded problems that are told as the nearest."""
+FOLDS = 5
+PARTS = ((0.4, 8.0), (0.15, 1.0))
+"""Standard deviation of each part of the process, and its length in octaves."""
+NOISE = 0.05
+"""Relative; two patterns of the same sizes differ by more than two measurements of one."""
+COLUMN_TILE = 32
+"""Columns of a dense operand come in tiles of so many, from half a tile on."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What an estimate knows of a problem."""
+
+    m: int
+    k: int
+    n: int
+    nnz: int
+
+
+Table = dict[str, Floats]
+
+
+class Model:
+    """The recorded rows of one kernel in one arithmetic under one policy, and what follows from them.
+
+    No time is estimated below `least_us`, what a launch of any kernel takes at least.
+    """
+
+    def __init__(self, rows: pd.DataFrame, dense: bool, sddmm: bool, item: int, least_us: float = 0.0) -> None:
+        self.rows = rows.reset_index(drop=True)
+        self._dense, self._sddmm, self._item, self._least_us = dense, sddmm, item, least_us
+        self._us = self.rows["median_us"].to_numpy(float)
+        sizes = [self.rows[name].to_numpy(float) for name in ("m", "k", "n", "nnz")]
+        self._table, self._places = self._costs(*sizes), self._coordinates(*sizes)
+
+    def _costs(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Table:
+        """What a time may be a sum of. Square roots stand for what grows until the GPU is full."""
+        words = self._item / 4  # dense operands count in words of 4 bytes
+        inner, outer = (n, k) if self._sddmm else (k, n)
+        outer = words * np.where(outer > COLUMN_TILE // 2, np.ceil(outer / COLUMN_TILE) * COLUMN_TILE, outer)
+        table = {
+            "launch": np.ones_like(m),
+            "outputs": m * outer,
+            "inputs": inner * outer,
+            "rows": m,
+            "columns": inner,
+        }
+        if self._dense:
+            weights = m * inner
+            table |= {"weights": weights, "products": weights * outer, "filling": np.sqrt(weights * outer)}
+            return table | {"depth": np.sqrt(inner), "spread": np.sqrt(m * outer)}
+        length = nnz / m
+        table |= {"nonzeros": nnz, "products": nnz * outer, "filling": np.sqrt(nnz * outer)}
+        return table | {"length": length, "depth": np.sqrt(length), "spread": np.sqrt(nnz)}
+
+    def _coordinates(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Floats:
+        """Sizes in octaves; a dense product does not depend on how many weights are zero."""
+        filled = np.maximum(nnz, 1) / (m * (n if self._sddmm else k))
+        axes = [np.log2(m), np.log2(k), np.log2(n)]
+        return np.stack(axes if self._dense else [*axes, np.log2(filled)], axis=1)
+
+    @cached_property
+    def _alike(self) -> Floats:
+        return _likeness(self._places, self._places)
+
+    @cached_property
+    def _fitted(self) -> _Fit:
+        return _Fit(self._table, self._alike, self._us, self._least_us)
+
+    def at(self, sizes: Sequence[Sizes]) -> Floats:
+        """Estimated microseconds of each."""
+        arrays = [np.array([getattr(one, name) for one in sizes], float) for name in ("m", "k", "n", "nnz")]
+        return self._fitted.at(self._costs(*arrays), _likeness(self._coordinates(*arrays), self._places))
+
+    @cached_property
+    def held_out_error(self) -> float:
+        """Mean of |estimate / measured - 1| over rows whose layer sizes (m x k) the estimate had not seen."""
+        inner = self.rows["n" if self._sddmm else "k"].to_numpy(np.int64)
+        layers, where = np.unique(self.rows["m"].to_numpy(np.int64) * (1 << 32) + inner, return_inverse=True)
+        fold = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
+        errors = [self._errors(fold == number) for number in range(FOLDS)]
+        found = np.concatenate(errors)
+        return float(found.mean()) if found.size else float("nan")
+
+    def _errors(self, out: NDArray[np.bool_]) -> Floats:
+        if not out.any() or out.all():
+            return np.zeros(0)
+        known = ~out
+        kept = _Fit(_rows(self._table, known), self._alike[known][:, known], self._us[known], self._least_us)
+        return np.abs(kept.at(_rows(self._table, out), self._alike[out][:, known]) / self._us[out] - 1)
+
+    def near(self, sizes: Sizes) -> list[tuple[float, Any]]:
+        """The recorded rows by distance in octaves, nearest first."""
+        place = self._coordinates(*(np.array([getattr(sizes, name)], float) for name in ("m", "k", "n", "nnz")))
+        distances = np.sqrt(((self._places - place) ** 2).sum(axis=1))
+        order = np.argsort(distances, kind="stable")[:NEAREST]
+        return [(float(distances[at]), self.rows.iloc[at]) for at in order]
+
+
+class _Fit:
+    """The constants of the sum, and what the process weighs each row by; `alike` are the rows' covariances."""
+
+    def __init__(self, table: Table, alike: Floats, us: Floats, least_us: float) -> None:
+        self._least_us = min(least_us, float(us.min()))
+        names = list(table)
+        trials = [
+            Trial(str(at), "", "", {name: float(table[name][at]) for name in names}, float(us[at]))
+            for at in range(us.size)
+        ]
+        self._constants = cost_rule.fit(trials, offset_us=self._least_us).constants
+        beyond = np.log(us / self._sum(table))
+        self._weights = np.linalg.solve(alike + NOISE**2 * np.eye(us.size), beyond)
+
+    def _sum(self, table: Table) -> Floats:
+        total: Floats = sum(
+            (self._constants.get(name, 0.0) * values for name, values in table.items()), np.full(1, self._least_us)
+        )
+        return np.maximum(total, 1e-3)
+
+    def at(self, table: Table, alike: Floats) -> Floats:
+        """Estimated microseconds, from covariances with the rows."""
+        beyond: Floats = alike @ self._weights
+        return np.maximum(self._sum(table) * np.exp(beyond), self._least_us)
+
+
+def _likeness(some: Floats, others: Floats) -> Floats:
+    """Covariances of the process (Matern, 3/2) between places."""
+    octaves = np.sqrt(np.maximum(((some[:, None] - others[None]) ** 2).sum(axis=2), 0.0))
+    total = np.zeros_like(octaves)
+    for deviation, length in PARTS:
+        scaled = np.sqrt(3.0) * octaves / length
+        total += deviation**2 * (1 + scaled) * np.exp(-scaled)
+    return total
+
+
+def _rows(table: Table, chosen: NDArray[np.bool_]) -> Table:
+    return {name: values[chosen] for name, values in table.items()}
