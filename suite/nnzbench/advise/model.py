@@ -114,7 +114,8 @@ class Model:
             return np.zeros(0)
         known = ~out
         kept = _Fit(_rows(self._table, known), self._alike[known][:, known], self._us[known], self._least_us)
-        return np.abs(kept.at(_rows(self._table, out), self._alike[out][:, known]) / self._us[out] - 1)
+        errors: Floats = np.abs(kept.at(_rows(self._table, out), self._alike[out][:, known]) / self._us[out] - 1)
+        return errors
 
     def near(self, sizes: Sizes) -> list[tuple[float, Any]]:
         """The recorded rows by distance in octaves, nearest first."""
@@ -152,8 +153,8 @@ class _Fit:
 
 def _likeness(some: Floats, others: Floats) -> Floats:
     """Covariances of the process (Matern, 3/2) between places."""
-    octaves = np.sqrt(np.maximum(((some[:, None] - others[None]) ** 2).sum(axis=2), 0.0))
-    total = np.zeros_like(octaves)
+    octaves: Floats = np.sqrt(((some[:, None] - others[None]) ** 2).sum(axis=2))
+    total: Floats = np.zeros_like(octaves)
     for deviation, length in PARTS:
         scaled = np.sqrt(3.0) * octaves / length
         total += deviation**2 * (1 + scaled) * np.exp(-scaled)
