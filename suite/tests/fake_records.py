@@ -92,3 +92,9 @@ def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | No
 def drawn(results: ResultSet) -> tuple[Page, Drawn]:
     """The page of the records' experiment, with its figures beside them, and what it draws."""
     return assemble(page_of(results.experiment), results.folder, results)
+
+
+def replace_all(path, records):
+    """A records file of these rows alone."""
+    path.unlink(missing_ok=True)
+    append(path, records)

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from nnzbench import paths
 from nnzbench.records import memory
-from nnzbench.records.record import Key, Record, RecordError, append, read_records, replace_all
+from nnzbench.records.record import Key, Record, RecordError, append, mark_selected, read_records
 from nnzbench.records.selection import select
 
 BELOW = "as-"
@@ -112,7 +112,8 @@ class Results:
     ) -> None:
         try:
             if self.records_path.exists():
-                replace_all(self.records_path, select(read_records(self.records_path)))
+                chosen = select(read_records(self.records_path))
+                mark_selected(self.records_path, [record.selected for record in chosen])
         finally:
             self._lock.release()
 

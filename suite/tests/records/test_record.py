@@ -8,7 +8,7 @@ import os
 import pytest
 from fake_records import failed, record
 
-from nnzbench.records.record import COLUMNS, RecordError, append, read_records, replace_all, to_row
+from nnzbench.records.record import COLUMNS, RecordError, append, mark_selected, read_records, to_row
 
 FIXED = (
     "schema,experiment,problem,op,m,k,n,shape,dtype,sparsity,nnz,pattern,source,kernel,variant,selected,device,gpu,arch,"
@@ -152,27 +152,33 @@ def test_appending_writes_the_header_once_and_flushes_each_time(tmp_path, monkey
     assert [row.problem for row in read_records(path)] == ["a", "b", "c"]
 
 
-def test_replacing_all_rows_shows_the_old_ones_until_the_new_are_whole(tmp_path):
+def test_marking_the_selected_rows_shows_the_old_ones_until_the_new_are_whole(tmp_path):
     path = tmp_path / "records.csv"
-    append(path, [record(problem="old")])
+    quoted = record(problem="b", reason='he said "no, 1_000", twice')
+    rows = [record(problem="a", selected=True), quoted, failed(record(problem="c"), "wrong", "x")]
+    append(path, rows)
 
-    def rows():
-        yield record(problem="new 1")
-        assert [row.problem for row in read_records(path)] == ["old"]
-        yield record(problem="new 2")
+    def flags():
+        yield False
+        assert [row.selected for row in read_records(path)] == [True, False, False]
+        yield True
+        yield False
 
-    replace_all(path, rows())
-    assert [row.problem for row in read_records(path)] == ["new 1", "new 2"]
+    mark_selected(path, flags())
+    again = tmp_path / "again.csv"
+    append(again, [dataclasses.replace(rows[0], selected=False), dataclasses.replace(rows[1], selected=True), rows[2]])
+    assert path.read_bytes() == again.read_bytes()
 
     def broken():
-        yield record(problem="half")
+        yield True
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replace_all(path, broken())
-    assert [row.problem for row in read_records(path)] == ["new 1", "new 2"]
-    replace_all(path, [record(problem="after")])  # what the interrupt left behind is not added to
-    assert [row.problem for row in read_records(path)] == ["after"]
+        mark_selected(path, broken())
+    with pytest.raises(ValueError, match="shorter"):
+        mark_selected(path, [True])  # a row more than was looked at
+    assert path.read_bytes() == again.read_bytes()
+    assert sorted(tmp_path.iterdir()) == [again, path]
 
 
 def test_the_key_tells_rows_apart_by_what_was_run_and_how():

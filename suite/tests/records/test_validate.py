@@ -8,13 +8,13 @@ import json
 import fake_records
 import pytest
 from click.testing import CliRunner
+from fake_records import replace_all
 
 from nnzbench.cli import main
 from nnzbench.contribute.validate import validate
 from nnzbench.matrices import generate, index
 from nnzbench.problems import tables
 from nnzbench.records import memory
-from nnzbench.records.record import replace_all
 from nnzbench.records.selection import select
 
 GPU = "nvidia-b100"

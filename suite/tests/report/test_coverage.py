@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pandas as pd
-from fake_records import failed, record
+from fake_records import failed, record, replace_all
 
 from nnzbench.problems import tables
 from nnzbench.problems.names import case_of
-from nnzbench.records.record import replace_all
 from nnzbench.site import coverage
 
 NAME = "sparsert_table3"

@@ -10,10 +10,11 @@ import fake_records
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from fake_records import replace_all
 
 from nnzbench.cli import main
 from nnzbench.problems import tables
-from nnzbench.records.record import RecordError, replace_all
+from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import geometric_mean
 from nnzbench.site.generations import comparison as generations
