@@ -6,6 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -343,23 +344,24 @@ def _run_cluster(
 ) -> list[Summary]:
     end_tidily()
     timed = device != "cpu"
-    costs = Costs() if budget is None else learn((paths.reports(), out), timed)
     ends = None if budget is None else started + budget
-    with connected(kind, workers, timed) as client, progress_bar() as progress:
-        crew = Crew(
-            client,
-            chosen,
-            choice,
-            known,
-            lambda gpu, name: _place(out / gpu, choice, "", name),
-            device,
-            costs,
-            progress,
-            ends,
-            started,
-            queued=kind == "slurm",
-        )
-        summaries = crew.run()
+    with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
+        learning = None if budget is None else meanwhile.submit(learn, (paths.reports(), out), timed)
+        with connected(kind, workers, timed) as client, progress_bar() as progress:
+            crew = Crew(
+                client,
+                chosen,
+                choice,
+                known,
+                lambda gpu, name: _place(out / gpu, choice, "", name),
+                device,
+                learning.result() if learning else Costs(),
+                progress,
+                ends,
+                started,
+                queued=kind == "slurm",
+            )
+            summaries = crew.run()
     return _tell(summaries, choice)
 
 

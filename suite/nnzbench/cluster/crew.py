@@ -37,6 +37,8 @@ from nnzbench.records.record import Key
 TRIES = 3
 """Workers that a job may cost before it is left out."""
 POLL_S = 0.2
+MEET_S = 1.0
+"""Between two looks at who is there: each asks the scheduler and waits for its answer."""
 NEAR = 64
 """Next steps among which a worker gets one of the matrix that it has already."""
 ARRIVAL_S = 10.0
@@ -125,6 +127,7 @@ class Crew:
     units: dict[Unit, Settled | None] = field(default_factory=dict)
     """GPUs; None while one is measured."""
     _arrived: float | None = None
+    _met: float = -MEET_S
     _news: Event = field(default_factory=Event)
 
     def run(self) -> list[Summary]:
@@ -174,6 +177,9 @@ class Crew:
 
     def _meet(self) -> None:
         """Greets new workers and takes back what those had that are gone."""
+        if time.monotonic() - self._met < MEET_S:
+            return
+        self._met = time.monotonic()
         present = set(self.client.nthreads())
         for address in present - set(self.workers):
             self.workers[address] = Worker(self._submit(address, introduce))
@@ -347,6 +353,9 @@ class Crew:
             later = step.scope != model.queue[0].scope
             return later, home != worker.unit, matrix_of(step.problem) != worker.matrix, at
 
+        if self.ends is not None and time.monotonic() >= self.ends:
+            model.left_out += model.queue
+            model.queue.clear()
         while model.queue:
             at, step = min(enumerate(islice(model.queue, NEAR)), key=place)
             del model.queue[at]

@@ -9,11 +9,10 @@ import platform
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-
-from filelock import FileLock
 
 from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
@@ -32,7 +31,6 @@ from nnzbench.records.record import Key, Record
 
 SHARE = "NNZBENCH_SHARE"
 """Environment variable: `2/4` gives a worker the third of four equal parts of this host's processors."""
-TURN_POLL_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -155,9 +153,20 @@ def _maker() -> Maker:
 def _turn(name: str | None) -> Turn:
     """Of the processes that share this one's GPU, whoever started them."""
     who = introduce(name)
-    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{_digest(who)}.lock")
-    lock = FileLock(path)
-    return lambda: lock.acquire(poll_interval=TURN_POLL_S)
+    return functools.partial(_locked, os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{_digest(who)}.lock"))
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Waits for the others that hold this file, in the order of asking; ends with the process at the latest.
+
+    The kernel wakes the next one at once: asking again and again left the GPU idle for milliseconds at each change.
+    """
+    import fcntl  # not on Windows, where a cluster can't be had but all else can
+
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def introduce(device: str | None) -> Introduction:

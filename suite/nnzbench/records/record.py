@@ -175,7 +175,7 @@ def _plain_record(cells: list[str]) -> Record | None:
     if not _PLAIN.fullmatch("".join([cells[at] for at in _NUMBERS])):
         return None
     try:
-        values = [
+        values: list[Any] = [
             None if optional and not cell else read(cell)
             for (read, optional), cell in zip(_PLAIN_CELLS, cells, strict=True)
         ]
