@@ -1,5 +1,7 @@
 """Runs with a time limit, breadth first: everything untuned on every problem, then tuning where it promises most.
 
+Papers take turns in both, so that whatever a run has time for is some of every table.
+
 A step is all kernels of one problem in one dtype, libraries first: what is recorded when the time is over has its
 dense rivals beside it, hot and cold. Which candidates a step tries is fixed before it starts.
 """
@@ -53,6 +55,10 @@ class Hands:
         """Of wall clock, for so many seconds of work: either the processes or the GPUs are busy all the time."""
         return max(seconds / self.processes, gpu_s / self.gpus)
 
+    def price_s(self, step: Step) -> float:
+        """What a step takes away from others: of both, as either may turn out to be what the run waits for."""
+        return step.seconds / self.processes + step.gpu_s / self.gpus
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -105,9 +111,10 @@ def make_plan(
     """
     hands = hands or Hands()
     firsts: dict[tuple[str, str], deque[Step]] = {}
-    tunings: list[tuple[float, Step]] = []
+    tunings: dict[tuple[str, str], deque[Step]] = {}
     for one, run, work in experiments:
         queue = firsts.setdefault((one.paper, one.name), deque())
+        promising: list[tuple[float, Step]] = []
         for problem, names in spread(work):
             ordered = sorted(names, key=lambda name: about(name).role != "library")
             if waiting := run.waiting(problem, ordered, "first"):
@@ -119,9 +126,10 @@ def make_plan(
                 gain = sum(costs.gain(one.name, problem, name) for name in waiting)
                 gpu_s = sum(costs.tuning_gpu(one.name, problem, name) for name in waiting)
                 step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)
-                tunings.append((gain / seconds, step))
-    tunings.sort(key=lambda one: -one[0])
-    steps = (*in_turns(firsts), *(step for _, step in tunings))
+                promising.append((gain / hands.price_s(step), step))
+        promising.sort(key=lambda one: -one[0])
+        tunings[one.paper, one.name] = deque(step for _, step in promising)
+    steps = (*in_turns(firsts, hands), *in_turns(tunings, hands))
     room = SPARE * budget_s - startup_s
     seconds = gpu_s = 0.0
     fitting = set()
@@ -148,7 +156,7 @@ def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem,
     return [item for at in order for item in every[at]]
 
 
-def in_turns(queues: Mapping[tuple[str, str], deque[Step]]) -> Iterator[Step]:
+def in_turns(queues: Mapping[tuple[str, str], deque[Step]], hands: Hands) -> Iterator[Step]:
     """The next step is of the paper, and of its experiments the one, that had the least time so far."""
     papers: defaultdict[str, float] = defaultdict(float)
     experiments: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -156,8 +164,8 @@ def in_turns(queues: Mapping[tuple[str, str], deque[Step]]) -> Iterator[Step]:
     while left:
         key = min(left, key=lambda one: (papers[one[0]], experiments[one]))
         step = left[key].popleft()
-        papers[key[0]] += step.seconds
-        experiments[key] += step.seconds
+        papers[key[0]] += hands.price_s(step)
+        experiments[key] += hands.price_s(step)
         if not left[key]:
             del left[key]
         yield step

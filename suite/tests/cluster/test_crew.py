@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -271,3 +274,23 @@ def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):
 
     with pytest.raises(Unsupported, match="no usable GPU"):
         run(tmp_path, monkeypatch, Without({"w": "h200"}))
+
+
+def test_one_process_at_a_time_has_the_gpu_and_a_killed_one_gives_it_back(tmp_path):
+    path = str(tmp_path / "gpu.lock")
+    holds = "from nnzbench.cluster.worker import _locked\nwith _locked({!r}):\n    print('has it', flush=True)\n    input()"
+    command = [sys.executable, "-c", holds.format(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "has it\n"
+        got = threading.Event()
+
+        def wait():
+            with worker._locked(path):
+                got.set()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert not got.wait(0.3)
+        other.kill()
+        assert got.wait(30.0)
+        waiting.join()

@@ -14,7 +14,7 @@ from test_sweep import PEAKS, Small
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.roles import About
-from nnzbench.measure.budget import Hands, carry_out, make_plan, spread
+from nnzbench.measure.budget import Hands, Step, carry_out, make_plan, spread
 from nnzbench.measure.costs import COLUMNS, UNKNOWN_S, Costs, learn, table
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
@@ -139,13 +139,26 @@ def test_another_budget_goes_on_and_ends_with_the_cells_of_one_run(tmp_path):
         assert len({row.key for row in pieces}) == len(pieces)
 
 
-def test_tuning_goes_first_where_it_promised_most(tmp_path):
+def test_papers_take_turns_in_tuning_too_each_where_it_promised_most(tmp_path):
     costs = Costs()
-    for name, first, best in (("one", 10.0, 9.9), ("two", 10.0, 2.0)):
-        costs.add_gain(name, "p0", "f32", "fake", first, best)
+    for name, problem, best in (("one", "p1", 2.0), ("one", "p4", 9.9), ("two", "p5", 5.0), ("two", "p2", 3.0)):
+        costs.add_gain(name, problem, "f32", "fake", 10.0, best)
     plan, _ = run(tmp_path, [FakeKernel(variants=SLOW)], 0.001, costs)
-    tunings = [step.experiment for step in plan.steps if step.scope == "all"]
-    assert tunings == ["two"] * 6 + ["one"] * 6
+    tunings = [step for step in plan.steps if step.scope == "all"]
+    assert [step.experiment for step in tunings] == ["one", "two"] * 6
+    one, two = ([step.problem.name for step in tunings if step.experiment == name] for name in ("one", "two"))
+    assert (one[0], one[-1], two[0], two[-1]) == ("p1", "p4", "p2", "p5")
+
+
+def test_a_step_takes_processes_and_gpus_away_from_others():
+    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    step = Step("one", "paper", problem, ("fake",), "all", 32.0, 3.0)
+    assert Hands(16, 2).price_s(step) == 32.0 / 16 + 3.0 / 2
+    on_gpus, on_processors = replace(step, seconds=6.0, gpu_s=4.0), replace(step, seconds=24.0, gpu_s=1.0)
+    alone = [Hands().price_s(one) for one in (on_gpus, on_processors)]
+    together = [Hands(16, 1).price_s(one) for one in (on_gpus, on_processors)]
+    assert alone[0] < alone[1]
+    assert together[0] > together[1]
 
 
 def test_a_library_runs_its_defaults_untuned_and_comes_before_what_it_is_compared_with(tmp_path, monkeypatch):
