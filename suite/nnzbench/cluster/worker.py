@@ -152,8 +152,8 @@ def _maker() -> Maker:
 @functools.cache
 def _turn(name: str | None) -> Turn:
     """Of the processes that share this one's GPU, whoever started them."""
-    who = introduce(name)
-    return functools.partial(_locked, os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{_digest(who)}.lock"))
+    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{_digest(introduce(name))}.lock")
+    return functools.partial(_locked, path)
 
 
 @contextmanager

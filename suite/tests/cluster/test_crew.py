@@ -278,8 +278,8 @@ def test_a_worker_without_a_gpu_says_so(tmp_path, monkeypatch):
 
 def test_one_process_at_a_time_has_the_gpu_and_a_killed_one_gives_it_back(tmp_path):
     path = str(tmp_path / "gpu.lock")
-    holds = f"from nnzbench.cluster.worker import _locked as locked\nwith locked({path!r}):\n    print('has it', flush=True)"
-    command = [sys.executable, "-c", f"{holds}\n    input()"]
+    holds = f"with worker._locked({path!r}):\n    print('has it', flush=True)\n    input()"
+    command = [sys.executable, "-c", f"from nnzbench.cluster import worker\n{holds}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "has it\n"
         got = threading.Event()
