@@ -181,7 +181,7 @@ def test_a_library_runs_its_defaults_untuned_and_comes_before_what_it_is_compare
 
 def test_records_are_not_replaced_by_a_run_that_may_not_bring_them_again(tmp_path):
     run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0)
-    with pytest.raises(RecordError, match=r"does not bring 60 of them again: add --yes"):
+    with pytest.raises(RecordError, match=r"60 of which this run does not bring again: add --yes"):
         run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0, choice=Choice(overwrite=True))
 
 
