@@ -383,7 +383,7 @@ def main() -> None:
             return
         outcomes = with_estimates(read(arguments.out), published)
     except (MatrixError, RecordError, Unsupported) as error:
-        raise SystemExit(str(error)) from None
+        parser.error(str(error))
     paths.write_text(arguments.out / "trial.jsonl", "".join(json.dumps(asdict(one)) + "\n" for one in outcomes))
     text = summary(outcomes)
     paths.write_text(arguments.out / "README.md", text)

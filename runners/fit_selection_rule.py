@@ -134,6 +134,9 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="keep the constants")
     arguments = parser.parse_args()
+    for path in (*arguments.records, *arguments.judge):
+        if not path.is_file():
+            parser.error(f"{path} is no records.csv")
 
     files = {path: list(read_records(path)) for path in arguments.records}
     records = [record for found in files.values() for record in found]

@@ -20,6 +20,9 @@ def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         return 0 if len(sys.argv) > 1 else 2
+    if not any(any(Path(root).glob("*/*/tuning.csv")) for root in sys.argv[1:]):
+        print(f"no tuning.csv lies in <gpu>/<experiment>/ below {' or '.join(sys.argv[1:])}")
+        return 2
     path = paths.datasets() / "costs.csv"
     rows = list(table(learn(map(Path, sys.argv[1:]), True)))
     with paths.replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:

@@ -82,9 +82,9 @@ def main() -> None:
     try:
         import torch
     except ImportError:
-        raise SystemExit("this example needs PyTorch with CUDA: pip install torch") from None
+        parser.error("this example needs PyTorch with CUDA: pip install torch")
     if not torch.cuda.is_available():
-        raise SystemExit("this example needs a GPU that PyTorch can use")
+        parser.error("this example needs a GPU that PyTorch can use")
 
     kind = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[arguments.dtype]
     torch.manual_seed(0)

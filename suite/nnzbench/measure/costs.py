@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.kernels.registry import about
+from nnzbench.kernels.registry import about, kernels
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Tuning, read_tuning
 from nnzbench.records.record import RecordError
@@ -113,9 +113,9 @@ COLUMNS = ("experiment", "kernel", "firsts", "first_s", "candidates_of", "candid
 
 
 def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
-    """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel."""
+    """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel that there still is."""
     names = {name for sums in (costs._first, costs._candidate) for name in sums if len(name) == 2}
-    for name in sorted(names):
+    for name in sorted(name for name in names if name[1] in kernels()):
         first, count, candidate, gain = (
             sums.get(name, _Sum()) for sums in (costs._first, costs._count, costs._candidate, costs._gain)
         )

@@ -15,9 +15,10 @@ from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 
 FOLDER = "prediction"
 TITLES = {
-    "matrices": "Matrix by matrix, four GPUs",
     "strata": "Means of 28 strata of those matrices, four GPUs",
+    "matrices": "Matrix by matrix, four GPUs",
 }
+"""In the page's order, whatever was computed this time; what has no title follows."""
 INTRO = f"""\
 `nnzbench predict EXPERIMENT --gpu NAME` tells an experiment's times on a GPU from the records of another. This page
 says how far it is off on numbers that it has not seen. Errors are |predicted / published - 1|: their mean, and what
@@ -56,7 +57,10 @@ so they judge nothing.
 def write(reports: Path, found: pd.DataFrame) -> Path:
     """Writes `<reports>/prediction/README.md` and `errors.csv`; errors matrix by matrix stay where `found` has none."""
     folder = reports / FOLDER
-    found = pd.concat([_kept(folder / "errors.csv", found), found], ignore_index=True)
+    places = {data: at for at, data in enumerate(TITLES)}
+    found = pd.concat([found, _kept(folder / "errors.csv", found)])
+    order = found["data"].map(lambda data: places.get(data, len(places)))
+    found = found.iloc[order.argsort(kind="stable")].reset_index(drop=True)
     parts = ["# How far predictions are off", _answer(found), INTRO.rstrip()]
     for data in dict.fromkeys(found["data"]):
         parts += [f"## {TITLES.get(data, data)}", _table(found[found["data"] == data])]

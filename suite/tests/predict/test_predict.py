@@ -178,7 +178,9 @@ def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path
     assert page.write(*errors).read_text() == text
     single = errors[1].head(1).assign(data="matrices", mean=0.3)
     page.write(errors[0], pd.concat([single, errors[1]]))
+    whole = page.write(errors[0], pd.concat([errors[1].head(1), single, errors[1].iloc[1:]])).read_text()
     kept = page.write(*errors).read_text()  # of single matrices, which these errors are not of
+    assert kept == whole
     assert "Matrix by matrix" in kept
     assert "sputnik, V100 to RTX 2080 Ti, without calibration (matrices): 30.0 %, 10.0 points over the bar" in kept
 

@@ -167,7 +167,8 @@ def test_a_matrix_that_was_cut_is_none_and_is_measured_anew(trial, one, tmp_path
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "1", "x/y", "1/0"])
-def test_a_part_that_is_none_is_refused(trial, monkeypatch, part):
+def test_a_part_that_is_none_is_refused(trial, monkeypatch, capsys, part):
     monkeypatch.setattr("sys.argv", ["best_trial.py", "--part", part])
-    with pytest.raises(SystemExit, match="give it as I/N"):
+    with pytest.raises(SystemExit, match="2"):
         trial.main()
+    assert "give it as I/N" in capsys.readouterr().err
