@@ -35,6 +35,8 @@ PLANNING_SHARE = 0.25
 NOT_REACHED = "the time was over before it was tried"
 COMPILE_S_PER_NONZERO = 1.2e-4
 """Of a program that holds the weights: 12 s for 100,000 of them, where a few are compiled side by side."""
+REFUSED_S = 60.0
+"""A kernel whose programs would take longer is asked whatever time is left: it refuses such a matrix, and says why."""
 
 
 @dataclass
@@ -59,7 +61,8 @@ class Turn:
 
     def may_hold(self, left: float) -> bool:
         """Whether one more candidate can be planned whose programs are compiled in so many seconds."""
-        return not self.coming.over and len(self.coming) < self.most and self.compile_s <= left
+        in_time = self.compile_s <= left or self.compile_s > REFUSED_S
+        return in_time and not self.coming.over and len(self.coming) < self.most
 
     @property
     def plans_ahead(self) -> bool:

@@ -12,7 +12,7 @@ from nnzbench.measure import search as module
 from nnzbench.measure.phases import Work
 from nnzbench.measure.search import Search, search
 from nnzbench.measure.trial import Outcome
-from nnzbench.plans.plan import Candidate, Plan
+from nnzbench.plans.plan import Candidate, Plan, Unsupported
 
 
 class Compiling:
@@ -129,6 +129,20 @@ def test_nothing_is_begun_that_cannot_end_within_the_time(world):
     found = search(SUBJECT, OPERANDS, NAMES, attempts, 5.5, Silent())  # 6 s are expected of 50,000 weights
     assert found.tried == {"cublas": 2, "sputnik": 3, "sparsert": 0, "sparsert_paper": 0}
     assert clock.now < 5.6
+
+
+def test_a_kernel_that_refuses_a_matrix_says_so_whatever_time_is_left(world):
+    clock, attempts = world
+
+    def refuse(problem, operands, device):
+        raise Unsupported("600000 nonzeros")
+
+    attempts.session.kernels["sparsert"].candidates = refuse
+    many = SimpleNamespace(sparse=SimpleNamespace(nnz=600_000))
+    found = search(SUBJECT, many, ("cublas", "sputnik", "sparsert"), attempts, 7.0, Silent())
+    assert attempts.told == [("sparsert", "unsupported")]
+    assert not found.unfinished
+    assert clock.now < 7.0
 
 
 def test_a_search_goes_on_where_its_time_was_over(world):

@@ -1,0 +1,56 @@
+"""A search on a GPU: what compiles beside it changes no time, and it ends when its time is over."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+
+import numpy as np
+import pytest
+
+from nnzbench.advise import api, layer
+from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.progress import Quiet
+from nnzbench.measure.search import search
+from nnzbench.measure.timing import StoppingRule
+from nnzbench.operators.make import Unrecorded
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.operands import reference
+
+pytestmark = pytest.mark.gpu
+KERNELS = ("cublas", "sparsert", "row_stream", "sputnik", "ring")
+
+
+def searched(seconds):
+    """Hot medians by kernel and variant, in the order of measuring, and the seconds it took."""
+    session = api._session(None)
+    (one,) = layer.load(["512x512@0.9"])
+    problem = one.problem("spmm", 64, "f32")
+    operands = one.operands(problem)
+    rows = []
+    attempts = Attempts("mine", session, Unrecorded(), POLICIES, StoppingRule(), kept=rows)
+    subject = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    started = time.monotonic()
+    search(subject, operands, KERNELS, attempts, seconds, Quiet())
+    took = time.monotonic() - started
+    assert not [row for row in rows if row.status not in ("ok", "unsupported", "timeout")]
+    return {(row.kernel, row.variant): row.median_us for row in rows if row.policy == "hot" and row.median_us}, took
+
+
+def test_times_beside_compilations_are_those_of_an_idle_host(gpu, tmp_path, monkeypatch):
+    searched(math.inf)  # the clock is up
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    busy, _ = searched(math.inf)
+    idle, _ = searched(math.inf)
+    assert busy.keys() == idle.keys()
+    assert {kernel for kernel, _ in busy} == set(KERNELS)
+    ratios = np.array([busy[one] / idle[one] for one in busy])
+    assert abs(np.log(ratios).mean()) < 0.01, ratios
+    assert np.quantile(np.abs(ratios - 1), 0.9) < 0.03, ratios
+
+
+def test_it_ends_when_its_time_is_over(gpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    _, took = searched(3.0)
+    assert took < 4.0
