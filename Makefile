@@ -13,7 +13,7 @@
 #   EXPERIMENTS="..."    what `make bench` runs (default: see runners/bench.py)
 #   BUDGET=15m           about how long `make bench` runs on a GPU (empty: everything, tuned; hours)
 #   MINUTES=10           how long `make contribute` measures
-#   QUICK=1              a first look: smallest problems, few candidates, short measurements
+#   QUICK=1              a first look in build/quick/: smallest problems, few candidates, short measurements
 
 PYTHON ?= python3
 VENV ?= .venv

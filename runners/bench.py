@@ -1,10 +1,10 @@
 """What `make bench` does: finds the GPU, installs what it needs, runs, draws the reports and says where they are.
 
-A GPU's rows and pages go to results/. Without a GPU it does what can be done without one: each kernel of the
-experiments runs on the processor and is checked against float64 (its first candidate on the smallest problems), a
-sample of programs is compiled for every architecture, and the experiments' pages are redrawn from a copy of their
-published runs: a few minutes in all. `make test`, `make compile` and `nnzbench report` do it all. Nothing that is
-committed changes.
+A GPU's rows and pages go to results/, those of a first look (--quick) to build/quick/, where no later run takes them
+for whole ones. Without a GPU it does what can be done without one: each kernel of the experiments runs on the processor
+and is checked against float64 (its first candidate on the smallest problems), a sample of programs is compiled for
+every architecture, and the experiments' pages are redrawn from a copy of their published runs: a few minutes in all.
+`make test`, `make compile` and `nnzbench report` do it all. Nothing that is committed changes.
 Exit status: 0 done, 1 something computed wrong or did not compile, 2 an experiment can't be run (told before any work).
 """
 
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 UNFINISHED = ROOT / "build" / "bench.unfinished"
 """Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
 CPU_RESULTS = ROOT / "build" / "bench"
+QUICK_RESULTS = ROOT / "build" / "quick"
 REDRAWN = ROOT / "build" / "reports"
 """The copy of the published runs that is redrawn where there is no GPU."""
 SAMPLE = "4"
@@ -102,20 +103,26 @@ def check(experiments: Sequence[str]) -> str:
     return ""
 
 
-def on_gpu(experiments: Sequence[str], quick: Sequence[str], budget: str = "") -> dict[str, int]:
+def on_gpu(experiments: Sequence[str], quick: bool, budget: str = "") -> dict[str, int]:
     """Runs the experiments; statuses by step.
 
     With a budget each run goes on where the last one ended, first choices before tuning, on all GPUs with several
-    processes each where Dask is installed. Without, an interrupted run is gone on with and a finished one done again.
+    processes each where Dask is installed. Without, an interrupted run is gone on with and a finished one done again, a
+    quick one always.
     """
+    names = experiments or ["all"]
+    options = ["--quick", "--out", str(QUICK_RESULTS)] if quick else []
+    report = ["report", *(["--reports", str(QUICK_RESULTS)] if quick else [])]
     if budget:
         cluster = ["--cluster", "local"] if importlib.util.find_spec("distributed") else []
-        status = nnzbench("run", *(experiments or ["all"]), *quick, "--budget", budget, *cluster, "--resume")
-        return {"run": status} if status == BAD_INPUT else {"run": status, "report": nnzbench("report")}
+        status = nnzbench("run", *names, *options, "--budget", budget, *cluster, "--resume")
+        return {"run": status} if status == BAD_INPUT else {"run": status, "report": nnzbench(*report)}
+    if quick:
+        return {"run": nnzbench("run", *names, *options, "--overwrite", "--yes"), "report": nnzbench(*report)}
     going_on = UNFINISHED.exists()
     UNFINISHED.parent.mkdir(exist_ok=True)
     UNFINISHED.touch()
-    status = nnzbench("run", *(experiments or ["all"]), *quick, "--resume" if going_on else "--overwrite")
+    status = nnzbench("run", *names, "--resume" if going_on else "--overwrite")
     if status in (0, 1) or (status == 2 and not going_on):  # 2: refused before anything ran
         UNFINISHED.unlink()
     return {"run": status, "report": nnzbench("report")}
@@ -138,14 +145,14 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
     return statuses
 
 
-def answers() -> list[str]:
+def answers(results: Path) -> list[str]:
     """What the records of the GPU that was run last say, in three sentences."""
     from nnzbench.records.record import RecordError
     from nnzbench.site.conclusion import sentences
 
-    found = sorted((ROOT / "results").glob("*/*/records.csv"), key=lambda path: path.stat().st_mtime)
+    found = sorted(results.glob("*/*/records.csv"), key=lambda path: path.stat().st_mtime)
     try:
-        return sentences(ROOT / "results", found[-1].parent.parent.name) if found else []
+        return sentences(results, found[-1].parent.parent.name) if found else []
     except RecordError as error:
         return [str(error)]
 
@@ -170,10 +177,11 @@ def main() -> int:
         print("No GPU found: checking the kernels on the processor, which gives no times.")
         statuses = on_processor(arguments.experiments)
     else:
-        statuses = on_gpu(arguments.experiments, ["--quick"] if arguments.quick else [], arguments.budget)
+        statuses = on_gpu(arguments.experiments, arguments.quick, arguments.budget)
 
     failed = [step for step, status in statuses.items() if status]
-    index = (REDRAWN if gpus is None else ROOT / "results") / "index.html"
+    results = QUICK_RESULTS if arguments.quick else ROOT / "results"
+    index = (REDRAWN if gpus is None else results) / "index.html"
     print()
     if failed:
         print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
@@ -181,7 +189,7 @@ def main() -> int:
         print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/records.csv")
     print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'none: no page was drawn'}")
     if gpus is not None:
-        print(*answers(), sep="\n")
+        print(*answers(results), sep="\n")
     return 1 if failed else 0
 
 

@@ -93,7 +93,8 @@ def command(
     known = {name: kernel for name, kernel in kernels().items() if not isinstance(kernel, VendorKernel)}
     for name in names:
         if name not in known:
-            raise click.UsageError(unknown("kernel that is compiled", name, known))
+            library = f"{name} is a vendor's library: nothing of it is compiled here"
+            raise click.UsageError(library if name in kernels() else unknown("kernel", name, known))
     if sample and everything:
         raise click.UsageError("--sample builds little, --all builds everything: choose one")
     errors = Console(stderr=True)

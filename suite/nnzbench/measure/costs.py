@@ -61,7 +61,8 @@ class Costs:
                 self._first[name].add(row.seconds)
             elif row.candidates:
                 self._candidate[name].add(row.seconds, row.candidates)
-                self._count[name].add(row.candidates)
+                if row.scope == "all":
+                    self._count[name].add(row.candidates)
 
     def add_gain(self, experiment: str, problem: str, dtype: str, kernel: str, first_us: float, best_us: float) -> None:
         """Learns how much faster the best candidate was than the first."""

@@ -246,8 +246,8 @@ class Run:
 
     def waiting(self, problem: Problem, names: Sequence[str], scope: Scope = "all") -> list[str]:
         """The kernels whose candidates of that scope are not all recorded yet."""
-        done = {name: self.results.tuned.get(self._tuning_key(problem, name)) for name in names}
-        return [name for name in names if done[name] not in (scope, "all")]
+        enough: set[Scope | None] = {scope, "all", "some" if self.limit else "all"}
+        return [name for name in names if self.results.tuned.get(self._tuning_key(problem, name)) not in enough]
 
     def problem(
         self,
@@ -330,6 +330,8 @@ class Run:
         seconds = time.monotonic() - start - spent.get("waiting", 0.0)
         on_gpu = sum(spent.get(phase, 0.0) for phase in ON_GPU)
         key = self._tuning_key(problem, kernel.name)
+        if scope == "all" and self.limit is not None and tried >= self.limit:
+            scope = "some"  # there may be more, for a run that is not limited
         self.results.add_tuning(Tuning(*key, tried, correct, seconds, scope, on_gpu, " ".join(untuned)))
 
     def _tuning_key(self, problem: Problem, kernel: str) -> tuple[str, str, str, str, str]:

@@ -26,8 +26,9 @@ LOCK = ".lock"
 """Held by the one run that writes into a folder. In the folder, so that it counts whatever the cache and the host."""
 
 
-Scope = Literal["first", "all"]
-"""Of a kernel's candidates: those of its rule and its paper, untuned, or all."""
+Scope = Literal["first", "some", "all"]
+"""Of a kernel's candidates: those of its rule and its paper, untuned; as many as `--quick` or `--candidates` let be
+tried; or all."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Tuning:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Whose candidates; resuming skips a kernel whose row is there, of this scope or of all."""
+        """Whose candidates; resuming skips a kernel whose row is there, of this scope or of all, and where few are
+        asked for again also of some."""
         return (self.problem, self.dtype, self.kernel, self.device, self.policies)
 
 

@@ -19,7 +19,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
-from nnzbench.records.folder import Results
+from nnzbench.records.folder import Results, read_tuning
 from nnzbench.records.record import RecordError, read_records
 
 PEAKS = Peaks(
@@ -211,6 +211,21 @@ def test_resume_repairs_a_line_that_a_crash_cut_off(tmp_path):
     sweep(tmp_path, kernel, choice=Choice(resume=True), progress=progress)
     assert any("cut off" in note for note in progress.notes)
     assert len(rows(tmp_path)) == 4
+
+
+def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):
+    kernel = FakeKernel(variants={f"v{i}": (5.0, "") for i in range(4)})
+    sweep(tmp_path, kernel, choice=Choice(candidates=3))
+    tried = len(kernel.prepared)
+    sweep(tmp_path, kernel, choice=Choice(candidates=3, resume=True))
+    assert len(kernel.prepared) == tried
+    sweep(tmp_path, kernel, choice=Choice(resume=True))
+    assert {r.variant for r in rows(tmp_path)} == {"v0", "v1", "v2", "v3"}
+    assert len(rows(tmp_path)) == len({r.key for r in rows(tmp_path)}) == 16
+    done = len(kernel.prepared)
+    sweep(tmp_path, kernel, choice=Choice(resume=True))
+    assert len(kernel.prepared) == done
+    assert [tuning.scope for tuning in read_tuning(tmp_path / "out" / "tuning.csv")] == 2 * ["some"] + 2 * ["all"]
 
 
 def test_records_that_are_there_are_not_touched_without_being_told(tmp_path):

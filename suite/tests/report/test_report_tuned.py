@@ -79,7 +79,12 @@ def test_a_page_says_which_kernels_a_time_limit_left_untuned(tmp_path):
     place = write(tmp_path, rows)
     (place / "tuning.csv").write_text(text, encoding="utf-8")
     (sentence,) = (one for one in load(place).left_out if "not tuned" in one)
-    assert sentence.startswith("`sputnik` is not tuned on 30 problems: ")
+    assert sentence.startswith("`sputnik` is not tuned on 30 problems: what its rule")
+    (place / "tuning.csv").write_text(text.replace(",first", ",some"), encoding="utf-8")
+    (sentence,) = (one for one in load(place).left_out if "not tuned" in one)
+    assert sentence == (
+        "`sputnik` is not tuned on 30 problems: the run tried few candidates, as `--quick` or `--candidates` asks."
+    )
 
 
 def test_what_tuning_brought_is_told_where_the_table_names_what_runs_untuned(tmp_path: Path) -> None:

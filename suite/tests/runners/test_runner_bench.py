@@ -47,19 +47,21 @@ def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, ...]] = []
-    statuses = [130, 0, 0]
+    statuses = [130, 0, 0, 0]
 
     def nnzbench(*arguments: str) -> int:
         calls.append(arguments)
         return statuses.pop(0) if arguments[0] == "run" else 0
 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
-    assert bench.on_gpu([], []) == {"run": 130, "report": 0}
-    assert bench.on_gpu([], ["--quick"]) == {"run": 0, "report": 0}
-    assert bench.on_gpu(["sparsert_table1"], []) == {"run": 0, "report": 0}
+    assert bench.on_gpu([], False) == {"run": 130, "report": 0}
+    assert bench.on_gpu([], True) == {"run": 0, "report": 0}
+    assert bench.on_gpu([], False) == {"run": 0, "report": 0}
+    assert bench.on_gpu(["sparsert_table1"], False) == {"run": 0, "report": 0}
     assert [call for call in calls if call[0] == "run"] == [
         ("run", "all", "--overwrite"),
-        ("run", "all", "--quick", "--resume"),
+        ("run", "all", "--quick", "--out", str(bench.QUICK_RESULTS), "--overwrite", "--yes"),
+        ("run", "all", "--resume"),
         ("run", "sparsert_table1", "--overwrite"),
     ]
 
@@ -67,8 +69,8 @@ def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
 def test_a_run_that_was_refused_is_not_gone_on_with(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(bench, "nnzbench", lambda *arguments: calls.append(arguments) or 2)
-    bench.on_gpu([], [])
-    bench.on_gpu([], [])
+    bench.on_gpu([], False)
+    bench.on_gpu([], False)
     assert [call[-1] for call in calls if call[0] == "run"] == ["--overwrite", "--overwrite"]
 
 
@@ -147,13 +149,14 @@ def test_with_a_budget_each_run_goes_on_where_the_last_one_ended(
 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
-    assert bench.on_gpu([], [], "15m") == {"run": 0, "report": 0}
+    assert bench.on_gpu([], False, "15m") == {"run": 0, "report": 0}
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: name == "distributed" or None)
-    assert bench.on_gpu(["nm_sparsity"], ["--quick"], "5m") == {"run": 2}
+    assert bench.on_gpu(["nm_sparsity"], True, "5m") == {"run": 2}
+    quick = str(bench.QUICK_RESULTS)  # no later run takes its rows for whole ones
     assert calls == [
         ("run", "all", "--budget", "15m", "--resume"),
         ("report",),
-        ("run", "nm_sparsity", "--quick", "--budget", "5m", "--cluster", "local", "--resume"),
+        ("run", "nm_sparsity", "--quick", "--out", quick, "--budget", "5m", "--cluster", "local", "--resume"),
     ]
     assert not bench.UNFINISHED.exists()
 

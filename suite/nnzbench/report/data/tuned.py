@@ -46,19 +46,28 @@ def sentences(unfinished: Sequence[Record]) -> list[str]:
 
 
 def untuned(records: Sequence[Record], path: Path) -> list[str]:
-    """A sentence per kernel of which a run with a time limit recorded the first choices alone."""
+    """A sentence per kernel of which a run recorded the first choices alone, or as few candidates as it was asked."""
     if not path.is_file() or "scope" not in (table := _read(path)):
         return []
     scopes: dict[tuple[str, ...], set[str]] = {}
     for *key, scope in table[[*_KEY, "scope"]].itertuples(index=False):
         scopes.setdefault(tuple(key), set()).add(scope)
-    first = {key for key, found in scopes.items() if found == {"first"}}
     keys = {tuple(getattr(record, name) for name in _KEY) for record in records if record.status == "ok"}
-    problems = Counter(kernel for _, _, kernel, _ in keys & first)
+    kinds = (
+        (
+            {key for key, found in scopes.items() if found == {"first"}},
+            "what its rule, its paper or its library chooses is drawn, as the run's time was over before the other "
+            "candidates",
+        ),
+        (
+            {key for key, found in scopes.items() if "some" in found and "all" not in found},
+            "the run tried few candidates, as `--quick` or `--candidates` asks",
+        ),
+    )
     return [
-        f"`{kernel}` is not tuned on {count} problem{'s' * (count != 1)}: what its rule, its paper or its library "
-        "chooses is drawn, as the run's time was over before the other candidates."
-        for kernel, count in sorted(problems.items())
+        f"`{kernel}` is not tuned on {count} problem{'s' * (count != 1)}: {why}."
+        for chosen, why in kinds
+        for kernel, count in sorted(Counter(kernel for _, _, kernel, _ in keys & chosen).items())
     ]
 
 
