@@ -29,10 +29,11 @@ def jobs_of(name: str, names: list[str], most: int | None, arch: str) -> Iterato
     """The programs of the first `most` candidates of the named kernels on every problem of an experiment."""
     known = kernels()
     for problem, able in plan_work(EXPERIMENTS[name], known, Choice(kernels=tuple(names))):
+        generating = [kernel for one in able if not isinstance(kernel := known[one], VendorKernel)]
+        if not generating:
+            continue
         operands = make_operands(problem)
-        for kernel in (known[one] for one in able):
-            if isinstance(kernel, VendorKernel):
-                continue
+        for kernel in generating:
             try:
                 for plan in islice(kernel.plans(problem, operands, arch), most):
                     yield from (Job.of(stage, arch) for stage in plan.stages())

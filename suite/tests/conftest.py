@@ -75,9 +75,12 @@ def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One `$NNZBENCH_CACHE` for the session, so that tests share what they compile; each run starts with none."""
+def cache_dir(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterator[Path]:
+    """One `$NNZBENCH_CACHE` for the session, so that tests share what they compile; each run starts with none but the
+    processor's programs, which commands that tests start find there too.
+    """
     folder = tmp_path_factory.mktemp("cache")
+    (folder / "cpu").symlink_to(programs)
     before = os.environ.get("NNZBENCH_CACHE")
     os.environ["NNZBENCH_CACHE"] = str(folder)
     yield folder

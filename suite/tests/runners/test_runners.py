@@ -29,7 +29,7 @@ def test_programs_of_an_experiment_are_in_the_cache_before_it_runs(monkeypatch, 
     given = ["nm_sparsity", "--arch", "sm_90", "--kernel", "cublas"]
     assert ahead.main(given) == 0  # a library's candidates are no programs
     assert capsys.readouterr().out.startswith("0 programs")
-    (job, *_) = ahead.jobs_of("eie_table4", ["sputnik"], 1, "sm_90")
+    job = next(ahead.jobs_of("eie_table4", ["sputnik"], 1, "sm_90"))
     assert (job.source, job.arch) == ("sputnik_spmm.cu", "sm_90")
 
 
