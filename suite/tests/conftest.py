@@ -61,6 +61,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nobodys_settings() -> Iterator[None]:
+    """What a user may have set for runs of their own does not reach the tests, which set it where they mean it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("NNZBENCH_COMMIT", "NNZBENCH_PTX"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the processor's C++ compiler makes, shared by all tests, workers and runs: the names are digests of all
     that a program is made from, so that a change of a kernel, the compiler or the runtime makes another.

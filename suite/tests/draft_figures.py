@@ -1,17 +1,38 @@
-"""Figures in draft, where the fixture is imported: most tests of pages are of words, tables and numbers."""
+"""Figures in draft, where the fixture is imported, and pages alone: most tests are of the words and numbers of one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from nnzbench import paths
 from nnzbench.report.draw import style
+from nnzbench.site import build
 
 
-def _draft(figure: Figure, stem: Path) -> None:
+@contextmanager
+def pages_alone() -> Iterator[None]:
+    """A build draws the pages of its experiments and not what stands above them: the verdicts on claims, the rivals'
+    and the coverage page, index.html. These have tests of their own, and take most of the time of a page.
+    """
+
+    def without(module: ModuleType, **others: Any) -> SimpleNamespace:
+        return SimpleNamespace(**{**vars(module), "write": lambda *arguments: None, **others})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "claims", without(build.claims, judge=lambda reports, gpu: []))
+        for name in ("claims_page", "peers_page", "coverage", "html"):
+            patch.setattr(build, name, without(getattr(build, name)))
+        yield
+
+
+def draft(figure: Figure, stem: Path) -> None:
     """Lays out and draws everything, which finds what can't be drawn, onto nothing: pixels and paths are most of it."""
     figure.draw_without_rendering()
     for kind in (".png", ".svg"):
@@ -21,13 +42,24 @@ def _draft(figure: Figure, stem: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def figures_in_draft(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All figures, or all but those in the folders that the marker `figures` names; none where it names no folder."""
+    """All figures, or all but those in the folders that the marker `figures` names; none where it names no folder.
+
+    With its `kind` the files of the others are empty: pixels take twice the time of paths, and show no more.
+    """
     marker = request.node.get_closest_marker("figures")
-    if marker is not None and not marker.args:
-        return
     real, folders = style.save, marker.args if marker else ()
+    kind = marker.kwargs.get("kind", "") if marker else ""
+    if kind:
+        savefig = Figure.savefig
+
+        def of_kind(figure: Figure, file: Path, *, format: str, **options: Any) -> None:
+            savefig(figure, file, format=format, **options) if format == kind else file.write_bytes(b"")
+
+        monkeypatch.setattr(Figure, "savefig", of_kind)
+    if marker is not None and not folders:
+        return
 
     def save(figure: Figure, stem: Path) -> None:
-        (real if stem.parent.name in folders else _draft)(figure, stem)
+        (real if stem.parent.name in folders else draft)(figure, stem)
 
     monkeypatch.setattr(style, "save", save)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fake_records
 import pandas as pd
+from draft_figures import pages_alone
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -49,7 +50,8 @@ def records(
 def report(tmp_path: Path, rows: list[Record]) -> tuple[str, pd.DataFrame]:
     """The page and what it draws, built from records on disk."""
     folder = fake_records.write(tmp_path / "nvidia-h200" / rows[0].experiment, rows)
-    (built,) = build(tmp_path, [rows[0].experiment])
+    with pages_alone():
+        (built,) = build(tmp_path, [rows[0].experiment])
     assert built.page is not None
     return built.page.read_text(encoding="utf-8"), pd.read_csv(folder / "summary.csv")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fake_records
 import pytest
+from draft_figures import figures_in_draft  # noqa: F401
 
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.papers.catalogue import EXPERIMENTS, PAPERS, experiment, page_of

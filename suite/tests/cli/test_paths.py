@@ -71,6 +71,7 @@ def test_an_installed_wheel_finds_kernels_and_data(tmp_path):
     if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pip") is None:
         pytest.skip("building the wheel here needs pip and hatchling")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    build += ["--no-index", "--disable-pip-version-check"]  # asks nobody
     subprocess.run([*build, "--wheel-dir", str(tmp_path), str(CHECKOUT)], check=True)
     (wheel,) = tmp_path.glob("nnzbench-*.whl")
     installed = tmp_path / "installed"

@@ -27,6 +27,15 @@ PATIENCE_S = 300.0
 """For what takes a second where nothing else runs."""
 
 
+@pytest.fixture(autouse=True)
+def _environment():
+    """Dask sets the number of threads, and more, for the workers that it starts, and leaves it set."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 class Killer(Silent):
     """Kills a worker's process once it has been given its first problem."""
 

@@ -199,16 +199,14 @@ LAYERS = (
 @pytest.mark.parametrize("shape", LAYERS, ids=str)
 def test_the_model_finds_tilings_that_fit(shape: ConvShape) -> None:
     weights = shape.filters * shape.channels * shape.r * shape.s
-    sparse = matrix(shape.filters, weights // shape.filters, 0.01)
+    one_output = replace(shape, batch=1, height=shape.r, width=shape.s, pad_h=0, pad_w=0)
+    sparse = layer(one_output, density=0.01)[1].sparse
     sizes: tuple[Literal[2, 4], ...] = (2, 4)
     for element in sizes:
         for arch in ("sm_70", "sm_75", "sm_90", "sm_121"):
             model = ConvModel(shape, weights // 10, element, arch)
             chosen = model.candidates(4)
             assert len({t.name for t in chosen}) == len(chosen) > 0
-            sparse = layer(replace(shape, batch=1, height=shape.r, width=shape.s, pad_h=0, pad_w=0), density=0.01)[
-                1
-            ].sparse
             for tiling in chosen:
                 make_program(sparse, shape, tiling, element).check(arch)
                 assert tiling.images * tiling.height * tiling.width <= 1024

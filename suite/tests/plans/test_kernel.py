@@ -50,7 +50,9 @@ class RecordingDevice(FakeDevice):
 
 @pytest.fixture
 def empty_registry(monkeypatch):
+    kernels()  # imports what registers itself, once in a process, before there is another registry
     monkeypatch.setattr(kernel, "_registry", {})
+    monkeypatch.setattr(kernel, "_about", {})
 
 
 def test_a_name_is_registered_once(empty_registry):

@@ -47,7 +47,8 @@ class Made:
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "_registry", kernels())  # a copy: what a test registers stays in it
+    monkeypatch.setattr(kernel, "_registry", kernels())  # copies: what a test registers stays in them
+    monkeypatch.setattr(kernel, "_about", dict(kernel._about))
 
 
 def ten_times_cublas(name: str) -> list[Record]:

@@ -177,7 +177,7 @@ def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(peaks.listed())
 
 
-@pytest.mark.figures("generations")
+@pytest.mark.figures("generations", kind="svg")
 def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(two):
     result = report(two, "--json")
     assert result.exit_code == 0, result.output

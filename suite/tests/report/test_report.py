@@ -12,6 +12,7 @@ import fake_records
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from draft_figures import pages_alone
 
 from nnzbench.cli import main
 from nnzbench.papers.sparsert import ablation
@@ -44,7 +45,8 @@ def write(tmp_path: Path, records: list, experiment: str = "sparsert_table1") ->
 
 
 def report(tmp_path: Path, *arguments: str) -> str:
-    result = CliRunner().invoke(main, ["report", "--reports", str(tmp_path), *arguments])
+    with pages_alone():
+        result = CliRunner().invoke(main, ["report", "--reports", str(tmp_path), *arguments])
     assert result.exit_code == 0, result.output
     return result.output
 

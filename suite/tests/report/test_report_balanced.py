@@ -115,7 +115,7 @@ def test_figure4_page_says_what_was_found(tmp_path: Path) -> None:
     assert {"figure4.png", "figure4.svg", "figure4_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 def test_figure4_is_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path, "balanced_figure4", figure4(("hot",)))
     page_of(tmp_path, "balanced_figure4")
@@ -216,7 +216,7 @@ def test_a_total_needs_every_layer_and_a_gap_is_named(tmp_path: Path) -> None:
     assert "**4.00** (15 of 16)" in page
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 def test_models_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path, "balanced_models", models())
     page_of(tmp_path, "balanced_models")

@@ -134,7 +134,7 @@ def test_conv_gaps_are_named_together(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 def test_conv_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path, "direct_conv_table8", records("direct_conv_table8"))
     page_of(tmp_path, "direct_conv_table8")

@@ -127,7 +127,7 @@ def test_nm_without_the_library_names_the_gap(tmp_path: Path) -> None:
     assert "cusparselt is not installed" in page
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 def test_both_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     for experiment, times in (("eie_table4", layers), ("nm_sparsity", products)):
         _, folder = page_of(tmp_path, experiment, records(experiment, times))

@@ -124,7 +124,7 @@ def test_records_without_a_time_draw_nothing(tmp_path: Path) -> None:
     assert isinstance(drawn, pd.DataFrame)
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 def test_drawing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):

@@ -267,7 +267,7 @@ EVERY = {
 }
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 @pytest.mark.parametrize("experiment", EVERY)
 def test_drawing_twice_gives_the_same_bytes(experiment: str, tmp_path: Path) -> None:
     found = []

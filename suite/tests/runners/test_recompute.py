@@ -10,10 +10,12 @@ from types import ModuleType
 
 import fake_records
 import pytest
+from draft_figures import draft
 
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.problems import tables
+from nnzbench.report.draw import style
 from nnzbench.site import build, readme
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +36,9 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("drawn")
     fake_records.write(root / "reports" / "nvidia-h200" / "sparsert_table1", fake_records.table1())
     (root / "README.md").write_text(MARKERS)
-    build.build(root / "reports", ["sparsert_table1"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "save", draft)
+        build.build(root / "reports", ["sparsert_table1"])
     assert readme.write_headline(root / "reports")
     return root
 
