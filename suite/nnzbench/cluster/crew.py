@@ -9,44 +9,40 @@ Several workers may share a GPU: each has it for itself while it measures, and t
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any, cast
 
-from nnzbench.cluster.worker import Introduction, Job, Part, Settled, introduce, perform, settle
+from nnzbench.cluster.work import Model, Unit, homes
+from nnzbench.cluster.worker import Introduction, Job, Part, Settled, digest, introduce, perform, settle, so_far
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.measure import phases
 from nnzbench.measure.attempts import REASON_LENGTH
-from nnzbench.measure.budget import DAMPING_S, Done, Hands, Plan, Step, make_plan
+from nnzbench.measure.budget import Done, Hands, Plan, Step, make_plan
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, Run, Summary, opened, plan_work
+from nnzbench.measure.sweep import Choice, Summary, opened, plan_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
-from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Key
 
 TRIES = 3
 """Workers that a job may cost before it is left out."""
 POLL_S = 0.2
 MEET_S = 1.0
 """Between two looks at who is there: each asks the scheduler and waits for its answer."""
-NEAR = 64
-"""Next steps among which a worker gets one of the matrix that it has already."""
 ARRIVAL_S = 10.0
 """How long the plan waits for the other workers once the first has introduced itself."""
-Unit = tuple[str, str]
-"""Host and GPU."""
 GRACE_S = 6.0
 """After its end a run waits so long for what workers are at: a reference or a long program can't be left half done."""
+RESCUE_S = 3.0
+"""Then, how long for an account of what they have done of it."""
 PATIENCE_S = 90.0
 """How long there may be no worker at all where none is waited for in a queue."""
 
@@ -79,27 +75,6 @@ class Worker:
     def unit(self) -> Unit:
         """Its GPU."""
         return (self.who.host, self.who.unit) if self.who else ("", "")
-
-
-@dataclass
-class Model:
-    """The work of all GPUs of one model."""
-
-    plan: Plan
-    runs: dict[str, Run]
-    queue: deque[Step]
-    started: float
-    left_out: list[Step] = field(default_factory=list)
-    lost: Counter[Step] = field(default_factory=Counter)
-    """Workers that each step has cost."""
-    done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
-    """Rows that are recorded, by experiment and problem."""
-    homes: dict[tuple[str, Problem], Unit] = field(default_factory=dict)
-    """GPUs that problems were begun on: what is compared should come from one."""
-    predicted: float = DAMPING_S
-    taken: float = DAMPING_S
-    """Seconds of the steps that are done, as predicted and as they took."""
-    phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass
@@ -145,7 +120,7 @@ class Crew:
                     raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
         for gpu, model in self.models.items():
             if self.ends is not None:
-                for line in Done(time.monotonic() - model.started, tuple(model.left_out)).lines(model.plan):
+                for line in Done(time.monotonic() - model.started, tuple(model.not_done())).lines(model.plan):
                     self.progress.note(line)
             for line in self._where(gpu, model):
                 self.progress.note(line)
@@ -162,17 +137,34 @@ class Crew:
 
     def _finished(self) -> bool:
         busy = any(worker.future is not None for worker in self.workers.values())
-        return bool(self.models) and not busy and not any(model.queue for model in self.models.values())
+        left = self._left()
+        over = left is not None and left <= 0.0
+        return bool(self.models) and not busy and (over or not any(model.queue for model in self.models.values()))
+
+    def _left(self) -> float | None:
+        """Seconds; None for all that it takes."""
+        return None if self.ends is None else self.ends - time.monotonic()
 
     def _late(self) -> bool:
-        """Whether workers are at something that does not end; what they have is left out, for a later run."""
+        """Whether workers are at something that does not end; what they have done of it is recorded all the same."""
         if self.ends is None or time.monotonic() < self.ends + GRACE_S:
             return False
-        for worker in self.workers.values():
-            if worker.step is not None and worker.who is not None:
-                self.models[worker.who.gpu].left_out.append(worker.step)
-        for model in self.models.values():
-            model.left_out += model.queue
+        busy = [address for address, worker in self.workers.items() if worker.step is not None]
+        parts: dict[str, Part | None] = {}
+        # a call that can't be interrupted may keep a worker from answering at all
+        asking = Thread(target=lambda: parts.update(self.client.run(so_far, workers=busy, on_error="ignore")))
+        asking.daemon = True
+        asking.start()
+        asking.join(RESCUE_S)
+        for address in busy:
+            worker = self.workers[address]
+            if worker.step is None or worker.who is None:
+                continue
+            model, part = self.models[worker.who.gpu], parts.get(address)
+            if part is None:
+                model.left_out.append(worker.step)
+            else:
+                self._record(model, worker.step, part)
         return True
 
     def _meet(self) -> None:
@@ -309,6 +301,8 @@ class Crew:
             for line in plan.lines():
                 self.progress.note(line)
         model = self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)
+        units = {digest(worker.who): worker.unit for worker in self.workers.values() if worker.who}
+        model.homes.update(homes(plan, runs, units))
         for name, run in runs.items():
             model.done[name] = defaultdict(set)
             for key in run.results.done:
@@ -326,43 +320,17 @@ class Crew:
                     worker.future = self._submit(address, settle)
                 continue
             model = self.models.get(worker.who.gpu)
-            step = self._next(model, worker) if model else None
+            step = model.next_step(worker.unit, worker.matrix, self._left()) if model else None
             if model is None or step is None:
                 continue
-            left = None if self.ends is None else self.ends - time.monotonic()
             done = frozenset(model.done[step.experiment][step.problem.name])
             experiment = next(one for one in self.experiments if one.name == step.experiment)
-            job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, left)
+            job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, self._left())
             about = f"{step.experiment} {step.problem.name} {step.problem.dtype}"
             self.progress.step(f"{about} on {worker.who.host} {worker.who.unit}")
             model.homes.setdefault((step.experiment, step.problem), worker.unit)
             worker.step, worker.since, worker.matrix = step, time.monotonic(), matrix_of(step.problem)
             worker.future = self._submit(address, perform, job, settled)
-
-    def _next(self, model: Model, worker: Worker) -> Step | None:
-        """The next step that fits into the time that is left.
-
-        Among those that are near, one of a problem that was begun on the worker's GPU (or on none), and then one of the
-        matrix that it has already.
-        """
-        pace = model.taken / model.predicted
-
-        def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, int]:
-            at, step = one
-            home = model.homes.get((step.experiment, step.problem), worker.unit)
-            later = step.scope != model.queue[0].scope
-            return later, home != worker.unit, matrix_of(step.problem) != worker.matrix, at
-
-        if self.ends is not None and time.monotonic() >= self.ends:
-            model.left_out += model.queue
-            model.queue.clear()
-        while model.queue:
-            at, step = min(enumerate(islice(model.queue, NEAR)), key=place)
-            del model.queue[at]
-            if self.ends is None or step.seconds * pace <= self.ends - time.monotonic():
-                return step
-            model.left_out.append(step)
-        return None
 
     def _record(self, model: Model, step: Step, part: Part) -> None:
         run = model.runs[step.experiment]

@@ -152,7 +152,7 @@ def _maker() -> Maker:
 @functools.cache
 def _turn(name: str | None) -> Turn:
     """Of the processes that share this one's GPU, whoever started them."""
-    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{_digest(introduce(name))}.lock")
+    path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{digest(introduce(name))}.lock")
     return functools.partial(_locked, path)
 
 
@@ -182,7 +182,7 @@ def introduce(device: str | None) -> Introduction:
 def settle(device: str | None) -> Settled:
     """Measures what is the same for all workers of this one's GPU."""
     session, notes = _measured(device)
-    return Settled(session.peaks, {**session.environment, "worker": _digest(introduce(device))}, notes)
+    return Settled(session.peaks, {**session.environment, "worker": digest(introduce(device))}, notes)
 
 
 def _measured(name: str | None) -> tuple[Session, tuple[str, ...]]:
@@ -207,7 +207,7 @@ def _work(device: str | None) -> Work:
     return Work(turn=_turn(device)) if _device(device).timer is not None else Work()
 
 
-def _digest(who: Introduction) -> str:
+def digest(who: Introduction) -> str:
     """Tells one GPU from another and says nothing of either."""
     return hashlib.sha256(f"{who.host} {who.unit}".encode()).hexdigest()[:8]
 
@@ -217,7 +217,7 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     session = _session(device, settled)
     before = session.work.phases.seconds.copy()
     ends = None if job.seconds is None else time.monotonic() + job.seconds
-    part = Part(settled.environment)
+    part = _at_work[device] = Part(settled.environment)
     run = Run(job.experiment, session, Collected(part, job.done), job.choice, _maker())
     try:
         over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)
@@ -225,7 +225,23 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     except DeviceLost as error:
         part.notes.append(str(error))
         part.lost = True
+    finally:
+        del _at_work[device]
     part.counts, part.reasons = run.attempts.counts, run.attempts.reasons
     part.planned, part.planless = run.planned, run.planless
     part.seconds = session.work.phases.since(before)
     return part
+
+
+_at_work: dict[str | None, Part] = {}
+"""The part that is being made."""
+
+
+def so_far() -> Part | None:
+    """What the job under way has brought, whose rows are whole: asked of a worker while another thread is at it."""
+    for part in list(_at_work.values()):
+        tunings = list(part.tunings)  # before the rows: a line says that its kernel's rows are there
+        rows = list(part.records)
+        counts = Counter[str](record.status for record in rows)
+        return Part(part.snapshot, rows, tunings, list(part.memories), counts, notes=list(part.notes))
+    return None

@@ -93,6 +93,8 @@ class Results:
         self._snapshot, self._environment = environment, ""
         self._written: dict[str, str] = {}
         self.done: set[Key] = set()
+        self.measured_in: dict[tuple[str, str], str] = {}
+        """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
 
     def __enter__(self) -> Results:
@@ -132,7 +134,9 @@ class Results:
             if drop_cut_off_line(path):
                 self._note(f"{path.name}: dropped a last line that was cut off")
         if self.records_path.stat().st_size:
-            self.done = {record.key for record in read_records(self.records_path)}
+            for record in read_records(self.records_path):
+                self.done.add(record.key)
+                self.measured_in[record.problem, record.dtype] = record.environment
         rows = read_tuning(self.tuning_path)
         if rows:  # with the columns that are appended
             with paths.replacing(self.tuning_path) as partial:
@@ -159,6 +163,14 @@ class Results:
         self._note(f"{self.folder}: --overwrite deletes {count:,} rows ({', '.join(path.name for path in gone)})")
         for path in gone:
             path.unlink()
+
+    def snapshot(self, name: str) -> dict[str, Any]:
+        """One that rows name, empty where there is none that can be read."""
+        path = self.folder / name
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(path.read_text(encoding="utf-8")) if name and not path.is_symlink() else None
+            return found if isinstance(found, dict) else {}
+        return {}
 
     @property
     def environment(self) -> str:

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import threading
+from collections import deque
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +15,13 @@ from fakes import FakeDevice, FakeKernel, Silent
 from test_sweep import PEAKS, Small
 
 from nnzbench.cluster import crew, worker
+from nnzbench.cluster.work import Model
+from nnzbench.measure.budget import Plan, Step
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Tuning
 from nnzbench.records.record import read_records
 
@@ -75,6 +80,10 @@ class Client:
             return Future(what(*arguments))
         except Exception as error:
             return Future(error=error)
+
+    def run(self, what, workers, on_error):
+        assert (what, on_error) == (worker.so_far, "ignore")
+        return {}
 
     def restart_workers(self, addresses, raise_for_error):
         self.restarted += addresses
@@ -241,6 +250,72 @@ def test_a_problem_is_tuned_on_the_gpu_that_it_was_begun_on(tmp_path, monkeypatc
     assert len(rows(tmp_path)) == 5 * 4 * 2
     assert sum(len(found) == 1 for found in by_problem.values()) >= 4  # the last is for who has nothing to do
     assert len(set.union(*by_problem.values())) == 2
+
+
+def test_a_run_that_is_gone_on_with_tunes_problems_on_the_gpus_that_they_were_begun_on(tmp_path, monkeypatch, clock):
+    kernels = [FakeKernel("a", {f"v{i}": (10.0 + i, "") for i in range(4)})]
+    costs = Costs()
+    costs.add("one", Tuning("p0", "f32", "a", "cupy", "hot+cold", 10_000, 10_000, 10_000.0))
+    run(tmp_path, monkeypatch, Client({"w1": "h200", "w2": "h200"}), kernels, None, 12.0, ("one",), costs)
+    assert len(rows(tmp_path)) == 5 * 1 * 2
+    turned, resume = Client({"w2": "h200", "w1": "h200"}), Choice(resume=True)
+    run(tmp_path, monkeypatch, turned, kernels, resume, clock.now + 1000.0, ("one",))
+    found = rows(tmp_path)
+    assert len(found) == len({row.key for row in found}) == 5 * 4 * 2
+    workers = {}
+    for row in found:
+        snapshot = json.loads((tmp_path / "h200" / "one" / row.environment).read_text())
+        workers.setdefault(row.problem, set()).add(snapshot["worker"])
+    assert sum(len(some) == 1 for some in workers.values()) >= 4  # the last is for who has nothing to do
+    assert len(set.union(*workers.values())) == 2
+
+
+def test_what_is_done_of_work_that_does_not_end_is_kept(tmp_path, monkeypatch):
+    parts = {}
+
+    class Hangs(Client):
+        def submit(self, what, *arguments, workers, pure):
+            future = super().submit(what, *arguments, workers=workers, pure=pure)
+            if what is not worker.perform or arguments[0].problem.name != "p0":
+                return future
+            parts[self.at] = replace(future.result(), records=future.result().records[:3], tunings=[])
+            return Future(pending=True)
+
+        def run(self, what, workers, on_error):
+            return {at: parts[at] for at in workers}
+
+    hangs = Hangs({"w": "h200", "v": "h200"})
+    _, notes = run(tmp_path, monkeypatch, hangs, ends=60.0, names=("one",))
+    assert "  one: 1 of 5 problems not reached" in notes
+    before = rows(tmp_path)
+    assert sum(row.problem == "p0" for row in before) == 3  # though both its steps bring them
+    run(tmp_path, monkeypatch, Client({"w": "h200"}), choice=Choice(resume=True), names=("one",))
+    complete(rows(tmp_path))
+    assert {row.key for row in before} <= {row.key for row in rows(tmp_path)}
+
+
+def test_a_worker_at_work_tells_what_it_has_done_so_far(tmp_path, monkeypatch):
+    kernels = [FakeKernel("a"), FakeKernel("b")]
+    told = []
+    kernels[1].after_prepare = lambda: told.append(worker.so_far())
+    run(tmp_path, monkeypatch, Client({"w": "h200"}), kernels, names=("one",))
+    assert len(told) == 5
+    for part in told:
+        assert {row.kernel for row in part.records} == {tuning.kernel for tuning in part.tunings} == {"a"}
+        assert part.counts == {"ok": len(part.records)}
+        assert len({row.problem for row in part.records}) == 1
+    assert worker.so_far() is None
+
+
+def test_a_step_that_did_not_fit_while_all_waited_for_the_gpu_is_done_when_nothing_else_is_left():
+    step = Step("one", "paper", Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0"), ("a",), "first", 10.0)
+    model = Model(Plan((step,), frozenset(), 100.0), {}, deque([step]), 0.0)
+    model.predicted, model.taken = 30.0, 120.0
+    model.phases["waiting"] = 90.0
+    assert model.next_step(("host", "GPU"), (), 9.0) is None
+    assert list(model.not_done()) == [step]
+    assert model.next_step(("host", "GPU"), (), 11.0) is step
+    assert not list(model.not_done())
 
 
 def test_a_problem_that_a_worker_can_not_do_is_left_out_and_named(tmp_path, monkeypatch):

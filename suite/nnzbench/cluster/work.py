@@ -1,0 +1,94 @@
+"""The work of all GPUs of one model: what is done, what is left, and which step a worker gets next."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from nnzbench.measure.budget import DAMPING_S, Plan, Step
+from nnzbench.measure.sweep import Run
+from nnzbench.problems.operands import matrix_of
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Key
+
+NEAR = 64
+"""Next steps among which a worker gets one of the matrix that it has already."""
+Unit = tuple[str, str]
+"""Host and GPU."""
+
+
+@dataclass
+class Model:
+    """The work of all GPUs of one model."""
+
+    plan: Plan
+    runs: dict[str, Run]
+    queue: deque[Step]
+    started: float
+    put_off: list[Step] = field(default_factory=list)
+    """Steps that seemed not to fit any more when their turn came."""
+    left_out: list[Step] = field(default_factory=list)
+    lost: Counter[Step] = field(default_factory=Counter)
+    """Workers that each step has cost."""
+    done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
+    """Rows that are recorded, by experiment and problem."""
+    homes: dict[tuple[str, Problem], Unit] = field(default_factory=dict)
+    """GPUs that problems were begun on: what is compared should come from one."""
+    predicted: float = DAMPING_S
+    taken: float = DAMPING_S
+    """Seconds of the steps that are done, as predicted and as they took."""
+    phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def next_step(self, unit: Unit, matrix: tuple[object, ...], left_s: float | None) -> Step | None:
+        """The next step that fits into the time that is left (None: all the time that there is), for a worker of a GPU.
+
+        Among those that are near, one of a problem that was begun on that GPU (or on none), and then one of the matrix
+        that the worker has already. When there are no others, one that was put off because of what steps took while
+        all workers were waiting for the GPUs: they may wait less by then.
+        """
+        pace = self.taken / self.predicted
+
+        def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, int]:
+            at, step = one
+            home = self.homes.get((step.experiment, step.problem), unit)
+            later = step.scope != self.queue[0].scope
+            return later, home != unit, matrix_of(step.problem) != matrix, at
+
+        while self.queue and (left_s is None or left_s > 0.0):
+            at, step = min(enumerate(islice(self.queue, NEAR)), key=place)
+            del self.queue[at]
+            if left_s is None or step.seconds * pace <= left_s:
+                return step
+            self.put_off.append(step)
+        waited = self.phases.get("waiting", 0.0)
+        alone = max(DAMPING_S, self.taken - waited) / self.predicted
+        for at, step in enumerate(self.put_off):
+            if left_s is not None and step.seconds * alone <= left_s:
+                return self.put_off.pop(at)
+        return None
+
+    def not_done(self) -> Iterator[Step]:
+        """Steps that were left out, or that nobody has begun."""
+        yield from self.left_out
+        yield from self.put_off
+        yield from self.queue
+
+
+def homes(plan: Plan, runs: Mapping[str, Run], units: Mapping[str, Unit]) -> Iterator[tuple[tuple[str, Problem], Unit]]:
+    """The GPU that an earlier run began a problem on, by experiment and problem, where it is one of `units`.
+
+    Those are by the digest that snapshots tell GPUs apart by.
+    """
+    workers: dict[tuple[str, str], str] = {}
+    for step in plan.steps:
+        results = runs[step.experiment].results
+        file = results.measured_in.get((step.problem.name, step.problem.dtype))
+        if file is None:
+            continue
+        if (step.experiment, file) not in workers:
+            workers[step.experiment, file] = str(results.snapshot(file).get("worker", ""))
+        unit = units.get(workers[step.experiment, file])
+        if unit is not None:
+            yield (step.experiment, step.problem), unit
