@@ -58,10 +58,12 @@ class Model:
 
         while self.queue and (left_s is None or left_s > 0.0):
             at, step = min(enumerate(islice(self.queue, NEAR)), key=place)
-            del self.queue[at]
             if left_s is None or step.seconds * pace <= left_s:
+                del self.queue[at]
                 return step
-            self.put_off.append(step)
+            fits = [one.seconds * pace <= left_s for one in self.queue]  # all at once: there are thousands
+            self.put_off += [one for one, fit in zip(self.queue, fits, strict=True) if not fit]
+            self.queue = deque(one for one, fit in zip(self.queue, fits, strict=True) if fit)
         waited = self.phases.get("waiting", 0.0)
         alone = max(DAMPING_S, self.taken - waited) / self.predicted
         for at, step in enumerate(self.put_off):
