@@ -149,15 +149,17 @@ class Crew:
         """Whether workers are at something that does not end; what they have done of it is recorded all the same."""
         if self.ends is None or time.monotonic() < self.ends + GRACE_S:
             return False
-        busy = [address for address, worker in self.workers.items() if worker.step is not None]
+        busy = {at: worker for at, worker in self.workers.items() if worker.step is not None}
         parts: dict[str, Part | None] = {}
-        # a call that can't be interrupted may keep a worker from answering at all
-        asking = Thread(target=lambda: parts.update(self.client.run(so_far, workers=busy, on_error="ignore")))
-        asking.daemon = True
-        asking.start()
-        asking.join(RESCUE_S)
-        for address in busy:
-            worker = self.workers[address]
+
+        def ask() -> None:
+            parts.update(self.client.run(so_far, workers=list(busy), on_error="ignore"))
+
+        if busy:  # a call that can't be interrupted may keep a worker from answering at all
+            asking = Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(RESCUE_S)
+        for address, worker in busy.items():
             if worker.step is None or worker.who is None:
                 continue
             model, part = self.models[worker.who.gpu], parts.get(address)
