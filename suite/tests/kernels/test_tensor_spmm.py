@@ -16,6 +16,7 @@ from nnzbench.devices import gpu
 from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels.tensor import work
+from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.slices import first_chunks
 from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
 from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, Strips, pack
@@ -41,9 +42,9 @@ TILINGS = (
     Tiling(16, 4, 2, 3, 128, 2, 1, 2, wide=True, form="halves"),
     Tiling(8, 4, 2, 2, 256, 1, 1, 2, form="bitmap"),
     Tiling(32, 4, 1, 3, 128, 2, 1, 2, wide=True, form="bitmap"),
-    Tiling(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True),
+    Tiling(8, 4, 1, 3, 128, 2, 1, 3, early=True, spread=True, dealt=True),
     Tiling(16, 4, 2, 2, 256, 2, 1, 2, bulk=False, form="halves", early=True),
-    Tiling(32, 4, 1, 3, 128, 2, 1, 5, wide=True, early=True, spread=True),
+    Tiling(32, 4, 2, 3, 256, 2, 1, 2, wide=True, early=True, spread=True, dealt=True),
     Tiling(128, 4, 1, 2, 128, 2, 1, 3, wide=True, early=True, spread=True),
 )
 # m, k, n, density: edges of strips, steps and panels, one column, one row, copies of 2, 4, 8 and 16 bytes
@@ -235,6 +236,7 @@ def test_unmeasured_tilings_come_behind_all_others() -> None:
         assert 0 < sum(late) <= 3
         for tiling in (one for one in found if one.early):
             assert tiling.spread == (n >= 32)
+            assert tiling.dealt == (tiling.form == "words")
             assert not tiling.separate
             assert tiling.slices * -(-2048 // (32 * tiling.warps)) * -(-n // tiling.block_n) <= 132 * tiling.blocks
 
@@ -312,6 +314,50 @@ def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, form: F
                         dense[strip * 32 + tile * 16 + half * 8 + lane // 4, of_strip * panel + column] += value
                     at += 1
     return dense[:m, :k]
+
+
+def turns_taken(packed: Strips, map_words: int) -> NDArray[np.bool_]:
+    """Of chunks of `words`: whether a lane takes a word in each of its turns, (chunks, lanes, turns)."""
+    words = packed.stream.ravel()
+    bits = np.stack([words[4 * at : 4 * at + 32 * map_words] for at in packed.offsets[:-1]])
+    by_lane = np.ascontiguousarray(bits.reshape(-1, 32, map_words)).view(np.uint8)
+    return np.unpackbits(by_lane, axis=2, bitorder="little").astype(bool)
+
+
+@pytest.mark.parametrize(("density", "map_words", "most"), [(0.1, 1, 1.4), (0.1, 2, 1.6), (0.3, 1, 2.3)])
+def test_dealt_words_lie_in_other_banks(density: float, map_words: int, most: float) -> None:
+    """Wavefronts of a turn: how many different words the fullest bank has to give."""
+    sparse = generate.uniform(256, 512, 1 - density, 0)
+    values = sparse.with_values(np.ones(sparse.nnz, np.uint16))
+
+    def wavefronts(dealt: bool) -> float:
+        packed = pack(values, map_words, 512, dealt=dealt)
+        turns = turns_taken(packed, map_words)
+        words = packed.stream.ravel()
+        at = 4 * packed.offsets[:-1, None] + 32 * map_words
+        starts = words[at + np.arange(16)].view(np.uint16) // 4
+        rank = np.cumsum(turns, axis=2) - turns
+        used = np.zeros((len(turns), turns.shape[2], 32), dtype=int)
+        chunk, lane, turn = np.nonzero(turns)
+        np.add.at(used, (chunk, turn, (starts[chunk, lane] + rank[chunk, lane, turn]) % 32), 1)
+        full = turns.sum(axis=(1, 2)) > turns.sum(axis=(1, 2)).max() / 2  # not those of gathered columns
+        return float(used[full].max(axis=2).mean())
+
+    assert wavefronts(dealt=True) < most < wavefronts(dealt=False) - 0.2
+    plain, dealt = pack(values, map_words, 512), pack(values, map_words, 512, dealt=True)
+    assert np.array_equal(plain.offsets, dealt.offsets)
+    found = unpacked(dealt, map_words, 512, 256, 512, "words")
+    assert np.array_equal(found, unpacked(plain, map_words, 512, 256, 512, "words"))
+
+
+def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = np.random.default_rng(0).integers(0, 1 << 20, (5, 32), dtype=np.uint32)
+    usual = dealt_starts(turns)
+    monkeypatch.delattr(np, "bitwise_count", raising=False)
+    assert np.array_equal(dealt_starts(turns), usual)
+    assert np.array_equal(dealt_starts(turns.astype(np.uint64)), usual)
+    assert dealt_starts(turns[:0]).shape == (0, 32)
+    assert not dealt_starts(np.zeros((1, 32), np.uint32)).any()
 
 
 @pytest.mark.parametrize("form", get_args(Form))

@@ -61,6 +61,8 @@ class Tiling:
     """Each warp's first chunk from a place that it need not look up."""
     spread: bool = False
     """The warps of a strip share the adding of slices, where all blocks run at once."""
+    dealt: bool = False
+    """Packed words lie so that lanes seldom meet in a bank; of form "words" in 16-bit types."""
 
     @property
     def element_bytes(self) -> int:
@@ -83,18 +85,18 @@ class Tiling:
         return tf32_strips.chunk_columns(self.map_words) if self.tf32 else chunk_columns(self.map_words, self.form)
 
     @property
-    def packing(self) -> tuple[int, int, int, Form]:
+    def packing(self) -> tuple[int, int, int, Form, bool]:
         """What the packed matrix follows from: `pack`'s arguments."""
-        return self.map_words, self.panel_k, self.warps if self.wide else 1, self.form
+        return self.map_words, self.panel_k, self.warps if self.wide else 1, self.form, self.dealt
 
     def packed(self, matrix: CSR, shared: SharedWork) -> Strips:
         """The matrix packed for this tiling, once for all tilings and problems that need the same."""
-        words, columns, multiple, form = self.packing
+        words, columns, multiple, form, dealt = self.packing
         if self.tf32:
             return shared.once_for(
                 matrix, ("tensor_spmm_tf32", words, columns), lambda: tf32_strips.pack(matrix, words, columns)
             )
-        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form)
+        key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form, dealt)
         return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
 
     def shared_bytes(self, slot_bytes: int) -> int:
@@ -106,7 +108,7 @@ class Tiling:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
         text += f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
-        return text + "_early" * self.early + "_spread" * self.spread
+        return text + "_early" * self.early + "_spread" * self.spread + "_dealt" * self.dealt
 
 
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
@@ -189,7 +191,8 @@ class Shape(NamedTuple):
     blocks: int
     form: Form = "words"
     early: bool = False
-    """Whether its first tiling is also tried `early`, and where a launch of its own would add slices, `spread`."""
+    """Whether its first tiling is also tried `early`, of packed words `dealt`, and `spread` where a launch of its own
+    would add slices."""
 
 
 # by columns at most, the likeliest first, the last one for architectures with little shared memory
@@ -302,7 +305,8 @@ def tilings(
         found |= dict.fromkeys(of_shape)
         if shape.early and of_shape:
             spread = of_shape[0].slices > 1 and of_shape[0].block_n >= _SEPARATE_COLUMNS
-            again.append(replace(of_shape[0], separate=False, early=True, spread=spread))
+            dealt = shape.form == "words" and not tf32
+            again.append(replace(of_shape[0], separate=False, early=True, spread=spread, dealt=dealt))
     return [*found, *again]
 
 

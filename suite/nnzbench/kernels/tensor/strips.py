@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems.parts import Part, over_parts
 
@@ -86,11 +87,14 @@ def chunk_columns(map_words: int, form: Form = "words") -> int:
     return (2 if form == "halves" else 4) * STEP_COLUMNS * map_words
 
 
-def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, form: Form = "words") -> Strips:
+def pack(
+    matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, form: Form = "words", dealt: bool = False
+) -> Strips:
     """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
 
-    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. Some strips
-    at a time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
+    A panel is a whole number of chunks; there will be a multiple of `multiple` strips, the last ones empty. `dealt`:
+    lanes' words lie so that lanes seldom meet in a bank; of "words" with at most two words of bits. Some strips at a
+    time, on all cores. Raises `ValueError` where the packed matrix has 2^31 or more units of 16 bytes.
     """
     strips, panels = strip_count(matrix.m, multiple), max(1, -(-matrix.k // panel_columns))
     chunk_steps = chunk_columns(map_words, form) // STEP_COLUMNS
@@ -102,7 +106,7 @@ def pack(matrix: CSR, map_words: int, panel_columns: int, multiple: int = 1, for
         made += _gathered_steps(*made[0][1], (last - first) * panels, panel_columns)
         held = _joined([steps for steps, _ in made])
         plain = made[0][0].panel.size
-        return *_chunks(held, plain, chunk_steps, (last - first) * panels, form), held.panel.size
+        return *_chunks(held, plain, chunk_steps, (last - first) * panels, form, dealt), held.panel.size
 
     packed = over_parts(some, (strips,), max(1, _BLOCK_ELEMENTS // (STRIP_ROWS * STEP_COLUMNS * steps)))
     parts, sizes, counts, totals = zip(*packed, strict=True) if packed else ((), (), (), ())
@@ -238,7 +242,7 @@ def _joined(parts: list[_Steps]) -> _Steps:
 
 
 def _chunks(
-    held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form
+    held: _Steps, plain: int, chunk_steps: int, panels: int, form: Form, dealt: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
     """The chunks of all panels: their units, (units, 4), how many each has, and how many chunks each panel has.
 
@@ -272,6 +276,8 @@ def _chunks(
     before -= before[first][chunk]  # entries of the lane in the chunk before the step
     of_lane = np.add.reduceat(taken, first, axis=0) if first.size else taken
     lane_start = np.cumsum(of_lane, axis=1) - of_lane
+    if dealt:
+        lane_start = dealt_starts(bits.reshape(first.size, _LANES, chunk_steps).view(f"<u{chunk_steps}")[..., 0])
 
     # words: bits unless bitmaps tell, starts, for gathered steps their count and columns, selections; then the entries
     map_words = 0 if form == "bitmap" else _LANES * chunk_steps * slots // 32
