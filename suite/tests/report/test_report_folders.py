@@ -55,6 +55,11 @@ def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:
     assert drawn.exit_code == 0, (drawn.output, drawn.exception)
     assert [row["page"] for row in json.loads(drawn.stdout)] == [str(folder / "README.md")]
     assert (tmp_path / "index.html").is_file()
+    mine = tmp_path / "mine"
+    fake_records.write(mine / "cpu" / "sparsert_table1", [row for row in rows if row.kernel == "sputnik"])
+    alone = report("sparsert_table1", "--reports", mine)  # as --kernel sputnik records: no rival, no answer
+    assert alone.exit_code == 0, (alone.output, alone.exception)
+    assert "which answers this, is not recorded yet" in (mine / "index.html").read_text()
 
 
 def test_records_one_level_off_and_none_at_all_are_an_error_that_says_what_to_do(

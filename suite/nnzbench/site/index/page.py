@@ -98,9 +98,10 @@ def render(
     templates.globals["show"] = claims.show
     data = html_data.collect(recorded)
     answers = [
-        html_answer.answer(one.results, one.table)
+        found
         for one in recorded
         if one.results.experiment in html_answer.EXPERIMENTS
+        and (found := html_answer.answer(one.results, one.table)).rows  # none without a rival's rows
     ]
     return templates.get_template("index.html.j2").render(
         answers=answers,
