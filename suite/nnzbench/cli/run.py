@@ -20,7 +20,7 @@ from nnzbench import devices, paths
 from nnzbench.cli import programs
 from nnzbench.cli.unmatched import NothingMatched, require_work
 from nnzbench.cluster.crew import Crew
-from nnzbench.cluster.engine import connected
+from nnzbench.cluster.engine import connected, local_hands
 from nnzbench.devices import DEVICES, Device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
@@ -322,7 +322,7 @@ def _run_budget(
         plan = make_plan(
             [(one, runs[one.name], work[one.name]) for one in chosen if one.name in runs], costs, seconds, spent
         )
-        for line in plan.lines():
+        for line in plan.lines(local_hands() if device.timer is not None else None):
             progress.note(line)
         done = carry_out(plan, runs, session.clock, session.clock() + seconds - spent, progress)
         for line in (*done.lines(plan), *phases.lines(session.work.phases.seconds)):

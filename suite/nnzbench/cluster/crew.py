@@ -152,13 +152,16 @@ class Crew:
         busy = {at: worker for at, worker in self.workers.items() if worker.step is not None}
         parts: dict[str, Part | None] = {}
 
-        def ask() -> None:
-            parts.update(self.client.run(so_far, workers=list(busy), on_error="ignore"))
+        def ask(address: str) -> None:
+            parts.update(self.client.run(so_far, workers=[address], on_error="ignore"))
 
-        if busy:  # a call that can't be interrupted may keep a worker from answering at all
-            asking = Thread(target=ask, daemon=True)
-            asking.start()
-            asking.join(RESCUE_S)
+        # a call that can't be interrupted may keep a worker from answering at all
+        asking = [Thread(target=ask, args=(address,), daemon=True) for address in busy]
+        for thread in asking:
+            thread.start()
+        until = time.monotonic() + RESCUE_S
+        for thread in asking:
+            thread.join(max(0.0, until - time.monotonic()))
         for address, worker in busy.items():
             if worker.step is None or worker.who is None:
                 continue

@@ -13,6 +13,7 @@ from typing import Any
 
 from nnzbench.cluster.gpus import memory_bytes, visible_gpus
 from nnzbench.cluster.worker import SHARE
+from nnzbench.measure.budget import Hands
 from nnzbench.plans.plan import Unsupported
 
 PER_GPU = 8
@@ -67,7 +68,7 @@ def _local(workers: int | None, timed: bool) -> Any:
     units = [unit for _, unit in visible_gpus()] if timed else []
     if timed and not units:
         raise Unsupported("--cluster local starts a worker per GPU, and the CUDA driver shows none to this process")
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = _processors()
     count = workers or (len(units) * _per_gpu(processors // len(units)) if units else min(4, processors))
     if timed and not len(units) <= count <= PER_GPU * len(units):
         raise Unsupported(
@@ -92,6 +93,16 @@ def _local(workers: int | None, timed: bool) -> Any:
     }
     scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
     return SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
+
+
+def local_hands() -> Hands | None:
+    """What `--cluster local` would work with on this host; None without a GPU."""
+    gpus = len(visible_gpus())
+    return Hands(gpus * _per_gpu(_processors() // gpus), gpus) if gpus else None
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _per_gpu(processors: int) -> int:

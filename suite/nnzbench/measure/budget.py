@@ -76,8 +76,8 @@ class Plan:
         planned = [self.steps[at] for at in self.fitting]
         return self.hands.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
 
-    def lines(self) -> Iterator[str]:
-        """The plan in words, an experiment a line."""
+    def lines(self, cluster: Hands | None = None) -> Iterator[str]:
+        """The plan in words, an experiment a line; where it lacks time, also what `cluster` would need."""
         yield f"{_minutes(self.budget_s)}, of which about {_minutes(self.seconds)} are planned for:"
         planned = [self.steps[at] for at in sorted(self.fitting)]
         spent: defaultdict[str, float] = defaultdict(float)
@@ -94,8 +94,12 @@ class Plan:
         firsts = [step for step in self.steps if step.scope == "first"]
         left = len(firsts) - sum(step.scope == "first" for step in planned)
         if left:
-            whole = self.hands.wall_s(sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts))
-            yield f"  {left} of {len(firsts)} problems don't fit: untuned, all of them take about {_minutes(whole)}"
+            work = sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts)
+            whole = _minutes(self.hands.wall_s(*work))
+            yield f"  {left} of {len(firsts)} problems don't fit: untuned, all of them take about {whole}"
+            if cluster is not None and cluster.processes > self.hands.processes:
+                whole = _minutes(cluster.wall_s(*work))
+                yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"
 
 
 def make_plan(

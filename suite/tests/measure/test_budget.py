@@ -101,6 +101,10 @@ def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tm
     assert "one: 6 of 6 problems not tuned" in text
     assert "one: untuned 3 of 6, tuned 0 of 6 problems" in "\n".join(plan.lines())
     assert list(plan.lines())[-1] == "  6 of 12 problems don't fit: untuned, all of them take about 16 s"
+    together = list(plan.lines(Hands(4, 1)))
+    assert together[:-1] == list(plan.lines())
+    assert together[-1] == "  with --cluster local (extra `cluster`), as 4 processes, about 4 s"
+    assert list(plan.lines(Hands())) == list(plan.lines())
 
 
 def test_processes_or_gpus_are_what_a_plan_waits_for():
