@@ -228,9 +228,9 @@ def choose_experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experim
     `any_kernel`: the user names the kernels. Raises `Unsupported` where an experiment has none.
     """
     known = kernels()
-    if names == ("all",):
+    chosen = [experiment(name) for name in dict.fromkeys(names) if name != "all"]
+    if "all" in names:
         return [one for one in EXPERIMENTS.values() if any(name in known for name in one.kernels)]
-    chosen = [experiment(name) for name in dict.fromkeys(names)]
     for one in chosen:
         if not (one.kernels or one.problems()):
             raise Unsupported(f"{one.name} runs nothing: `nnzbench report {one.name}` draws it from the data sets")

@@ -91,7 +91,8 @@ def _local(workers: int | None, timed: bool) -> Any:
         }
         for at in range(count)
     }
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
+    here = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    scheduler = {"cls": Scheduler, "options": here}
     return SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
 
 

@@ -189,6 +189,7 @@ def test_the_processor_gets_a_folder_of_its_own(world, tmp_path):
         (("list", "problems", "nope"), "unknown experiment 'nope'"),
         (("nope",), "No such command 'nope'."),
         (("bset",), "No such command 'bset': did you mean best?"),
+        (("run", "all", "smal"), "unknown experiment 'smal': did you mean small?"),
         (("run", "smal"), "unknown experiment 'smal': did you mean small?"),
         (("report", "smal"), "unknown experiment 'smal': did you mean small?"),
         (("predict", "smal", "--gpu", "T4"), "unknown experiment 'smal': did you mean small?"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -69,8 +71,19 @@ def end(*processes):
         time.sleep(0.05)
 
 
+@pytest.fixture
+def another_cluster():
+    """Has the port that Dask would serve its pages on, as any other cluster of this host."""
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):
+            taken.bind(("", 8787))
+            taken.listen()
+        yield
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch, programs):
+@pytest.mark.usefixtures("another_cluster")
+def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch, programs, recwarn):
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "cpu").symlink_to(programs)
@@ -82,6 +95,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
             client, [chosen], choice, kernels(), lambda gpu, name: tmp_path / gpu / name, "cpu", Costs(), killer
         )
         (summary,) = crew.run()
+    assert not [one for one in recwarn if "already in use" in str(one.message)]
     assert any("died at sparsert_table1" in note for note in killer.notes)
     found = read_records(tmp_path / "cpu" / "sparsert_table1" / "records.csv")
     assert len(found) == len({row.key for row in found}) == sum(summary.statuses.values())
