@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from nnzbench.build.cache import CompileError, CompileTimeout, Job
-from nnzbench.build.pool import Beside, compile_many
+from nnzbench.build.pool import compile_many
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
 AT_ONCE = 32
@@ -55,7 +54,37 @@ def compiled_ahead(
         yield from held
 
 
-Compiling = Future[CompileError | None]
+class Compiling(Protocol):
+    """A program under way."""
+
+    def done(self) -> bool:
+        """Whether the cache holds its result, or never will."""
+        ...
+
+    def result(self) -> CompileError | None:
+        """What kept the cache from that, once done."""
+        ...
+
+
+class Crew(Protocol):
+    """What compiles beside the caller's work: `pool.Beside`, or what stands for it."""
+
+    @property
+    def workers(self) -> int:
+        """Programs at a time."""
+        ...
+
+    def add(self, job: Job, timeout_s: float) -> Compiling | None:
+        """Begins a program; None where the cache has it."""
+        ...
+
+    def wait(self, begun: Any, seconds: float) -> None:
+        """Waits until one of those that it began is done, `seconds` at most."""
+        ...
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        ...
 
 
 class Coming(Generic[T]):
@@ -64,7 +93,7 @@ class Coming(Generic[T]):
     Without a `crew` nothing is compiled, and what is held is ready. `len()` is how many are held.
     """
 
-    def __init__(self, found: Iterator[Candidate | T], arch: str, link: str = "", crew: Beside | None = None) -> None:
+    def __init__(self, found: Iterator[Candidate | T], arch: str, link: str = "", crew: Crew | None = None) -> None:
         self._found, self._arch, self._link, self._crew = found, arch, link, crew
         self._held: deque[tuple[Candidate | T, tuple[Compiling, ...]]] = deque()
         self.over = False

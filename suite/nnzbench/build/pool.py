@@ -11,13 +11,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import math
 import os
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -282,6 +283,10 @@ class Beside:
             else:
                 _keep(worker)
         return failure
+
+    def wait(self, begun: Sequence[Future[CompileError | None]], seconds: float) -> None:
+        """Waits until one of them is done, `seconds` at most."""
+        wait(begun, seconds if math.isfinite(seconds) else None, FIRST_COMPLETED)
 
     def close(self) -> None:
         """Begins nothing more and kills the processes at work."""

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from types import TracebackType
 
-from nnzbench.build.ahead import Coming
+from nnzbench.build.ahead import Coming, Crew
 from nnzbench.build.pool import Beside
 from nnzbench.kernels.registry import about
 from nnzbench.measure.attempts import Attempts, Tried
@@ -125,12 +124,14 @@ class Search:
         attempts: Attempts,
         progress: RunProgress,
         seen: Seen | None = None,
+        crew: Crew | None = None,
     ) -> None:
+        """`crew` compiles; None: worker processes, for a device that takes its programs from the compile cache."""
         self._subject, self._attempts, self._progress, self._seen = subject, attempts, progress, seen
         self._clock = attempts.session.clock
         device = attempts.session.device
         limit = None if device.timer is not None else 1
-        self._crew = Beside() if device.compiles_from_cache else None
+        self._crew = crew or (Beside() if device.compiles_from_cache else None)
         self._fastest: dict[tuple[str, Policy], float] = {}
         self._planning_s = 0.0
         phases = attempts.session.work.phases
@@ -210,8 +211,8 @@ class Search:
             self._hold(more)
         elif compiling:
             with self._attempts.session.work.phases.of("compiling"):
-                awaited = [one for turn in compiling for one in turn.coming.awaited()]
-                wait(awaited, left if math.isfinite(left) else None, FIRST_COMPLETED)
+                assert self._crew is not None  # nothing is awaited without one
+                self._crew.wait([one for turn in compiling for one in turn.coming.awaited()], left)
         return bool(compiling)
 
     def _plan_ahead(self, last: Turn, begun: float, seconds: float) -> None:
