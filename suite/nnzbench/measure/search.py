@@ -131,7 +131,7 @@ class Search:
         self._clock = attempts.session.clock
         device = attempts.session.device
         limit = None if device.timer is not None else 1
-        self._crew = crew or (Beside() if device.compiles_from_cache else None)
+        self._crew: Crew | None = crew or (Beside() if device.compiles_from_cache else None)
         self._fastest: dict[tuple[str, Policy], float] = {}
         self._planning_s = 0.0
         phases = attempts.session.work.phases
