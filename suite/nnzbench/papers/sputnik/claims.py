@@ -149,7 +149,7 @@ _MODEL_WORDS = "`sparse_transformer`: the paper's kernels written anew, at its h
 
 SAMPLE = "the sample of the collection"
 _NO_SUITESPARSE = "The matrices of SuiteSparse, which the paper compares with, are not part of this suite."
-_NO_COPY = "Memory is measured of attention alone, and ASpT written anew keeps its reordered copy of the matrix only."
+_NO_COPY = "No product's memory is measured, and ASpT written anew keeps its reordered copy of the matrix only."
 
 RULES = {
     "sputnik-spmm": _spmm(DLMC, SAMPLE, SPMM_CASES),
