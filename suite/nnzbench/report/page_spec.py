@@ -74,6 +74,8 @@ class Shown(NamedTuple):
     """Sentences that name what is not there."""
     lost: Iterable[Lost] = ()
     """Times that are not there: what is missing in the same rows becomes one sentence."""
+    headline: str = ""
+    """Title of the figure; empty for what was found over the section's group of the lead."""
     lines: Iterable[Mapping[str, Any] | None] = ()
     """Of `summary.csv`, where the page has `published` ones to set beside."""
 
@@ -193,7 +195,7 @@ def _show(
             return None
         stem = layout.stem(part.stem, view.policy) if view.policy else part.stem
         if shown.figure is not None:
-            layout.retitle(shown.figure, title, found, view.policy_sentence if view.policy else "")
+            layout.retitle(shown.figure, title, shown.headline or found, view.policy_sentence if view.policy else "")
             style.save(shown.figure, folder / stem)
     heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
     section = Section(

@@ -340,4 +340,4 @@ class Ring:
         )
 
 
-register(Ring(), About("own", look=Look("sky", "o"), rank=130))
+register(Ring(), About("own", look=Look("sky", "p"), rank=130))

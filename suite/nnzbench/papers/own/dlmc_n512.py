@@ -196,7 +196,7 @@ def _figure(here: pd.DataFrame, view: View[Data]) -> Figure:
     axis = figure.add_axes((0.072, 0.25, 0.913, 0.57))
     levels = sorted(set(here["level"]))
     axis.axhline(1, color=style.MUTED, lw=1)
-    axis.set(yscale="log", ylabel="dense over sparse time (log)", xticks=range(len(levels)))
+    axis.set(yscale="log", xlabel="zeros", ylabel="dense over sparse time (log)", xticks=range(len(levels)))
     axis.set_xticklabels([percent(level) for level in levels])
     axis.set_yticks([0.1, 0.2, 0.5, 1, 2, 5], labels=["0.1", "0.2", "0.5", "1", "2", "5"])
     axis.minorticks_off()

@@ -39,18 +39,21 @@ def by_layer(data: Layers, policy: str, title: str, caption: str) -> Figure:
     """A panel per layer, all on one scale."""
     rows = of_series(data.points[data.points["policy"] == policy])
     shown = [layer for layer in data.layers if layer.label in set(rows["layer"])]
-    lines = -(-len(shown) // 3)
+    across = max(1, min(3, len(shown)))
+    lines = -(-len(shown) // across)
     height = 0.85 + 2.15 * lines + 0.5
-    figure = layout.headed(height, title, caption)
+    whole = len(shown) * rows["zeros"].nunique() * len(data.columns)
+    holes = layout.HOLES * (len(rows.drop_duplicates(["layer", "zeros", "n"])) < whole)
+    figure = layout.headed(height, title, caption + holes)
     limits = _limits(rows["speedup"])
-    width = (RIGHT - LEFT - 2 * BETWEEN) / 3
+    width = (RIGHT - LEFT - (across - 1) * BETWEEN) / across
     for place, layer in enumerate(shown):
-        line, column = divmod(place, 3)
+        line, column = divmod(place, across)
         bottom = (height - 0.85 - 0.3 - 2.15 * line - 1.55) / height
         axis = figure.add_axes((LEFT + column * (width + BETWEEN), bottom, width, 1.55 / height))
         axis.set_title(f"{layer.name}: {layer.model.partition(' (')[0]}")
         _curves(axis, rows[rows["layer"] == layer.label], data.columns)
-        _scale(axis, limits, rows["zeros"], labelled=column == 0, below=place + 3 >= len(shown))
+        _scale(axis, limits, rows["zeros"], labelled=column == 0, below=place + across >= len(shown))
     layout.legend_below(figure, *_legend(data.columns), columns=8)
     return figure
 

@@ -140,7 +140,9 @@ def _table(here: pd.DataFrame) -> str:
 
 def _figure(here: pd.DataFrame, view: View[Costs]) -> Figure:
     """One panel per number of columns, all on one scale."""
-    caption = f"Each kernel's fastest variant; lower is better.\n{view.policy_sentence}"
+    sizes = view.frame[view.frame["n"].isin(set(here["n"]))]["problem"].nunique()
+    holes = layout.HOLES * (len(here) < sizes * here["kernel"].nunique())
+    caption = f"Each kernel's fastest variant; lower is better.\n{view.policy_sentence}{holes}"
     figure = layout.headed(4.6, view.title, caption)
     counts = sorted(set(here["n"]))
     width = (RIGHT - LEFT - BETWEEN * (len(counts) - 1)) / len(counts)

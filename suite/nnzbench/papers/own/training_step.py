@@ -229,6 +229,11 @@ def _figure(parts: pd.DataFrame, whole: pd.DataFrame, view: View[Steps]) -> Figu
         axis.grid(axis="y")
         if not place:
             axis.set_ylabel("time over dense fp32")
+        else:
+            axis.tick_params(labelleft=False)
+    top = max((axis.get_ylim()[1] for axis in figure.axes), default=1.0)
+    for axis in figure.axes:
+        axis.set_ylim(0, top)
     handles = [Patch(color=COLOURS[step]) for step in STEPS]
     layout.legend_below(figure, handles, [words.capitalize() for words in STEPS.values()], columns=3)
     return figure

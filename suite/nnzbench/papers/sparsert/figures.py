@@ -46,7 +46,13 @@ def _show4(view: View[Compared]) -> Shown:
         "format and algorithm are the fastest per problem."
     )
     figure = _drawn(view, _figure4(here, values), caption)
-    return Shown(figure, findings.figure4(here, values), tables.figure4(here, values), lost=lost(here, view.policy))
+    return Shown(
+        figure,
+        findings.figure4(here, values),
+        tables.figure4(here, values),
+        lost=lost(here, view.policy),
+        headline=findings.headline4(here, values),
+    )
 
 
 def _show5(view: View[Compared]) -> Shown:
@@ -56,7 +62,9 @@ def _show5(view: View[Compared]) -> Shown:
         "prints geometric means only, that over these\nproblems at 95 %; of its V100 it prints no numbers."
     )
     figure = _drawn(view, _figure5(here, others, values), caption)
-    return Shown(figure, findings.figure5(here, others, values), tables.figure5(here, others, values))
+    headline = findings.headline5(here, values)
+    found = findings.figure5(here, others, values)
+    return Shown(figure, found, tables.figure5(here, others, values), headline=headline)
 
 
 def _show6(view: View[Compared]) -> Shown:
@@ -67,7 +75,8 @@ def _show6(view: View[Compared]) -> Shown:
         "on smaller matrices, taken here as problems 12 to 16, and comparable speed on larger ones."
     )
     figure = _drawn(view, _figure6(here, values), caption)
-    return Shown(figure, findings.figure6(here, values), tables.figure6(here, values))
+    headline = findings.headline6(here, values)
+    return Shown(figure, findings.figure6(here, values), tables.figure6(here, values), headline=headline)
 
 
 def _drawn(view: View[Compared], panels: Sequence[Panel], caption: str) -> Figure:

@@ -114,3 +114,32 @@ def figure6(here: Measured, values: Values) -> str:
             sentences.append(f"Against sputnik with {what}, sparsert_paper is {' and '.join(parts)} in geometric mean.")
     sentences.append("The paper states 2 to 3× on smaller matrices and comparable speed on larger ones.")
     return " ".join(sentences)
+
+
+def headline4(here: Measured, values: Values) -> str:
+    """Title of figure 4: the means that its lower panels draw, at the lower level; empty where one is not known."""
+    return _headline(here, values, (("4c", CUBLAS, "cuBLAS fp32"), ("4d", CUSPARSE, "cuSPARSE")), LEVELS[0])
+
+
+def headline5(here: Measured, values: Values) -> str:
+    """Title of figure 5: the means at the higher level."""
+    words = (("5a", CUBLAS, "cuBLAS fp32"), ("5b", CUSPARSE, "cuSPARSE"))
+    return _headline(here, values, words, LEVELS[1], " on problems 1 to 11")
+
+
+def headline6(here: Measured, values: Values) -> str:
+    """Title of figure 6: the means over both tilings of Sputnik's kernel."""
+    words = (("6b", SPUTNIK, "sputnik's fastest tiling"), ("6b", HEURISTIC, "its rule's"))
+    return _headline(here, values, words, LEVELS[0], " on MobileNet V1")
+
+
+def _headline(
+    here: Measured, values: Values, rivals: Sequence[tuple[str, str, str]], level: float, where: str = ""
+) -> str:
+    said = []
+    for figure, over, words in rivals:
+        mean = values.of(figure, (MEAN,), "speedup", gpu=here.gpu, level=level, series=SPARSERT, over=over)
+        said += [f"{value:.2f}× as fast as {words}" for value in known(mean)]
+    if len(said) < len(rivals):
+        return ""
+    return f"At {percent(level)} zeros{where}: sparsert_paper is {' and '.join(said)}"

@@ -162,7 +162,7 @@ def _mask_figure(tokens: int, band: int, sparsity: float, title: str) -> Figure:
         "A token attends to itself and to those before it. Random positions thin out with the distance from the "
         f"diagonal.\nDrawn with {tokens} tokens."
     )
-    figure = layout.headed(5.4, title, caption)
+    figure = layout.headed(5.4, f"{title} keeps {share:.0f} % of the positions", caption)
     for left, picture, name in ((0.1, dense, "dense"), (0.56, kept, f"sparse: {share:.0f} % of the positions")):
         axis = figure.add_axes((left, 0.1, 0.38, 0.7))
         axis.imshow(picture, cmap=ListedColormap(["white", style.BLUE]), interpolation="antialiased")

@@ -128,7 +128,8 @@ def _coverage(results: ResultSet) -> str:
 
 
 def _figure(found: pd.DataFrame, view: View[Collection]) -> Figure:
-    figure = layout.headed(7.2, view.title, f"Every dot is a problem.\n{view.policy_sentence}")
+    dots = "Every dot is a problem, timed with the fastest tile or algorithm; the ratio above is of what each chooses."
+    figure = layout.headed(7.2, view.title, f"{dots}\n{view.policy_sentence}")
     handles: dict[str, Line2D] = {}
     for column, kind in enumerate(KINDS):
         mine = found[found["kind"] == kind.key]

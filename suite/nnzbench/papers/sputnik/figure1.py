@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nnzbench.kernels.registry import about
 from nnzbench.papers.sputnik import leads
@@ -112,7 +112,7 @@ def _figure(points: pd.DataFrame, found: pd.DataFrame, data: Crossings, view: Vi
     axis.set_yscale("log")
     axis.grid(axis="y", which="both")
     handles: list[Line2D] = []
-    for one in few([one for one in series if one != BEST], points):
+    for one in few([one for one in series if one != BEST], points, subject="sputnik"):
         rows = points[points["series"] == one.key]
         line = _line(one)
         line.set_data(100 * rows["sparsity"], rows["median_us"])
@@ -129,6 +129,7 @@ def _figure(points: pd.DataFrame, found: pd.DataFrame, data: Crossings, view: Vi
     axis.set_xlim(low - 1, high + 1)
     axis.set_xlabel("sparsity (%)")
     axis.set_ylabel("runtime (µs, log)")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
     layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles])

@@ -148,7 +148,9 @@ def _groups(means: pd.DataFrame) -> str:
 
 def _figure(bins: pd.DataFrame, means: pd.DataFrame, count: int) -> Figure:
     caption = f"{count:,} matrices of the Deep Learning Matrix Collection; histograms are partly transparent."
-    figure = layout.headed(4.0, "Properties of pruned deep-learning matrices", caption)
+    mean = means[means["group"] == "all"].set_index("property")["mean"]
+    shown = ", ".join(f"{panel.label} {panel.show(float(mean[panel.name]))}" for panel in PANELS)
+    figure = layout.headed(4.0, f"A pruned network's matrix in the mean: {shown}", caption)
     for place, panel in enumerate(PANELS):
         axis = figure.add_axes((0.065 + 0.318 * place, 0.26, 0.275, 0.53))
         for model, (_, colour) in MODELS.items():

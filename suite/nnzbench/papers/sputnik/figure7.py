@@ -24,7 +24,7 @@ CURVES = (
     Series("ring", "ring", ("ring",)),
 )
 """Orders of rows by the paper's names for them, then kernels."""
-LOOKS = {"standard": (style.ORANGE, "v"), "row_swizzle": (style.BLUE, "o")}
+LOOKS = {"standard": (style.VERMILLION, "H"), "row_swizzle": (style.BLUE, "o")}
 COLUMNS = ("policy", "gpu", "curve", "variant", "cov", "median_us", "gflops", "percent")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -148,38 +149,47 @@ def _equal(rows: pd.DataFrame) -> str:
 
 
 def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
-    caption = "Batch 1; accuracies are the paper's, of networks trained and pruned there. Left and up is better."
+    caption = (
+        "Batch 1; accuracies are the paper's, of networks trained and pruned there. Left and up is better; times start "
+        "above 0."
+    )
     figure = layout.headed(5.0, title, caption)
-    axis = figure.add_axes((0.075, 0.26, 0.91, 0.6))
-    axis.grid()
+    ours, theirs = figure.add_axes((0.075, 0.26, 0.53, 0.55)), figure.add_axes((0.665, 0.26, 0.32, 0.55))
+    ours.set_title(gpu)
+    theirs.set_title("the paper, V100")
     handles = []
     for curve in CURVES:
         points = rows[(rows["curve"] == curve.key) & rows["us"].notna() & rows["accuracy"].notna()]
         if points.empty:
             continue
-        line = Line2D(points["us"], points["accuracy"], color=curve.colour, lw=1.4, label=f"{curve.label}, {gpu}")
+        line = Line2D(points["us"], points["accuracy"], color=curve.colour, lw=1.4, label=curve.label)
         line.set(marker=curve.marker, markersize=curve.size, markeredgecolor="white")
-        handles.append(axis.add_line(line))
-        _widths(figure, points, curve.colour)
+        handles.append(ours.add_line(line))
+        _widths(ours, points, curve.colour)
     for model, marker in (("dense", "s"), ("sparse", "D")):
         points = rows[(rows["curve"] == "paper") & (rows["model"] == model)]
         line = Line2D(points["us"], points["accuracy"], color="#8250df", ls=":", marker=marker, mfc="none", lw=1.1)
         line.set_label(f"{model}: the paper, V100")
-        handles.append(axis.add_line(line))
-        _widths(figure, points, "#8250df")
-    axis.autoscale_view()
-    axis.set_xlim(left=0)
-    axis.set_xlabel("runtime of one image (µs)")
-    axis.set_ylabel("top-1 accuracy (%)")
+        handles.append(theirs.add_line(line))
+        _widths(theirs, points, "#8250df")
+    heights = rows["accuracy"].dropna()
+    for axis in (ours, theirs):
+        axis.grid()
+        axis.margins(x=0.12)
+        axis.autoscale_view()
+        if len(heights):
+            axis.set_ylim(heights.min() - 0.25, heights.max() + 0.15)
+        axis.set_xlabel("runtime of one image (µs)")
+    ours.set_ylabel("top-1 accuracy (%)")
     layout.legend_below(figure, handles, [str(handle.get_label()) for handle in handles], columns=3)
     return figure
 
 
-def _widths(figure: Figure, points: pd.DataFrame, colour: str) -> None:
+def _widths(axis: Axes, points: pd.DataFrame, colour: str) -> None:
     """The width multiplier beside the first and the last point of a curve: sparse ones left, dense ones right."""
     for row in each(points.sort_values("width").iloc[[0, -1]]):
         left = row.model == "sparse"
-        figure.axes[0].annotate(
+        axis.annotate(
             f"{row.width:g}",
             (row.us, row.accuracy),
             xytext=(-5 if left else 5, -9),

@@ -10,7 +10,17 @@ from functools import partial
 import pandas as pd
 
 from nnzbench.papers.sputnik import leads
-from nnzbench.papers.sputnik.speedups import SDDMM, SPMM, Kind, paper_rows, peak, statistics, table, times
+from nnzbench.papers.sputnik.speedups import (
+    SDDMM,
+    SPMM,
+    Kind,
+    paper_rows,
+    peak,
+    published_rows,
+    statistics,
+    table,
+    times,
+)
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of
 from nnzbench.report.data import context
@@ -46,6 +56,7 @@ def tabulate(results: ResultSet, kind: Kind, beside: bool = False) -> SpeedupTab
     problems = problems.sort_values("level", kind="stable", ignore_index=True)
     series = speedup_series(frame, kind.cusparse)
     place = {name: at for at, name in enumerate(problems["problem"])}
+    (paper,) = (one for one in each(published_rows(kind)) if one.baseline == "cuSPARSE")
     rows = speedups(frame, series, kind.cusparse)
     points = rows.merge(problems[["problem", "label", "level", "model"]], on="problem")
     points["place"] = points["problem"].map(place)
@@ -57,6 +68,8 @@ def tabulate(results: ResultSet, kind: Kind, beside: bool = False) -> SpeedupTab
         series=tuple(series),
         baseline=kind.cusparse,
         baseline_text="the fastest of cuSPARSE's algorithms",
+        subject=kind.kernel,
+        paper_mean=(f"the paper, {paper.gpu}: mean of all", float(paper.geomean_speedup)),
     )
 
 
@@ -100,10 +113,11 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
     against = baselines.against(found, policy)
     products = view.frame[view.frame["op"] == kind.op]
     levels = dict(zip(found.problems["problem"], found.problems["level"], strict=True))
+    drawn = found.points.loc[found.points["policy"] == policy, "speedup"].notna().any()
     half = baselines.in_half(products, policy, levels)
     rivals = _over_cusparse(kind, mine, policy)
     return Shown(
-        speedup_figure(found, policy, view.title, caption),
+        speedup_figure(found, policy, view.title, caption) if drawn else None,
         " ".join(filter(None, (_finding(kind, mine, policy), _rivals_finding(rivals)))),
         (
             table(statistics(kind, mine, policy), paper_rows(kind)),

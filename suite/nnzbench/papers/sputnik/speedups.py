@@ -136,12 +136,16 @@ def table(stats: pd.DataFrame, paper: list[list[str]]) -> str:
     return markdown(["", "over", "geometric mean", "peak", "faster"], [*rows, *paper], left=2)
 
 
-def paper_rows(kind: Kind, name: str = "sputnik_rnn") -> list[list[str]]:
-    """The paper's lines of that table, its speed-ups over each of its rivals."""
+def published_rows(kind: Kind, name: str = "sputnik_rnn") -> pd.DataFrame:
+    """The paper's speed-ups of that table over each of its rivals."""
     frame = published.read(name, ("kernel", "gpu", "baseline", "geomean_speedup", "peak_speedup"))
     rows = frame[frame["kernel"] == kind.op]
-    if "precision" in rows:
-        rows = rows[rows["precision"] == kind.math]
+    return rows[rows["precision"] == kind.math] if "precision" in rows else rows
+
+
+def paper_rows(kind: Kind, name: str = "sputnik_rnn") -> list[list[str]]:
+    """The same as lines of a table."""
+    rows = published_rows(kind, name)
     return [
         [
             f"the paper, {row.gpu}",

@@ -255,7 +255,7 @@ def _figure(here: pd.DataFrame, view: View[Networks]) -> Figure:
         ("dense", "dense_mobilenet", "f32", "dense, cuBLAS fp32", style.INK, "s"),
         ("dense", "dense_mobilenet", "tf32", "dense, cuBLAS TF32", style.MUTED, "s"),
         ("sparse", "sparse_mobilenet", "f32", "90 % zeros, Sputnik's kernels", style.BLUE, "o"),
-        ("sparse", "dense_mobilenet", "f32", "90 % zeros multiplied by cuBLAS fp32", style.ORANGE, "v"),
+        ("sparse", "dense_mobilenet", "f32", "90 % zeros multiplied by cuBLAS fp32", style.INK, "D"),
     )
     handles: list[Line2D] = []
     for model, kernel, arithmetic, label, colour, marker in curves:

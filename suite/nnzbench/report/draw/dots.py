@@ -18,6 +18,14 @@ PAPER_COLOUR = "#8250df"
 WIDTH_IN, LEFT, RIGHT = 10.4, 0.085, 0.99
 HEAD_IN, PANEL_IN, TITLE_IN, LEGEND_LINE_IN = 0.78, 2.7, 0.32, 0.24
 LEGEND_COLUMNS = 3
+FEW = 6
+"""Rows of a panel that leave room for a second panel beside it."""
+STEP_IN, SPAN = 0.13, 0.76
+"""Inches between the marks of two curves over one row, and the share of a row's place that all of them may take."""
+LETTER_IN = 0.068
+"""Width of a letter of a row's name."""
+LARGER = {"X": 7.6, "P": 7.6, "<": 7.0, "^": 6.8, "v": 6.8}
+"""Sizes of markers that cover less than others."""
 
 
 class Marker(NamedTuple):
@@ -33,7 +41,8 @@ class Marker(NamedTuple):
         if self.marker == "_":
             return Line2D([], [], ls="", marker="_", ms=11, mec=self.colour, mew=2.2)
         face, edge, width = ("none", self.colour, 1.2) if self.hollow else (self.colour, "white", 0.6)
-        return Line2D([], [], ls="", marker=self.marker, ms=self.size, mfc=face, mec=edge, mew=width)
+        size = self.size if self.hollow else max(self.size, LARGER.get(self.marker, 0.0))
+        return Line2D([], [], ls="", marker=self.marker, ms=size, mfc=face, mec=edge, mew=width)
 
 
 PAPER = Marker(PAPER_COLOUR, "D", hollow=True, size=5.0)
@@ -72,17 +81,25 @@ class Panel:
 
 
 def figure(panels: Sequence[Panel], title: str, caption: str) -> Figure:
-    """Panels below each other on logarithmic axes; a caption may have two lines. Empty curves are left out."""
+    """Panels below each other, or two of few rows side by side, on logarithmic axes; a caption may have two lines.
+
+    Curves without a value are left out, and of the others no mark hides another: over a row they stand side by side.
+    """
     shown = list(dict.fromkeys(c.label for panel in panels for c in panel.curves if c.known))
     legend_in = 0.12 + LEGEND_LINE_IN * math.ceil(max(len(shown), 1) / LEGEND_COLUMNS)
-    ticks = [_ticks_in(panel.rows) for panel in panels]
-    height = HEAD_IN + sum(TITLE_IN + PANEL_IN + tick for tick in ticks) + legend_in
+    columns = 2 if len(panels) == 2 and all(len(panel.rows) <= FEW for panel in panels) else 1
+    width = (RIGHT - LEFT) if columns == 1 else (RIGHT - LEFT - 0.08) / 2
+    ticks = [_ticks_in(panel.rows, width * WIDTH_IN) for panel in panels]
+    if columns == 2:
+        ticks = [max(ticks), 0.0]
+    heights = [TITLE_IN + PANEL_IN + tick for tick in ticks[: len(panels) if columns == 1 else 1]]
+    height = HEAD_IN + sum(heights) + legend_in
     drawn = Figure(figsize=(WIDTH_IN, height))
-    top = HEAD_IN
-    for panel, tick in zip(panels, ticks, strict=True):
-        bottom = 1 - (top + TITLE_IN + PANEL_IN) / height
-        _panel(drawn.add_axes((LEFT, bottom, RIGHT - LEFT, PANEL_IN / height)), panel)
-        top += TITLE_IN + PANEL_IN + tick
+    for place, panel in enumerate(panels):
+        row, column = divmod(place, columns)
+        bottom = 1 - (HEAD_IN + sum(heights[:row]) + TITLE_IN + PANEL_IN) / height
+        axis = drawn.add_axes((LEFT + column * (width + 0.08), bottom, width, PANEL_IN / height))
+        _panel(axis, panel, width * WIDTH_IN)
     drawn.text(0.012, 1 - 0.1 / height, title, fontsize=12, fontweight="bold", va="top")
     measured = [curve for panel in panels for curve in panel.curves if curve.marker != PAPER and curve.known]
     caption += layout.HOLES * any(len(curve.known) < len(curve.values) for curve in measured)
@@ -94,12 +111,23 @@ def figure(panels: Sequence[Panel], title: str, caption: str) -> Figure:
     return drawn
 
 
-def _ticks_in(rows: Sequence[str]) -> float:
-    """Inches below an axis for the longest slanted label."""
-    return 0.22 + 0.042 * max((len(row) for row in rows), default=0)
+def _level(rows: Sequence[str], width_in: float) -> bool:
+    """Whether the rows' names have room beside each other."""
+    return max((len(row) for row in rows), default=0) * LETTER_IN < width_in / (len(rows) + 0.4)
 
 
-def _panel(axis: Axes, panel: Panel) -> None:
+def _ticks_in(rows: Sequence[str], width_in: float) -> float:
+    """Inches below an axis for the rows' names: of one line, or of the longest slanted one."""
+    return 0.36 if _level(rows, width_in) else 0.22 + 0.042 * max((len(row) for row in rows), default=0)
+
+
+def _offsets(count: int, rows: int, width_in: float) -> list[float]:
+    """Where the marks of so many curves stand from the middle of a row, in rows."""
+    step = min(STEP_IN * (rows + 0.4) / width_in, SPAN / max(count, 1))
+    return [(place - (count - 1) / 2) * step for place in range(count)]
+
+
+def _panel(axis: Axes, panel: Panel, width_in: float) -> None:
     values = [value for curve in panel.curves for _, value in curve.known]
     low, high = min([*values, 0.8]) / 1.25, max([*values, 2.0]) * 1.5
     axis.set_yscale("log", base=2)
@@ -108,11 +136,11 @@ def _panel(axis: Axes, panel: Panel) -> None:
     _bands(axis, panel.groups)
     axis.grid(axis="y")
     axis.axhline(1, color=style.INK, lw=1.2)
-    for curve in panel.curves:
-        if curve.known:
-            line = curve.marker.line()
-            line.set_data([x for x, _ in curve.known], [value for _, value in curve.known])
-            axis.add_line(line)
+    drawn = [curve for curve in panel.curves if curve.known]
+    for curve, offset in zip(drawn, _offsets(len(drawn), len(panel.rows), width_in), strict=True):
+        line = curve.marker.line()
+        line.set_data([x + offset for x, _ in curve.known], [value for _, value in curve.known])
+        axis.add_line(line)
     if all(curve.marker == PAPER or not curve.known for curve in panel.curves):
         axis.text(0.5, 0.5, "not recorded yet", transform=axis.transAxes, ha="center", color=style.MUTED)
     step = math.ceil((math.log2(high) - math.log2(low)) / 9)
@@ -123,8 +151,9 @@ def _panel(axis: Axes, panel: Panel) -> None:
     axis.set_ylabel(panel.ylabel)
     axis.set_title(panel.title, pad=4)
     axis.set_xticks(range(len(panel.rows)), list(panel.rows))
+    level = _level(panel.rows, width_in)
     for tick in axis.get_xticklabels():
-        tick.set(rotation=38, ha="right", rotation_mode="anchor", fontsize=7.8)
+        tick.set(fontsize=7.8, **({} if level else {"rotation": 38, "ha": "right", "rotation_mode": "anchor"}))
 
 
 def _bands(axis: Axes, groups: Sequence[str]) -> None:

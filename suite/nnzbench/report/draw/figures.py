@@ -42,6 +42,10 @@ class SpeedupTable:
     """What 1x is, for the axis and the caption."""
     paper_label: str = ""
     """Legend of the published numbers; empty where there are none."""
+    paper_mean: tuple[str, float] = ("", math.nan)
+    """Legend and value of what is published over all problems alone."""
+    subject: str = ""
+    """Kernel whose own choice of tiling the figure's title is about, which is then drawn in any case."""
 
 
 MOST = 8
@@ -50,11 +54,12 @@ VISIBLE = 1.1
 """Ratio of quartiles above which their span is wider than a marker."""
 
 
-def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST) -> list[Series]:
+def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST, subject: str = "") -> list[Series]:
     """At most so many of the series that figures show and that have a time in `points` (rows of one policy).
 
     Left out first are a second library that computes the same as a first one, then libraries' defaults, kernels' own
-    choices, and of this suite's kernels those that are the fastest on the fewest problems; never `BEST`.
+    choices, and of this suite's kernels those that are the fastest on the fewest problems; never `BEST`. Of the kernel
+    `subject` its own choice stays, its best is left out as others' choices are, and other papers' kernels stay longer.
     """
     have = set(points["series"])
     kept = [one for one in series if one.drawn and one.key in have and one.kernel not in RETIRED]
@@ -65,6 +70,10 @@ def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST) -> lis
         said = about(one.kernel)
         second = one.dense and said.searched
         own_choice = 2 if one.own else 1
+        if subject and one.kernel == subject and one.math == "f32":
+            return 5 if one.default else 2, 0
+        if subject and said.role == "paper" and not one.default:
+            return 4, 0
         order = 9 if one == BEST else 0 if second else own_choice if one.default else 4 if not one.own else 3
         return order, int(fastest.get(one.key, 0))
 
@@ -75,7 +84,12 @@ def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST) -> lis
 def _shown(table: SpeedupTable, policy: str) -> list[Series]:
     here = table.points[table.points["policy"] == policy]
     others = [one for one in table.series if one != table.baseline]
-    return few(others, here, MOST - bool(table.paper_label))
+    return few(others, here, MOST - bool(_paper_words(table)), table.subject)
+
+
+def _paper_words(table: SpeedupTable) -> str:
+    """Legend of the paper's numbers, by problem or over all of them; empty for none."""
+    return table.paper_label or table.paper_mean[0]
 
 
 def series_line(series: Series) -> Line2D:
@@ -164,6 +178,7 @@ def _limits(table: SpeedupTable, policy: str) -> tuple[float, float]:
     values = list(table.points.loc[here, "speedup"].dropna())
     if "paper_speedup" in table.problems:
         values += list(table.problems["paper_speedup"].dropna())
+    values += [] if math.isnan(table.paper_mean[1]) else [table.paper_mean[1]]
     low, high = min([*values, 0.8]), max([*values, 2.0])
     return low / 1.25, high * 1.5
 
@@ -203,8 +218,8 @@ def _panel(
         line.set_zorder(2.5 if series.own else 2.2)
         axis.add_line(line)
         _quartiles(axis, rows, place, str(line.get_markeredgecolor() if series.dense else look(series.kernel).colour))
-    if table.paper_label:
-        _paper(axis, problems, mean_x)
+    if _paper_words(table):
+        _paper(axis, problems, mean_x, table.paper_mean[1])
     _axis_text(axis, problems, mean_x, level, limits)
 
 
@@ -228,12 +243,12 @@ def _best_bars(axis: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
     axis.bar(xs, [t - b for t, b in zip(tops, bases, strict=True)], bottom=bases, width=0.72, color=BAR, zorder=1.5)
 
 
-def _paper(axis: Axes, problems: pd.DataFrame, mean_x: float) -> None:
-    values = [float(v) for v in problems["paper_speedup"]]
+def _paper(axis: Axes, problems: pd.DataFrame, mean_x: float, mean: float) -> None:
+    values = [float(v) for v in problems["paper_speedup"]] if "paper_speedup" in problems else []
     present = [(x, v) for x, v in enumerate(values) if not math.isnan(v)]
-    if not present:
+    if not present and math.isnan(mean):
         return
-    mean = geometric_mean(v for _, v in present)
+    mean = geometric_mean(v for _, v in present) if present else mean
     line = paper_line()
     line.set_data([x for x, _ in present] + [mean_x], [v for _, v in present] + [mean])
     line.set_zorder(2.3)
@@ -287,9 +302,9 @@ def _legend(figure: Figure, table: SpeedupTable, policy: str, beside: Axes | Non
     labels = [one.label for one in shown]
     handles.append(Line2D([], [], color=INK, lw=1.2))
     labels.append(f"1× = {table.baseline.label}")
-    if table.paper_label:
+    if words := _paper_words(table):
         handles.append(paper_line())
-        labels.append(table.paper_label)
+        labels.append(words)
     have = set(table.points.loc[table.points["policy"] == policy, "series"])
     more = sum(one.key in have and one != table.baseline for one in table.series) - len(shown)
     if more:

@@ -130,7 +130,7 @@ def _panel(axis: Axes, panel: Panel) -> None:
         axis.bar(xs, heights, width * inner, bottom=base, facecolor=face, edgecolor=bars.colour, lw=0.9 * bars.hollow)
         if bars.printed:
             line = paper_line()
-            line.set(markersize=min(5.0, 26 * width), zorder=3)
+            line.set(markersize=min(5.0, 26 * width), markerfacecolor="white", zorder=3)  # seen over any bar
             line.set_data(centres, bars.printed)
             axis.add_line(line)
     _groups(axis, panel.groups)

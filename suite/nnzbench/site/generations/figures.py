@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.report.data.series import kernel_label
 from nnzbench.report.draw.style import BAND, INK, MUTED, look
 from nnzbench.site.generations import peaks
 
@@ -25,6 +26,10 @@ _COLOURS = (
 _MARKERS = "oDs^vP<X>hd"
 HEAD_IN, ROW_IN, FOOT_IN = 0.95, 0.34, 1.05
 """Inches of title and caption, of one row of a chart, of axis and legend."""
+SHARE_ROWS = 20
+"""Groups of problems that the figure of shares has room for; the table has all."""
+
+ABOVE = "Above 100 %: operands in L2, or a dense algorithm that multiplies less than it is counted for (Winograd)."
 
 GpuKey = tuple[str, str]
 """Slug, and `measured` or `published`."""
@@ -77,6 +82,7 @@ def gain_figure(
     labels = [f"{r.group}\n{old} → {new}" for r, old, new in zip(each(rows), older, newer, strict=True)]
     figure, axis = _rows(labels, title, caption, row_in=0.55)
     values = []
+    kernels = list(dict.fromkeys(_kernel(points, row) for row in each(rows)))
     for y, row in enumerate(each(rows)):
         old, new = peaks.data_sheet(row.gpu_from), peaks.data_sheet(row.gpu_to)
         marks = [
@@ -93,7 +99,7 @@ def gain_figure(
     _powers(axis, values, "time on the older GPU over time on the newer one (log)")
     handles = [
         (Line2D([], [], ls="", marker="|", ms=12, mec=INK, mew=2.4), "dense baseline"),
-        (Line2D([], [], ls="", marker="o", ms=7, mfc=MUTED, mec=MUTED), "best sparse kernel (colour: which)"),
+        *((_kernel_mark(kernel), f"sparse: {kernel_label(kernel)}") for kernel in kernels),
         (Line2D([], [], ls="", marker="$B$", ms=7, mfc=MUTED, mec=MUTED), "device-memory bandwidth, data sheet"),
         (Line2D([], [], ls="", marker="$F$", ms=7, mfc=MUTED, mec=MUTED), "fp32 rate, data sheet"),
     ]
@@ -103,7 +109,9 @@ def gain_figure(
 
 def share_figure(shares: pd.DataFrame, names: Mapping[GpuKey, str], title: str, caption: str) -> Figure:
     """Share of peak bandwidth (left) and of peak FLOP/s (right) per group and GPU: sparse large, dense small."""
-    groups = list(dict.fromkeys(shares["group"]))
+    groups = share_rows(shares)
+    more = shares["group"].nunique() - len(groups)
+    shares = shares[shares["group"].isin(groups)]
     keys = _present(shares, names)
     height = HEAD_IN + ROW_IN * len(groups) + FOOT_IN
     figure = Figure(figsize=(10.4, height))
@@ -120,9 +128,26 @@ def share_figure(shares: pd.DataFrame, names: Mapping[GpuKey, str], title: str, 
                 line.set_data(list(rows[column]), [groups.index(group) for group in rows["group"]])
                 axis.add_line(line)
         _percents(axis, list(shares[column].dropna()), label)
-    _head(figure, title, f"{caption}\nLarge: best sparse kernel. Small: dense baseline. Geometric means over problems.")
+    rest = f" {more} more groups are in the table." if more else ""
+    marks = "Large: best sparse kernel. Small: dense baseline. Geometric means over problems."
+    _head(figure, title, f"{caption}\n{marks}{rest}\n{ABOVE}")
     _legend(figure, [(_line(key), names[key]) for key in keys])
     return figure
+
+
+def share_rows(shares: pd.DataFrame) -> list[str]:
+    """Groups to draw, in their order: those known of several GPUs, then those whose sparse kernel is nearest a peak."""
+    sparse = shares[shares["role"] == "best"]
+    gpus = shares.groupby("group")["gpu"].nunique()
+    nearest = sparse.set_index("group")[["share_of_bandwidth", "share_of_flops"]].max(axis=1).groupby(level=0).max()
+    order = sorted(gpus.index, key=lambda group: (gpus[group] == 1, -float(nearest.get(group, 0.0))))
+    kept = set(order[:SHARE_ROWS])
+    return [group for group in dict.fromkeys(shares["group"]) if group in kept]
+
+
+def _kernel_mark(kernel: str) -> Line2D:
+    colour, marker = look(kernel)
+    return Line2D([], [], ls="", marker=marker, ms=7, mfc=colour, mec=colour)
 
 
 def _kernel(points: pd.DataFrame, row: Any) -> str:
@@ -191,4 +216,5 @@ def _percents(axis: Axes, values: Sequence[float], label: str) -> None:
 
 def _legend(figure: Figure, entries: Sequence[tuple[Line2D, str]]) -> None:
     handles = [handle for handle, _ in entries]
-    figure.legend(handles, [text for _, text in entries], loc="lower center", ncols=3, fontsize=8.5)
+    columns = 3 if len(handles) < 7 else 4  # there is room for two lines
+    figure.legend(handles, [text for _, text in entries], loc="lower center", ncols=columns, fontsize=8.5)

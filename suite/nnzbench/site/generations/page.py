@@ -17,7 +17,7 @@ from nnzbench.report.text import shorter
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 from nnzbench.site.generations import comparison as generations
-from nnzbench.site.generations import peaks, pruned_model, published
+from nnzbench.site.generations import headlines, peaks, pruned_model, published
 from nnzbench.site.generations.figures import GpuKey, gain_figure, share_figure, speedup_figure
 from nnzbench.site.generations.peaks import Ceilings
 from nnzbench.site.generations.summary import Comparison, compare
@@ -70,17 +70,17 @@ def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[s
     hot = {name: table[table["policy"] == "hot"] for name, table in vars(found).items() if name != "gaps"}
     figures: dict[str, Callable[[], Figure]] = {}
     if not hot["means"].empty:
-        title = "Speed-up of sparse over dense, by GPU"
+        title = headlines.speedup(hot["points"], names)
         figures["speedup"] = lambda: speedup_figure(hot["points"], names, title, _CAPTION)
     if hot["gains"]["sparse_gain"].notna().any():
         words = (
-            "What each kernel gained from one GPU to the next",
+            headlines.gain(hot["gains"]),
             "Geometric means over common problems, hot policy.",
         )
         figures["gain"] = lambda: gain_figure(hot["gains"], hot["points"], names, *words)
     if not hot["shares"].empty:
         caption = "Hot policy. Filled: measured, against peaks measured in the same run; hollow: printed, data sheet."
-        figures["shares"] = lambda: share_figure(hot["shares"], names, "Share of each GPU's peaks", caption)
+        figures["shares"] = lambda: share_figure(hot["shares"], names, headlines.shares(hot["shares"], names), caption)
     with style.styled():
         for name in ("speedup", "gain", "shares"):
             if name in figures:

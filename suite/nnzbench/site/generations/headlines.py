@@ -1,0 +1,52 @@
+"""What the titles of the generations' figures state, each counted from what the figure draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.site.generations.figures import GpuKey, share_rows
+
+
+def speedup(points: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    """In how many groups each measured GPU's mean is above the older one's, measured or printed. Rows of one policy."""
+    best = points[points["compared"] & (points["role"] == "best")]
+    means = {
+        (str(group), (str(gpu), str(kind))): geometric_mean(rows["speedup"].dropna())
+        for (group, gpu, kind), rows in best.groupby(["group", "gpu", "kind"], sort=False)
+        if rows["speedup"].notna().any()
+    }
+    newest = next((key for key in reversed(list(names)) if key[1] == "measured"), None)
+    pairs = [
+        (mine, theirs)
+        for (group, key), mine in means.items()
+        for other, theirs in ((other[1], value) for other, value in means.items() if other[0] == group)
+        if key == newest and other != key
+    ]
+    if newest is None or not pairs:
+        return "Speed-up of sparse over dense, by GPU"
+    won = sum(mine > theirs for mine, theirs in pairs)
+    return f"Sparsity is worth more on {names[newest]} than on an older GPU in {won} of {len(pairs)} comparisons"
+
+
+def gain(gains: pd.DataFrame) -> str:
+    """In how many groups the sparse kernel gained more than the dense product. Rows of one policy."""
+    both = gains.dropna(subset=["sparse_gain", "dense_gain"])
+    if both.empty:
+        return "What each kernel gained from one GPU to the next"
+    won = int((both["sparse_gain"] > both["dense_gain"]).sum())
+    return f"From the older GPU to the newer, sparse kernels gained more than dense ones in {won} of {len(both)} groups"
+
+
+def shares(found: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
+    """The highest shares of a measured GPU's peaks that a sparse kernel drawn has. Rows of one policy."""
+    sparse = found[(found["role"] == "best") & (found["kind"] == "measured") & found["group"].isin(share_rows(found))]
+    said = []
+    for column, words in (("share_of_bandwidth", "bandwidth"), ("share_of_flops", "FLOP/s")):
+        known = sparse.dropna(subset=[column])
+        if len(known):
+            (top,) = each(known.nlargest(1, column))
+            said.append(f"{100 * float(getattr(top, column)):.0f} % of {names[top.gpu, 'measured']}'s {words}")
+    return f"Sparse kernels reach up to {' and '.join(said)}" if said else "Share of each GPU's peaks"
