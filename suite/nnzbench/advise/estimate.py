@@ -153,7 +153,8 @@ def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             rows.append(
                 {
                     "experiment": TRIAL, "problem": one["matrix"], "op": "spmm", "m": entry.rows, "k": entry.cols,
-                    "n": int(one["n"]), "nnz": entry.nnz, "dtype": one["dtype"], "math": one["dtype"],
+                    "n": int(one["n"]), "nnz": entry.nnz, "dtype": one["dtype"],
+                    "math": class_of(kernel, "", one["dtype"]),
                     "kernel": kernel, "variant": "", "policy": "hot", "median_us": float(us), "arch": "",
                     "source": f"dlmc:{one['matrix']}",
                 }

@@ -18,6 +18,7 @@ from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Sizes
 from nnzbench.cli import main
+from nnzbench.matrices import index
 from nnzbench.records.record import RecordError, append
 
 
@@ -142,6 +143,15 @@ def test_a_damaged_trial_is_one_sentence(tmp_path, damage):
         path.write_text(damage + "\n")
     with pytest.raises(RecordError, match=r"trial\.jsonl"):
         estimate.load("nvidia-h200", [tmp_path])
+
+
+def test_tf32_is_told_from_fp32_by_what_its_kernel_says(tmp_path):
+    rows = [record(kernel=kernel, variant="n32", selected=True) for kernel in ("tensor_spmm_tf32", "ring")]
+    append(tmp_path / "nvidia-h200" / "e" / "records.csv", rows)
+    found = estimate.load("nvidia-h200", [tmp_path])._frame
+    assert dict(zip(found["kernel"], found["math"], strict=True)) == {"tensor_spmm_tf32": "tf32", "ring": "f32"}
+    tried = {"matrix": next(iter(index.dlmc())), "dtype": "f32", "n": 32, "measured": {"tensor_spmm_tf32": 5.0}}
+    assert list(estimate.trial_rows([tried])["math"]) == ["tf32"]
 
 
 def test_no_estimate_is_below_what_a_launch_takes(recorded):
