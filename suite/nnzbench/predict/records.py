@@ -81,7 +81,13 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
     found = sorted(path.parent.parent.name for path in reports.glob(f"*/{experiment}/records.csv"))
     others = [name for name in found if name != goal.slug]
     if source is not None:
-        others = [gpu(source).slug] if gpu(source).slug in found else []
+        asked = gpu(source).slug
+        if asked not in others:
+            there = f"there are some of {', '.join(others)}" if others else "there are none of another GPU"
+            raise RecordError(
+                f"{asked} has no records of {experiment} in {reports} to predict {goal.slug} from: {there}"
+            )
+        others = [asked]
     if not others:
         raise RecordError(f"{reports} has no records of {experiment} on another GPU than {goal.slug} to predict from")
     if len(others) > 1:
