@@ -26,6 +26,9 @@ from types import TracebackType
 from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, check, folder, lookup
 from nnzbench.plans.plan import Unsupported
 
+COMPILERS = "NNZBENCH_COMPILERS"
+"""Environment variable: most processes of a pool, where several pools share the processors. Time limits are of wall
+clock, so that a program which takes long alone would pass its own if all pools took every processor."""
 _ROOT = Path(__file__).resolve().parents[2]
 """The folder that holds the package, for a worker to import it from."""
 
@@ -324,7 +327,8 @@ def compile_many(
 
     Jobs of the same program are compiled once.
     A job past `timeout_s` (seconds of its own compilation) yields a `CompileTimeout`, and its process is killed.
-    `workers` is the number of processes, by default one per processor this process may use.
+    `workers` is the number of processes, by default one per processor this process may use, or `$NNZBENCH_COMPILERS`
+    where that is fewer.
     Raises `Unsupported` where a compiler is missing or does not know an architecture, `OSError` where the cache
     can't be written.
     """
@@ -366,7 +370,9 @@ def _result(program: Program, failure: CompileError | None) -> Compiled | Compil
 
 
 def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    told = os.environ.get(COMPILERS, "")
+    return min(may, int(told)) if told.isdecimal() and int(told) else may
 
 
 def _serve() -> None:

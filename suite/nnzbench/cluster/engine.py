@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nnzbench.build.pool import COMPILERS
 from nnzbench.cluster.gpus import memory_bytes, visible_gpus
 from nnzbench.cluster.worker import SHARE
 from nnzbench.measure.budget import Hands
@@ -19,6 +20,8 @@ from nnzbench.plans.plan import Unsupported
 PER_GPU = 8
 """Workers that share a GPU at most: one measures while the others plan, compile and check."""
 PROCESSORS_EACH = 2
+OVERSUBSCRIBED = 2
+"""Compilers by processor, if all workers compile."""
 MEMORY_EACH = 16 << 30
 """What each of them should have."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -76,7 +79,9 @@ def _local(workers: int | None, timed: bool) -> Any:
         )
     import dask
 
-    threads = dict.fromkeys(THREADS, max(1, processors // count))  # read when NumPy is loaded, as a worker starts
+    each = max(1, processors // count)
+    compilers = OVERSUBSCRIBED * each  # not all workers compile all the time
+    threads = dict.fromkeys(THREADS, each)  # read when NumPy is loaded, as a worker starts
     dask.config.set({"distributed.nanny.pre-spawn-environ": threads})
     spec = {
         at: {
@@ -86,7 +91,7 @@ def _local(workers: int | None, timed: bool) -> Any:
                 "memory_limit": 0,
                 "silence_logs": logging.CRITICAL,
                 "dashboard": False,
-                "env": _on_gpu(units, at % len(units)) if timed else {},
+                "env": {COMPILERS: str(compilers), **(_on_gpu(units, at % len(units)) if timed else {})},
             },
         }
         for at in range(count)

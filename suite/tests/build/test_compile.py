@@ -409,3 +409,12 @@ def test_what_compiles_beside_ends_with_its_caller(cache: Path) -> None:
     assert all(one is not None and one.done() for one in begun)
     assert threading.active_count() == threads
     assert not list(cache.glob("*.json"))
+
+
+@pytest.mark.parametrize(("told", "most"), [("", 8), ("3", 3), ("20", 8), ("0", 8), ("many", 8)])
+def test_a_pool_among_others_takes_its_share_of_the_processors(
+    monkeypatch: pytest.MonkeyPatch, told: str, most: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setenv(compile_pool.COMPILERS, told)
+    assert compile_pool._processors() == most

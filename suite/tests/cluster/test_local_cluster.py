@@ -91,6 +91,11 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
     chosen, choice = EXPERIMENTS["sparsert_table1"], Choice(quick=True, kernels=("row_stream", "cublas"))
     killer = Killer()
     with engine.connected("local", WORKERS, timed=False) as client:
+        share = [
+            int(client.submit(os.getenv, name, pure=False).result())
+            for name in ("OMP_NUM_THREADS", "NNZBENCH_COMPILERS")
+        ]
+        assert share == [max(1, engine._processors() // WORKERS), 2 * max(1, engine._processors() // WORKERS)]
         crew = Crew(
             client, [chosen], choice, kernels(), lambda gpu, name: tmp_path / gpu / name, "cpu", Costs(), killer
         )
