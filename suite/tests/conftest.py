@@ -42,6 +42,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """For `-n auto`: as many as this process may use processors. xdist asks psutil, where it is there, which counts the
+    cores of the host: one where two threads of a core are all there is, dozens where a container has two of them.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ or not hasattr(os, "sched_getaffinity"):
+        return None
+    return len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """For `--dist loadfile`: a file is one worker's, as its fixtures are, and so are all that use the GPU.
 
