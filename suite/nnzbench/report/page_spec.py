@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.report.data import context, sessions
+from nnzbench.report.data import context, sessions, spread
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable
@@ -204,9 +204,13 @@ def _show(
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
         tables=tuple(shown.tables),
-        note=sessions.note(_of_policy(view)) if view.recorded and shown.figure is not None else "",
+        note=_note(_of_policy(view)) if view.recorded and shown.figure is not None else "",
     )
     return section, shown
+
+
+def _note(frame: pd.DataFrame) -> str:
+    return " ".join(filter(None, (sessions.note(frame), spread.note(frame))))
 
 
 def _of_policy(view: View[Any]) -> pd.DataFrame:

@@ -25,9 +25,9 @@ _KINDS = {
     "block": "of blocks of 32x32",
 }
 GRANULARITY = Lead(
-    "What does each granularity of pruning cost or gain at equal sparsity, 87.5 % of the weights?",
+    "What does each granularity of pruning cost or gain at equal sparsity?",
     sides=(own(), own("f16"), side("cusparselt", "f16"), side("sputnik")),
     rivals=(lead.CUDNN, lead.CUBLAS, lead.CUDNN_F16, lead.FP16),
-    groups=tuple(Group(words=words, like=f"{kind}_87.5") for kind, words in _KINDS.items()),
+    groups=tuple(Group(level=87.5, words=words, like=f"{kind}_87.5") for kind, words in _KINDS.items()),
     answered=6,
 )

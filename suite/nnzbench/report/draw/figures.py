@@ -17,6 +17,7 @@ from nnzbench.kernels.registry import about
 from nnzbench.kernels.roles import RETIRED
 from nnzbench.report.data.frames import each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series
+from nnzbench.report.data.spread import VISIBLE
 from nnzbench.report.draw import layout
 from nnzbench.report.draw.style import BAND, BAR, INK, MUTED, look
 
@@ -50,8 +51,6 @@ class SpeedupTable:
 
 MOST = 8
 """Series of one figure that a reader can tell apart; the tables have all."""
-VISIBLE = 1.1
-"""Ratio of quartiles above which their span is wider than a marker."""
 
 
 def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST, subject: str = "") -> list[Series]:
