@@ -297,9 +297,12 @@ def _percent(share: float) -> str:
 
 
 def read(folder: Path) -> list[Outcome]:
-    """The outcomes of all parts, in the order of the cases; a line that a kill cut short is none."""
+    """The outcomes of all parts, in the order of the cases, those of an earlier sum where no part has any since.
+
+    A line that a kill cut short is none.
+    """
     found = []
-    for path in sorted(folder.glob("trial*.jsonl")):
+    for path in sorted(folder.glob("trial*.jsonl"), key=lambda path: (path.name != "trial.jsonl", path.name)):
         for line in path.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):
                 found.append(Outcome(**json.loads(line)))

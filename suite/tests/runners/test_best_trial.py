@@ -76,6 +76,8 @@ def test_what_was_measured_is_summed_up_beside_estimates_that_never_saw_it(trial
     (tmp_path / "out" / "trial-1.jsonl").write_text(json.dumps(asdict(one)) + "\n")
     (again,) = trial.read(tmp_path / "out")
     assert again == one
+    (tmp_path / "out" / "trial.jsonl").write_text(json.dumps({**asdict(one), "found": "of an earlier round"}) + "\n")
+    assert trial.read(tmp_path / "out") == [one]
     (known,) = trial.with_estimates([one], [paths.reports()])
     assert set(known.estimated) == {"cublas", "sputnik"}
     assert known.estimated_beside == known.estimated  # there is no other matrix
