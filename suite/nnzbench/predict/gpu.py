@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nnzbench import paths
 from nnzbench.plans.architectures import architecture
+from nnzbench.plans.plan import Unsupported
 from nnzbench.records.record import RecordError
 
 SCHEDULERS, LANES = 4, 32
@@ -48,7 +49,7 @@ def listed() -> dict[str, Gpu]:
         for row in csv.DictReader(file):
             try:
                 architecture(row["arch"])
-            except Exception:  # older than what kernels here are made for
+            except Unsupported:  # older than what kernels here are made for
                 continue
             rates = [float(row[name] or 0) for name in ("fp32_tflops", "fp16_tensor_tflops", "bandwidth_gbs")]
             clock = float(row["boost_mhz"]) / 1e3
