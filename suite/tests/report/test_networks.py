@@ -52,8 +52,8 @@ def test_a_network_is_the_sum_of_its_layers() -> None:
         f"sparse_w{w}" for w in ("1", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8")
     ]
     dense, sparse = found["dense_w1.4"], found["sparse_w1.8"]
-    assert (dense.depthwise_us, dense.pointwise_us, dense.us) == (26, 117, 143)  # 13 pairs, fp32 cuBLAS
-    assert (sparse.pointwise_us, sparse.us) == (9 + 12 * 4, 83)  # the first layer stays dense
+    assert (dense.depthwise_us, dense.us) == (26, 26 + 117)  # 13 pairs, fp32 cuBLAS
+    assert sparse.us == 26 + 9 + 12 * 4  # the first layer stays dense
     assert sparse.frames_per_second == pytest.approx(1e6 / 83)
     assert (dense.sparse, sparse.sparse, dense.width, sparse.width) == (False, True, 1.4, 1.8)
     (paper,) = (
@@ -61,7 +61,7 @@ def test_a_network_is_the_sum_of_its_layers() -> None:
         for n in networks.mobilenets(to_frame(recorded()), sparse=Series("", "", ("sputnik_bias_relu",)))
         if n.name == "sparse_w1.8"
     )
-    assert paper.pointwise_us == 9 + 12 * 5
+    assert paper.us == 26 + 9 + 12 * 5
 
 
 def test_a_network_with_a_layer_that_was_not_timed_has_no_speed() -> None:

@@ -27,7 +27,7 @@ class Network:
     us: float | None
     """Sum over the layers, each as often as it occurs; None where a layer was not timed."""
     depthwise_us: float
-    pointwise_us: float
+    """Of it, the depthwise convolutions."""
     missing: tuple[str, ...]
     """Labels of the layers without a time."""
 
@@ -73,11 +73,9 @@ def mobilenets(
 
 def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
     missing = tuple(label for label, _, us in layers if us is None)
-    parts = {"_dw": 0.0, "_pw": 0.0}
-    for label, count, us in layers:
-        parts["_dw" if "_dw" in label else "_pw"] += count * (us or 0.0)
-    total = None if missing else sum(parts.values())
-    return Network(name, total, parts["_dw"], parts["_pw"], missing)
+    times = [(label, count * (us or 0.0)) for label, count, us in layers]
+    total = None if missing else sum(us for _, us in times)
+    return Network(name, total, sum(us for label, us in times if "_dw" in label), missing)
 
 
 @dataclass(frozen=True)
