@@ -18,7 +18,9 @@ from nnzbench.measure.budget import Hands
 from nnzbench.plans.plan import Unsupported
 
 PER_GPU = 8
-"""Workers that share a GPU at most: one measures while the others plan, compile and check."""
+"""Workers that share a GPU at most, if nobody asks for more: one measures while the others plan, compile and check."""
+MOST_PER_GPU = 16
+"""Each has a context and memory of its own on the GPU."""
 PROCESSORS_EACH = 2
 OVERSUBSCRIBED = 2
 """Compilers by processor, if all workers compile."""
@@ -73,9 +75,9 @@ def _local(workers: int | None, timed: bool) -> Any:
         raise Unsupported("--cluster local starts a worker per GPU, and the CUDA driver shows none to this process")
     processors = _processors()
     count = workers or (len(units) * _per_gpu(processors // len(units)) if units else min(4, processors))
-    if timed and not len(units) <= count <= PER_GPU * len(units):
+    if timed and not len(units) <= count <= MOST_PER_GPU * len(units):
         raise Unsupported(
-            f"--workers {count} for {len(units)} GPUs: one to {PER_GPU} can share each, all of which get one"
+            f"--workers {count} for {len(units)} GPUs: one to {MOST_PER_GPU} can share each, all of which get one"
         )
     import dask
 

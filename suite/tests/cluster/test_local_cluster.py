@@ -163,4 +163,4 @@ def test_a_host_without_gpus_starts_no_workers_that_measure(monkeypatch):
     monkeypatch.setattr(engine, "visible_gpus", list)
     refused("local", None, True, "the CUDA driver shows none")
     monkeypatch.setattr(engine, "visible_gpus", lambda: [("T4", "GPU-1")])
-    refused("local", 9, True, "--workers 9 for 1 GPUs: one to 8 can share each")
+    refused("local", 17, True, "--workers 17 for 1 GPUs: one to 16 can share each")
