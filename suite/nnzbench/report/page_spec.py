@@ -197,6 +197,9 @@ def _show(
         if shown.figure is not None:
             layout.retitle(shown.figure, title, shown.headline or found, view.policy_sentence if view.policy else "")
             style.save(shown.figure, folder / stem)
+        else:
+            for ending in (".png", ".svg"):  # of an earlier report, which the page shows no more
+                (folder / f"{stem}{ending}").unlink(missing_ok=True)
     heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
     section = Section(
         heading=heading if view.policy else part.heading,

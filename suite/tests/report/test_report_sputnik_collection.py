@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,22 @@ def test_rnn_without_sddmm_says_so(tmp_path: Path, figures: dict[str, Figure]) -
     page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
     assert page.gaps == ("SDDMM, fp32: no time is recorded, so nothing of it is drawn.",)
     assert list(figures) == ["spmm"]
+
+
+def test_a_policy_without_any_ratio_gets_no_figure_and_no_earlier_one_stays(tmp_path: Path) -> None:
+    def here(p: Problem) -> bool:
+        return p.op == "sddmm" and p.label == "sddmm_gru2k_b32"
+
+    rows = records("sputnik_rnn", RNN, keep=here)
+    rows += [dataclasses.replace(row, policy="cold") for row in rows if row.kernel == "sputnik_sddmm"]
+    folder = fake_records.write(tmp_path / "r", rows)
+    stale = [folder / f"sddmm_cold{ending}" for ending in (".png", ".svg")]
+    for path in stale:
+        path.write_bytes(b"")
+    page, _ = fake_records.drawn(load(folder))
+    assert [section.figure for section in page.sections] == ["sddmm", ""]
+    assert not any(path.exists() for path in stale)
+    assert (folder / "sddmm.png").is_file()
 
 
 # figure 9 and table I

@@ -40,6 +40,8 @@ CAVEATS = (
     "measured here sums in fp32. Launches measured here follow each other, or find the L2 cache overwritten."
 )
 COLUMNS = ("kind", "gpu", "policy", "method", "level", "library", "count", "geomean_us", "faster_than_cublas")
+_LOOKS = {"ours": (style.INK, "*"), "sputnik_best": ("#0b3d66", "o")}
+"""Of what is no single kernel's, and of Sputnik's own kernel where its other choice has its look."""
 _COLOURS = (style.ORANGE, style.PURPLE, style.BLUE, style.GREEN)
 
 
@@ -213,7 +215,7 @@ def _figure(here: pd.DataFrame, view: View[Data]) -> Figure:
         if gpu in old:
             line.set(color=_COLOURS[old.index(gpu) % len(_COLOURS)], marker="o", mfc="white", ls="--")
         else:
-            colour, marker = style.look({"ours": "row_stream", "sputnik_best": "ring"}.get(library, library))
+            colour, marker = _LOOKS.get(library) or style.look(library)
             line.set(color=colour, marker=marker, mec="white")
         handles.append(axis.add_line(line))
     axis.set_xlim(-0.3, len(levels) - 0.7)
