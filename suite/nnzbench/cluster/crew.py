@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
@@ -153,7 +153,8 @@ class Crew:
         parts: dict[str, Part | None] = {}
 
         def ask(address: str) -> None:
-            parts.update(self.client.run(so_far, workers=[address], on_error="ignore"))
+            with suppress(Exception):  # who does not answer is left out
+                parts.update(self.client.run(so_far, workers=[address], on_error="ignore"))
 
         # a call that can't be interrupted may keep a worker from answering at all
         asking = [Thread(target=ask, args=(address,), daemon=True) for address in busy]

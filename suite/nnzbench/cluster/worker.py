@@ -166,7 +166,10 @@ def _locked(path: str) -> Iterator[None]:
 
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:  # closing would leave it to a child that was started meanwhile
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def introduce(device: str | None) -> Introduction:
