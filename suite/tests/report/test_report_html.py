@@ -153,6 +153,8 @@ def test_looks_are_those_of_the_figures():
     assert to_hex(hollow["light"]) == to_hex(style.look("sputnik").colour)
     assert html_looks.contrast("#000000", "#ffffff") == pytest.approx(21)
     assert not html_looks.series_look(BEST)["hollow"]
+    dense = [Series("k", "", (kernel,), math) for kernel in ("cublas", "cublaslt") for math in ("f32", "tf32", "f16")]
+    assert len({html_looks.series_look(one)["light"] for one in dense}) == len(dense)
 
 
 def test_a_thousand_problems_stay_small(tmp_path):

@@ -46,9 +46,9 @@ DLMC_N512 = Lead(
     ),
     rivals=(lead.FP16, lead.CUSPARSE_F16),
     groups=(
-        Group(words="pruned to 0.9", like="*.0.9.*"),
-        Group(words="pruned to 0.98", like="*.0.98.*"),
-        Group(words="pruned to 0.5", like="*.0.5.*"),
+        Group(words="pruned to 90 % zeros", like="*.0.9.*"),
+        Group(words="pruned to 98 % zeros", like="*.0.98.*"),
+        Group(words="pruned to 50 % zeros", like="*.0.5.*"),
     ),
     second=side("sputnik", "f16"),
 )

@@ -103,7 +103,9 @@ def series_line(series: Series) -> Line2D:
 
 
 def _dense_colour(series: Series) -> tuple[str, float]:
-    return {"tf32": MUTED, "f16": "#8a5a00"}.get(series.math, look(series.kernel).colour), 2.2
+    searched = bool(series.kernel) and about(series.kernel).searched
+    shades = {"tf32": "#2f8f9d", "f16": "#c77d1e"} if searched else {"tf32": MUTED, "f16": "#8a5a00"}
+    return shades.get(series.math, look(series.kernel).colour), 2.2
 
 
 def paper_line() -> Line2D:
