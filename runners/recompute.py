@@ -169,7 +169,7 @@ def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, lis
         if below:
             raise Wrong(f"it does not hold for {below[0][0]}")
         return
-    rest = re.fullmatch(r"(\d+) more are in the table", items[-1])
+    rest = re.fullmatch(r"(\d+) more (?:is|are) in the table", items[-1])
     items = items[:-1] if rest else items
     expect(str(rest[1] if rest else 0), str(max(len(below) - LOST, 0)), "more in the table: ")
     known = dict(below)

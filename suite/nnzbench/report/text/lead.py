@@ -302,7 +302,8 @@ def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
         both = [(policy, cells.get((group, mine, rival, policy))) for policy in policies]
         values = " and ".join(f"{number(found.value)}× {policy}" for policy, found in both if found)
         said.append(f"{mine} over {rival}, {group}: {values}")
-    more = f"; {len(said) - LOST} more are in the table" if len(said) > LOST else ""
+    left = len(said) - LOST
+    more = f"; {left} more {'is' if left == 1 else 'are'} in the table" if left > 0 else ""
     return _capital("; ".join(said[:LOST]) + more + ".")
 
 
