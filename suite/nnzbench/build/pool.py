@@ -23,6 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 
+from nnzbench import host
 from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, check, folder, lookup
 from nnzbench.plans.plan import Unsupported
 
@@ -172,14 +173,49 @@ def _end_idle() -> None:
             _idle.pop().close()
 
 
+class _Staff:
+    """Workers that are not idle: each goes back to the idle ones, or all that are at work are killed."""
+
+    def __init__(self) -> None:
+        self._workers: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def take(self, timeout_s: float | None) -> _Worker:
+        """Raises `CancelledError` once all have been stopped."""
+        with self._lock:
+            if self.stopped:
+                raise CancelledError
+            worker = _take(timeout_s)
+            self._workers.append(worker)
+        return worker
+
+    def give_back(self, worker: _Worker) -> None:
+        with self._lock:
+            self._workers.remove(worker)
+            stopped = self.stopped
+        if stopped:
+            worker.close()
+        else:
+            _keep(worker)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped.set()
+            for worker in self._workers:
+                worker.stop()
+
+
 class Pool:
     """`workers` processes; leaving the context kills those that are at work."""
 
     def __init__(self, workers: int, timeout_s: float | None) -> None:
-        self._workers = [_take(timeout_s) for _ in range(workers)]
-        """Those that are not idle again."""
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._staff = _Staff()
+        self._workers = [self._staff.take(timeout_s) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Pool:
@@ -187,10 +223,7 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is not None:
-            with self._lock:
-                self._closed.set()
-                for worker in self._workers:
-                    worker.stop()
+            self._staff.stop()
         for thread in self._threads:
             thread.join()
 
@@ -205,7 +238,7 @@ class Pool:
             todo.put(item)
 
         def serve(worker: _Worker) -> None:
-            while not self._closed.is_set():
+            while not self._staff.stopped:
                 try:
                     index, program = todo.get_nowait()
                 except queue.Empty:
@@ -216,15 +249,9 @@ class Pool:
                     done.put((index, error))
                 except Exception as error:  # a waiting caller must hear of anything
                     done.put((index, CompileError(f"{program.name}: {error}")))
-            with self._lock:
-                self._workers.remove(worker)
-                stopped = self._closed.is_set()
-            if stopped:
-                worker.close()
-            else:
-                _keep(worker)
+            self._staff.give_back(worker)
 
-        for worker in list(self._workers):
+        for worker in self._workers:
             thread = threading.Thread(target=serve, args=(worker,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -246,9 +273,7 @@ class Beside:
         self.workers = workers or max(1, _processors() - 1)
         self._executor = ThreadPoolExecutor(self.workers)
         self._begun: dict[str, Future[CompileError | None]] = {}
-        self._at_work: set[_Worker] = set()
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._staff = _Staff()
 
     def add(self, job: Job, timeout_s: float) -> Future[CompileError | None] | None:
         """Begins a program, in the order of the calls; None where the cache holds its result, good or bad.
@@ -270,22 +295,11 @@ class Beside:
         return self._begun[key]
 
     def _compile(self, program: Program, timeout_s: float) -> CompileError | None:
-        with self._lock:
-            if self._closed.is_set():
-                raise CancelledError
-            worker = _take(timeout_s)
-            self._at_work.add(worker)
+        worker = self._staff.take(timeout_s)
         try:
-            failure = worker.compile(program)
+            return worker.compile(program)
         finally:
-            with self._lock:
-                self._at_work.remove(worker)
-                stopped = self._closed.is_set()
-            if stopped:
-                worker.close()
-            else:
-                _keep(worker)
-        return failure
+            self._staff.give_back(worker)
 
     def wait(self, begun: Sequence[Future[CompileError | None]], seconds: float) -> None:
         """Waits until one of them is done, `seconds` at most."""
@@ -293,10 +307,7 @@ class Beside:
 
     def close(self) -> None:
         """Begins nothing more and kills the processes at work."""
-        with self._lock:
-            self._closed.set()
-            for worker in self._at_work:
-                worker.stop()
+        self._staff.stop()
         self._executor.shutdown(cancel_futures=True)
 
     def __enter__(self) -> Beside:
@@ -370,9 +381,8 @@ def _result(program: Program, failure: CompileError | None) -> Compiled | Compil
 
 
 def _processors() -> int:
-    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = os.environ.get(COMPILERS, "")
-    return min(may, int(told)) if told.isdecimal() and int(told) else may
+    return min(host.processors(), int(told)) if told.isdecimal() and int(told) else host.processors()
 
 
 def _serve() -> None:

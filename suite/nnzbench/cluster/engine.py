@@ -6,11 +6,11 @@ Dask carries jobs and notices workers that come and go; which worker gets what i
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nnzbench import host
 from nnzbench.build.pool import COMPILERS
 from nnzbench.cluster.gpus import memory_bytes, visible_gpus
 from nnzbench.cluster.worker import SHARE
@@ -73,7 +73,7 @@ def _local(workers: int | None, timed: bool) -> Any:
     units = [unit for _, unit in visible_gpus()] if timed else []
     if timed and not units:
         raise Unsupported("--cluster local starts a worker per GPU, and the CUDA driver shows none to this process")
-    processors = _processors()
+    processors = host.processors()
     count = workers or (len(units) * _per_gpu(processors // len(units)) if units else min(4, processors))
     if timed and not len(units) <= count <= MOST_PER_GPU * len(units):
         raise Unsupported(
@@ -106,11 +106,7 @@ def _local(workers: int | None, timed: bool) -> Any:
 def local_hands() -> Hands | None:
     """What `--cluster local` would work with on this host; None without a GPU."""
     gpus = len(visible_gpus())
-    return Hands(gpus * _per_gpu(_processors() // gpus), gpus) if gpus else None
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Hands(gpus * _per_gpu(host.processors() // gpus), gpus) if gpus else None
 
 
 def _per_gpu(processors: int) -> int:

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from nnzbench import host
+
 T = TypeVar("T")
 Part = tuple[slice, ...]
 
@@ -23,8 +25,7 @@ def threads() -> int:
     told = os.environ.get("OMP_NUM_THREADS", "")
     if told.isdecimal() and int(told):
         return min(MOST_THREADS, int(told))
-    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_THREADS, may)
+    return min(MOST_THREADS, host.processors())
 
 
 def over_parts(work: Callable[[Part], T], shape: tuple[int, ...], elements: int = PART_ELEMENTS) -> list[T]:

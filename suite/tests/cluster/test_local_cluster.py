@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from fakes import Silent
 
+from nnzbench import host
 from nnzbench.cluster import engine
 from nnzbench.cluster.crew import Crew
 from nnzbench.cluster.worker import introduce
@@ -95,7 +96,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
             int(client.submit(os.getenv, name, pure=False).result())
             for name in ("OMP_NUM_THREADS", "NNZBENCH_COMPILERS")
         ]
-        assert share == [max(1, engine._processors() // WORKERS), 2 * max(1, engine._processors() // WORKERS)]
+        assert share == [max(1, host.processors() // WORKERS), 2 * max(1, host.processors() // WORKERS)]
         crew = Crew(
             client, [chosen], choice, kernels(), lambda gpu, name: tmp_path / gpu / name, "cpu", Costs(), killer
         )
