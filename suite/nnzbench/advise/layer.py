@@ -11,8 +11,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nnzbench.matrices import files, index
+from nnzbench.matrices import index
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.readers import files
 from nnzbench.problems.names import name_of
 from nnzbench.problems.operands import Operands, operands_of, round_to
 from nnzbench.problems.problem import ConvShape, DType, Problem

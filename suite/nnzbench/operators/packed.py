@@ -20,7 +20,7 @@ import numpy as np
 
 from nnzbench import paths
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.weights import array_names, load_array
+from nnzbench.matrices.readers.weights import array_names, load_array
 from nnzbench.operators.errors import OperatorError
 from nnzbench.plans.plan import Array, Launch, Plan
 

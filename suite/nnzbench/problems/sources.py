@@ -13,8 +13,8 @@ import numpy as np
 from nnzbench import paths
 from nnzbench.matrices import codebook, generate, granularity, index, prune, standin
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.smtx import read_smtx
-from nnzbench.matrices.weights import load_weights
+from nnzbench.matrices.readers.smtx import read_smtx
+from nnzbench.matrices.readers.weights import load_weights
 from nnzbench.problems.problem import ConvShape, Problem
 
 WEIGHTS_FILE = "real_weights.npz"

@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.matrices import download as fetch
-from nnzbench.matrices import index, smtx
+from nnzbench.matrices import index
 from nnzbench.matrices.download import Fetched, FetchError, fetch_dlmc
 from nnzbench.matrices.index import DlmcEntry
+from nnzbench.matrices.readers import smtx
 
 FILES = {
     "rn50/magnitude_pruning/0.9/a.smtx": b"2, 3, 2\n0 1 2 \n0 2 \n",

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from own_files import has_safetensors, has_torch, write_all
 
-from nnzbench.matrices import files
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.readers import files
 
 MOST_BYTES = 64 << 20
 MOST_SECONDS = 5.0

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnzbench.matrices import generate, smtx
+from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.readers import smtx
 
 GOOD = b"3, 4, 5\n0 2 2 5 \n0 3 0 1 2 \n"
 

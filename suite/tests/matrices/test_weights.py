@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnzbench.matrices import weights
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.weights import load_weights
+from nnzbench.matrices.readers import weights
+from nnzbench.matrices.readers.weights import load_weights
 
 
 def test_npz_and_npy_give_the_same_matrix(tmp_path: Path) -> None:

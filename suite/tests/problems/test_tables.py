@@ -15,7 +15,7 @@ from realdata import find
 
 from nnzbench import paths
 from nnzbench.matrices import index, prune
-from nnzbench.matrices.weights import load_weights
+from nnzbench.matrices.readers.weights import load_weights
 from nnzbench.problems import tables
 from nnzbench.problems.sources import find_real, load_sparse, shape_of
 from nnzbench.problems.tables import TableError

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.weights import FLOATS, MAX_BYTES, load_array
+from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, load_array
 from nnzbench.plans.plan import one_line
 
 MOST_ROWS = 1 << 24

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.files import elements
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.weights import MAX_BYTES
+from nnzbench.matrices.readers.files import elements
+from nnzbench.matrices.readers.weights import MAX_BYTES
 from nnzbench.plans.plan import one_line
 
 INSTALL = "pip install 'nnzbench[{}]'"

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.weights import FLOATS, MAX_BYTES, array_names, load_array
+from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, array_names, load_array
 
 WHOLE = tuple(np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biu")
 """Masks and quantised weights: what counts is which of them are zero."""
@@ -179,7 +179,7 @@ def _source(path: Path) -> Source:
         return _Npy(path)
     if path.suffix == ".npz":
         return _Npz(path)
-    from nnzbench.matrices import checkpoints
+    from nnzbench.matrices.readers import checkpoints
 
     if path.suffix == ".safetensors":
         return checkpoints.Safetensors(path)
@@ -193,21 +193,21 @@ _Read = Callable[[Path], tuple[CSR, tuple[int, ...], str]]
 
 
 def _smtx(path: Path) -> tuple[CSR, tuple[int, ...], str]:
-    from nnzbench.matrices.smtx import read_smtx
+    from nnzbench.matrices.readers.smtx import read_smtx
 
     csr = read_smtx(path)
     return csr, (csr.m, csr.k), "pattern"
 
 
 def _market(path: Path) -> tuple[CSR, tuple[int, ...], str]:
-    from nnzbench.matrices.sparse_files import read_market
+    from nnzbench.matrices.readers.sparse_files import read_market
 
     csr, dtype = read_market(path)
     return csr, (csr.m, csr.k), dtype
 
 
 def _scipy(path: Path) -> tuple[CSR, tuple[int, ...], str]:
-    from nnzbench.matrices.sparse_files import read_scipy
+    from nnzbench.matrices.readers.sparse_files import read_scipy
 
     csr, dtype = read_scipy(path)
     return csr, (csr.m, csr.k), dtype
