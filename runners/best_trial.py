@@ -43,7 +43,6 @@ from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.index import DlmcEntry
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import Lines, counted
 from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.timing import StoppingRule
@@ -52,6 +51,7 @@ from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import DType
 from nnzbench.problems.sources import find_real
+from nnzbench.progress import Lines, counted
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Record, RecordError, read_records
 from nnzbench.records.selection import math_class

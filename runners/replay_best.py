@@ -22,10 +22,10 @@ from typing import Any
 from nnzbench.build.cache import Job
 from nnzbench.kernels.registry import about, known
 from nnzbench.measure.phases import Work
-from nnzbench.measure.progress import Quiet
 from nnzbench.measure.search import Search
 from nnzbench.measure.trial import Outcome
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
+from nnzbench.progress import Quiet
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import class_of
 from nnzbench.report.text.tables import markdown

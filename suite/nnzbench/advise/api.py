@@ -21,7 +21,6 @@ from nnzbench.kernels import registry
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.readers import files
 from nnzbench.matrices.readers.sparse_files import from_scipy
-from nnzbench.measure.progress import Quiet
 from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.arrays import is_torch
@@ -32,6 +31,7 @@ from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import unknown
 from nnzbench.problems.problem import DType
+from nnzbench.progress import Quiet
 from nnzbench.records.folder import Results
 from nnzbench.records.record import RecordError
 

@@ -15,7 +15,6 @@ from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.kernels.registry import rivals
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.search import Found, search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
@@ -26,6 +25,7 @@ from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.names import name_of
 from nnzbench.problems.operands import Operands, reference
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Record
 from nnzbench.records.selection import math_class

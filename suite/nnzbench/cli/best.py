@@ -14,12 +14,13 @@ from nnzbench.advise import draw, estimate, layer, measured, tell
 from nnzbench.advise.answer import Answer, as_json, totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
-from nnzbench.cli.run import end_tidily, names_of_kernels, progress_bar, seconds_of
+from nnzbench.cli.run import end_tidily, names_of_kernels, seconds_of
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
+from nnzbench.progress import progress_bar
 from nnzbench.records.folder import Results
 
 MANY = 3

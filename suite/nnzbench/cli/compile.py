@@ -26,11 +26,11 @@ from nnzbench.build.pool import compile_many
 from nnzbench.cli.compile_tables import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
-from nnzbench.measure.progress import counted
 from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
 from nnzbench.problems.experiment import unknown
+from nnzbench.progress import counted
 
 SUPPORT = "(support)"
 """Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
-from nnzbench.cli.run import progress_bar
 from nnzbench.problems.experiment import unknown
+from nnzbench.progress import progress_bar
 from nnzbench.records.record import RecordError
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import click
-from rich.console import Console
 
 from nnzbench import devices, paths
 from nnzbench.cli import programs
@@ -27,7 +26,6 @@ from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure import phases
 from nnzbench.measure.budget import carry_out, make_plan
 from nnzbench.measure.costs import Costs, learn
-from nnzbench.measure.progress import Bar, Lines, RunProgress
 from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_experiment
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
@@ -35,6 +33,7 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy, unknown
 from nnzbench.problems.problem import DType
+from nnzbench.progress import progress_bar
 from nnzbench.records.folder import BELOW
 
 
@@ -385,14 +384,3 @@ def _require_plans(summaries: list[Summary], choice: Choice) -> None:
 def end_tidily() -> None:
     """Has SIGTERM end this process as tidily as Ctrl-C: it is what a time limit sends."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
-@contextmanager
-def progress_bar() -> Iterator[RunProgress]:
-    """A bar on a terminal, lines elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Lines()
-        return
-    with Bar(console) as bar:
-        yield cast(RunProgress, bar)

@@ -25,12 +25,12 @@ from nnzbench.measure import phases
 from nnzbench.measure.attempts import REASON_LENGTH
 from nnzbench.measure.budget import Done, Hands, Plan, Step, make_plan
 from nnzbench.measure.costs import Costs
-from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
+from nnzbench.progress import RunProgress
 
 TRIES = 3
 """Workers that a job may cost before it is left out."""

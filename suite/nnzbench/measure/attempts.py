@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from nnzbench.devices import DeviceLost
 from nnzbench.measure.limits import limit_us, row_work, useful_work
-from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, try_candidate
@@ -19,6 +18,7 @@ from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands, Reference
 from nnzbench.problems.problem import Problem
+from nnzbench.progress import RunProgress
 from nnzbench.records import memory
 from nnzbench.records.folder import Results
 from nnzbench.records.record import SCHEMA, Record

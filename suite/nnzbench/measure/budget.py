@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.costs import Costs
-from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.sweep import Run
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem
+from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Scope
 
 OPERANDS_S = 0.3

@@ -21,11 +21,11 @@ from nnzbench.build.ahead import Coming, Crew
 from nnzbench.build.pool import Beside
 from nnzbench.kernels.registry import about
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import EVERY_S, RunProgress
 from nnzbench.measure.trial import Outcome, planned_candidates
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
+from nnzbench.progress import EVERY_S, RunProgress
 
 AHEAD = 6
 """Candidates of a kernel that are planned ahead of its turn: few, as the search may end before the last."""

@@ -19,7 +19,6 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import CHECK, Attempts, Tried
 from nnzbench.measure.first import FirstChoices
 from nnzbench.measure.phases import ON_GPU
-from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import QUICK, StoppingRule
 from nnzbench.measure.trial import Outcome, enumerate_candidates
@@ -27,6 +26,7 @@ from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
 from nnzbench.problems.operands import Maker, Operands, Reference, make_operands, reference
 from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.tables import as_uniform
+from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results, Scope, Tuning
 from nnzbench.records.record import FAILURES, Record
 

@@ -10,7 +10,6 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, rivals
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import RunProgress
 from nnzbench.measure.search import search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
@@ -22,6 +21,7 @@ from nnzbench.operators.packed import Facts, Packed, Step
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
 from nnzbench.problems.operands import Operands, reference
 from nnzbench.problems.problem import Problem
+from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results, Scope
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import Key, Record

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnzbench.measure.progress import Quiet, RunProgress
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.progress import Quiet, RunProgress
 from nnzbench.records.coverage import gaps as problems_missing
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError

@@ -11,12 +11,12 @@ import pytest
 
 from nnzbench.advise import api, layer
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.progress import Quiet
 from nnzbench.measure.search import search
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.operators.make import Unrecorded
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import reference
+from nnzbench.progress import Quiet
 
 pytestmark = pytest.mark.gpu
 KERNELS = ("cublas", "sparsert", "row_stream", "sputnik", "ring")

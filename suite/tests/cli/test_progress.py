@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from nnzbench.measure.progress import EVERY_S, counted
+from nnzbench.progress import EVERY_S, counted
 
 
 def test_steps_too_many_for_a_line_each_get_a_line_every_few_seconds(capsys):

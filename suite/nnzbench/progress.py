@@ -1,11 +1,12 @@
-"""Progress on a terminal (a bar with time left) and elsewhere (plain lines)."""
+"""What long work tells while it goes on: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import click
 from rich.console import Console
@@ -119,3 +120,14 @@ class Bar:
 
     def note(self, text: str) -> None:
         self._bar.console.print(escape(text), highlight=False)
+
+
+@contextmanager
+def progress_bar() -> Iterator[RunProgress]:
+    """A bar on a terminal, lines elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    with Bar(console) as bar:
+        yield cast(RunProgress, bar)
