@@ -92,7 +92,7 @@ def nnzbench(*arguments: str) -> int:
 
 def check(experiments: Sequence[str]) -> str:
     """Why these experiments can't be run, empty where they can: told before anything is run or compiled."""
-    from nnzbench.cli.run import choose_experiments
+    from nnzbench.cli.chosen import choose_experiments
     from nnzbench.plans.plan import Unsupported
     from nnzbench.problems.experiment import UnknownExperiment
 

@@ -83,7 +83,7 @@ class _LazyGroup(click.Group):
 
 def _is_input_error(error: Exception) -> bool:
     """Whether the message was written for the user: a plain ValueError is a defect and keeps its traceback."""
-    from nnzbench.cli.unmatched import NothingMatched
+    from nnzbench.cli.chosen import NothingMatched
     from nnzbench.matrices.formats import MatrixError
     from nnzbench.problems.experiment import UnknownExperiment
     from nnzbench.records.record import RecordError

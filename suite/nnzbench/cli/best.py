@@ -14,7 +14,8 @@ from nnzbench.advise import draw, estimate, layer, measured, tell
 from nnzbench.advise.answer import Answer, as_json, totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
-from nnzbench.cli.run import end_tidily, names_of_kernels, seconds_of
+from nnzbench.cli.chosen import names_of_kernels, seconds_of
+from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ import click
 
 from nnzbench import devices, paths
 from nnzbench.cli import programs
-from nnzbench.cli.unmatched import NothingMatched, require_work
+from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
 from nnzbench.cluster.crew import Crew
 from nnzbench.cluster.engine import connected, local_hands
 from nnzbench.devices import DEVICES, Device
@@ -28,41 +27,11 @@ from nnzbench.measure.budget import carry_out, make_plan
 from nnzbench.measure.costs import Costs, learn
 from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_experiment
-from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import POLICIES, Experiment, Policy, unknown
+from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
 from nnzbench.records.folder import BELOW
-
-
-def seconds_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Option callback: a time such as `90s`, `25m` or `2h`."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|min|h|)", value.strip())
-    seconds = float(found[1]) * {"m": 60, "min": 60, "h": 3600}.get(found[2], 1) if found else 0.0
-    if not seconds:
-        raise click.BadParameter(f"'{value}' is not a time such as 90s, 25m or 2h", ctx, param)
-    return seconds
-
-
-def _names_of(
-    allowed: tuple[str, ...],
-) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...] | None]:
-    """Option callback: comma-separated names out of a fixed set."""
-
-    def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-        if value is None:
-            return None
-        names = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
-        for name in names:
-            if name not in allowed:
-                raise click.BadParameter(f"'{name}' is not one of {', '.join(allowed)}", ctx, param)
-        return names
-
-    return convert
 
 
 @click.command("run")
@@ -87,9 +56,9 @@ def _names_of(
     help="With --as: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped that architecture.",
 )
 @click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
-@click.option("--policy", "policies", callback=_names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
+@click.option("--policy", "policies", callback=names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
-@click.option("--dtype", "dtypes", callback=_names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
+@click.option("--dtype", "dtypes", callback=names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
 @click.option(
     "--standin/--real",
     "standin",
@@ -221,40 +190,6 @@ def _finish(ctx: click.Context, chosen: list[Experiment], summaries: list[Summar
         ctx.exit(1)
 
 
-def choose_experiments(names: tuple[str, ...], any_kernel: bool) -> list[Experiment]:
-    """The named experiments; for `all`, those that have a kernel in this version.
-
-    `any_kernel`: the user names the kernels. Raises `Unsupported` where an experiment has none.
-    """
-    known = kernels()
-    chosen = [experiment(name) for name in dict.fromkeys(names) if name != "all"]
-    if "all" in names:
-        return [one for one in EXPERIMENTS.values() if any(name in known for name in one.kernels)]
-    for one in chosen:
-        if not (one.kernels or one.problems()):
-            raise Unsupported(f"{one.name} runs nothing: `nnzbench report {one.name}` draws it from the data sets")
-        if not any_kernel and not any(name in known for name in one.kernels):
-            raise Unsupported(f"{one.name} can't run yet: this version has none of {', '.join(one.kernels)}")
-    return chosen
-
-
-def names_of_kernels(given: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Names of registered kernels, those of the user's files included; None where none are given."""
-    from nnzbench.kernels import user as user_kernels
-
-    if not given:
-        return None
-    names: list[str] = []
-    for text in given:
-        if text.endswith(".py"):
-            names += user_kernels.load(Path(text))
-        elif text in kernels():
-            names.append(text)
-        else:
-            raise click.UsageError(unknown("kernel", text, kernels()))
-    return tuple(dict.fromkeys(names))
-
-
 def _open(name: str | None, sanitize: Literal["asan", "ubsan", "tsan"] | None) -> Device:
     if sanitize:
         from nnzbench.devices.cpu_device import CpuDevice
@@ -370,15 +305,8 @@ def _tell(summaries: list[Summary], choice: Choice) -> list[Summary]:
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
         for line in summary.explain():
             click.echo(f"  {line}")
-    _require_plans(summaries, choice)
+    require_plans(summaries, choice)
     return summaries
-
-
-def _require_plans(summaries: list[Summary], choice: Choice) -> None:
-    """Raises `NothingMatched` where a kernel asked for by name was silent on every problem."""
-    silent = sorted(frozenset.intersection(*(summary.planless for summary in summaries)) & set(choice.kernels or ()))
-    if silent:
-        raise NothingMatched(f"{', '.join(silent)}: no plan for any of the problems chosen, and no reason given")
 
 
 def end_tidily() -> None:

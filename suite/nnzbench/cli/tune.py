@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from nnzbench.cli.unmatched import nearest
+from nnzbench.cli.chosen import nearest
 from nnzbench.devices import DEVICES, open_device
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.exhaustive import tune

@@ -14,7 +14,7 @@ from fakes import FakeDevice, FakeKernel
 
 from nnzbench import devices
 from nnzbench.build.cache import CompileError
-from nnzbench.cli import main
+from nnzbench.cli import chosen, main
 from nnzbench.cli import run as cli_run
 from nnzbench.devices import DeviceLost, cpu_device
 from nnzbench.kernels import registry as kernel
@@ -53,7 +53,8 @@ def world(monkeypatch, tmp_path):
     for name in ("results", "reports"):
         monkeypatch.setattr(cli_run.paths, name, functools.partial(Path.joinpath, tmp_path, name))
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {"fake": (), "future": ()}))
-    monkeypatch.setattr(cli_run, "kernels", lambda: known)
+    for module in (chosen, cli_run):
+        monkeypatch.setattr(module, "kernels", lambda: known)
     monkeypatch.setattr(devices, "open_device", lambda name: FakeDevice(timed=name != "cpu"))
     return known
 
@@ -355,7 +356,7 @@ def test_an_experiment_without_any_kernel_is_refused_and_left_out_of_all(world, 
     result = invoke("run", "later")
     assert result.exit_code == 2
     assert "none of future" in result.output
-    assert [one.name for one in cli_run.choose_experiments(("all",), False)] == ["small"]
+    assert [one.name for one in chosen.choose_experiments(("all",), False)] == ["small"]
 
 
 def test_a_run_draws_its_pages_when_asked_where_its_rows_are(world, tmp_path):
