@@ -1,220 +1,24 @@
-"""Compiles many programs at once, in worker processes that can be killed: an assembler may run for minutes.
-
-A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
-with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
-because the parent may hold a CUDA context. What has nothing to do is kept for the next programs: starting it takes
-longer than most compilations.
-"""
+"""Compiles many programs at once in worker processes, while the caller waits or beside what it does."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import json
 import math
-import os
 import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, replace
-from pathlib import Path
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from types import TracebackType
 
-from nnzbench import host
-from nnzbench.build.cache import Compiled, CompileError, CompileTimeout, Job, Program, build, check, folder, lookup
-from nnzbench.plans.plan import Unsupported
-
-COMPILERS = "NNZBENCH_COMPILERS"
-"""Environment variable: most processes of a pool, where several pools share the processors. Time limits are of wall
-clock, so that a program which takes long alone would pass its own if all pools took every processor."""
-_ROOT = Path(__file__).resolve().parents[2]
-"""The folder that holds the package, for a worker to import it from."""
-
-
-class _WorkerError(OSError):
-    """What kept a worker from writing to the cache."""
-
-
-class _Worker:
-    """One process, started at its first program and started again after it was killed."""
-
-    def __init__(self, timeout_s: float | None) -> None:
-        self.timeout_s = timeout_s
-        self._of = _whose()
-        self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def compile(self, program: Program) -> CompileError | None:
-        """None where the cache now holds the result, else why it can't.
-
-        Raises `_WorkerError` where the cache can't be written.
-        """
-        process = self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        expired = threading.Event()
-
-        def kill() -> None:
-            expired.set()
-            process.kill()
-
-        timer = threading.Timer(self.timeout_s, kill) if self.timeout_s is not None else None
-        answer = ""
-        try:
-            if timer is not None:
-                timer.start()
-            process.stdin.write(json.dumps(asdict(program)) + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except OSError:
-            pass  # the process is gone; its exit status tells how
-        finally:
-            if timer is not None:
-                timer.cancel()
-                timer.join()  # from here on `expired` is final
-        if answer and not expired.is_set():
-            failure = json.loads(answer)
-            if isinstance(failure, list):
-                raise _WorkerError(*failure)
-            return CompileError(failure) if failure else None
-        code = process.wait()
-        self.close()
-        if expired.is_set():
-            return CompileTimeout(f"{program.name}: compiling took longer than {self.timeout_s:g} s")
-        return CompileError(f"{program.name}: the compiler process ended with status {code}")
-
-    def _start(self) -> subprocess.Popen[str]:
-        with self._lock:
-            if self._closed:
-                raise CompileError("compiling was stopped")
-            if self._process is None:
-                command = [sys.executable, "-m", "nnzbench.build.pool"]
-                path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": path},
-                    start_new_session=True,  # Ctrl-C is the parent's to handle
-                )
-                fresh = True
-            else:
-                fresh = False
-            process = self._process
-        if fresh:
-            assert process.stdout is not None
-            process.stdout.readline()  # ready: start-up does not count against the program's time limit
-        return process
-
-    @property
-    def fit(self) -> bool:
-        """Whether its process is there, idle, and what this one would start now."""
-        there = self._process is not None and self._process.poll() is None
-        return there and not self._closed and self._of == _whose()
-
-    def close(self) -> None:
-        """Ends the process; a later program starts a new one."""
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
-
-    def stop(self) -> None:
-        """Kills the process, at work or idle, for good."""
-        with self._lock:
-            self._closed = True
-            if self._process is not None:
-                self._process.kill()
-
-
-_idle: list[_Worker] = []
-_idle_lock = threading.Lock()
-
-
-def _whose() -> tuple[object, ...]:
-    """What a worker's process depends on: another one's does not do."""
-    return os.getpid(), sys.executable, dict(os.environ)
-
-
-def _take(timeout_s: float | None) -> _Worker:
-    """A worker that is idle, else a new one."""
-    with _idle_lock:
-        while _idle:
-            worker = _idle.pop()
-            if worker.fit:
-                worker.timeout_s = timeout_s
-                return worker
-            worker.close()
-    return _Worker(timeout_s)
-
-
-def _keep(worker: _Worker) -> None:
-    with _idle_lock:
-        if worker.fit and len(_idle) < _processors():
-            _idle.append(worker)
-            return
-    worker.close()
-
-
-@atexit.register
-def _end_idle() -> None:
-    with _idle_lock:
-        while _idle:
-            _idle.pop().close()
-
-
-class _Staff:
-    """Workers that are not idle: each goes back to the idle ones, or all that are at work are killed."""
-
-    def __init__(self) -> None:
-        self._workers: list[_Worker] = []
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped.is_set()
-
-    def take(self, timeout_s: float | None) -> _Worker:
-        """Raises `CancelledError` once all have been stopped."""
-        with self._lock:
-            if self.stopped:
-                raise CancelledError
-            worker = _take(timeout_s)
-            self._workers.append(worker)
-        return worker
-
-    def give_back(self, worker: _Worker) -> None:
-        with self._lock:
-            self._workers.remove(worker)
-            stopped = self.stopped
-        if stopped:
-            worker.close()
-        else:
-            _keep(worker)
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped.set()
-            for worker in self._workers:
-                worker.stop()
+from nnzbench.build.cache import Compiled, CompileError, Job, Program, build, check, folder, lookup
+from nnzbench.build.workers import Staff, Worker, WorkerError, processors
 
 
 class Pool:
     """`workers` processes; leaving the context kills those that are at work."""
 
     def __init__(self, workers: int, timeout_s: float | None) -> None:
-        self._staff = _Staff()
+        self._staff = Staff()
         self._workers = [self._staff.take(timeout_s) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
 
@@ -237,7 +41,7 @@ class Pool:
         for item in enumerate(programs):
             todo.put(item)
 
-        def serve(worker: _Worker) -> None:
+        def serve(worker: Worker) -> None:
             while not self._staff.stopped:
                 try:
                     index, program = todo.get_nowait()
@@ -245,7 +49,7 @@ class Pool:
                     break
                 try:
                     done.put((index, worker.compile(program)))
-                except _WorkerError as error:
+                except WorkerError as error:
                     done.put((index, error))
                 except Exception as error:  # a waiting caller must hear of anything
                     done.put((index, CompileError(f"{program.name}: {error}")))
@@ -270,10 +74,10 @@ class Beside:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or max(1, _processors() - 1)
+        self.workers = workers or max(1, processors() - 1)
         self._executor = ThreadPoolExecutor(self.workers)
         self._begun: dict[str, Future[CompileError | None]] = {}
-        self._staff = _Staff()
+        self._staff = Staff()
 
     def add(self, job: Job, timeout_s: float) -> Future[CompileError | None] | None:
         """Begins a program, in the order of the calls; None where the cache holds its result, good or bad.
@@ -362,7 +166,7 @@ def compile_many(
                 todo.append(program)
             same.append(index)
     equal = list(waiting.values())
-    with Pool(min(workers or _processors(), len(todo)), timeout_s) as pool:
+    with Pool(min(workers or processors(), len(todo)), timeout_s) as pool:
         for at, failure in pool.run(todo):
             result = _result(todo[at], failure)
             for index in equal[at]:
@@ -378,29 +182,3 @@ def _result(program: Program, failure: CompileError | None) -> Compiled | Compil
     if made is None:
         return failure or CompileError(f"{program.name}: the compiled program is not in the cache {folder()}")
     return replace(made, cached=False)
-
-
-def _processors() -> int:
-    told = os.environ.get(COMPILERS, "")
-    return min(host.processors(), int(told)) if told.isdecimal() and int(told) else host.processors()
-
-
-def _serve() -> None:
-    if hasattr(os, "nice"):
-        os.nice(5)  # what enqueues work for a GPU that is timed meanwhile goes first
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # nothing a library prints may pass for an answer
-    print(file=answers, flush=True)
-    for line in sys.stdin:
-        failure: str | list[object] = ""
-        try:
-            build(Program(**json.loads(line)))
-        except (CompileError, Unsupported) as error:
-            failure = str(error)
-        except OSError as error:
-            failure = [error.errno, error.strerror, str(error.filename or folder())]
-        print(json.dumps(failure), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    _serve()

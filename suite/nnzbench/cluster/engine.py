@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nnzbench import host
-from nnzbench.build.pool import COMPILERS
+from nnzbench.build.workers import COMPILERS
 from nnzbench.cluster.gpus import memory_bytes, visible_gpus
 from nnzbench.cluster.worker import SHARE
 from nnzbench.measure.budget import Hands

@@ -5,17 +5,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nnzbench import paths
 from nnzbench.build import cubin, toolchain
-from nnzbench.build import pool as compile_pool
-from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program, compile_cuda
-from nnzbench.build.pool import Beside, assemble_ptx, compile_many
+from nnzbench.build.cache import CompileError, compile_cuda
 from nnzbench.plans.architectures import compiled_architectures
 from nnzbench.plans.plan import Unsupported
 
@@ -40,48 +36,6 @@ extern "C" __global__ void __launch_bounds__(1024) spill(float* x) {
     for (int i = 0; i < 200; ++i) x[i * 1024 + threadIdx.x] = v[199 - i] * v[i];
 }
 """
-PTX = """\
-.version 6.0
-.target sm_70
-.address_size 64
-.visible .entry store(.param .u64 p) {
-    .reg .u64 %a;
-    .reg .f32 %f;
-    .shared .align 4 .b8 s[128];
-    ld.param.u64 %a, [p];
-    mov.f32 %f, 0f3F800000;
-    st.shared.f32 [s], %f;
-    st.global.f32 [%a], %f;
-    ret;
-}
-"""
-
-
-def slow_ptx(instructions: int) -> str:
-    """Straight-line code that keeps the assembler busy for seconds."""
-    body = "".join(
-        f"ld.global.f32 %f{i}, [%a+{4 * i}];\nfma.rn.f32 %s, %f{i}, %f{i // 2}, %s;\n" for i in range(instructions)
-    )
-    return f"""\
-.version 6.0
-.target sm_70
-.address_size 64
-.visible .entry slow(.param .u64 p) {{
-    .reg .u64 %a;
-    .reg .f32 %s, %f<{instructions}>;
-    ld.param.u64 %a, [p];
-    mov.f32 %s, 0f00000000;
-    {body}
-    st.global.f32 [%a], %s;
-    ret;
-}}
-"""
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
-    return tmp_path / "cubin"
 
 
 @pytest.mark.parametrize("arch", [*compiled_architectures(), "sm_90a"])
@@ -232,129 +186,6 @@ except Unsupported as reason:
     assert "pip install 'nnzbench[compile]'" in result.stdout
 
 
-def test_ptx_is_assembled_with_its_resources() -> None:
-    made = assemble_ptx(PTX, "sm_90")
-    used = made.resources["store"]
-    assert used.shared_bytes == 128
-    assert used.registers > 0
-    assert used.code_bytes == cubin.code_bytes(made.path.read_bytes())["store"]
-    assert assemble_ptx(PTX, "sm_90").cached
-
-
-def test_bad_ptx_names_the_line() -> None:
-    with pytest.raises(CompileError, match=r"line 9; error\s*: Unknown modifier '.wrong'"):
-        assemble_ptx(PTX.replace("mov.f32", "mov.wrong"), "sm_90")
-
-
-def ptx_jobs(texts: list[str], arch: str) -> list[Job]:
-    return [Job("ptx", text, arch) for text in texts]
-
-
-def test_many_programs_come_back_under_their_index() -> None:
-    texts = [PTX.replace("store", f"store{i}") for i in range(5)]
-    texts.insert(2, PTX.replace("mov.f32", "mov.wrong"))
-    assemble_ptx(texts[4], "sm_80")
-    results = dict(compile_many(ptx_jobs(texts, "sm_80"), workers=2, timeout_s=600))
-    assert sorted(results) == list(range(6))
-    bad = results.pop(2)
-    assert isinstance(bad, CompileError)
-    assert "Unknown modifier" in str(bad)
-    assert "aborted" in bad.log
-    for index, made in results.items():
-        assert not isinstance(made, CompileError)
-        assert list(made.resources) == [f"store{index if index < 2 else index - 1}"]
-        assert made.cached == (index == 4)
-
-
-def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed_over: list[int] = []
-    run = compile_pool.Pool.run
-
-    def counted(self: compile_pool.Pool, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
-        handed_over.append(len(programs))
-        return run(self, programs)
-
-    monkeypatch.setattr(compile_pool.Pool, "run", counted)
-    bad = PTX.replace("mov.f32", "mov.wrong")
-    results = dict(compile_many(ptx_jobs([PTX, bad, PTX, bad, PTX], "sm_90"), workers=2))
-    assert handed_over == [2]
-    assert len({results[index].path for index in (0, 2, 4)}) == 1  # type: ignore[union-attr]
-    assert isinstance(results[1], CompileError)
-    assert isinstance(results[3], CompileError)
-
-
-def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[float] = []
-    timer = threading.Timer
-
-    def impatient(seconds: float, stop: Callable[[], None]) -> threading.Timer:
-        """The first program has a moment; the second one all the time that a busy machine takes."""
-        asked.append(seconds)
-        return timer(0.2 if len(asked) == 1 else seconds, stop)
-
-    monkeypatch.setattr(compile_pool.threading, "Timer", impatient)
-    texts = [slow_ptx(60_000), PTX]
-    results = dict(compile_many(ptx_jobs(texts, "sm_90"), workers=1, timeout_s=600))
-    assert asked == [600, 600]
-    assert isinstance(results[0], CompileTimeout)
-    assert "longer than 600 s" in str(results[0])
-    assert not isinstance(results[1], CompileError)
-    assert len(list(cache.glob("*.json"))) == 1  # a time-out is not remembered
-
-
-def test_one_program_with_a_time_limit() -> None:
-    assert assemble_ptx(PTX, "sm_80", timeout_s=600).resources["store"].registers > 0
-    with pytest.raises(CompileTimeout):
-        assemble_ptx(slow_ptx(60001), "sm_80", timeout_s=0.2)
-
-
-def test_leaving_early_stops_the_work(cache: Path) -> None:
-    threads = set(threading.enumerate())
-    results = compile_many(ptx_jobs([PTX, slow_ptx(60002)], "sm_80"), workers=2)
-    assert next(results)[0] == 0
-    del results
-    assert set(threading.enumerate()) <= threads
-    assert len(list(cache.glob("*.json"))) == 1
-
-
-def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    started: list[object] = []
-    popen = subprocess.Popen
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        started.append(arguments)
-        return popen(*arguments, **options)
-
-    monkeypatch.setattr(compile_pool.subprocess, "Popen", counted)
-    for at in range(4):
-        assemble_ptx(PTX.replace("store", f"kept{at}"), "sm_80", timeout_s=600)
-        early = compile_many(ptx_jobs([PTX.replace("store", f"early{at}{i}") for i in range(2)], "sm_80"), workers=2)
-        next(early)
-        del early  # stopped while it is at work, and not kept
-    assert 2 <= len(started) <= 8  # of twelve programs
-    monkeypatch.setenv("NNZBENCH_OTHER", "1")
-    before = len(started)
-    assemble_ptx(PTX.replace("store", "elsewhere"), "sm_80", timeout_s=600)
-    assert len(started) == before + 1
-
-
-def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    results = dict(compile_many(ptx_jobs([PTX], "sm_80"), workers=1))
-    assert isinstance(results[0], CompileError)
-    assert "ended with status 1" in str(results[0])
-
-
-def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cubin").write_text("a file where the folder should be")
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
-    job = Job("cuda", 'extern "C" __global__ void scale(float* c) {\n c[0] = 1.0f; }\n', "sm_80")
-    with pytest.raises(OSError, match="cubin"):
-        list(compile_many([job], workers=1))
-
-
 def test_a_file_that_is_no_cubin_is_refused() -> None:
     with pytest.raises(ValueError, match="not an ELF64"):
         cubin.code_bytes(b"MZ" + bytes(100))
@@ -369,52 +200,3 @@ def test_headers_that_a_program_reads_are_found_through_others():
         "b.cuh",
     ]
     assert toolchain.included('#include "c.cuh"\n', headers) == {"c.cuh": ""}
-
-
-def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_dir):
-    def text(number):
-        return f".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry e{number}() {{ ret; }}\n"
-
-    for number in range(3):
-        jobs = [Job("ptx", text(10 * number + at), "sm_75") for at in range(3)]
-        some = compile_many(jobs, workers=2)
-        next(some)
-        some.close()
-        assert not [worker for worker in compile_pool._idle if worker._closed]
-        assert assemble_ptx(text(1000 + number), "sm_75", timeout_s=600).path.is_file()
-        assert any(worker.fit for worker in compile_pool._idle)
-
-
-def test_programs_compile_beside_what_the_caller_does(cache: Path) -> None:
-    good, again, slow, bad = ptx_jobs([PTX, PTX, slow_ptx(60003), PTX.replace("ld.param", "ld.nothing")], "sm_80")
-    with Beside(3) as crew:
-        first = crew.add(good, 60.0)
-        assert first is not None
-        assert crew.add(again, 60.0) is first
-        late, wrong = crew.add(slow, 0.5), crew.add(bad, 60.0)
-        assert late is not None
-        assert wrong is not None
-        assert first.result() is None
-        assert isinstance(late.result(), CompileTimeout)
-        assert isinstance(wrong.result(), CompileError)
-    with Beside(1) as crew:
-        assert crew.add(good, 60.0) is None  # in the cache
-
-
-def test_what_compiles_beside_ends_with_its_caller(cache: Path) -> None:
-    threads = threading.active_count()
-    crew = Beside(1)
-    begun = [crew.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
-    crew.close()
-    assert all(one is not None and one.done() for one in begun)
-    assert threading.active_count() == threads
-    assert not list(cache.glob("*.json"))
-
-
-@pytest.mark.parametrize(("told", "most"), [("", 8), ("3", 3), ("20", 8), ("0", 8), ("many", 8)])
-def test_a_pool_among_others_takes_its_share_of_the_processors(
-    monkeypatch: pytest.MonkeyPatch, told: str, most: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.setenv(compile_pool.COMPILERS, told)
-    assert compile_pool._processors() == most

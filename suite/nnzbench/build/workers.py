@@ -1,0 +1,233 @@
+"""Processes that compile one program at a time and can be killed: an assembler may run for minutes.
+
+A worker is this module run as a program. It reads one program per line as JSON, compiles it into the cache and answers
+with one line; the parent then finds the result, good or bad, in the cache. It is a fresh process rather than a fork,
+because the parent may hold a CUDA context. What has nothing to do is kept for the next programs: starting it takes
+longer than most compilations.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import CancelledError
+from dataclasses import asdict
+from pathlib import Path
+
+from nnzbench import host
+from nnzbench.build.cache import CompileError, CompileTimeout, Program, build, folder
+from nnzbench.plans.plan import Unsupported
+
+COMPILERS = "NNZBENCH_COMPILERS"
+"""Environment variable: most processes of a pool, where several pools share the processors. Time limits are of wall
+clock, so that a program which takes long alone would pass its own if all pools took every processor."""
+_ROOT = Path(__file__).resolve().parents[2]
+"""The folder that holds the package, for a worker to import it from."""
+
+
+def processors() -> int:
+    """Most processes of one pool: the processors this process may use, or `$NNZBENCH_COMPILERS` where that is fewer."""
+    told = os.environ.get(COMPILERS, "")
+    return min(host.processors(), int(told)) if told.isdecimal() and int(told) else host.processors()
+
+
+class WorkerError(OSError):
+    """What kept a worker from writing to the cache."""
+
+
+class Worker:
+    """One process, started at its first program and started again after it was killed."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self.timeout_s = timeout_s
+        self._of = _whose()
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def compile(self, program: Program) -> CompileError | None:
+        """None where the cache now holds the result, else why it can't.
+
+        Raises `WorkerError` where the cache can't be written.
+        """
+        process = self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def kill() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(self.timeout_s, kill) if self.timeout_s is not None else None
+        answer = ""
+        try:
+            if timer is not None:
+                timer.start()
+            process.stdin.write(json.dumps(asdict(program)) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except OSError:
+            pass  # the process is gone; its exit status tells how
+        finally:
+            if timer is not None:
+                timer.cancel()
+                timer.join()  # from here on `expired` is final
+        if answer and not expired.is_set():
+            failure = json.loads(answer)
+            if isinstance(failure, list):
+                raise WorkerError(*failure)
+            return CompileError(failure) if failure else None
+        code = process.wait()
+        self.close()
+        if expired.is_set():
+            return CompileTimeout(f"{program.name}: compiling took longer than {self.timeout_s:g} s")
+        return CompileError(f"{program.name}: the compiler process ended with status {code}")
+
+    def _start(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._closed:
+                raise CompileError("compiling was stopped")
+            if self._process is None:
+                command = [sys.executable, "-m", "nnzbench.build.workers"]
+                path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": path},
+                    start_new_session=True,  # Ctrl-C is the parent's to handle
+                )
+                fresh = True
+            else:
+                fresh = False
+            process = self._process
+        if fresh:
+            assert process.stdout is not None
+            process.stdout.readline()  # ready: start-up does not count against the program's time limit
+        return process
+
+    @property
+    def fit(self) -> bool:
+        """Whether its process is there, idle, and what this one would start now."""
+        there = self._process is not None and self._process.poll() is None
+        return there and not self._closed and self._of == _whose()
+
+    def close(self) -> None:
+        """Ends the process; a later program starts a new one."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+    def stop(self) -> None:
+        """Kills the process, at work or idle, for good."""
+        with self._lock:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+
+
+_idle: list[Worker] = []
+_idle_lock = threading.Lock()
+
+
+def _whose() -> tuple[object, ...]:
+    """What a worker's process depends on: another one's does not do."""
+    return os.getpid(), sys.executable, dict(os.environ)
+
+
+def _take(timeout_s: float | None) -> Worker:
+    """A worker that is idle, else a new one."""
+    with _idle_lock:
+        while _idle:
+            worker = _idle.pop()
+            if worker.fit:
+                worker.timeout_s = timeout_s
+                return worker
+            worker.close()
+    return Worker(timeout_s)
+
+
+def _keep(worker: Worker) -> None:
+    with _idle_lock:
+        if worker.fit and len(_idle) < processors():
+            _idle.append(worker)
+            return
+    worker.close()
+
+
+@atexit.register
+def _end_idle() -> None:
+    with _idle_lock:
+        while _idle:
+            _idle.pop().close()
+
+
+class Staff:
+    """Workers that are not idle: each goes back to the idle ones, or all that are at work are killed."""
+
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def take(self, timeout_s: float | None) -> Worker:
+        """Raises `CancelledError` once all have been stopped."""
+        with self._lock:
+            if self.stopped:
+                raise CancelledError
+            worker = _take(timeout_s)
+            self._workers.append(worker)
+        return worker
+
+    def give_back(self, worker: Worker) -> None:
+        with self._lock:
+            self._workers.remove(worker)
+            stopped = self.stopped
+        if stopped:
+            worker.close()
+        else:
+            _keep(worker)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped.set()
+            for worker in self._workers:
+                worker.stop()
+
+
+def _serve() -> None:
+    if hasattr(os, "nice"):
+        os.nice(5)  # what enqueues work for a GPU that is timed meanwhile goes first
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # nothing a library prints may pass for an answer
+    print(file=answers, flush=True)
+    for line in sys.stdin:
+        failure: str | list[object] = ""
+        try:
+            build(Program(**json.loads(line)))
+        except (CompileError, Unsupported) as error:
+            failure = str(error)
+        except OSError as error:
+            failure = [error.errno, error.strerror, str(error.filename or folder())]
+        print(json.dumps(failure), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()
