@@ -155,6 +155,8 @@ class GpuDevice:
         self._timer: GpuTimer | None = None
         self._delay: Prepared | None = None
         self._loaded: tuple[Plan, dict[str, tuple[Plan, Built]]] | None = None
+        self.alone: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        """For what runs before its `prepare`: waits until no other process measures on the GPU; see `Session`."""
 
     @property
     def name(self) -> str:

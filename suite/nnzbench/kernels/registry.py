@@ -148,9 +148,13 @@ def role_of(name: str, variant: str) -> Role:
     return about(name).role_of(variant)
 
 
-def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+def candidates(
+    kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, untuned: bool = False
+) -> Iterator[Candidate]:
     """The candidates of any kernel: a vendor's own, or one per plan.
 
+    If `untuned`, those that run untuned are enough: of a vendor's kernel that has a method `untuned` for them, they are
+    all.
     Raises `Unsupported` where the kernel has none for this op or dtype, `KernelDefect` at the second candidate of one
     name: rows are known by it, so that one of the two would never be measured.
     """
@@ -159,16 +163,19 @@ def candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: 
     if problem.dtype not in kernel.dtypes:
         raise Unsupported(f"{kernel.name} has no {problem.dtype} form")
     seen: set[str] = set()
-    for candidate in _candidates(kernel, problem, operands, device):
+    for candidate in _candidates(kernel, problem, operands, device, untuned):
         if candidate.variant in seen:
             raise KernelDefect(f"{kernel.name} has two candidates named '{candidate.variant}' for one problem")
         seen.add(candidate.variant)
         yield candidate
 
 
-def _candidates(kernel: AnyKernel, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+def _candidates(
+    kernel: AnyKernel, problem: Problem, operands: Operands, device: Device, untuned: bool
+) -> Iterator[Candidate]:
     if isinstance(kernel, VendorKernel):
-        yield from kernel.candidates(problem, operands, device)
+        few = getattr(kernel, "untuned", None) if untuned else None
+        yield from (few or kernel.candidates)(problem, operands, device)
         return
     preload = getattr(device, "preload", None)
     for plan in kernel.plans(problem, operands, device.arch):

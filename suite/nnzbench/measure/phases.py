@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
@@ -54,6 +54,10 @@ class Phases:
             self._switch()
             self._open.pop()
 
+    def within(self, phases: Collection[Phase]) -> bool:
+        """Whether one of these is under way."""
+        return any(phase in phases for phase in self._open)
+
     def _switch(self) -> None:
         now = self.clock()
         if self._open:
@@ -76,8 +80,9 @@ class Work:
     def on_gpu(self, phase: Phase) -> Iterator[None]:
         """The GPU is this process's own in the `with` block, and what is done there is that phase's."""
         with ExitStack() as held:
-            with self.phases.of("waiting"):
-                held.enter_context(self.turn())
+            if not self.phases.within(ON_GPU):  # else it is already
+                with self.phases.of("waiting"):
+                    held.enter_context(self.turn())
             with self.phases.of(phase):
                 yield
 

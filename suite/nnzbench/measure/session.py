@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import Device, DeviceLost
+from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure.environment import snapshot
 from nnzbench.measure.peaks import Peaks, measure_peaks
@@ -31,6 +33,10 @@ class Session:
     work: Work = field(default_factory=Work)
     """Seconds by phase of all that is done in this session, and its turn on a GPU that it has not for itself."""
     _warm: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.device, GpuDevice):  # a library that tries its plans does so as those are planned
+            self.device.alone = partial(self.work.on_gpu, "preparing")
 
     def warm_up(self, run: Callable[[], None]) -> None:
         """Brings the GPU to a steady clock, the first time it is called."""

@@ -112,7 +112,7 @@ def planned_candidates(
     phases: Phases,
 ) -> Iterator[Candidate | Outcome]:
     """The same, none of them compiled yet."""
-    chosen = candidates(kernel, problem, operands, device)
+    chosen = candidates(kernel, problem, operands, device, untuned=scope == "first")
     wanted = islice(chosen if scope == "all" else first_choices(kernel.name, chosen), limit)
     return _counted(_until_failure(wanted), phases, "planning")
 

@@ -78,6 +78,23 @@ def test_one_at_a_time_has_the_gpu_and_waiting_is_told_apart(tmp_path):
     assert "waiting" not in ON_GPU
 
 
+def test_who_has_the_gpu_does_not_wait_for_it():
+    asked = []
+
+    @contextmanager
+    def turn():
+        asked.append(True)
+        yield
+
+    work = Work(Phases(clock=Clock()), turn)
+    with work.on_gpu("warming"), work.on_gpu("preparing"):
+        work.phases.clock.now += 1.0
+    with work.phases.of("planning"), work.on_gpu("hot"):
+        pass
+    assert len(asked) == 2
+    assert work.phases.seconds["preparing"] == 1.0
+
+
 def test_what_a_run_tells_of_its_seconds():
     assert list(lines({})) == []
     (one,) = lines({"hot": 25.0, "compiling": 75.0, "memory": 0.0001}, 4)

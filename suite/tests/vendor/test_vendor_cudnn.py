@@ -1,6 +1,7 @@
 """cuDNN against float64, over a frontend whose engines compute in NumPy."""
 
 import importlib
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,9 @@ from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn as vendor_cudnn
 from nnzbench.matrices.formats import CSR
+from nnzbench.measure.phases import Phases, Work
+from nnzbench.measure.session import Session
+from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, reference
@@ -104,6 +108,53 @@ def test_rows_are_the_first_choice_and_the_fastest_of_all_engines(gpu):
 def test_an_engine_that_the_heuristics_leave_out_is_tried_in_every_tile_size(gpu):
     every(*make(SHAPES[0]), gpu)
     assert {"eng2", "eng2_TILE_SIZE=0", "eng2_TILE_SIZE=1", "eng2_TILE_SIZE=2"} <= set(gpu.cudnn.calls)
+
+
+def test_what_runs_untuned_needs_no_search(gpu):
+    problem, operands = make(SHAPES[0])
+    defaults = [name for name in every(problem, operands, gpu) if name.endswith("_default")]
+    gpu.cudnn.calls.clear()
+    found = list(enumerate_candidates(kernels()["cudnn"], problem, operands, gpu, scope="first"))
+    assert [one.variant for one in found] == defaults
+    assert set(gpu.cudnn.calls) == {"eng0", "eng1_SPLIT=3"}
+    for candidate in found:
+        prepared = candidate.prepare()
+        prepared.run()
+        assert passes(relative_error(prepared.read(), reference(problem, operands)), candidate.math)
+    gpu.cudnn.engines = ENGINES[-2:-1]  # fails at its run
+    reasons = list(enumerate_candidates(kernels()["cudnn"], problem, operands, gpu, scope="first"))
+    assert [one.variant for one in reasons] == ["f32_nchw", "tf32_nchw"]
+
+
+@pytest.mark.parametrize("scope", ["first", "all"])
+def test_the_search_runs_nothing_beside_what_other_processes_time(scope, gpu, monkeypatch):
+    turns, phases = [], Phases()
+
+    @contextmanager
+    def turn():
+        turns.append(True)
+        try:
+            yield
+        finally:
+            turns.append(False)
+
+    Session(gpu, kernels(), work=Work(phases, turn))
+    execute, upload = Graph.execute_plan_at_index, gpu.backend.upload
+
+    def only_in_turn(what):
+        def called(*arguments, **more):
+            assert turns[-1:] == [True]
+            return what(*arguments, **more)
+
+        return called
+
+    monkeypatch.setattr(Graph, "execute_plan_at_index", only_in_turn(execute))
+    monkeypatch.setattr(gpu.backend, "upload", only_in_turn(upload))
+    found = list(enumerate_candidates(kernels()["cudnn"], *make(SHAPES[0]), gpu, scope=scope, phases=phases))
+    assert len(found) == (4 if scope == "first" else 10)
+    assert turns[-1] is False
+    assert turns[::2] == [True] * (len(turns) // 2)  # never asked for by who has it
+    assert phases.seconds["preparing"] > 0.0
 
 
 def test_half_precision_may_use_any_engine_that_sums_in_fp32(gpu):

@@ -2,8 +2,9 @@
 
 Plans come from all heuristics (modes A, B and fallback) and from every engine they left out, in NCHW and NHWC; each
 that supports the problem is run a few times, and the fastest few become candidates beside the heuristics' first
-choice (`default`), as a user of benchmark mode would choose. Math modes: `f32` shuns tensor cores, `tf32` demands
-them, `f16` and `bf16` take half-width inputs and outputs; sums are fp32.
+choice (`default`), as a user of benchmark mode would choose. Those runs have the GPU for themselves (`alone`). Math
+modes: `f32` shuns tensor cores, `tf32` demands them, `f16` and `bf16` take half-width inputs and outputs; sums are
+fp32.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import ctypes
 import functools
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +200,15 @@ def keep_math(cudnn: Any, graph: Any, math: str) -> None:
 
 def buildable(cudnn: Any, graph: Any) -> Iterator[int]:
     """Builds one plan after the other; the indices of those that are not barred and fit the problem."""
-    for index in range(graph.get_execution_plan_count()):
-        try:
-            graph.build_plan_at_index(index)
-        except graph_errors(cudnn):
-            continue
-        yield index
+    return (index for index in range(graph.get_execution_plan_count()) if _builds(cudnn, graph, index))
+
+
+def _builds(cudnn: Any, graph: Any, index: int) -> bool:
+    try:
+        graph.build_plan_at_index(index)
+    except graph_errors(cudnn):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -265,10 +270,13 @@ class Search:
     tensors: Tensors
     case: ConvCase
 
-    def candidates(self, winograd: frozenset[int]) -> Iterator[Candidate]:
-        """The heuristics' first usable plan and the fastest ones. Raises `Unsupported` where there is none."""
+    def candidates(self, winograd: Callable[[int], bool], untuned: bool) -> Iterator[Candidate]:
+        """The heuristics' first usable plan and the fastest ones, or if `untuned` the first alone.
+
+        Raises `Unsupported` where there is none.
+        """
         keep_math(self.handle.cudnn, self.graph, self.case.math)
-        timed = self._times()
+        timed = dict(islice(self._times(), 1 if untuned else None))
         if not timed:
             raise Unsupported(f"cudnn has no {self.case.variant} engine for this convolution")
         default = min(timed)
@@ -277,38 +285,47 @@ class Search:
             name = str(self.graph.get_plan_name_at_index(index))
             tags = [
                 name.partition("_")[0],
-                "winograd" if index in winograd else "",
+                "winograd" if winograd(index) else "",
                 "default" if index == default else "",
             ]
             variant = "_".join([self.case.variant, f"plan{index:02}", *filter(None, tags)])
-            tolerance = "winograd" if index in winograd and self.case.math == "f32" else ""
+            tolerance = "winograd" if winograd(index) and self.case.math == "f32" else ""
             prepare = functools.partial(self.prepare, index)
             yield Candidate(variant, self.case.math, prepare, tolerance=tolerance)
 
-    def _times(self) -> dict[int, float]:
-        """Microseconds of every plan that builds, fits and runs."""
+    def _times(self) -> Iterator[tuple[int, float]]:
+        """Every plan that builds, fits and runs, in their order, and its microseconds."""
         device = self.inputs.device
-        times: dict[int, float] = {}
-        tensors, output = self.tensors.take(Preparing(self.inputs)), self._output()
-        for index in buildable(self.handle.cudnn, self.graph):
-            size = self.graph.get_workspace_size_plan_at_index(index)
-            if size > device.facts.memory_bytes // 8:
-                continue
-            try:
-                workspace = device.empty((max(1, size),), np.uint8)
-                execute = functools.partial(self._execute, index, tensors, output, workspace)
-                execute()
-                device.synchronise()
-                trials = [device.timer.elapsed_us(execute)]
-                if trials[0] < BEHIND * min(times.values(), default=float("inf")):
-                    trials += [device.timer.elapsed_us(execute) for _ in range(TRIALS - 1)]
-            except DeviceLost:
-                raise
-            except graph_errors(self.handle.cudnn):
-                continue
-            times[index] = min(trials)
-        output.array.free()
-        return times
+        fastest = float("inf")
+        with device.alone():
+            tensors, output = self.tensors.take(Preparing(self.inputs)), self._output()
+        try:
+            for index in buildable(self.handle.cudnn, self.graph):
+                size = self.graph.get_workspace_size_plan_at_index(index)
+                if size > device.facts.memory_bytes // 8:
+                    continue
+                try:
+                    execute = functools.partial(self._execute, index, tensors, output)
+                    with device.alone():  # another process may be timing
+                        trials = self._try(execute, size, fastest)
+                except DeviceLost:
+                    raise
+                except graph_errors(self.handle.cudnn):
+                    continue
+                fastest = min(fastest, *trials)
+                yield index, min(trials)
+        finally:
+            output.array.free()
+
+    def _try(self, execute: Callable[[DeviceArray], None], size: int, fastest: float) -> list[float]:
+        """Microseconds of a plan whose workspace has so many bytes: of one run where that is clearly behind."""
+        device = self.inputs.device
+        workspace = device.empty((max(1, size),), np.uint8)
+        execute(workspace)
+        device.synchronise()
+        first = device.timer.elapsed_us(lambda: execute(workspace))
+        more = TRIALS - 1 if first < BEHIND * fastest else 0
+        return [first, *(device.timer.elapsed_us(lambda: execute(workspace)) for _ in range(more))]
 
     def _output(self) -> Image:
         return Image(self.inputs.device, self.tensors.conv, self.tensors.problem.dtype, self.tensors.nhwc)
@@ -346,6 +363,13 @@ class Cudnn:
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """Default and fastest plans per layout and math mode. Raises `Unsupported` without a GPU or cuDNN."""
+        return self._found(problem, operands, device, untuned=False)
+
+    def untuned(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """The defaults alone, for which nothing has to be searched."""
+        return self._found(problem, operands, device, untuned=True)
+
+    def _found(self, problem: Problem, operands: Operands, device: Device, untuned: bool) -> Iterator[Candidate]:
         gpu = require_gpu(device, self.name)
         handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
         assert problem.conv is not None
@@ -354,22 +378,31 @@ class Cudnn:
         inputs = Inputs(gpu)
         for nhwc in (False, True):
             tensors = Tensors(problem, operands, nhwc)
-            winograd = functools.cache(functools.partial(_winograd, handle, problem.conv, problem.dtype, nhwc))
+            winograd = _winograd(handle, problem.conv, problem.dtype, nhwc)
             for math in MODES[problem.dtype]:
                 case = ConvCase(math, nhwc)
                 try:
                     require_math(gpu, math)
                     graph = build_graph(handle, problem.conv, problem.dtype, nhwc)
-                    yield from Search(handle, graph, inputs, tensors, case).candidates(winograd())
+                    yield from Search(handle, graph, inputs, tensors, case).candidates(winograd, untuned)
                 except Unsupported as error:
                     yield refusal(case.variant, math, str(error))
 
 
-def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> frozenset[int]:
-    """Which plans use Winograd's transform; plans are in the same order in every graph of a convolution."""
-    graph = build_graph(handle, conv, dtype, nhwc)
-    graph.select_numeric_notes([handle.cudnn.numerical_note.WINOGRAD])
-    return frozenset(buildable(handle.cudnn, graph))
+def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callable[[int], bool]:
+    """Tells which plans use Winograd's transform; plans are in the same order in every graph of a convolution."""
+
+    @functools.cache
+    def graph() -> Any:
+        built = build_graph(handle, conv, dtype, nhwc)
+        built.select_numeric_notes([handle.cudnn.numerical_note.WINOGRAD])
+        return built
+
+    @functools.cache
+    def uses(index: int) -> bool:
+        return _builds(handle.cudnn, graph(), index)
+
+    return uses
 
 
 register(
