@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from fake_records import record
+from pathlib import Path
+
+from fake_records import record, write
 
 from nnzbench.problems.tables import load
 from nnzbench.records.record import Record
-from nnzbench.site.claims import read
+from nnzbench.records.selection import select
+from nnzbench.site.claims import Verdict, judge, read
 
 GPU = "nvidia-h200"
 CLAIMS = {claim.id: claim for claim in read()}
@@ -44,3 +47,24 @@ def table1(speedup: float, level: str = "95", keep: int = 99) -> list[Record]:
             row(name, "cublas", 10.0, "f32_rowmajor", policy="cold"),
         ]
     return rows
+
+
+def figure1(crossing: float) -> list[Record]:
+    """Time falls linearly with density and meets cuBLAS's 10 us at `crossing`; cuSPARSE takes three times as long."""
+    rows = []
+    for p in load("sputnik_figure1", False):
+        us = 10 * (1 - p.sparsity) / (1 - crossing)
+        rows += [
+            row(p.name, "sputnik", us, "heuristic_x", p.experiment, sparsity=p.sparsity),
+            row(p.name, "sputnik", us / 2, "y1_other", p.experiment, sparsity=p.sparsity),
+            row(p.name, "cublas", 10.0, "f32_rowmajor", p.experiment, sparsity=p.sparsity),
+            row(p.name, "cublas", 1e-3, "tf32_rowmajor", p.experiment, sparsity=p.sparsity),
+            row(p.name, "cusparse", 3 * us, "csr_default_col", p.experiment, sparsity=p.sparsity),
+        ]
+    return rows
+
+
+def judged(tmp_path: Path, *sets: list[Record]) -> dict[str, Verdict]:
+    for rows in sets:
+        write(tmp_path / GPU / rows[0].experiment, select(rows))
+    return {one.id: one for one in judge(tmp_path, GPU)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from html_reports import data_of, no_claims, page_of_reports, reports_folder  # noqa: F401
 
-SCRIPT = Path(__file__).resolve().parents[2] / "nnzbench" / "report" / "static" / "layer.js"
+SCRIPT = Path(__file__).resolve().parents[3] / "nnzbench" / "report" / "static" / "layer.js"
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 
 

@@ -23,7 +23,7 @@ from nnzbench.site import gpu_libraries
 
 @pytest.fixture(scope="module")
 def runner() -> ModuleType:
-    path = Path(__file__).resolve().parents[3] / "runners" / "three_devices.py"
+    path = Path(__file__).resolve().parents[4] / "runners" / "three_devices.py"
     spec = importlib.util.spec_from_file_location("three_devices", path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,26 +1,21 @@
-"""What a claim is judged by: the number that its rule makes of records with known answers, and which records count."""
+"""The number that a claim's rule makes of records with known answers, for every kind of quantity."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 
 import pytest
-from fake_claim_records import GPU, names, row, table1
-from fake_records import failed, record, write
+from fake_claim_records import GPU, figure1, judged, names, row
+from fake_records import record
 
-from nnzbench.kernels.roles import OURS
 from nnzbench.papers.sputnik import ablation
-from nnzbench.problems.names import stem_of
 from nnzbench.problems.tables import load
 from nnzbench.records import memory
 from nnzbench.records.record import Record
-from nnzbench.records.selection import select
-from nnzbench.report.claims.quantities import Outcome, Quantity, Ratio
-from nnzbench.report.claims.records import JUDGES, Records
+from nnzbench.report.claims.quantities import Outcome
+from nnzbench.report.claims.records import Records
 from nnzbench.report.data import frames
-from nnzbench.report.data.series import Series
 from nnzbench.site.claims import (
     CONTRADICTED,
     NOT_COMPARABLE,
@@ -29,168 +24,8 @@ from nnzbench.site.claims import (
     RULES,
     STRONGER,
     WEAKER,
-    Verdict,
     judge,
 )
-
-PAPER = "sparsert_paper"
-
-
-def judged(tmp_path: Path, *sets: list[Record]) -> dict[str, Verdict]:
-    for rows in sets:
-        write(tmp_path / GPU / rows[0].experiment, select(rows))
-    return {one.id: one for one in judge(tmp_path, GPU)}
-
-
-def test_a_geometric_mean_is_judged_against_each_arithmetic_of_the_dense_product(tmp_path):
-    one = judged(tmp_path, table1(5.0))["sparsert-spmm-95"]
-    assert one.measured == pytest.approx(5.0)  # cuBLASLt's 10 us, not cuBLAS's 12
-    assert (one.measured_tf32, one.measured_fp16) == (pytest.approx(2.0), pytest.approx(1.0))
-    assert one.measured_cold == pytest.approx(2.5)
-    assert (one.verdict, one.verdict_tf32, one.verdict_fp16) == (REPRODUCED, WEAKER, CONTRADICTED)
-    assert one.problems == "11 of 11"
-    assert "With cold caches: weaker." in one.note
-    assert "11 of 11 problems are on generated stand-ins" not in one.note  # their source is real
-
-
-def test_the_papers_own_kernel_judges_and_ours_stands_beside(tmp_path):
-    ours = [dataclasses.replace(r, kernel="sparsert", median_us=2.0) for r in table1(2.5) if r.kernel == PAPER]
-    one = judged(tmp_path, [*table1(2.5), *ours])["sparsert-spmm-95"]
-    assert one.measured == pytest.approx(2.5)
-    assert one.kernel.startswith("`sparsert_paper`")
-    assert "This project's generator `sparsert`: 5.00×, TF32 2.00×, fp16 1.00×" in one.note
-
-
-def test_no_design_of_this_project_judges_a_claim(tmp_path):
-    """Whatever a rule names, rows of role `own` and of users' kernels do not reach it."""
-    ours = [dataclasses.replace(r, kernel="sparsert") for r in table1(5.0) if r.kernel == PAPER]
-    guest = [dataclasses.replace(r, kernel="mine") for r in table1(5.0) if r.kernel == PAPER]
-    libraries = [r for r in table1(5.0) if r.kernel != PAPER]
-    one = judged(tmp_path, [*libraries, *ours, *guest])["sparsert-spmm-95"]
-    assert one.verdict == NOT_MEASURABLE
-    records = Records(tmp_path, GPU)
-    everybody = Series("k", "", (), roles=OURS | {"guest"})
-    for series in (everybody, Series("k", "", ("sparsert",)), Series("k", "", ("mine",))):
-        assert records.times("sparsert_table1", "hot", series, "(.*)")
-        assert not records.published().times("sparsert_table1", "hot", series, "(.*)")
-    assert not JUDGES & {"own", "guest"}
-
-
-def test_a_paper_with_a_weaker_rival_is_judged_twice(tmp_path):
-    rows = []
-    for name in names("sputnik_rnn", "_32"):
-        at = {"experiment": "sputnik_rnn"}
-        rows += [
-            row(name, "sputnik", 10.0, "heuristic_x", **at),
-            row(name, "sputnik", 1.0, "y1_other", **at),
-            row(name, "cusparse", 35.0, "csr_default_col", **at),
-            row(name, "cusparse", 9.0, "csr_alg2_row", **at),
-        ]
-    one = judged(tmp_path, rows)["sputnik-rnn-cusparse"]
-    assert (one.measured, one.measured_today) == (pytest.approx(3.5), pytest.approx(0.9))
-    assert one.rival_today == "the best of cuSPARSE"
-    assert one.problems == one.problems_today
-    assert one.verdict == one.verdict_today == NOT_COMPARABLE  # only some of its problems
-    full = [
-        row(n, kernel, us, variant, "sputnik_rnn")
-        for n in names("sputnik_rnn")
-        for kernel, us, variant in (
-            ("sputnik", 10.0, "heuristic_x"),
-            ("cusparse", 35.0, "csr_default_col"),
-            ("cusparse", 9.0, "csr_alg2_row"),
-        )
-    ]
-    one = judged(tmp_path / "b", full)["sputnik-rnn-cusparse"]
-    assert (one.verdict, one.verdict_today) == (REPRODUCED, CONTRADICTED)
-
-
-def test_figure_10s_other_rivals_are_papers_kernels_themselves(tmp_path):
-    rows = [
-        row(name, kernel, us, variant, "sputnik_rnn")
-        for name in names("sputnik_rnn")
-        for kernel, us, variant in (
-            *((("sputnik_sddmm", 10.0, "heuristic_x"), ("aspt_sddmm", 9.2, "tiles8")) if "sddmm" in name else ()),
-            *((("sputnik", 10.0, "heuristic_x"), ("aspt", 15.6, "tiles8")) if "sddmm" not in name else ()),
-            *((("merge_spmm", 16.0, "heuristic_row_split_n32"),) if "sddmm" not in name else ()),
-            *((("merge_spmm", 1.0, "merge"), ("cusparse", 35.0, "csr_default_col")) if "sddmm" not in name else ()),
-        )
-    ]
-    found = judged(tmp_path, rows)
-    merge, aspt, sampled = (found[f"sputnik-rnn-{name}"] for name in ("merge", "aspt", "sddmm-aspt"))
-    assert (merge.measured, aspt.measured) == (pytest.approx(1.6), pytest.approx(1.56))
-    assert (merge.verdict, aspt.verdict, sampled.verdict) == (REPRODUCED, REPRODUCED, REPRODUCED)
-    assert sampled.measured == pytest.approx(92)
-    assert "ASpT against cuSPARSE's default algorithm on column-major operands: 2.24×" in aspt.note
-
-
-def test_the_best_of_today_is_another_rival_on_the_same_problems():
-    def sides(quantity: Quantity) -> tuple[str, ...]:
-        return tuple(side.cases for side in quantity.subject) if isinstance(quantity, Ratio) else ()
-
-    for name, rule in RULES.items():
-        if rule.today is not None:
-            assert sides(rule.quantity) == sides(rule.today), name
-
-
-def test_slower_than_dense_contradicts(tmp_path):
-    assert judged(tmp_path, table1(0.8))["sparsert-spmm-95"].verdict == CONTRADICTED
-
-
-def test_fewer_problems_than_the_papers_are_shown_and_not_judged(tmp_path):
-    some = judged(tmp_path, table1(5.0, keep=10))["sparsert-spmm-95"]
-    assert (some.problems, some.verdict, some.measured) == ("10 of 11", NOT_COMPARABLE, pytest.approx(5.0))
-    assert some.reason == "10 of 11 problems are recorded."
-
-
-def test_rows_without_a_checked_time_do_not_count(tmp_path):
-    rows = [failed(r, "wrong", "far") if r.kernel == PAPER and i % 2 else r for i, r in enumerate(table1(5.0))]
-    gone = [failed(r, "wrong", "far") if r.kernel == PAPER else r for r in table1(5.0)]
-    assert judged(tmp_path / "a", rows)["sparsert-spmm-95"].problems == "11 of 11"
-    one = judged(tmp_path / "b", gone)["sparsert-spmm-95"]
-    assert math.isnan(one.measured)
-    assert (one.verdict, one.problems) == (NOT_MEASURABLE, "0 of 11")
-    assert "No problem of sparsert_table1 has a checked hot time" in one.reason
-
-
-def test_nothing_recorded_says_so(tmp_path):
-    found = {one.id: one for one in judge(tmp_path, GPU)}
-    assert {one.verdict for one in found.values()} == {NOT_MEASURABLE}
-    assert "sputnik_rnn is not recorded on this GPU yet." in found["sputnik-rnn-cusparse"].reason
-    assert "not part of this suite" in found["sputnik-less-sparse"].reason
-
-
-def test_records_that_break_the_schema_judge_nothing_and_are_named(tmp_path):
-    path = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0))) / "records.csv"
-    path.write_bytes(path.read_bytes()[:-20])
-    found = judged(tmp_path, figure1(0.73))
-    assert found["sparsert-spmm-95"].verdict == NOT_MEASURABLE
-    assert "The records of sparsert_table1 are refused" in found["sparsert-spmm-95"].reason
-    assert found["sputnik-crossover"].verdict == REPRODUCED
-
-
-def test_processor_times_judge_nothing(tmp_path):
-    rows = [dataclasses.replace(r, device="cpu") for r in table1(5.0)]
-    assert judged(tmp_path, rows)["sparsert-spmm-95"].verdict == NOT_MEASURABLE
-
-
-def test_stand_ins_are_named(tmp_path):
-    rows = [dataclasses.replace(r, source="standin:rn50/x") for r in table1(5.0)]
-    assert "11 of 11 problems are on generated stand-ins" in judged(tmp_path, rows)["sparsert-spmm-95"].note
-
-
-def figure1(crossing: float) -> list[Record]:
-    """Time falls linearly with density and meets cuBLAS's 10 us at `crossing`; cuSPARSE takes three times as long."""
-    rows = []
-    for p in load("sputnik_figure1", False):
-        us = 10 * (1 - p.sparsity) / (1 - crossing)
-        rows += [
-            row(p.name, "sputnik", us, "heuristic_x", p.experiment, sparsity=p.sparsity),
-            row(p.name, "sputnik", us / 2, "y1_other", p.experiment, sparsity=p.sparsity),
-            row(p.name, "cublas", 10.0, "f32_rowmajor", p.experiment, sparsity=p.sparsity),
-            row(p.name, "cublas", 1e-3, "tf32_rowmajor", p.experiment, sparsity=p.sparsity),
-            row(p.name, "cusparse", 3 * us, "csr_default_col", p.experiment, sparsity=p.sparsity),
-        ]
-    return rows
 
 
 def test_a_crossover_is_interpolated_for_the_papers_heuristic_alone(tmp_path):
@@ -425,8 +260,3 @@ def test_memory_is_counted_until_it_is_measured(tmp_path):
     records = Records(tmp_path, GPU)
     assert quantity.measure(records, "hot").value == pytest.approx(6.0)
     assert quantity.measure(records, "hot", "f16").value == pytest.approx(0.15)
-
-
-def test_names_lose_source_and_dtype_and_nothing_else():
-    assert stem_of("01_64x256x3136_90_dlmc") == stem_of("01_64x256x3136_90_standin_f16") == "01_64x256x3136_90"
-    assert stem_of("ptb_balanced_6000x3072x1_80_balanced") == "ptb_balanced_6000x3072x1_80_balanced"
