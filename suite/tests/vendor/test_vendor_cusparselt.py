@@ -50,9 +50,8 @@ def test_every_variant_computes_the_product(dtype, keep, shape, gpu):
     problem, operands = make(*shape, dtype, keep)
     found = every(problem, operands, gpu)
     math = "tf32" if dtype == "f32" else dtype
-    assert list(found) == [
-        f"{math}_{layout}major_{choice}" for layout in ("row", "col") for choice in ("default", "search")
-    ]
+    layouts = ("col", "row") if dtype == "f32" else ("row", "col")  # the one that works first
+    assert list(found) == [f"{math}_{layout}major_{choice}" for layout in layouts for choice in ("default", "search")]
     next(iter(every(problem, operands, gpu).values())).prepare().close()
     kept = len(gpu.backend.memory)  # the library's handle, the timer, and the weights
     gpu.backend.log.clear()

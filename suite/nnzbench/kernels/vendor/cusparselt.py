@@ -61,9 +61,14 @@ class LtCase:
 
 
 def lt_cases(dtype: str) -> list[LtCase]:
-    """Both layouts, default before search."""
+    """Both layouts, default before search.
+
+    Column-major first for TF32 and INT8: with B as it is, version 0.8 has no INT8 product and its default algorithm for
+    TF32 fails (one H200).
+    """
     math = "tf32" if dtype == "f32" else dtype
-    return [LtCase(math, column_major, search) for column_major in (False, True) for search in (False, True)]
+    layouts = (True, False) if dtype in ("f32", "i8") else (False, True)
+    return [LtCase(math, column_major, search) for column_major in layouts for search in (False, True)]
 
 
 def require_pattern(matrix: CSR, dtype: str) -> None:
