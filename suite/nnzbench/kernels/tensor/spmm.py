@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,13 +28,16 @@ from nnzbench.problems.problem import Problem
 _KIB = 1024
 _OTHER_SHARED = 2 * _KIB
 """Of a multiprocessor's shared memory what a block takes beside its dynamic part: barriers, the system's own."""
-_MOST_WAVES = 4
 _PANEL_COST = 24
 """Columns that take as long as what each panel costs beside its columns: gathered ones and waiting for copies."""
-_SEPARATE_COLUMNS = 32
-"""Columns per block from which adding the slices of K in a launch of its own was the faster way (one H200)."""
-_WIDE = {8: (False,), 16: (False,), 32: (True, False), 64: (True,), 128: (True,)}
-"""By columns per block: whether warps multiply four together, where they can, the likelier first (one H200)."""
+_SLICE_COST = 128
+"""Columns that take as long as what each slice adds."""
+_ORDERED_COLUMNS = 64
+"""Columns per block from which `_cost` tells the likeliest shape better than a fixed order (five tables, one H200)."""
+_SHARED_COLUMNS = 32
+"""Columns per block from which the last warp to arrive should not add all slices of K by itself (one H200)."""
+_WIDE_COLUMNS = 32
+"""Columns per block from which warps multiply four together, where they can (one H200)."""
 
 
 @dataclass(frozen=True)
@@ -191,17 +194,16 @@ class Shape(NamedTuple):
     blocks: int
     form: Form = "words"
     early: bool = False
-    """Whether its first tiling is also tried `early`, of packed words `dealt`, and `spread` where a launch of its own
-    would add slices."""
+    """Whether its first tiling is also tried `early`."""
 
 
-# by columns at most, the likeliest first, the last one for architectures with little shared memory
+# by columns at most, the likeliest first, the last one for small matrices and architectures with little shared memory
 _SHAPES = {
     8: (
         Shape(8, 8, 2, 1024, 2, 2, early=True),
         Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
         Shape(8, 8, 1, 1024, 2, 2, "bitmap"),
-        Shape(8, 8, 4, 1024, 2, 2, "halves", early=True),
+        Shape(8, 8, 4, 1024, 2, 2, "halves"),
         Shape(8, 8, 1, 1024, 2, 2),
         Shape(8, 8, 2, 1024, 2, 2, "halves"),
         Shape(8, 4, 1, 512, 2, 1),
@@ -210,23 +212,27 @@ _SHAPES = {
         Shape(16, 8, 1, 1024, 2, 2, early=True),
         Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
         Shape(16, 8, 2, 512, 2, 2, "bitmap"),
-        Shape(16, 8, 2, 1024, 2, 2, "halves", early=True),
+        Shape(16, 8, 2, 1024, 2, 2, "halves"),
         Shape(16, 8, 2, 512, 2, 2),
         Shape(16, 8, 1, 512, 2, 2),
         Shape(16, 4, 1, 256, 2, 1),
     ),
     32: (
-        Shape(32, 8, 1, 512, 2, 2, early=True),
-        Shape(32, 16, 2, 512, 2, 1, early=True),
+        Shape(32, 8, 1, 512, 2, 2),
+        Shape(32, 16, 2, 512, 2, 1),
         Shape(32, 16, 1, 512, 2, 1),
-        Shape(32, 8, 1, 512, 2, 2, "bitmap", early=True),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"),
         Shape(32, 16, 1, 512, 2, 1, "bitmap"),
         Shape(32, 4, 1, 256, 2, 1),
     ),
-    64: (Shape(64, 8, 2, 512, 2, 1, early=True), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1)),
+    64: (
+        Shape(64, 8, 2, 512, 2, 1),
+        Shape(64, 8, 1, 512, 2, 1),
+        Shape(64, 4, 1, 128, 2, 1),
+    ),
     128: (
-        Shape(128, 8, 2, 256, 2, 1, early=True),
-        Shape(64, 16, 1, 512, 2, 1, early=True),
+        Shape(128, 8, 2, 256, 2, 1),
+        Shape(64, 16, 1, 512, 2, 1),
         Shape(128, 8, 1, 256, 2, 1),
         Shape(128, 4, 1, 128, 2, 1),
     ),
@@ -245,68 +251,60 @@ def _panel_columns(k: int, slices: int, shortest: int, longest: int) -> int:
     return min(range(shortest, longest + 1, shortest), key=cost)
 
 
-def _slices(row_blocks: int, k: int, per_wave: int, shortest: int, longest: int) -> list[tuple[int, int]]:
-    """Slices worth trying, and the panel of each: what fills one wave of blocks, and what fills several better."""
-
-    def option(waves: int) -> tuple[int, int]:
-        slices = max(1, waves * per_wave // row_blocks)
-        columns = _panel_columns(k, slices, shortest, longest)
-        return min(slices, max(1, -(-k // columns))), columns
-
-    def idle(option: tuple[int, int]) -> float:
-        blocks = row_blocks * option[0]
-        return 1 - blocks / (-(-blocks // per_wave) * per_wave)
-
-    options = [option(waves) for waves in range(1, _MOST_WAVES + 1)]
-    fullest = min(options, key=idle)
-    return [options[0], fullest] if idle(fullest) < idle(options[0]) - 0.05 else options[:1]
+def _row_blocks(tiling: Tiling, m: int, n: int) -> int:
+    """Blocks of one slice."""
+    return max(1, -(-m // (STRIP_ROWS * tiling.warps)) * -(-n // tiling.block_n))
 
 
-def _fitting(shape: Shape, n: int, matrix: CSR, arch: str, tf32: bool) -> Iterator[Tiling]:
-    """The tilings of one shape, with slices but without stages."""
-    tiling = Tiling(**{**shape._asdict(), "stages": 0, "slices": 1, "tf32": tf32, "early": False})
-    row_blocks = max(1, -(-matrix.m // (STRIP_ROWS * shape.warps)) * -(-n // shape.block_n))
+def _cost(tiling: Tiling, m: int, k: int, n: int, arch: str) -> float:
+    """What a tiling is expected to take, in columns that a warp goes through beside another one."""
+    waves = -(-_row_blocks(tiling, m, n) * tiling.slices // (sm_count(arch) * tiling.blocks))
+    columns = -(-max(1, -(-k // tiling.panel_k)) // tiling.slices) * (tiling.panel_k + _PANEL_COST)
+    return waves * columns * (1 + tiling.warps * tiling.blocks / 2) + _SLICE_COST * tiling.slices
+
+
+def _of_shape(shape: Shape, n: int, matrix: CSR, arch: str, tf32: bool) -> list[Tiling]:
+    """The tilings of one shape, without stages, the likelier first. All blocks of a tiling with slices run at once."""
+    dealt = shape.form == "words" and not tf32
+    tiling = Tiling(**{**shape._asdict(), "stages": 0, "slices": 1, "tf32": tf32, "early": False, "dealt": dealt})
     pieces = shape.block_n * tiling.element_bytes // 16  # of a panel's row; each thread copies one at least
     shortest = max(tiling.chunk_columns, 32 * shape.warps // pieces)
     if shape.panel_k < shortest:
-        return
-    for slices, columns in _slices(row_blocks, matrix.k, sm_count(arch) * shape.blocks, shortest, shape.panel_k):
-        yield replace(tiling, panel_k=columns, slices=slices)
-
-
-def _orders(tiling: Tiling) -> tuple[bool, ...]:
-    """Who adds the slices, the likelier first: a launch of its own, or the last warp to arrive."""
-    if tiling.slices == 1:
-        return (False,)
-    if tiling.block_n >= _SEPARATE_COLUMNS:
-        return (True, False)
-    return (False, True) if tiling.tf32 else (False,)
+        return []
+    most = max(1, sm_count(arch) * shape.blocks // _row_blocks(tiling, matrix.m, n))
+    columns = _panel_columns(matrix.k, most, shortest, shape.panel_k)
+    last = replace(tiling, panel_k=columns, slices=min(most, max(1, -(-matrix.k // columns))))
+    if last.slices == 1:
+        return [last]
+    separate = replace(last, separate=True)
+    if shape.block_n >= _SHARED_COLUMNS:
+        return [replace(last, spread=True), separate]
+    return [last, separate] if tf32 else [last]
 
 
 def tilings(
     problem: Problem,
     matrix: CSR,
     arch: str,
-    shapes: Mapping[int, Iterable[Shape]] = _SHAPES,
+    shapes: Mapping[int, Sequence[Shape]] = _SHAPES,
     tf32: bool = False,
 ) -> list[Tiling]:
     """Tilings worth trying, without stages, the likeliest first; `shapes` by columns at most."""
     known = architecture(arch)
     hopper, bulk = "wgmma" in known.accelerated and not tf32, known.has("bulk_copy")
+    given = shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]
+    of_shapes = [(shape, _of_shape(shape, problem.n, matrix, arch, tf32)) for shape in given]
+    of_shapes = [(shape, some) for shape, some in of_shapes if some]
+    if min(shape.block_n for shape in given) >= _ORDERED_COLUMNS:
+        of_shapes.sort(key=lambda one: _cost(one[1][0], matrix.m, matrix.k, problem.n, arch))
     found: dict[Tiling, None] = {}
-    again: list[Tiling] = []  # not measured yet: behind all others
-    for shape in shapes[min(max(shapes), max(min(shapes), power_of_two_at_least(problem.n)))]:
-        of_shape = [
-            replace(tiling, wide=wide, separate=separate, bulk=bulk)
-            for tiling in _fitting(shape, problem.n, matrix, arch, tf32)
-            for wide in (_WIDE[tiling.block_n] if hopper else (False,))
-            for separate in _orders(tiling)
-        ]
-        found |= dict.fromkeys(of_shape)
-        if shape.early and of_shape:
-            spread = of_shape[0].slices > 1 and of_shape[0].block_n >= _SEPARATE_COLUMNS
-            dealt = shape.form == "words" and not tf32
-            again.append(replace(of_shape[0], separate=False, early=True, spread=spread, dealt=dealt))
+    again: list[Tiling] = []  # seldom faster: behind all others
+    for shape, some in of_shapes:
+        wide = hopper and shape.block_n >= _WIDE_COLUMNS
+        some = [replace(tiling, wide=wide, bulk=bulk) for tiling in some]
+        found |= dict.fromkeys(some)
+        if shape.early:
+            again.append(replace(some[0], early=True))
     return [*found, *again]
 
 
