@@ -14,6 +14,8 @@ ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a libra
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
 FAR_OCTAVES = 3.0
 """With nothing recorded nearer, an estimate is called a guess."""
+_MUCH_LESS = 0.95
+"""Share of a time from which on another is told as faster with less precision."""
 _FREE_MATH = frozenset({"winograd"})
 """Classes that are as good as their problem's type, but for rounding."""
 
@@ -181,31 +183,45 @@ def sentence(answer: Answer, width: Width) -> str:
     sparse, rival = width.sparse(answer.dtype), width.rival(answer.dtype)
     about_so = "about " if answer.estimated else ""
     if sparse is None and rival is None:
-        right = sum(one.error is not None for one in width.entries)
         wrong = [one.label for one in width.entries if one.wrong]
-        found = f"{right} kernel{'s' if right != 1 else ''} checked against float64, none timed"
+        found = f"{checked(width)} checked against float64, none timed"
         return lead + found + (f"; WRONG: {', '.join(wrong)}" if wrong else "")
     if sparse is None or (rival is not None and (rival.us or 0.0) < (sparse.us or 0.0)):
         assert rival is not None
-        text = f"{lead}dense is fastest: {rival.label}, {about_so}{_us(rival.us)}"
+        text = f"{lead}dense is fastest: {rival.label}, {about_so}{_us(rival.us, answer.estimated)}"
         if sparse is not None:
-            text += f"; the best sparse kernel, {sparse.label}, takes {about_so}{_times(sparse.us, rival.us)} as long"
-        return text + _crossover_text(answer)
-    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}{_us(sparse.us)}"
+            longer = _times(sparse.us, rival.us, answer.estimated)
+            text += f"; the best sparse kernel, {sparse.label}, takes {about_so}{longer} as long"
+        return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=False)
+    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}{_us(sparse.us, answer.estimated)}"
     if rival is not None:
-        text += f", {about_so}{_times(rival.us, sparse.us)} the speed of {rival.label}"
+        text += f", {about_so}{_times(rival.us, sparse.us, answer.estimated)} the speed of {rival.label}"
         if sparse.hot_us is not None and sparse.cold_us and rival.cold_us:
-            text += f" ({_times(rival.cold_us, sparse.cold_us)} cold)"
+            text += f" ({_times(rival.cold_us, sparse.cold_us, answer.estimated)} cold)"
         if sparse.memory_bytes and rival.memory_bytes:
             text += f" in {100 * sparse.memory_bytes / rival.memory_bytes:.0f} % of the memory"
     else:
         text += "; nothing dense to compare with"
-    return text + _crossover_text(answer)
+    return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=True)
+
+
+def checked(width: Width) -> str:
+    """How many kernels came out right, in words."""
+    right = sum(one.error is not None for one in width.entries)
+    return f"{right or 'no'} kernel{'s' if right != 1 else ''}"
 
 
 def rounded(n: int) -> int:
-    """A width of two digits, which is more than an estimate knows."""
+    """A crossover by two digits: it lies between two widths that were looked at, or is an estimate."""
     return int(float(f"{n:.2g}"))
+
+
+def _reduced_text(answer: Answer, width: Width) -> str:
+    """What is faster still, and computes in less than the precision asked for."""
+    exact, fastest = width.exact(answer.dtype), width.timed()
+    if not exact or (fastest[0].us or 0.0) > _MUCH_LESS * (exact[0].us or 0.0):
+        return ""
+    return f"; with less precision, {fastest[0].label} takes {_us(fastest[0].us, answer.estimated)}"
 
 
 def paid_back(entry: Entry, rival: Entry | None) -> float | None:
@@ -217,15 +233,17 @@ def paid_back(entry: Entry, rival: Entry | None) -> float | None:
     return math.ceil(extra_us / saved) if saved > 0 else math.inf
 
 
-def _crossover_text(answer: Answer) -> str:
+def _crossover_text(answer: Answer, width: Width, sparse_ahead: bool) -> str:
     found = answer.crossover
     if found is None:
         return ""
     if found.n is not None:
-        return f"; dense is faster from about N = {rounded(found.n) if answer.estimated else found.n}"
+        if sparse_ahead or width.n >= found.n:
+            return f"; dense is faster from about N = {rounded(found.n)}"
+        return f"; sparse is faster at larger N, up to about {rounded(found.n)}"
     if found.sparse_wins:
-        return f"; no crossover up to N = {found.most}"
-    return f"; dense is faster at every width from {found.least} to {found.most}" if found.least < found.most else ""
+        return f"; sparse {'stays' if sparse_ahead else 'is'} faster up to N = {found.most}, the largest looked at"
+    return f"; dense is faster at every N looked at, {found.least} to {found.most}" if found.least < found.most else ""
 
 
 @dataclass(frozen=True)
@@ -291,6 +309,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "note": answer.note,
         "problems": list(answer.problems),
         "crossover_n": answer.crossover.n if answer.crossover else None,
+        "crossover": vars(answer.crossover) if answer.crossover else None,
         "widths": [_width_json(answer, width) for width in answer.widths],
         "curve": [list(point) for point in answer.curve],
     }
@@ -329,11 +348,19 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _times(longer: float | None, shorter: float | None) -> str:
-    return f"{(longer or 0.0) / (shorter or math.inf):.2f} times"
+def _times(longer: float | None, shorter: float | None, estimated: bool = False) -> str:
+    ratio = (longer or 0.0) / (shorter or math.inf)
+    return f"{two_digits(ratio) if estimated else f'{ratio:.2f}'} times"
 
 
-def _us(us: float | None) -> str:
+def two_digits(value: float) -> str:
+    """As many as an estimate may claim."""
+    return f"{value:.0f}" if value >= 99.5 else f"{value:#.2g}".rstrip(".")
+
+
+def _us(us: float | None, estimated: bool = False) -> str:
     if us is None:
         return "-"
+    if estimated:
+        return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
     return f"{us / 1e3:.2f} ms" if us >= 1e4 else f"{us:.1f} us" if us >= 10 else f"{us:.2f} us"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nnzbench.advise.answer import Answer, Entry, Near, Width, crossing, ranked
+from nnzbench.advise.answer import FAR_OCTAVES, Answer, Entry, Near, Width, crossing, ranked
 from nnzbench.advise.layer import Layer, Op
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
@@ -25,6 +26,7 @@ from nnzbench.matrices import index
 from nnzbench.operators.binding import ITEM_BYTES, stored_bytes, weights_bytes
 from nnzbench.plans.plan import Unsupported, one_line
 from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import COLUMNS, RecordError
 from nnzbench.records.selection import class_of
@@ -162,22 +164,29 @@ def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*_USED, "math"])
 
 
-def answer(layer: Layer, question: Question, recorded: Recorded) -> Answer:
-    """The estimate for one layer. Raises `RecordError` where too little of its kind is recorded."""
+def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = True) -> Answer:
+    """The estimate for one layer. Raises `RecordError` where too little of its kind is recorded.
+
+    With `every`, each kernel is asked whether it takes this matrix, which packs it; else those up to the fastest.
+    """
     dtype = question.dtype or layer.dtype
     models = recorded.models(question.op, dtype)
     if question.kernels is not None:
         models = {key: model for key, model in models.items() if key[0] in question.kernels}
     if not models:
+        types: tuple[DType, ...] = ("f32", "f16", "bf16")
+        enough = [name for name in types if question.kernels is None and recorded.models(question.op, name)]
         raise RecordError(
             f"too little of {question.op} in {dtype} is recorded on {recorded.gpu} to estimate from (fewer than "
-            f"{FEWEST} problems of every kernel)"
+            f"{FEWEST} problems of every kernel)" + (f"; enough with --dtype {' or '.join(enough)}" if enough else "")
         )
-    able: dict[str, str] = {}
-    widths = tuple(_width(layer, question, n, dtype, models, recorded, able) for n in question.ns)
+    able: dict[tuple[str, int], str] = {}
+    widths = tuple(_width(layer, question, n, dtype, models, recorded, able, every) for n in question.ns)
     curve: tuple[tuple[int, float, float], ...] = ()
     if question.op == "spmm":
-        curve = _curve(layer, dtype, {key: one for key, one in models.items() if not able.get(key[0])})
+        refused = {kernel for (kernel, _), reason in able.items() if reason}
+        kept = {key: one for key, one in models.items() if key[0] not in refused}
+        curve = _curve(layer, dtype, kept, question.ns)
     return Answer(
         layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
         crossing(curve), layer.note, curve,
@@ -195,11 +204,13 @@ def _width(
     dtype: DType,
     models: dict[tuple[str, str, str], Model],
     recorded: Recorded,
-    able: dict[str, str],
+    able: dict[tuple[str, int], str],
+    every: bool,
 ) -> Width:
     problem = layer.problem(question.op, n, dtype, question.image)
     sizes = _sizes(layer, problem)
     entries = []
+    far = _far(models, sizes)
     for kernel, maths in dict.fromkeys(key[:2] for key in models):
         hot, cold = (models.get((kernel, maths, policy)) for policy in POLICIES)
         model = hot or cold
@@ -208,6 +219,10 @@ def _width(
             reason = (
                 f"estimates of it are off by {100 * model.held_out_error:.0f} % on average, from {len(model.rows)} rows"
             )
+            entries.append(Entry(kernel, maths, reason=reason))
+            continue
+        if (kernel, maths) in far:
+            reason = f"none of its recorded problems is within {FAR_OCTAVES:g} octaves"
             entries.append(Entry(kernel, maths, reason=reason))
             continue
         near_rows = [row for _, row in model.near(sizes)]
@@ -220,11 +235,11 @@ def _width(
                 float(hot.at([sizes])[0]) if hot else None,
                 float(cold.at([sizes])[0]) if cold else None,
                 stored_bytes(kernel, problem, layer.matrix.m, layer.matrix.k, layer.matrix.nnz),
-                _packing_ms(nearest, sizes, about(kernel).work == "dense"),
+                _packing_ms(kernel, model, nearest, sizes),
                 uncertainty=model.held_out_error,
             )
         )
-    entries = _that_run(entries, layer, problem, recorded.arch, able)
+    entries = _that_run(entries, layer, problem, recorded.arch, able, every)
     best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
     near: tuple[Near, ...] = ()
     if best is not None:
@@ -234,56 +249,89 @@ def _width(
     return Width(n, ranked(entries), near=near)
 
 
-def _packing_ms(row: Any, sizes: Sizes, dense: bool) -> float | None:
-    """The nearest row's, in proportion to what is packed: nonzeros, or all weights."""
+def _packing_ms(kernel: str, model: Model, row: Any, sizes: Sizes) -> float | None:
+    """The nearest row's, in proportion to what is packed (nonzeros, or all weights), but no less than any recorded.
+
+    So is the compilation of programs that hold the weights; another takes as long as that of the nearest row.
+    """
     if pd.isna(row["prepare_ms"]):
         return None
+    dense, coded = about(kernel).work == "dense", about(kernel).weights_in_code
     here, there = (sizes.m * sizes.k, row["m"] * row["k"]) if dense else (sizes.nnz, row["nnz"])
-    return float(row["prepare_ms"]) * max(here, 1) / max(float(there), 1.0) + (
-        0.0 if pd.isna(row["compile_ms"]) else float(row["compile_ms"])
-    )
+    share = max(here, 1) / max(float(there), 1.0)
+    total = max(float(row["prepare_ms"]) * share, float(model.rows["prepare_ms"].min()))
+    if not pd.isna(row["compile_ms"]):
+        compiled = float(row["compile_ms"])
+        total += max(compiled * share, float(model.rows["compile_ms"].min())) if coded else compiled
+    return total
 
 
-def _that_run(entries: list[Entry], layer: Layer, problem: Problem, arch: str, able: dict[str, str]) -> list[Entry]:
-    """The entries, those that refuse this matrix with the reason in place of times.
+def _far(models: dict[tuple[str, str, str], Model], sizes: Sizes) -> set[tuple[str, str]]:
+    """Kernels (and arithmetic) to leave out: nothing near is recorded of them, and something is of others.
 
-    Kernels are asked in the order of their times until one takes it, and all that need a pattern of their own;
-    `able` remembers the reasons (empty: it takes the matrix).
+    Dense and sparse kernels apart, since an answer needs both.
     """
-    found: dict[str, Entry] = {}
+    far: set[tuple[str, str]] = set()
+    for dense in (True, False):
+        side: dict[tuple[str, str], float] = {}
+        for (kernel, maths, _), model in models.items():
+            if (about(kernel).work == "dense") == dense and model.held_out_error <= LEAST_CERTAIN:
+                distance = float(model.distances([sizes])[0])
+                side[kernel, maths] = min(distance, side.get((kernel, maths), math.inf))
+        if side and min(side.values()) <= FAR_OCTAVES:
+            far |= {key for key, octaves in side.items() if octaves > FAR_OCTAVES}
+    return far
+
+
+def _that_run(
+    entries: list[Entry], layer: Layer, problem: Problem, arch: str, able: dict[tuple[str, int], str], every: bool
+) -> list[Entry]:
+    """The entries, those that refuse this matrix at this width with the reason in place of times.
+
+    Without `every`, kernels are asked in the order of their times until one takes it, and all that need a pattern of
+    their own. `able` remembers the reasons by kernel and width (empty: it takes the matrix).
+    """
+    found: list[Entry] = []
     settled = False
-    operands = None
+    operands: Operands | None = None
     for entry in ranked(entries):
-        if entry.us is None:
-            found[f"{entry.kernel} {entry.math}"] = entry
+        skipped = settled and not every and not about(entry.kernel).pattern
+        if entry.us is None or entry.dense or skipped:
+            found.append(entry)
             continue
-        kernel = kernels()[entry.kernel]
-        structured = bool(about(entry.kernel).pattern)
-        if entry.dense or (settled and not structured and entry.kernel not in able):
-            found[f"{entry.kernel} {entry.math}"] = entry
-            continue
-        size = entry.memory_bytes
-        if entry.kernel not in able:
+        key = (entry.kernel, problem.n)
+        if key not in able:
             operands = operands or layer.operands(problem)
-            able[entry.kernel] = ""
-            try:
-                if entry.kernel in _CHECKS:
-                    _CHECKS[entry.kernel](layer, problem.dtype)
-                elif isinstance(kernel, Kernel):
-                    plan = next(iter(kernel.plans(problem, operands, arch)), None)
-                    if plan is None:
-                        raise Unsupported("no plan for this matrix")
-                    if plan.language == "cuda":  # generated code holds its weights, and is not compiled here
-                        size = weights_bytes(plan, operands)
-            except Unsupported as error:
-                able[entry.kernel] = str(error)
-        if able[entry.kernel]:
-            entry = Entry(entry.kernel, entry.math, reason=able[entry.kernel])
+            able[key], size = _asked(entry, layer, problem, operands, arch, able)
+            entry = replace(entry, memory_bytes=size)
+        if able[key]:
+            entry = Entry(entry.kernel, entry.math, reason=able[key])
         else:
-            entry = Entry(**{**entry.__dict__, "memory_bytes": size})
             settled = True
-        found[f"{entry.kernel} {entry.math}"] = entry
-    return list(found.values())
+        found.append(entry)
+    return found
+
+
+def _asked(
+    entry: Entry, layer: Layer, problem: Problem, operands: Operands, arch: str, able: dict[tuple[str, int], str]
+) -> tuple[str, int | None]:
+    """Why the kernel refuses the matrix (empty where it takes it), and the bytes that it keeps."""
+    kernel = kernels()[entry.kernel]
+    coded = about(entry.kernel).weights_in_code
+    if coded and any(name == entry.kernel and not reason for (name, _), reason in able.items()):
+        return "", entry.memory_bytes  # writing the program again for another width is slow, and tells nothing new
+    try:
+        if entry.kernel in _CHECKS:
+            _CHECKS[entry.kernel](layer, problem.dtype)
+        elif isinstance(kernel, Kernel):
+            plan = next(iter(kernel.plans(problem, operands, arch)), None)
+            if plan is None:
+                raise Unsupported("no plan for this matrix")
+            if plan.language == "cuda":  # generated code holds its weights, and is not compiled here
+                return "", weights_bytes(plan, operands)
+    except Unsupported as error:
+        return str(error), None
+    return "", entry.memory_bytes
 
 
 def _cusparselt(layer: Layer, dtype: DType) -> None:
@@ -296,21 +344,18 @@ _CHECKS = {"cusparselt": _cusparselt}
 
 
 def _curve(
-    layer: Layer, dtype: DType, models: dict[tuple[str, str, str], Model]
+    layer: Layer, dtype: DType, models: dict[tuple[str, str, str], Model], ns: Sequence[int]
 ) -> tuple[tuple[int, float, float], ...]:
-    """Fastest dense and fastest sparse estimates at the widths that both sides have recorded."""
-    sides: dict[bool, list[Model]] = {True: [], False: []}
+    """Fastest dense and fastest sparse estimates at the widths near which both sides have recorded problems."""
+    matrix = layer.matrix
+    widths = sorted({*_WIDTHS, *(n for n in ns if n <= _WIDEST)})
+    asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in widths]
+    sides = {dense: np.full(len(widths), math.inf) for dense in (True, False)}
     for (kernel, maths, policy), model in models.items():
         if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
-            sides[about(kernel).work == "dense"].append(model)
-    if not all(sides.values()):
-        return ()
-    least = max(min(int(model.rows["n"].min()) for model in side) for side in sides.values())
-    most = min(max(int(model.rows["n"].max()) for model in side) for side in sides.values())
-    widths = [n for n in _WIDTHS if least <= n <= min(most, _WIDEST)]
-    if not widths:
-        return ()
-    matrix = layer.matrix
-    asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in widths]
-    dense, sparse = (np.min([model.at(asked) for model in sides[side]], axis=0) for side in (True, False))
-    return tuple((n, float(a), float(b)) for n, a, b in zip(widths, dense, sparse, strict=True))
+            recorded = (model.rows["n"].min() <= np.array(widths)) & (np.array(widths) <= model.rows["n"].max())
+            near = recorded & (model.distances(asked) <= FAR_OCTAVES)
+            dense = about(kernel).work == "dense"
+            sides[dense] = np.minimum(sides[dense], np.where(near, model.at(asked), math.inf))
+    points = zip(widths, sides[True], sides[False], strict=True)
+    return tuple((n, float(a), float(b)) for n, a, b in points if a < math.inf and b < math.inf)

@@ -45,6 +45,7 @@ class Sizes:
 
 
 Table = dict[str, Floats]
+_SIZES = ("m", "k", "n", "nnz")
 
 
 class Model:
@@ -57,7 +58,7 @@ class Model:
         self.rows = rows.reset_index(drop=True)
         self._dense, self._sddmm, self._item, self._least_us = dense, sddmm, item, least_us
         self._us = self.rows["median_us"].to_numpy(float)
-        sizes = [self.rows[name].to_numpy(float) for name in ("m", "k", "n", "nnz")]
+        sizes = [self.rows[name].to_numpy(float) for name in _SIZES]
         self._table, self._places = self._costs(*sizes), self._coordinates(*sizes)
 
     def _costs(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Table:
@@ -96,7 +97,7 @@ class Model:
 
     def at(self, sizes: Sequence[Sizes]) -> Floats:
         """Estimated microseconds of each."""
-        arrays = [np.array([getattr(one, name) for one in sizes], float) for name in ("m", "k", "n", "nnz")]
+        arrays = [np.array([getattr(one, name) for one in sizes], float) for name in _SIZES]
         return self._fitted.at(self._costs(*arrays), _likeness(self._coordinates(*arrays), self._places))
 
     @cached_property
@@ -117,10 +118,19 @@ class Model:
         errors: Floats = np.abs(kept.at(_rows(self._table, out), self._alike[out][:, known]) / self._us[out] - 1)
         return errors
 
+    def distances(self, sizes: Sequence[Sizes]) -> Floats:
+        """Of each, how far the nearest recorded row is, octaves."""
+        nearest: Floats = self._octaves(sizes).min(axis=1)
+        return nearest
+
+    def _octaves(self, sizes: Sequence[Sizes]) -> Floats:
+        places = self._coordinates(*(np.array([getattr(one, name) for one in sizes], float) for name in _SIZES))
+        octaves: Floats = np.sqrt(((self._places[None] - places[:, None]) ** 2).sum(axis=2))
+        return octaves
+
     def near(self, sizes: Sizes) -> list[tuple[float, Any]]:
         """The recorded rows by distance in octaves, nearest first."""
-        place = self._coordinates(*(np.array([getattr(sizes, name)], float) for name in ("m", "k", "n", "nnz")))
-        distances = np.sqrt(((self._places - place) ** 2).sum(axis=1))
+        distances = self._octaves([sizes])[0]
         order = np.argsort(distances, kind="stable")[:NEAREST]
         return [(float(distances[at]), self.rows.iloc[at]) for at in order]
 

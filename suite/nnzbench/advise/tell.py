@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nnzbench.advise.answer import Answer, Width, paid_back, rounded, sentence, totals
+from nnzbench.advise.answer import Answer, Width, checked, paid_back, rounded, sentence, totals, two_digits
 
 GAP = "–"
 NARROWEST = 110
@@ -17,7 +17,7 @@ NARROWEST = 110
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
 _SHOWN_REASONS = 12
-_REASON = 100
+_REASON = 160
 
 
 def console() -> Console:
@@ -37,6 +37,9 @@ def tell(answers: Sequence[Answer], out: Console, brief: bool) -> None:
             if any(one.us is not None or one.error is not None for one in width.entries):
                 out.print(_table(answer, width))
             _remarks(answer, width, out)
+        _left_out(answer, out)
+    if not brief:
+        _legend(answers, out)
     found = totals(answers)
     if len(answers) > 1 and found:
         out.print("\nAll layers, times added:", style="bold")
@@ -62,8 +65,7 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
     for answer in answers:
         name = (escape(answer.label), f"{answer.m} x {answer.k}", f"{100 * answer.sparsity:.1f} %", answer.dtype)
         for at, width in enumerate(answer.widths):
-            right = sum(one.error is not None for one in width.entries)
-            told = _fastest(answer, width) if timed else (f"{right} kernels",)
+            told = _fastest(answer, width) if timed else (checked(width),)
             table.add_row(*(name if at == 0 else ("",) * len(name)), str(width.n), *told)
             if wrong := [one.label for one in width.entries if one.wrong]:
                 table.add_row("", "", "", "", "", f"WRONG: {', '.join(wrong)}")
@@ -84,22 +86,24 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
     best, found = ranked[0], answer.crossover
     crossing = GAP
     if found is not None and found.n is not None:
-        crossing = f"{rounded(found.n) if answer.estimated else found.n}"
+        crossing = f"{rounded(found.n)}"
     elif found is not None:
         crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
     share = best.memory_bytes / rival.memory_bytes if rival and rival.memory_bytes and best.memory_bytes else None
     return (
         f"{escape(best.label)}{' ?' if width.far else ''}",
-        _us(best.hot_us),
-        _ratio(rival.us if rival else None, best.us),
-        _ratio(rival.cold_us if rival else None, best.cold_us),
+        _us(best.hot_us, answer.estimated),
+        _ratio(rival.us if rival else None, best.us, answer.estimated),
+        _ratio(rival.cold_us if rival else None, best.cold_us, answer.estimated),
         GAP if share is None else f"{100 * share:.0f} %",
         crossing,
     )
 
 
-def _ratio(longer: float | None, shorter: float | None) -> str:
-    return f"{longer / shorter:.2f}x" if longer and shorter else GAP
+def _ratio(longer: float | None, shorter: float | None, estimated: bool) -> str:
+    if not longer or not shorter:
+        return GAP
+    return f"{two_digits(longer / shorter) if estimated else f'{longer / shorter:.2f}'}x"
 
 
 def _heading(answer: Answer, out: Console) -> None:
@@ -114,22 +118,22 @@ def _table(answer: Answer, width: Width) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rival = width.rival(answer.dtype)
     timed = bool(width.timed())
-    headings = ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory", "packing"]
-    headings += ["paid back"] * timed + ["held out" if answer.estimated else "error"]
+    headings = ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory"]
+    headings += ["packing", "paid back"] * timed + ["held out" if answer.estimated else "error"]
     for at, heading in enumerate(headings):
         table.add_column(heading, justify="left" if at < 2 else "right", no_wrap=True)
     for entry in width.entries:
         if entry.us is None and entry.error is None:
             continue
-        speed = _ratio(rival.us if rival else None, entry.us)
-        times = [_us(entry.hot_us), _us(entry.cold_us), speed] if timed else []
+        speed = _ratio(rival.us if rival else None, entry.us, answer.estimated)
+        times = [_us(entry.hot_us, answer.estimated), _us(entry.cold_us, answer.estimated), speed] if timed else []
+        once = [_ms(entry.packing_ms, answer.estimated), _launches(paid_back(entry, rival), answer.estimated)]
         row = [
             escape(entry.label),
             entry.role,
             *times,
             _bytes(entry.memory_bytes),
-            GAP if entry.packing_ms is None else _ms(entry.packing_ms),
-            *([_launches(paid_back(entry, rival))] * timed),
+            *(once if timed else []),
             _share(entry.uncertainty) if answer.estimated else GAP if entry.error is None else f"{entry.error:.1e}",
         ]
         table.add_row(*row)
@@ -137,31 +141,50 @@ def _table(answer: Answer, width: Width) -> Table:
 
 
 def _remarks(answer: Answer, width: Width, out: Console) -> None:
-    refused = [one for one in width.entries if one.us is None and one.error is None]
-    for entry in refused[:_SHOWN_REASONS]:
-        reason = " ".join(entry.reason.split())
-        out.print(
-            escape(f"  no {entry.label}: {reason[:_REASON]}{'...' * (len(reason) > _REASON)}"),
-            style="dim",
-            soft_wrap=True,
-        )
-    if width.rival(answer.dtype) is not None:
-        legend = "speed is against the fastest dense library of that precision; paid back: launches until packing and"
-        out.print(f"  {legend} compiling are, which is all of packing", style="dim", soft_wrap=True)
-    if answer.op == "spmv":
-        out.print("  --op spmm --n 1 is the same product, by the kernels for matrices too", style="dim", soft_wrap=True)
+    tried = f"  {width.tried} candidate{'s' if width.tried != 1 else ''} tried"
     if answer.estimated:
         _nearest(width, out)
     elif width.unfinished:
         names = ", ".join(width.unfinished)
-        out.print(
-            f"  {width.tried} candidates tried; the time was over with some left of {names}: a larger --budget tries "
-            "them",
-            style="dim",
-        )
+        out.print(f"{tried}; the time was over with some left of {names}: a larger --budget tries them", style="dim")
+    elif width.tried:
+        out.print(f"{tried}, {'all there are' if width.timed() else 'the first of each kernel'}", style="dim")
+
+
+def _left_out(answer: Answer, out: Console) -> None:
+    """Kernels without a time and why, each reason once for all widths and kernels that it holds for."""
+    widths: dict[tuple[str, str], list[int]] = {}
+    for width in answer.widths:
+        for entry in width.entries:
+            if entry.us is None and entry.error is None:
+                reason = " ".join(entry.reason.split()).removeprefix(f"{entry.kernel} ")
+                widths.setdefault((entry.label, reason), []).append(width.n)
+    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (label, reason), ns in widths.items():
+        together.setdefault((reason, tuple(ns)), []).append(label)
+    for (reason, at), labels in list(together.items())[:_SHOWN_REASONS]:
+        where = "" if len(at) == len(answer.widths) else f" at N = {', '.join(map(str, at))}"
+        text = f"  no {', '.join(labels)}{where}: {reason[:_REASON]}{'...' * (len(reason) > _REASON)}"
+        out.print(escape(text), style="dim", soft_wrap=True)
+    if answer.op == "spmv":
+        out.print("  --op spmm --n 1 is the same product, by the kernels for matrices too", style="dim", soft_wrap=True)
+
+
+def _legend(answers: Sequence[Answer], out: Console) -> None:
+    """What the columns are, once below all tables."""
+    widths = [(answer, width) for answer in answers for width in answer.widths if width.timed()]
+    if not widths:
+        return
+    lines = ["packing: once, with compilation"]
+    if any(width.rival(answer.dtype) for answer, width in widths):
+        lines = ["speed: against the fastest dense library in the precision asked for, hot"]
+        lines += ["packing: once, with compilation; paid back: after so many launches in place of that library's"]
+    if answers[0].estimated:
+        lines += ["held out: how far off such estimates are on average for layer sizes kept out of the fit"]
     else:
-        which = "all there are" if width.timed() else "the first of each kernel"
-        out.print(f"  {width.tried} candidates tried, {which}", style="dim")
+        lines += ["error: against float64"]
+    for line in lines:
+        out.print(f"  {line}", style="dim", soft_wrap=True)
 
 
 def _nearest(width: Width, out: Console) -> None:
@@ -170,14 +193,20 @@ def _nearest(width: Width, out: Console) -> None:
         out.print(escape(text), style="dim", soft_wrap=True)
 
 
-def _us(us: float | None) -> str:
+def _us(us: float | None, estimated: bool = False) -> str:
     if us is None:
         return GAP
+    if estimated:
+        return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
     return f"{us / 1e3:.3f} ms" if us >= 1e4 else f"{us:.2f} us"
 
 
-def _ms(ms: float) -> str:
-    return f"{ms / 1e3:.1f} s" if ms >= 1e3 else f"{ms:.3g} ms"
+def _ms(ms: float | None, estimated: bool) -> str:
+    if ms is None:
+        return GAP
+    if ms >= 1e3:
+        return f"{ms / 1e3:.1f} s"
+    return f"{two_digits(ms) if estimated else f'{ms:.3g}'} ms"
 
 
 def _bytes(size: int | None) -> str:
@@ -186,10 +215,12 @@ def _bytes(size: int | None) -> str:
     return f"{size / 1e6:.2f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
-def _launches(count: float | None) -> str:
+def _launches(count: float | None, estimated: bool) -> str:
     if count is None:
         return GAP
-    return "never" if math.isinf(count) else f"{count:,.0f}" if count else "at once"
+    if math.isinf(count):
+        return "never"
+    return f"{rounded(int(count)) if estimated else count:,.0f}" if count else "at once"
 
 
 def _share(error: float | None) -> str:

@@ -27,6 +27,7 @@ from nnzbench.records.folder import Results
 MANY = 3
 """Layers from which on the ranked tables are left out."""
 MOST_COLUMNS = 1 << 24
+_N = "Columns multiplied by [1,32,256; spmv: 1]; sddmm: length of the products; convolutions: images."
 
 
 def _widths(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -54,7 +55,7 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 @click.command("best")
 @click.argument("matrices", nargs=-1, required=True, metavar="MATRIX...")
-@click.option("--n", "ns", callback=_widths, metavar="N,...", help="Columns multiplied by [1,32,256; spmv: 1].")
+@click.option("--n", "ns", callback=_widths, metavar="N,...", help=_N)
 @click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="Default: 16 bits where the file has them.")
 @click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
 @click.option("--budget", callback=_seconds, metavar="60s|5m", help="Time for one matrix [60s].")
@@ -116,7 +117,7 @@ def command(
     if gpu:
         folders = [reports] if reports else [paths.results(), paths.reports()]
         recorded = estimate.load(gpu, folders)
-        answers = [estimate.answer(one, question, recorded) for one in layers]
+        answers = [estimate.answer(one, question, recorded, len(layers) < MANY) for one in layers]
     else:
         answers = _measure(layers, question, device_name, out)
     if as_text:

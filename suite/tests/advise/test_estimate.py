@@ -99,6 +99,49 @@ def test_the_crossover_is_looked_for_where_both_sides_are_recorded(recorded):
     assert found.curve[-1][0] <= 512
 
 
+def test_a_kernel_that_refuses_a_width_gets_no_time_there(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    for n in (8, 64, 512):  # ASpT's kernels take 32 and 128 columns
+        rows = [replace(row, kernel="aspt", median_us=row.median_us / 2) for row in records() if row.n == n]
+        append(tmp_path / "nvidia-h200/sputnik_figure1/records.csv", [row for row in rows if row.kernel == "aspt"])
+    (layer,) = layers.load(["768x1536@0.9"])
+    found = estimate.answer(layer, Question((32, 64)), estimate.load("nvidia-h200", [tmp_path]))
+    entries = [{one.kernel: one for one in width.entries} for width in found.widths]
+    assert entries[0]["aspt"].us
+    assert entries[1]["aspt"].us is None
+    assert "32 or 128 columns, not 64" in entries[1]["aspt"].reason
+    slower = min(point[2] for point in found.curve if point[0] == 64)
+    assert slower == pytest.approx(entries[1]["sputnik"].us)
+
+
+def test_where_others_are_recorded_near_by_a_kernel_that_is_not_gets_no_time(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    rows = [replace(row, kernel="ring", m=64 * row.m) for row in records() if row.kernel == "sputnik"]
+    append(tmp_path / "nvidia-h200/llm_layers/records.csv", rows)
+    recorded = estimate.load("nvidia-h200", [tmp_path])
+    (layer,) = layers.load(["512x1536@0.9"])
+    found = {one.kernel: one for one in estimate.answer(layer, Question((32,)), recorded).widths[0].entries}
+    assert found["sputnik"].us
+    assert "within 3 octaves" in found["ring"].reason
+    (layer,) = layers.load(["16x16@0.5"])  # far from all: a guess by all
+    found = {one.kernel: one for one in estimate.answer(layer, Question((8,)), recorded).widths[0].entries}
+    assert "octaves" not in found["sputnik"].reason + found["ring"].reason
+
+
+def test_the_crossover_is_not_looked_for_far_from_what_is_recorded(recorded):
+    (layer,) = layers.load(["16x16@0.5"])
+    assert estimate.answer(layer, Question((8,)), recorded).curve == ()
+    (layer,) = layers.load(["64x512@0.5"])
+    found = estimate.answer(layer, Question((100,)), recorded)
+    assert 100 in [n for n, _, _ in found.curve]
+
+
+def test_a_type_that_is_recorded_is_named_where_another_is_not(recorded):
+    (layer,) = layers.load(["256x256@0.5"])
+    with pytest.raises(RecordError, match=r"too little of spmm in bf16 .*; enough with --dtype f32$"):
+        estimate.answer(layer, Question((8,), dtype="bf16"), recorded)
+
+
 def test_far_from_anything_it_is_a_guess(recorded):
     (layer,) = layers.load(["16x16@0.5"])
     found = estimate.answer(layer, Question((8,)), recorded)

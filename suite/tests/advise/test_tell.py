@@ -32,7 +32,7 @@ def test_many_layers_are_one_table_with_whole_names_and_totals():
     first = next(line for line in text.splitlines() if "very.long" in line)
     assert first.split() == [
         answer().label, "64", "x", "128", "90.0", "%", "f32", "32", "sputnik", "fp32", "4.00", "us", "2.50x", "1.25x",
-        "25", "%", "437",
+        "25", "%", "440",
     ]  # fmt: skip
     assert "weights of 4 filters" in text
     assert "2 layers take 8.00 us" in text
@@ -43,7 +43,7 @@ def test_of_many_layers_none_timed_the_checks_are_counted_and_wrong_ones_named()
     right = Entry("sputnik", "f32", "v1", error=1e-7)
     wrong = Entry("ring", "f32", "v2", reason="far off", wrong=True)
     text = told(answer("a", (right, wrong)), answer("b", (right,)), brief=True)
-    assert text.count("1 kernels") == 2
+    assert text.count("1 kernel ") == 2
     assert "WRONG: ring fp32" in text
 
 
@@ -51,6 +51,7 @@ def test_where_nothing_is_timed_no_column_of_times_stands_empty():
     text = told(answer("a", (Entry("sputnik", "f32", "v1", memory_bytes=10, error=1e-7),)))
     assert "hot" not in text
     assert "paid back" not in text
+    assert "packing" not in text  # of a compilation for this processor, which tells nothing of a GPU
     assert "7 candidates tried, the first of each kernel" in text
     assert "all there are" in told(answer("a"))
 
@@ -67,4 +68,15 @@ def test_an_estimate_claims_no_more_digits_than_it_has():
     estimated = answer("a", estimated=True)
     assert sentence(estimated, estimated.widths[0]).endswith("dense is faster from about N = 440")
     dense = answer("a", (Entry("cublas", "f32", hot_us=3.0), SPARSE), estimated=True)
-    assert "dense is fastest: cuBLAS fp32, about 3.00 us" in sentence(dense, dense.widths[0])
+    assert "dense is fastest: cuBLAS fp32, about 3.0 us" in sentence(dense, dense.widths[0])
+
+
+def test_reasons_stand_once_for_all_widths_and_kernels_and_the_columns_are_told_once():
+    lacking = [Entry(name, "f32", reason=f"{name} needs a GPU") for name in ("cusparse", "cublaslt")]
+    narrow = Entry("aspt", "f32", reason="for 32 columns alone")
+    one = answer("a")
+    widths = (Width(8, (SPARSE, DENSE, *lacking, narrow)), Width(32, (SPARSE, DENSE, *lacking)))
+    text = told(dataclasses.replace(one, widths=widths))
+    assert text.count("no cuSPARSE fp32, cuBLASLt fp32: needs a GPU\n") == 1
+    assert text.count("no ASpT fp32 at N = 8: for 32 columns alone") == 1
+    assert text.count("speed: against") == text.count("paid back: after") == 1
