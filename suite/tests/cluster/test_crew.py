@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
-from test_sweep import PEAKS, Small
+from small_sweeps import PEAKS, Small
 
 from nnzbench.cluster import crew, worker
 from nnzbench.cluster.work import Model

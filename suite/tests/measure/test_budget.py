@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
-from test_sweep import PEAKS, Small
+from small_sweeps import PEAKS, Small
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.roles import About

@@ -1,3 +1,5 @@
+"""A run of an experiment: which rows it makes of what kernels do, and what a choice leaves of it."""
+
 from __future__ import annotations
 
 import contextlib
@@ -6,75 +8,22 @@ import json
 import threading
 
 import pytest
-from fakes import FakeDevice, FakeKernel, Silent
+from fakes import FakeDevice, FakeKernel
+from small_sweeps import Notes, Small, experiment, rows, sweep
 
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import DeviceLost
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.measure import watchdog
-from nnzbench.measure.peaks import Peaks
-from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import QUICK_PROBLEMS, Choice, plan_work, run_experiment
+from nnzbench.measure.sweep import QUICK_PROBLEMS, Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.problem import Problem
-from nnzbench.records.folder import Results, read_tuning
-from nnzbench.records.record import RecordError, read_records
-
-PEAKS = Peaks(
-    copy_gbs=4000.0, l2_gbs=8000.0, fp32_tflops=50.0, floor_hot_us=1.0, floor_cold_us=3.0, l2_bytes=50_000_000
-)
-
-
-class Small(Experiment):
-    """Two small problems on uniform patterns, or as many as `count` says."""
-
-    count = 2
-
-    def problems(self, real=None):
-        return [Problem("small", f"p{i}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}") for i in range(self.count)]
-
-
-class Notes(Silent):
-    def __init__(self):
-        self.notes, self.steps, self.total = [], 0, 0
-
-    def start(self, title, steps):
-        self.total = steps
-
-    def advance(self):
-        self.steps += 1
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
-
-
-def experiment(*kernels, dtypes=("f32",), policies=("hot", "cold")):
-    return Small("small", "", "", "", {kernel.name: dtypes for kernel in kernels}, policies=policies)
-
-
-def sweep(tmp_path, *kernels, device=None, choice=None, progress=None, exp=None):
-    device = device or FakeDevice()
-    session = Session(
-        device,
-        {kernel.name: kernel for kernel in kernels},
-        PEAKS,
-        {"driver": "1"},
-        device.timer.clock if device.timer else lambda: 0.0,
-    )
-    return run_experiment(
-        exp or experiment(*kernels), session, tmp_path / "out", choice or Choice(), progress or Silent()
-    )
-
-
-def rows(tmp_path):
-    return read_records(tmp_path / "out" / "records.csv")
 
 
 def test_every_candidate_is_checked_timed_and_the_fastest_selected(tmp_path):
@@ -175,148 +124,6 @@ def test_a_lost_device_stops_the_run_and_keeps_what_was_measured(tmp_path):
     kernel.variants["crash"] = (5.0, "")
     sweep(tmp_path, kernel, choice=Choice(resume=True))
     assert kernel.prepared == ["never", "good", "crash", "never"]
-
-
-def test_resume_runs_only_what_is_missing(tmp_path):
-    kernel = FakeKernel(variants={"a": (5.0, ""), "b": (6.0, "")})
-    sweep(tmp_path, kernel)
-    before = (tmp_path / "out" / "records.csv").read_text()
-    kernel.prepared.clear()
-    summary = sweep(tmp_path, kernel, choice=Choice(resume=True))
-    assert kernel.prepared == []
-    assert summary.statuses == {}
-    assert (tmp_path / "out" / "records.csv").read_text() == before
-
-
-def test_resume_with_another_policy_adds_that_policy_alone(tmp_path):
-    kernel = FakeKernel(variants={"a": (5.0, "")})
-    sweep(tmp_path, kernel, choice=Choice(policies=("hot",)))
-    sweep(tmp_path, kernel, choice=Choice(resume=True))
-    assert sorted((r.problem, r.policy) for r in rows(tmp_path)) == [
-        ("p0", "cold"),
-        ("p0", "hot"),
-        ("p1", "cold"),
-        ("p1", "hot"),
-    ]
-
-
-def test_resume_repairs_a_line_that_a_crash_cut_off(tmp_path):
-    kernel = FakeKernel(variants={"a": (5.0, "")})
-    sweep(tmp_path, kernel)
-    path = tmp_path / "out" / "records.csv"
-    whole = path.read_text()
-    path.write_text(whole[:-40])
-    (tmp_path / "out" / "tuning.csv").unlink()
-    progress = Notes()
-    sweep(tmp_path, kernel, choice=Choice(resume=True), progress=progress)
-    assert any("cut off" in note for note in progress.notes)
-    assert len(rows(tmp_path)) == 4
-
-
-def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):
-    kernel = FakeKernel(variants={f"v{i}": (5.0, "") for i in range(4)})
-    sweep(tmp_path, kernel, choice=Choice(candidates=3))
-    tried = len(kernel.prepared)
-    sweep(tmp_path, kernel, choice=Choice(candidates=3, resume=True))
-    assert len(kernel.prepared) == tried
-    sweep(tmp_path, kernel, choice=Choice(resume=True))
-    assert {r.variant for r in rows(tmp_path)} == {"v0", "v1", "v2", "v3"}
-    assert len(rows(tmp_path)) == len({r.key for r in rows(tmp_path)}) == 16
-    done = len(kernel.prepared)
-    sweep(tmp_path, kernel, choice=Choice(resume=True))
-    assert len(kernel.prepared) == done
-    assert [tuning.scope for tuning in read_tuning(tmp_path / "out" / "tuning.csv")] == 2 * ["some"] + 2 * ["all"]
-
-
-def test_records_that_are_there_are_not_touched_without_being_told(tmp_path):
-    kernel = FakeKernel()
-    sweep(tmp_path, kernel)
-    before = (tmp_path / "out" / "records.csv").read_text()
-    with pytest.raises(RecordError, match="--resume to go on or --overwrite"):
-        sweep(tmp_path, kernel)
-    assert (tmp_path / "out" / "records.csv").read_text() == before
-    kernel.variants = {"other": (1.0, "")}
-    sweep(tmp_path, kernel, choice=Choice(overwrite=True))
-    assert {r.variant for r in rows(tmp_path)} == {"other"}
-
-
-def test_another_environment_gets_a_snapshot_of_its_own(tmp_path):
-    kernel = FakeKernel(variants={"a": (5.0, "")})
-    sweep(tmp_path, kernel)
-    kernel.variants["b"] = (4.0, "")
-    (tmp_path / "out" / "tuning.csv").unlink()
-    session = Session(FakeDevice(), {"fake": kernel}, PEAKS, {"driver": "2"})
-    run_experiment(experiment(kernel), session, tmp_path / "out", Choice(resume=True), Silent())
-    assert {(r.variant, r.environment) for r in rows(tmp_path)} == {
-        ("a", "environment.json"),
-        ("b", "environment-2.json"),
-    }
-    assert {r.variant for r in rows(tmp_path) if r.selected} == {"b"}
-
-
-def test_on_the_processor_a_later_date_alone_is_no_snapshot_of_its_own(tmp_path):
-    def opened(date, commit="a", gpu=None):
-        facts = {"recorded_at": date, "source": {"commit": commit}, "gpu": gpu or {"missing": "the cpu is no GPU"}}
-        return Results(tmp_path, True, False, facts, print).environment
-
-    assert opened("2026-01-01") == opened("2026-01-02") == "environment.json"
-    assert opened("2026-01-03", "b") == "environment-2.json"
-    assert opened("2026-01-04") == "environment.json"
-    timed = [opened(date, gpu={"name": "a GPU"}) for date in ("2026-01-05", "2026-01-06")]
-    assert timed == ["environment-3.json", "environment-4.json"]  # a session of times is told from another
-    (tmp_path / "environment-2.json").unlink()
-    before = (tmp_path / "environment-4.json").read_text()
-    assert opened("2026-01-07", gpu={"name": "a GPU"}) == "environment-2.json"  # not one that rows may name
-    assert (tmp_path / "environment-4.json").read_text() == before
-
-
-def test_an_interrupt_keeps_the_rows_with_their_selection(tmp_path):
-    kernel = FakeKernel(variants={"a": (5.0, ""), "b": (6.0, KeyboardInterrupt())})
-    with pytest.raises(KeyboardInterrupt):
-        sweep(tmp_path, kernel)
-    assert {(r.variant, r.selected) for r in rows(tmp_path)} == {("a", True)}
-
-
-def test_two_runs_never_write_to_one_folder(tmp_path):
-    kernel = FakeKernel()
-    refused = []
-
-    def second():
-        try:
-            sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
-        except RecordError as error:
-            refused.append(str(error))
-
-    kernel.after_prepare = second
-    sweep(tmp_path, kernel)
-    assert refused
-    assert "another run is writing" in refused[0]
-
-
-def test_the_lock_holds_across_caches_and_is_no_link(tmp_path, monkeypatch):
-    kernel = FakeKernel()
-    refused = []
-
-    def second():
-        monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "another cache"))
-        try:
-            sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
-        except RecordError as error:
-            refused.append(str(error))
-
-    kernel.after_prepare = second
-    sweep(tmp_path, kernel)
-    assert refused
-    assert "another run is writing" in refused[0]
-    keys = [row.key for row in rows(tmp_path)]
-    assert len(keys) == len(set(keys))
-    lock, victim = tmp_path / "out" / ".lock", tmp_path / "victim"
-    victim.write_text("mine")
-    lock.unlink()
-    lock.symlink_to(victim)
-    with pytest.raises(RecordError, match=r"\.lock is a link"):
-        sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
-    assert victim.read_text() == "mine"
 
 
 def test_on_the_processor_rows_are_checked_and_hold_no_time(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_gpu import open_fake
 from fakes import FakeDevice, FakeKernel
-from test_sweep import Notes, Small, sweep
+from small_sweeps import Notes, Small, sweep
 
 from nnzbench.devices import DeviceLost
 from nnzbench.measure.sweep import Choice

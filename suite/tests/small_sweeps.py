@@ -1,0 +1,61 @@
+"""Small experiments on pretended kernels and GPUs, for tests of runs. Not a test file."""
+
+from __future__ import annotations
+
+from fakes import FakeDevice, Silent
+
+from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, run_experiment
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import read_records
+
+PEAKS = Peaks(
+    copy_gbs=4000.0, l2_gbs=8000.0, fp32_tflops=50.0, floor_hot_us=1.0, floor_cold_us=3.0, l2_bytes=50_000_000
+)
+
+
+class Small(Experiment):
+    """Two small problems on uniform patterns, or as many as `count` says."""
+
+    count = 2
+
+    def problems(self, real=None):
+        return [Problem("small", f"p{i}", "spmm", 8 + i, 16, 4, 0.5, f"uniform:{i}") for i in range(self.count)]
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.notes, self.steps, self.total = [], 0, 0
+
+    def start(self, title, steps):
+        self.total = steps
+
+    def advance(self):
+        self.steps += 1
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def experiment(*kernels, dtypes=("f32",), policies=("hot", "cold")):
+    return Small("small", "", "", "", {kernel.name: dtypes for kernel in kernels}, policies=policies)
+
+
+def sweep(tmp_path, *kernels, device=None, choice=None, progress=None, exp=None):
+    device = device or FakeDevice()
+    session = Session(
+        device,
+        {kernel.name: kernel for kernel in kernels},
+        PEAKS,
+        {"driver": "1"},
+        device.timer.clock if device.timer else lambda: 0.0,
+    )
+    return run_experiment(
+        exp or experiment(*kernels), session, tmp_path / "out", choice or Choice(), progress or Silent()
+    )
+
+
+def rows(tmp_path):
+    return read_records(tmp_path / "out" / "records.csv")
