@@ -8,7 +8,7 @@ import pytest
 
 from nnzbench import paths
 
-_BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+_BESIDE = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
 
 def find(relative: str) -> Path:

@@ -12,7 +12,7 @@ from fakes import FakeDevice, FakeKernel
 
 from nnzbench.measure.session import Session
 
-RUNNERS = Path(__file__).resolve().parents[2] / "runners"
+RUNNERS = Path(__file__).resolve().parents[3] / "runners"
 MODULES = ("fairness", "fairness_calls", "fairness_page")
 
 
