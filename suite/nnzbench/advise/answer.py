@@ -146,6 +146,10 @@ class Answer:
         """Share of zeros as counted."""
         return 1 - self.nnz / (self.m * self.k)
 
+    def __str__(self) -> str:
+        """The layer, and the answer for each width, in a sentence each."""
+        return "\n".join([heading(self), *(sentence(self, width) for width in self.widths)])
+
     def wrong(self) -> list[Entry]:
         """Entries that computed something else than float64 does."""
         return [entry for width in self.widths for entry in width.entries if entry.wrong]
@@ -175,6 +179,13 @@ def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
     (n, before), (after_n, after) = ratios[ahead[-1]], ratios[ahead[-1] + 1]
     share = math.log(before) / (math.log(before) - math.log(after))
     return Crossover(round(math.exp(math.log(n) + share * math.log(after_n / n))), starts, least, most)
+
+
+def heading(answer: Answer) -> str:
+    """What is answered about: the layer, its sizes, the device."""
+    sizes = f"{answer.m} x {answer.k}, {100 * answer.sparsity:.1f} % zeros, {answer.op} in {answer.dtype}"
+    how = f"estimated for {answer.where}, not measured" if answer.estimated else f"on {answer.where}"
+    return f"{answer.label}: {sizes}; {how}"
 
 
 def sentence(answer: Answer, width: Width) -> str:

@@ -69,6 +69,10 @@ def best(
     _require(op, pattern, dtype, asked, budget, image)
     widths = widths_of(op, _tuple(n))
     one = as_layer(matrix, pattern)
+    if gpu is not None and (device is not None or out is not None):
+        raise MatrixError(f"gpu={gpu!r} estimates from records: it runs on no device and writes nothing to out.")
+    if image is None and (pad, stride) != (0, 1):
+        raise MatrixError("pad and stride are of a convolution's input: give its size as image=(height, width).")
     whole = None if image is None else Image(*image, pad, stride)
     question = Question(widths, op, dtype, asked, float(budget), whole)
     if gpu is not None:

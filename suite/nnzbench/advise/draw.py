@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from nnzbench.advise.answer import Answer
+from nnzbench.advise.answer import Answer, rounded
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.report.draw.style import BLUE, INK, MUTED, VERMILLION, save, styled
 
@@ -37,8 +37,9 @@ def title(answer: Answer) -> str:
     if found is None:
         return name
     if found.n is not None:
-        return f"{name}: sparse is faster below N = {found.n}" if found.sparse_wins else f"{name}: two crossovers"
-    return f"{name}: {'sparse' if found.sparse_wins else 'dense'} is faster throughout"
+        below = f"{name}: sparse is faster below N = {rounded(found.n)}"
+        return below if found.sparse_wins else f"{name}: two crossovers"
+    return f"{name}: sparse is faster up to N = {found.most}" if found.sparse_wins else f"{name}: dense is faster"
 
 
 def _draw(axis: Axes, answer: Answer) -> None:

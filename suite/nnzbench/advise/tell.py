@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nnzbench.advise.answer import Answer, Width, checked, paid_back, rounded, sentence, totals, two_digits
+from nnzbench.advise.answer import Answer, Width, checked, heading, paid_back, rounded, sentence, totals, two_digits
 
 GAP = "–"
 NARROWEST = 110
@@ -60,8 +60,8 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
         out.print(escape(note), soft_wrap=True)
     timed = any(width.timed() for answer in answers for width in answer.widths)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, heading in enumerate(("layer", "m x k", "zeros", "type", "N", *(_TIMED if timed else ("checked",)))):
-        table.add_column(heading, justify="left" if at in (0, 5) else "right", no_wrap=True)
+    for at, title in enumerate(("layer", "m x k", "zeros", "type", "N", *(_TIMED if timed else ("checked",)))):
+        table.add_column(title, justify="left" if at in (0, 5) else "right", no_wrap=True)
     for answer in answers:
         name = (escape(answer.label), f"{answer.m} x {answer.k}", f"{100 * answer.sparsity:.1f} %", answer.dtype)
         for at, width in enumerate(answer.widths):
@@ -107,9 +107,7 @@ def _ratio(longer: float | None, shorter: float | None, estimated: bool) -> str:
 
 
 def _heading(answer: Answer, out: Console) -> None:
-    sizes = f"{answer.m} x {answer.k}, {100 * answer.sparsity:.1f} % zeros, {answer.op} in {answer.dtype}"
-    how = f"estimated for {answer.where}, not measured" if answer.estimated else f"on {answer.where}"
-    out.print(f"\n[bold]{escape(answer.label)}[/bold]: {sizes}; {how}", soft_wrap=True)
+    out.print(f"\n{escape(heading(answer))}", style="bold", soft_wrap=True)
     if answer.note:
         out.print(escape(answer.note), soft_wrap=True)
 
@@ -120,8 +118,8 @@ def _table(answer: Answer, width: Width) -> Table:
     timed = bool(width.timed())
     headings = ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory"]
     headings += ["packing", "paid back"] * timed + ["held out" if answer.estimated else "error"]
-    for at, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if at < 2 else "right", no_wrap=True)
+    for at, title in enumerate(headings):
+        table.add_column(title, justify="left" if at < 2 else "right", no_wrap=True)
     for entry in width.entries:
         if entry.us is None and entry.error is None:
             continue

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from nnzbench import devices, paths
 from nnzbench.advise import draw, estimate, layer, measured, tell
@@ -102,6 +103,10 @@ def command(
     """
     if gpu and (device_name or out):
         raise click.UsageError("--gpu estimates from records: it runs on no --device and writes nothing to --out")
+    if gpu and (no_crossover or ctx.get_parameter_source("budget") is ParameterSource.COMMANDLINE):
+        raise click.UsageError("--gpu estimates every width at once: --budget and --no-crossover are of measuring")
+    if plot and device_name == "cpu":
+        raise click.UsageError("--plot draws times, and --device cpu measures none")
     if reports and not gpu:
         raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
     if op not in ("conv2d", "conv1d") and (image, pad, stride) != (None, None, None):

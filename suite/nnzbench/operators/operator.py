@@ -47,6 +47,12 @@ class Operator:
         elif packed.plan is None:
             raise OperatorError(f"this operator holds programs for {facts.arch} alone: it needs such a GPU")
 
+    def __repr__(self) -> str:
+        """Sizes, type, kernel and where it runs."""
+        one = self.facts
+        sizes = f"({one.m}, {one.k}) by ({one.k}, {one.n}) in {one.dtype}"
+        return f"<nnzbench.Operator {sizes}: {one.kernel} on {self.device.gpu}, {one.weights_bytes} bytes>"
+
     @property
     def facts(self) -> Facts:
         """Sizes, kernel, variant, architecture, the error of its check, and the memory it takes."""
@@ -58,6 +64,8 @@ class Operator:
             return self._on_gpu(self._carried, b, out, stream)
         if self.packed.plan is None:
             raise OperatorError("this operator is closed: its weights have left the GPU")
+        if stream is not None:
+            raise OperatorError("the processor has no streams: give none")
         return self._on_processor(self.packed.plan, b, out)
 
     def _on_gpu(self, carried: Carried, b: Any, out: Any, stream: int | None) -> Any:

@@ -175,6 +175,20 @@ def test_sentences(given, words):
     assert words in sentence(given, given.widths[0])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu", "nvidia-h200", "--budget", "60s"], "--budget and --no-crossover are of measuring"),
+        (["--gpu", "nvidia-h200", "--no-crossover"], "--budget and --no-crossover are of measuring"),
+        (["--device", "cpu", "--plot", "here.png"], "--device cpu measures none"),
+    ],
+)
+def test_what_an_answer_would_leave_out_is_refused_before_any_work(words, said):
+    result = CliRunner().invoke(main, ["best", "64x64@0.9", *words])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
 def test_crossings():
     assert crossing([]) is None
     assert crossing([(1, 4, 1), (4, 4, 4), (16, 4, 16)]) == Crossover(4, True, 1, 16)

@@ -46,6 +46,9 @@ def test_an_operator_multiplies_by_its_matrix(made):
     assert made.facts.relative_error < 1e-5
     assert 0 < made.facts.weights_bytes < 4 * M * K * 4
     assert made.facts.hot_us is None  # nothing is timed on the processor
+    assert repr(made).startswith(f"<nnzbench.Operator ({M}, {K}) by ({K}, {N}) in f32: sputnik on cpu, ")
+    with pytest.raises(nnzbench.OperatorError, match="no streams"):
+        made(b, stream=7)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,9 @@ def test_a_matrix_comes_in_every_usual_form(cache_dir, tmp_path, given):
         ("seconds above 0, not -1", lambda: nnzbench.best(matrix(), 8, budget=-1, device="cpu")),
         ("seconds above 0, not '60s'", lambda: nnzbench.best(matrix(), 8, budget="60s", device="cpu")),
         ("height, width", lambda: nnzbench.best(matrix(), 8, op="conv2d", image="8x8", device="cpu")),
+        ("pad and stride are of", lambda: nnzbench.best(matrix(), 8, pad=1, device="cpu")),
+        ("runs on no device", lambda: nnzbench.best(matrix(), 8, gpu="nvidia-h200", device="cpu")),
+        ("writes nothing to out", lambda: nnzbench.best(matrix(), 8, gpu="nvidia-h200", out="here")),
         ("NaN", lambda: nnzbench.operator(np.full((4, 4), np.nan), 8, device="cpu")),
     ],
 )
@@ -156,6 +162,8 @@ def test_best_answers_from_python(cache_dir):
     estimated = nnzbench.best("512x512@0.9", [8, 64], gpu="nvidia-h200")
     assert [width.n for width in estimated.widths] == [8, 64]
     assert estimated.widths[0].timed()
+    assert str(estimated).startswith("512x512.uniform: 512 x 512, 90.0 % zeros, spmm in f32; estimated for nvidia-h200")
+    assert [line[:6] for line in str(estimated).splitlines()[1:]] == ["N = 8:", "N = 64"]
 
 
 def test_importing_the_package_loads_nothing():
