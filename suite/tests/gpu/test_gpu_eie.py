@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kernel_problems import coded_operands as case
 from on_cpu import spmm_problem
-from test_eie import case
 
 from nnzbench.devices import Device
 from nnzbench.kernels.eie import Eie

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kernel_problems import AWKWARD, TRANSFORMER, mobilenet, sampled
 from on_cpu import matrix, spmm_operands, spmm_problem
-from test_aspt import AWKWARD, sampled
-from test_networks import TRANSFORMER, mobilenet
 
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import candidates, kernels

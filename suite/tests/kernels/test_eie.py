@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from kernel_problems import coded_operands as case
 from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem
 
 from nnzbench.devices.cpu_device import SanitizerError
@@ -22,10 +21,6 @@ from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.sources import load_sparse, range_count
 
 __all__ = ["fresh_cache"]
-
-
-def case(m: int, k: int, n: int, density: float = 0.1, dtype: DType = "f32", **rows: Any) -> Operands:
-    return spmm_operands(codebook.shared(matrix(m, k, density, **rows)), n).cast(dtype)
 
 
 def plan(data: Operands, tiling: eie.Tiling, arch: str = "sm_80") -> Plan:

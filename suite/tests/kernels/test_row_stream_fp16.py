@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_streaming
+from kernel_problems import operands_of, random_dense
 from numpy.typing import NDArray
 from on_cpu import spmm_problem as problem
-from test_streaming import random_dense
 
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.kernels import row_stream
@@ -39,7 +38,7 @@ SHAPES = (
 
 
 def operands(dense: NDArray[Any], n: int) -> Operands:
-    return test_streaming.operands(dense, n).cast("f16")
+    return operands_of(dense, n).cast("f16")
 
 
 def planned(data: Operands, tiling: Tiling) -> Plan:

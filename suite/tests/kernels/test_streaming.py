@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_cpu import spmm_operands
+from kernel_problems import operands_of as operands
+from kernel_problems import random_dense
 from on_cpu import spmm_problem as problem
 
 from nnzbench.devices.cpu_device import CpuDevice
@@ -27,16 +28,6 @@ ROWS = (
 )
 # m, k, n, density: edges of tiles and chunks, one column, one row, few and many nonzeros
 SHAPES = ((70, 130, 128, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
-
-
-def operands(dense: np.ndarray[Any, Any], n: int) -> Operands:
-    return spmm_operands(CSR.from_dense(dense), n)
-
-
-def random_dense(m: int, k: int, density: float) -> np.ndarray[Any, Any]:
-    rng = np.random.default_rng(m * k)
-    dense = rng.standard_normal((m, k), dtype=np.float32)
-    return np.where(rng.random((m, k)) < density, dense, 0).astype(np.float32)
 
 
 def error(device: CpuDevice, plan: Plan, data: Operands) -> float:

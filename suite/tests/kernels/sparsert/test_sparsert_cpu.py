@@ -2,33 +2,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_sparsert import CONVOLUTIONS, POINTWISE, STAGED, conv_plan, interpret, random_matrix, spmm_plan, truth
+from sparsert_programs import (  # noqa: F401
+    CONVOLUTIONS,
+    POINTWISE,
+    STAGED,
+    cache,
+    conv_plan,
+    interpret,
+    random_matrix,
+    run_on_cpu,
+    spmm_plan,
+    truth,
+)
 
-from nnzbench.devices import open_device
 from nnzbench.kernels.codegen.tiling import Tiling
-from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.problem import ConvShape
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
-def run_on_cpu(plan: Plan) -> np.ndarray:
-    try:
-        device = open_device("cpu")
-    except Unsupported as error:
-        pytest.skip(str(error))
-    prepared = device.prepare(plan)
-    try:
-        prepared.poison()
-        prepared.run()
-        return prepared.read()
-    finally:
-        prepared.close()
-        device.close()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
 from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
@@ -11,40 +12,8 @@ from nnzbench.kernels.rivals.aspt_tiles import tile, untiled
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.operands import reference
 
-
-def with_dense_columns(m: int, k: int, columns: int, density: float = 0.05) -> CSR:
-    """A matrix of which the first `columns` columns are full and the others nearly empty, as are some rows."""
-    rng = np.random.default_rng(2)
-    dense = rng.standard_normal((m, k)).astype(np.float32)
-    dense[:, columns:][rng.random((m, k - columns)) >= density] = 0
-    dense[[0, m // 2]] = 0
-    return CSR.from_dense(dense)
-
-
-def uneven() -> CSR:
-    """One row of 1,100 nonzeros among short ones: its remainder is split into runs of 512."""
-    return matrix(7, 1200, density=0.01, full=4)
-
-
-def sampled(pattern: CSR, features: int) -> tuple[Problem, Operands]:
-    rng = np.random.default_rng(6)
-    dense = {
-        "a": rng.standard_normal((pattern.m, features), dtype=np.float32),
-        "b": rng.standard_normal((pattern.k, features), dtype=np.float32),
-    }
-    problem = Problem("t", "t", "sddmm", pattern.m, features, pattern.k, 0.5, "")
-    return problem, Operands(pattern, dense, "")
-
-
-AWKWARD = {
-    "one entry": matrix(1, 1, density=1.0),
-    "tiles in two panels, odd rows": with_dense_columns(145, 300, 260),
-    "no tile, empty rows, one full": matrix(37, 70, empty=(0, 5, 36), full=9),
-    "one row in runs of 512": uneven(),
-}
 KERNELS = {"one entry": "plain", "no tile, empty rows, one full": "tiles0", "one row in runs of 512": "tiles0_long"}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fakes import FakeTimer
-from test_sparsert import random_matrix, truth
+from sparsert_programs import random_matrix, truth
 
 import nnzbench.measure.exhaustive
 from nnzbench.build.cache import Compiled, CompileTimeout

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from ptx_interpreter import Kernel
-from test_sparsert import random_matrix, truth
-from test_sparsert_cpu import cache, run_on_cpu  # noqa: F401
+from sparsert_programs import cache, random_matrix, run_on_cpu, truth  # noqa: F401
+from sparsert_programs import interpret_paper as interpret
 
 from nnzbench.build.cache import compile_cuda
 from nnzbench.build.pool import assemble_ptx
@@ -33,16 +32,6 @@ def uneven_matrix() -> CSR:
 def spmm(matrix: CSR, n: int, arch: str = "sm_90") -> Work:
     b = np.random.default_rng(1).standard_normal((matrix.k, n)).astype(np.float32)
     return Work(matrix, b, MatrixB(matrix.k, n), (matrix.m, n), arch)
-
-
-def interpret(plan: Plan) -> np.ndarray:
-    launch = plan.launches[0]
-    buffers = {name: array.copy().reshape(-1) for name, array in plan.buffers.items()}
-    buffers["c"][:] = np.nan
-    threads = launch.block[0] * launch.block[1]
-    kernel = Kernel(plan.source)
-    kernel.launch(launch.grid, threads, buffers, launch.shared_bytes, False, launch.block[0])
-    return buffers["c"].reshape(plan.buffers["c"].shape)
 
 
 @pytest.mark.parametrize("balanced", [True, False])

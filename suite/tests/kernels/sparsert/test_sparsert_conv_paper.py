@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from on_cpu import execute
-from test_sparsert import random_matrix
-from test_sparsert_cpu import cache, run_on_cpu  # noqa: F401
-from test_sparsert_paper import interpret
+from sparsert_programs import cache, random_matrix, run_on_cpu  # noqa: F401
+from sparsert_programs import interpret_paper as interpret
 
 from nnzbench.kernels.sparsert.paper import PaperConvolution, Work, unrolled_plan
 from nnzbench.kernels.sparsert.paper_dense import VirtualIm2col

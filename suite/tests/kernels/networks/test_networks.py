@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_gpu import FakeCublas, open_fake
+from kernel_problems import TRANSFORMER, mobilenet
 from on_cpu import fresh_cache  # noqa: F401
 
 from nnzbench.devices.cpu_device import CpuDevice
@@ -25,14 +26,6 @@ from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks
 from nnzbench.problems.operands import Operands, make_operands, reference
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
-
-TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
-
-
-def mobilenet(sparsity: float, width: float = 0.25, height: int = 33) -> Problem:
-    source = f"mobilenet:{width:g}:{height}:0"
-    m, k = MobileNet.of(source).sizes
-    return Problem("t", "small", "mobilenet", m, k, 1, sparsity, source)
 
 
 def error_of(name: str, problem: Problem, data: Operands, which: int, build: str = "plain") -> float:

@@ -1,0 +1,70 @@
+"""Small problems of kernels, for tests on the processor, on a GPU and in other precisions. Not a test file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from on_cpu import matrix, spmm_operands
+
+from nnzbench.matrices import codebook
+from nnzbench.matrices.formats import CSR
+from nnzbench.problems.networks import MobileNet
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import DType, Problem
+
+TRANSFORMER = Problem("t", "small", "transformer", 45, 45, 8, 0.8, "banded:6:0")
+
+
+def mobilenet(sparsity: float, width: float = 0.25, height: int = 33) -> Problem:
+    source = f"mobilenet:{width:g}:{height}:0"
+    m, k = MobileNet.of(source).sizes
+    return Problem("t", "small", "mobilenet", m, k, 1, sparsity, source)
+
+
+def with_dense_columns(m: int, k: int, columns: int, density: float = 0.05) -> CSR:
+    """A matrix of which the first `columns` columns are full and the others nearly empty, as are some rows."""
+    rng = np.random.default_rng(2)
+    dense = rng.standard_normal((m, k)).astype(np.float32)
+    dense[:, columns:][rng.random((m, k - columns)) >= density] = 0
+    dense[[0, m // 2]] = 0
+    return CSR.from_dense(dense)
+
+
+def uneven() -> CSR:
+    """One row of 1,100 nonzeros among short ones: its remainder is split into runs of 512."""
+    return matrix(7, 1200, density=0.01, full=4)
+
+
+def sampled(pattern: CSR, features: int) -> tuple[Problem, Operands]:
+    rng = np.random.default_rng(6)
+    dense = {
+        "a": rng.standard_normal((pattern.m, features), dtype=np.float32),
+        "b": rng.standard_normal((pattern.k, features), dtype=np.float32),
+    }
+    problem = Problem("t", "t", "sddmm", pattern.m, features, pattern.k, 0.5, "")
+    return problem, Operands(pattern, dense, "")
+
+
+AWKWARD = {
+    "one entry": matrix(1, 1, density=1.0),
+    "tiles in two panels, odd rows": with_dense_columns(145, 300, 260),
+    "no tile, empty rows, one full": matrix(37, 70, empty=(0, 5, 36), full=9),
+    "one row in runs of 512": uneven(),
+}
+"""By what is awkward of them for ASpT's tiles."""
+
+
+def coded_operands(m: int, k: int, n: int, density: float = 0.1, dtype: DType = "f32", **rows: Any) -> Operands:
+    """Weights of a codebook's few values, as EIE takes them."""
+    return spmm_operands(codebook.shared(matrix(m, k, density, **rows)), n).cast(dtype)
+
+
+def operands_of(dense: np.ndarray[Any, Any], n: int) -> Operands:
+    return spmm_operands(CSR.from_dense(dense), n)
+
+
+def random_dense(m: int, k: int, density: float) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(m * k)
+    dense = rng.standard_normal((m, k), dtype=np.float32)
+    return np.where(rng.random((m, k)) < density, dense, 0).astype(np.float32)
