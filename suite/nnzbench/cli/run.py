@@ -77,7 +77,7 @@ from nnzbench.records.folder import BELOW
 @click.option(
     "--cluster",
     metavar="local|slurm|tcp://HOST:PORT",
-    help="On the workers of a Dask cluster: up to 8 per GPU of this host, Slurm's, or those of a scheduler.",
+    help="On the workers of a Dask cluster: up to 12 per GPU of this host, Slurm's, or those of a scheduler.",
 )
 @click.option("--workers", type=click.IntRange(1), help="With --cluster local or slurm: how many to start.")
 @click.option("--resume", is_flag=True, help="Go on with the records that are there.")

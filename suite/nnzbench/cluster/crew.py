@@ -18,15 +18,15 @@ from threading import Event, Thread
 from typing import Any, cast
 
 from nnzbench.cluster.work import Model, Unit, homes
-from nnzbench.cluster.worker import Introduction, Job, Part, Settled, digest, introduce, perform, settle, so_far
+from nnzbench.cluster.worker import Introduction, Job, Part, Settled, arrive, digest, perform, settle, so_far
 from nnzbench.devices import Device
-from nnzbench.kernels.registry import AnyKernel
+from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure import phases
 from nnzbench.measure.attempts import REASON_LENGTH
 from nnzbench.measure.budget import Done, Hands, Plan, Step, make_plan
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, Summary, opened, plan_work
+from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, wanted_kernels
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
@@ -37,7 +37,7 @@ TRIES = 3
 POLL_S = 0.2
 MEET_S = 1.0
 """Between two looks at who is there: each asks the scheduler and waits for its answer."""
-ARRIVAL_S = 10.0
+ARRIVAL_S = 15.0
 """How long the plan waits for the other workers once the first has introduced itself."""
 GRACE_S = 6.0
 """After its end a run waits so long for what workers are at: a reference or a long program can't be left half done."""
@@ -180,9 +180,14 @@ class Crew:
         self._met = time.monotonic()
         present = set(self.client.nthreads())
         for address in present - set(self.workers):
-            self.workers[address] = Worker(self._submit(address, introduce))
+            self.workers[address] = Worker(self._submit(address, arrive, self._libraries()))
         for address in set(self.workers) - present:
             self._gone(self.workers.pop(address))
+
+    def _libraries(self) -> tuple[str, ...]:
+        """Kernels of the experiments that are a library's."""
+        wanted = dict.fromkeys(name for one in self.experiments for name in wanted_kernels(one, self.choice))
+        return tuple(name for name in wanted if isinstance(self.known.get(name), VendorKernel))
 
     def _submit(self, address: str, what: Callable[..., Any], *arguments: Any) -> Any:
         future = self.client.submit(what, *arguments, self.device, workers=[address], pure=False)

@@ -17,15 +17,16 @@ from nnzbench.cluster.worker import SHARE
 from nnzbench.measure.budget import Hands
 from nnzbench.plans.plan import Unsupported
 
-PER_GPU = 8
+PER_GPU = 12
 """Workers that share a GPU at most, if nobody asks for more: one measures while the others plan, compile and check."""
 MOST_PER_GPU = 16
 """Each has a context and memory of its own on the GPU."""
-PROCESSORS_EACH = 2
+PROCESSORS_EACH = 4 / 3
+"""16 workers on 32 processors kept 15 of them at work."""
 OVERSUBSCRIBED = 2
 """Compilers by processor, if all workers compile."""
-MEMORY_EACH = 16 << 30
-"""What each of them should have."""
+MEMORY_EACH = 12 << 30
+"""What each of them should have of the GPU's memory: a few need more for a moment, which is waited for."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SLURM_CORES = 8
 """Processors of a job."""
@@ -111,7 +112,7 @@ def local_hands() -> Hands | None:
 
 def _per_gpu(processors: int) -> int:
     """Workers of one GPU that has so many processors."""
-    return max(1, min(PER_GPU, processors // PROCESSORS_EACH, memory_bytes() // MEMORY_EACH))
+    return max(1, min(PER_GPU, int(processors / PROCESSORS_EACH), memory_bytes() // MEMORY_EACH))
 
 
 def _on_gpu(units: list[str], at: int) -> dict[str, str]:

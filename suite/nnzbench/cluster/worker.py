@@ -18,6 +18,7 @@ from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
+from nnzbench.measure.libraries import open_libraries
 from nnzbench.measure.peaks import Peaks
 from nnzbench.measure.phases import Turn, Work
 from nnzbench.measure.session import Session, open_session
@@ -150,22 +151,23 @@ def _maker() -> Maker:
 
 
 @functools.cache
-def _turn(name: str | None) -> Turn:
-    """Of the processes that share this one's GPU, whoever started them."""
+def _turn(name: str | None, together: bool = False) -> Turn:
+    """Of the processes that share this one's GPU, whoever started them; several may have it `together`."""
     path = os.path.join(tempfile.gettempdir(), f"nnzbench-{os.getuid()}-{digest(introduce(name))}.lock")
-    return functools.partial(_locked, path)
+    return functools.partial(_locked, path, together)
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
+def _locked(path: str, together: bool = False) -> Iterator[None]:
     """Waits for the others that hold this file, in the order of asking; ends with the process at the latest.
 
-    The kernel wakes the next one at once: asking again and again left the GPU idle for milliseconds at each change.
+    Those that hold it `together` don't wait for each other. The kernel wakes the next one at once: asking again and
+    again left the GPU idle for milliseconds at each change.
     """
     import fcntl  # not on Windows, where a cluster can't be had but all else can
 
     with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if together else fcntl.LOCK_EX)
         try:
             yield
         finally:  # closing would leave it to a child that was started meanwhile
@@ -180,6 +182,18 @@ def introduce(device: str | None) -> Introduction:
     return Introduction(
         opened.gpu, opened.name, opened.arch, opened.timer is not None, platform.node(), unit, os.getpid()
     )
+
+
+def arrive(libraries: tuple[str, ...], device: str | None) -> Introduction:
+    """Opens the device, and of these kernels those that are libraries, beside other workers that do the same.
+
+    Raises `Unsupported` where there is no device.
+    """
+    opened = _device(device)
+    if isinstance(opened, GpuDevice) and device not in _sessions:  # else it has run something already
+        with _turn(device, together=True)():
+            open_libraries(opened, libraries)
+    return introduce(device)
 
 
 def settle(device: str | None) -> Settled:

@@ -50,6 +50,16 @@ _FATAL = (
 """Driver messages after which every call of the process fails."""
 
 
+_SHORT = re.compile(r"out.of.memory|alloc_failed|memoryallocation|insufficient_resources", re.IGNORECASE)
+PAUSES_S = (0.5, 2.0, 6.0)
+"""Before what fails for want of memory is tried again: other processes that share the GPU may have it till then."""
+
+
+def short_of_memory(reason: object) -> bool:
+    """Whether an error, or its text, says that the GPU's memory is used up."""
+    return _SHORT.search(str(reason)) is not None
+
+
 class LaunchError(RuntimeError):
     """A launch or the work it started failed; the message is the driver's, in one sentence."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nnzbench.kernels.registry import about
-from nnzbench.measure.costs import Costs
+from nnzbench.measure.costs import Costs, operands_s
 from nnzbench.measure.sweep import Run
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import matrix_of
@@ -21,12 +21,12 @@ from nnzbench.problems.problem import Problem
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Scope
 
-OPERANDS_S = 0.3
-"""Of a step: making operands and the float64 result."""
 DAMPING_S = 20.0
 """Seconds of work as predicted that the observed pace is weighed against."""
 SPARE = 0.97
 """Share of the time that is planned for."""
+EVENNESS = 3.5
+"""How sharply what a run waits for changes from its processes to its GPUs: the more alike steps are, the sharper."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,13 @@ class Hands:
     gpus: int = 1
 
     def wall_s(self, seconds: float, gpu_s: float) -> float:
-        """Of wall clock, for so many seconds of work: either the processes or the GPUs are busy all the time."""
-        return max(seconds / self.processes, gpu_s / self.gpus)
+        """Of wall clock, for so many seconds of work: the processes or the GPUs are busy nearly all the time.
+
+        Where both have about as much to do, each also waits for the other: by the queue of eight processes at a GPU,
+        a fifth of the time.
+        """
+        busy, on_gpus = seconds / self.processes, gpu_s / self.gpus
+        return busy if self.processes <= self.gpus else float((busy**EVENNESS + on_gpus**EVENNESS) ** (1 / EVENNESS))
 
     def price_s(self, step: Step) -> float:
         """What a step takes away from others: of both, as either may turn out to be what the run waits for."""
@@ -122,11 +127,11 @@ def make_plan(
         for problem, names in spread(work):
             ordered = sorted(names, key=lambda name: about(name).role != "library")
             if waiting := run.waiting(problem, ordered, "first"):
-                seconds = OPERANDS_S + sum(costs.first(one.name, problem, name) for name in waiting)
+                seconds = operands_s(problem) + sum(costs.first(one.name, problem, name) for name in waiting)
                 gpu_s = sum(costs.first_gpu(one.name, problem, name) for name in waiting)
                 queue.append(Step(one.name, one.paper, problem, tuple(waiting), "first", seconds, gpu_s))
             if waiting := run.waiting(problem, ordered):
-                seconds = OPERANDS_S + sum(costs.tuning(one.name, problem, name) for name in waiting)
+                seconds = operands_s(problem) + sum(costs.tuning(one.name, problem, name) for name in waiting)
                 gain = sum(costs.gain(one.name, problem, name) for name in waiting)
                 gpu_s = sum(costs.tuning_gpu(one.name, problem, name) for name in waiting)
                 step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +19,14 @@ UNKNOWN_S = 1.0
 """Seconds of a candidate where nothing was ever recorded."""
 UNKNOWN_COUNT = 10.0
 """Candidates of a kernel there."""
-UNKNOWN_GPU_S = 0.035
-"""Of them, those in which it needs the GPU, there."""
+GPU_S = 0.036
+"""Seconds of a candidate in which it needs the GPU, where none were recorded of the problem."""
+GPU_S_PER_GB = 0.35
+"""More of them there by what is uploaded, read and written; both as fitted to 1288 first choices on an H200."""
+OPERANDS_S = 0.05
+"""Of making a problem's operands and its float64 result."""
+OPERANDS_S_PER_MILLION = 0.025
+"""More of them by a million elements of the operands and the result, zeros included, on the host of that H200."""
 UNKNOWN_GAIN = 0.1
 """Logarithm of what tuning brings there."""
 LIBRARY_DEFAULTS = 4
@@ -51,6 +57,8 @@ class Costs:
     _count: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _gain: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _untuned: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _compile: dict[Name, float] = field(default_factory=dict)
 
     def add(self, experiment: str, row: Tuning) -> None:
         """Learns from one line of an experiment's `tuning.csv`."""
@@ -59,6 +67,7 @@ class Costs:
                 self._gpu[name].add(row.gpu_seconds, row.candidates)
             if row.scope == "first":
                 self._first[name].add(row.seconds)
+                self._untuned[name].add(row.candidates)
             elif row.candidates:
                 self._candidate[name].add(row.seconds, row.candidates)
                 if row.scope == "all":
@@ -69,6 +78,10 @@ class Costs:
         for name in _names(experiment, problem, dtype, kernel):
             self._gain[name].add(math.log(first_us / best_us))
 
+    def add_compiling(self, experiment: str, problem: str, dtype: str, kernel: str, seconds: float) -> None:
+        """Learns how long a program takes that is generated for one problem alone."""
+        self._compile[experiment, problem, dtype, kernel] = seconds
+
     def first(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Seconds that a kernel's first choices take."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
@@ -76,24 +89,34 @@ class Costs:
         if exact is None and candidate is None:
             exact = next((self._first[name] for name in names[1:-1] if name in self._first), None)
         if exact is not None:
-            return exact.mean
-        return self._firsts(names, kernel) * _mean(self._candidate, names, UNKNOWN_S)
+            seconds = exact.mean
+        else:  # many of a search compile at once, and it looks as if each took less than it does alone
+            seconds = self._firsts(names, kernel) * _mean(self._candidate, names, UNKNOWN_S)
+            seconds = max(seconds, self._compile.get(names[0], 0.0))
+        return max(seconds, self.first_gpu(experiment, problem, kernel))
 
     def first_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of those seconds, the ones in which the GPU is needed."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
-        gpu_s = self._firsts(names, kernel) * _mean(self._gpu, names, UNKNOWN_GPU_S)
-        return min(gpu_s, self.first(experiment, problem, kernel))
+        return self._firsts(names, kernel) * self._candidate_gpu(names, problem)
 
     def tuning_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of the seconds that the other candidates take, the ones in which the GPU is needed."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
         count = _mean(self._count, names, UNKNOWN_COUNT) - self._firsts(names, kernel)
-        gpu_s = max(count, 0.0) * _mean(self._gpu, names, UNKNOWN_GPU_S)
+        gpu_s = max(count, 0.0) * self._candidate_gpu(names, problem)
         return min(gpu_s, self.tuning(experiment, problem, kernel))
+
+    def _candidate_gpu(self, names: tuple[Name, ...], problem: Problem) -> float:
+        exact = self._gpu.get(names[0])
+        size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[problem.dtype]
+        return exact.mean if exact else GPU_S + GPU_S_PER_GB * size * elements(problem) / 1e9
 
     def _firsts(self, names: tuple[Name, ...], kernel: str) -> float:
         """Candidates that run untuned."""
+        seen = next((self._untuned[name] for name in names[:-1] if name in self._untuned), None)
+        if seen is not None:
+            return seen.mean
         said = about(kernel)
         tried = LIBRARY_DEFAULTS if said.role == "library" else 2 if said.paper_variants else 1
         return min(tried, _mean(self._count, names, tried))
@@ -109,30 +132,54 @@ class Costs:
         return _mean(self._gain, _names(experiment, problem.name, problem.dtype, kernel), UNKNOWN_GAIN)
 
 
-COLUMNS = ("experiment", "kernel", "firsts", "first_s", "candidates_of", "candidates", "seconds", "gains", "gain")
+COLUMNS = (
+    "experiment",
+    "kernel",
+    "firsts",
+    "untuned",
+    "first_s",
+    "candidates_of",
+    "candidates",
+    "seconds",
+    "gains",
+    "gain",
+)
 """Of `datasets/costs.csv`: sums over the problems of an experiment, and how many each is over."""
 
 
 def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
     """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel that there still is."""
-    names = {name for sums in (costs._first, costs._candidate) for name in sums if len(name) == 2}
+    names = _known(costs._first) | _known(costs._candidate)
     for name in sorted(name for name in names if name[1] in kernels()):
-        first, count, candidate, gain = (
-            sums.get(name, _Sum()) for sums in (costs._first, costs._count, costs._candidate, costs._gain)
+        first, untuned, count, candidate, gain = (
+            sums.get(name, _Sum())
+            for sums in (costs._first, costs._untuned, costs._count, costs._candidate, costs._gain)
         )
-        yield (*name, first.count, first.amount, count.count, count.amount, candidate.amount, gain.count, gain.amount)
+        yield (
+            *name,
+            first.count,
+            untuned.amount,
+            first.amount,
+            count.count,
+            count.amount,
+            candidate.amount,
+            gain.count,
+            gain.amount,
+        )
 
 
 def shipped(costs: Costs, path: Path) -> None:
     """Adds what is known of experiments and kernels that nothing was learnt of; nothing where there is no file."""
-    known = {name for sums in (costs._first, costs._candidate) for name in sums if len(name) == 2}
+    first_known, tuned_known = _known(costs._first), _known(costs._candidate)
     for row in _lines(path):
-        if (row["experiment"], row["kernel"]) in known:
-            continue
-        number = {name: float(row[name]) for name in COLUMNS[2:]}
-        for at in ((row["experiment"], row["kernel"]), (row["kernel"],), ()):
-            if number["firsts"]:
+        here = (row["experiment"], row["kernel"])
+        number = {name: float(row.get(name) or 0.0) for name in COLUMNS[2:]}
+        for at in (here, (row["kernel"],), ()):
+            if number["firsts"] and here not in first_known:
                 costs._first[at].add(number["first_s"], number["firsts"])
+                costs._untuned[at].add(number["untuned"], number["firsts"])
+            if here in tuned_known:
+                continue
             if number["candidates"]:
                 costs._count[at].add(number["candidates"], number["candidates_of"])
                 costs._candidate[at].add(number["seconds"], number["candidates"])
@@ -140,12 +187,25 @@ def shipped(costs: Costs, path: Path) -> None:
                 costs._gain[at].add(number["gain"], number["gains"])
 
 
+def elements(problem: Problem) -> int:
+    """Of the operands with their zeros and of the result."""
+    if problem.conv is None:
+        return problem.m * problem.k + problem.k * problem.n + problem.m * problem.n
+    conv = problem.conv
+    return conv.batch * conv.channels * conv.height * conv.width + math.prod(conv.output) + problem.m * problem.k
+
+
+def operands_s(problem: Problem) -> float:
+    """Seconds that making operands and the float64 result takes."""
+    return OPERANDS_S + OPERANDS_S_PER_MILLION * elements(problem) / 1e6
+
+
 def learn(folders: Iterable[Path], timed: bool) -> Costs:
     """From folders of result sets, of the runs that timed (or of those that did not); unreadable files are skipped.
 
     What those runs did not do is predicted from `datasets/costs.csv`, where something is timed.
     """
-    costs = Costs()
+    costs, known = Costs(), kernels()
     for folder in sorted({path.parent for root in folders for path in root.glob("*/*/tuning.csv")}):
         try:
             rows = [row for row in read_tuning(folder / "tuning.csv") if (row.device != "cpu") == timed]
@@ -154,26 +214,32 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
         for row in rows:
             costs.add(folder.name, row)
         if rows and timed:
-            for (problem, dtype, kernel), (first, best) in _times(folder / "records.csv").items():
+            for (problem, dtype, kernel), (first, best, compiling) in _times(folder / "records.csv").items():
                 costs.add_gain(folder.name, problem, dtype, kernel, first, best)
+                if compiling and kernel in known and about(kernel).weights_in_code:
+                    costs.add_compiling(folder.name, problem, dtype, kernel, compiling)
     if timed:
         shipped(costs, paths.datasets() / "costs.csv")
     return costs
 
 
-def _times(path: Path) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """First and least hot median by problem, dtype and kernel: the few columns that a plan needs, unchecked."""
-    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+def _times(path: Path) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """First and least hot median, and seconds of the first one's compilation, by problem, dtype and kernel.
+
+    Of the few columns that a plan needs, unchecked.
+    """
+    found: dict[tuple[str, str, str], tuple[float, float, float]] = {}
     for row in _lines(path):
         if row.get("policy") != "hot" or row.get("status") != "ok":
             continue
         try:
             key, us = (row["problem"], row["dtype"], row["kernel"]), float(row["median_us"])
+            compiling = float(row["compile_ms"] or 0.0) / 1e3
         except (KeyError, ValueError):
             continue
         if us > 0:
-            first, best = found.get(key, (us, us))
-            found[key] = first, min(best, us)
+            first, best, compiling = found.get(key, (us, us, compiling))
+            found[key] = first, min(best, us), compiling
     return found
 
 
@@ -183,6 +249,11 @@ def _lines(path: Path) -> Iterator[dict[str, str]]:
             yield from csv.DictReader(file)
     except (OSError, ValueError, csv.Error):
         return
+
+
+def _known(sums: Mapping[Name, _Sum]) -> set[Name]:
+    """Experiments and kernels of which there is a mean."""
+    return {name for name in sums if len(name) == 2}
 
 
 def _names(experiment: str, problem: str, dtype: str, kernel: str) -> tuple[Name, ...]:

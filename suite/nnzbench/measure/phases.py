@@ -76,6 +76,11 @@ class Work:
     phases: Phases = field(default_factory=Phases)
     turn: Turn = nullcontext
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes have the GPU in between."""
+        return self.turn is not nullcontext
+
     @contextmanager
     def on_gpu(self, phase: Phase) -> Iterator[None]:
         """The GPU is this process's own in the `with` block, and what is done there is that phase's."""

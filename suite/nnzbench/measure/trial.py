@@ -14,6 +14,7 @@ from nnzbench import paths
 from nnzbench.build.ahead import compiled_ahead
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import Device, DeviceLost, Timer
+from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.registry import AnyKernel, candidates
 from nnzbench.measure.first import first_choices
 from nnzbench.measure.phases import Phase, Phases, Work
@@ -148,8 +149,26 @@ def try_candidate(
 ) -> Outcome:
     """Runs one candidate to an outcome; device memory is freed whatever happens.
 
-    `before_timing` gets the checked `run` before it is first timed (the session's warm-up).
+    `before_timing` gets the checked `run` before it is first timed (the session's warm-up). Where the memory of a
+    shared GPU is used up, it is tried again: what other processes hold there comes free as their candidates end.
     """
+    outcome = _try(candidate, timer, reference, conditions, before_timing)
+    for pause in PAUSES_S if conditions.work.shared else ():
+        if outcome.lost or outcome.status != "launch-error" or not short_of_memory(outcome.reason):
+            break
+        with conditions.work.phases.of("waiting"):
+            time.sleep(pause)
+        outcome = _try(candidate, timer, reference, conditions, before_timing)
+    return outcome
+
+
+def _try(
+    candidate: Candidate,
+    timer: Timer | None,
+    reference: Callable[[], Reference],
+    conditions: Conditions,
+    before_timing: Callable[[Callable[[], None]], None],
+) -> Outcome:
     work = conditions.work
     try:
         if candidate.ready is not None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+import pytest
 from filelock import FileLock
 
+from nnzbench.devices.gpu import LaunchError, short_of_memory
 from nnzbench.kernels.registry import candidates
+from nnzbench.measure import trial
 from nnzbench.measure.phases import ON_GPU, Phases, Work, lines
 from nnzbench.measure.trial import Conditions, try_candidate
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Candidate, Plan, Unsupported
 from nnzbench.problems.problem import Problem
 
 
@@ -130,3 +133,21 @@ def test_programs_are_read_before_the_gpu_is_waited_for():
     outcome = try_candidate(candidate, None, lambda: None, Conditions((), work=Work(turn=turn)), lambda run: None)
     assert outcome.reason == "enough"
     assert order == [("preload", "v"), "turn", ("prepare", "v")]
+
+
+@pytest.mark.parametrize(("shared", "tried"), [(True, 4), (False, 1)])
+def test_what_a_shared_gpu_has_no_memory_for_is_tried_again(shared, tried, monkeypatch):
+    monkeypatch.setattr(trial, "PAUSES_S", (0.0, 0.0, 0.0))
+    reasons = []
+
+    def prepare():
+        reasons.append("Out of memory allocating 17,179,869,184 bytes")
+        raise LaunchError(reasons[-1])
+
+    work = Work(turn=lambda: nullcontext()) if shared else Work()
+    outcome = try_candidate(
+        Candidate("v", "f32", prepare), None, lambda: None, Conditions((), work=work), lambda run: None
+    )
+    assert (outcome.status, len(reasons)) == ("launch-error", tried)
+    assert short_of_memory(outcome.reason)
+    assert not short_of_memory("an illegal memory access was encountered")

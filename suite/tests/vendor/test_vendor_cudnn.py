@@ -14,7 +14,9 @@ from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn as vendor_cudnn
+from nnzbench.kernels.vendor import support
 from nnzbench.matrices.formats import CSR
+from nnzbench.measure.libraries import open_libraries
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session
 from nnzbench.measure.trial import enumerate_candidates
@@ -155,6 +157,33 @@ def test_the_search_runs_nothing_beside_what_other_processes_time(scope, gpu, mo
     assert turns[-1] is False
     assert turns[::2] == [True] * (len(turns) // 2)  # never asked for by who has it
     assert phases.seconds["preparing"] > 0.0
+
+
+def test_a_plan_is_tried_again_where_other_processes_had_the_memory(gpu, monkeypatch):
+    monkeypatch.setattr(support, "PAUSES_S", (0.0, 0.0))
+    expected = list(every(*make(SHAPES[0]), gpu))
+    execute, failed = Graph.execute_plan_at_index, []
+
+    def short(graph, *arguments, **more):
+        if len(failed) < 2:
+            failed.append(graph)
+            raise RuntimeError("CUDNN_STATUS_ALLOC_FAILED")
+        return execute(graph, *arguments, **more)
+
+    monkeypatch.setattr(Graph, "execute_plan_at_index", short)
+    assert list(every(*make(SHAPES[0]), gpu)) == expected
+    assert len(failed) == 2
+
+
+def test_libraries_are_opened_once_before_anything_is_timed(gpu):
+    open_libraries(gpu, ["cudnn", "sputnik", "unheard_of"])
+    assert gpu.cudnn.calls[0] == "create"
+    assert set(gpu.cudnn.calls[1:]) == {"eng0"}
+    gpu.cudnn.calls.clear()
+    every(*make(SHAPES[0]), gpu)
+    assert "create" not in gpu.cudnn.calls
+    gpu.cudnn.engines = [Engine("eng0", 90, proposed=({},), fails="run")]
+    open_libraries(gpu, ["cudnn"])  # the first problem says what is the matter
 
 
 def test_half_precision_may_use_any_engine_that_sums_in_fp32(gpu):

@@ -37,6 +37,7 @@ from nnzbench.kernels.vendor.support import (
     refusal,
     require_gpu,
     require_math,
+    with_memory,
 )
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
@@ -48,6 +49,8 @@ TRIALS = 3
 """Runs of a plan, after a first one, when the fastest are looked for."""
 BEHIND = 1.5
 """A plan this much slower than the fastest so far is timed once: the slowest ones take a hundred times as long."""
+KEPT_BYTES = 1 << 30
+"""Of a plan's workspace that may stay in the device's pool as others are tried."""
 TILE_SIZES = 8
 """Most tile sizes tried of an engine for which the heuristics propose none."""
 
@@ -297,17 +300,15 @@ class Search:
         """Every plan that builds, fits and runs, in their order, and its microseconds."""
         device = self.inputs.device
         fastest = float("inf")
-        with device.alone():
-            tensors, output = self.tensors.take(Preparing(self.inputs)), self._output()
+        tensors, output = with_memory(self._placed)
         try:
             for index in buildable(self.handle.cudnn, self.graph):
                 size = self.graph.get_workspace_size_plan_at_index(index)
                 if size > device.facts.memory_bytes // 8:
                     continue
+                execute = functools.partial(self._execute, index, tensors, output)
                 try:
-                    execute = functools.partial(self._execute, index, tensors, output)
-                    with device.alone():  # another process may be timing
-                        trials = self._try(execute, size, fastest)
+                    trials = with_memory(functools.partial(self._try, execute, size, fastest))
                 except DeviceLost:
                     raise
                 except graph_errors(self.handle.cudnn):
@@ -317,15 +318,24 @@ class Search:
         finally:
             output.array.free()
 
+    def _placed(self) -> tuple[tuple[DeviceArray, ...], Image]:
+        with self.inputs.device.alone():
+            return self.tensors.take(Preparing(self.inputs)), self._output()
+
     def _try(self, execute: Callable[[DeviceArray], None], size: int, fastest: float) -> list[float]:
         """Microseconds of a plan whose workspace has so many bytes: of one run where that is clearly behind."""
         device = self.inputs.device
-        workspace = device.empty((max(1, size),), np.uint8)
-        execute(workspace)
-        device.synchronise()
-        first = device.timer.elapsed_us(lambda: execute(workspace))
-        more = TRIALS - 1 if first < BEHIND * fastest else 0
-        return [first, *(device.timer.elapsed_us(lambda: execute(workspace)) for _ in range(more))]
+        with device.alone():  # another process may be timing
+            workspace = device.empty((max(1, size),), np.uint8)
+            execute(workspace)
+            device.synchronise()
+            first = device.timer.elapsed_us(lambda: execute(workspace))
+            more = TRIALS - 1 if first < BEHIND * fastest else 0
+            times = [first, *(device.timer.elapsed_us(lambda: execute(workspace)) for _ in range(more))]
+            workspace.free()
+            if size > KEPT_BYTES:  # pooled, those of many plans would take the memory of other processes
+                device.release()
+        return times
 
     def _output(self) -> Image:
         return Image(self.inputs.device, self.tensors.conv, self.tensors.problem.dtype, self.tensors.nhwc)

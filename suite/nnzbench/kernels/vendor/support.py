@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from nnzbench.devices import Device, DeviceLost
-from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
+from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
 from nnzbench.kernels.vendor.inputs import Preparing
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
@@ -78,6 +79,20 @@ def open_library(device: GpuDevice, name: str, opened: Callable[[], T]) -> T:
         raise
     except (RuntimeError, OSError) as error:
         raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
+
+
+def with_memory(call: Callable[[], T]) -> T:
+    """Calls again, a little later, what fails for want of memory that other processes may have had."""
+    for pause in PAUSES_S:
+        try:
+            return call()
+        except DeviceLost:
+            raise
+        except RuntimeError as error:
+            if not short_of_memory(error):
+                raise
+        time.sleep(pause)
+    return call()
 
 
 CUSPARSELT_REFUSALS = {3: "INVALID_VALUE", 4: "ARCH_MISMATCH", 10: "NOT_SUPPORTED"}
