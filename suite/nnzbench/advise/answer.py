@@ -113,9 +113,9 @@ class Crossover:
     """From which width on dense is faster, as far as the widths looked at tell."""
 
     n: int | None
-    """None where one side is ahead at all of them."""
+    """None where sparse is ahead at the largest of them, or at none."""
     sparse_wins: bool
-    """At the smallest width looked at."""
+    """At the smallest width looked at; without `n`, at the largest."""
     least: int
     most: int
 
@@ -253,7 +253,8 @@ def _crossover_text(answer: Answer, width: Width, sparse_ahead: bool) -> str:
             return f"; dense is faster from about N = {rounded(found.n)}"
         return f"; sparse is faster at larger N, up to about {rounded(found.n)}"
     if found.sparse_wins:
-        return f"; sparse {'stays' if sparse_ahead else 'is'} faster up to N = {found.most}, the largest looked at"
+        stays = sparse_ahead and all(dense >= sparse for n, dense, sparse in answer.curve if n > width.n)
+        return f"; sparse {'stays faster up to' if stays else 'is faster at'} N = {found.most}, the largest looked at"
     return f"; dense is faster at every N looked at, {found.least} to {found.most}" if found.least < found.most else ""
 
 

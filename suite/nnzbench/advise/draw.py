@@ -39,7 +39,10 @@ def title(answer: Answer) -> str:
     if found.n is not None:
         below = f"{name}: sparse is faster below N = {rounded(found.n)}"
         return below if found.sparse_wins else f"{name}: two crossovers"
-    return f"{name}: sparse is faster up to N = {found.most}" if found.sparse_wins else f"{name}: dense is faster"
+    if not found.sparse_wins:
+        return f"{name}: dense is faster"
+    throughout = all(dense >= sparse for _, dense, sparse in answer.curve)
+    return f"{name}: sparse is faster {'up to' if throughout else 'at'} N = {found.most}"
 
 
 def _draw(axis: Axes, answer: Answer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -187,6 +188,14 @@ def test_what_an_answer_would_leave_out_is_refused_before_any_work(words, said):
     result = CliRunner().invoke(main, ["best", "64x64@0.9", *words])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_where_dense_is_ahead_in_between_sparse_is_not_said_to_stay_ahead():
+    one = answered(entry("ring", 5.0), entry("cublas", 9.0), crossover=Crossover(None, True, 8, 64))
+    ahead = replace(one, curve=((8, 9.0, 5.0), (32, 9.0, 5.0), (64, 9.0, 5.0)))
+    between = replace(one, curve=((8, 9.0, 5.0), (32, 4.0, 5.0), (64, 9.0, 5.0)))
+    assert "sparse stays faster up to N = 64" in sentence(ahead, ahead.widths[0])
+    assert "sparse is faster at N = 64" in sentence(between, between.widths[0])
 
 
 def test_crossings():

@@ -67,13 +67,13 @@ const askLayer = (page) => {
 
   function crossing(found, rival) {
     if (!found) return "one width recorded";
-    if (found.winner === "both") return `${rival} faster from about N\u00a0=\u00a0${found.n}`;
+    if (found.n) return `${found.winner === "both" ? rival : "sparse"} faster from about N\u00a0=\u00a0${found.n}`;
     return `${found.winner === "sparse" ? "sparse" : rival} throughout (N\u00a0=\u00a0${found.least} to ${found.most})`;
   }
 
   // The command that measures or estimates what was asked; of a sampled product the matrix is M x N.
   function commandFor(asked) {
-    const zeros = asked.zeros.toFixed(4).replace(/0+$/, "").replace(/\.$/, "");
+    const zeros = asked.zeros.toFixed(6).replace(/0+$/, "").replace(/\.$/, "");
     const [columns, n] = asked.op === "sddmm" ? [asked.n, asked.k] : [asked.k, asked.n];
     const words = ["nnzbench best", `${asked.m}x${columns}@${zeros}`, `--n ${n}`, `--dtype ${asked.math}`];
     if (asked.op !== "spmm") words.push(`--op ${asked.op}`);
@@ -86,11 +86,11 @@ const askLayer = (page) => {
     const asked = readAsked();
     const [byRival, near, words, plot] = ["by-rival", "nearest", "nearest-words", "crossover"].map(byId);
     for (const box of [byRival, near, plot]) box.replaceChildren();
+    byId("ask-command").textContent = asked ? commandFor(asked) : "nnzbench best --help";
     if (!asked) {
       words.textContent = "Sizes are whole numbers from 1, zeros from 0 to below 100 %.";
       return;
     }
-    byId("ask-command").textContent = commandFor(asked);
     const here = layer.able(asked, products.filter((row) => row.policy === asked.policy && row.set.gpu === asked.gpu));
     const rivals = layer.rivals(asked, here).map((rival) => ({ ...rival, found: layer.nearest(asked, here, rival, 6) })).filter((rival) => rival.found.length);
     if (!rivals.length) {

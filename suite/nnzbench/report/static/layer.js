@@ -75,17 +75,18 @@ const layer = (() => {
     return [...byWidth].map(([n, one]) => [n, one.dense / one.sparse]).sort((a, b) => a[0] - b[0]);
   }
 
-  // Width from which on the rival is faster; null where fewer than two widths are recorded.
+  // Who is faster from which width on (two digits, between two recorded ones), or throughout: winner "both" where the
+  // rival is from n on, "later" where sparse is. Null where fewer than two widths are recorded.
   function crossover(points) {
     if (points.length < 2) return null;
-    const ahead = points.map(([, over], at) => (over >= 1 ? at : -1)).filter((at) => at >= 0);
     const range = { least: points[0][0], most: points[points.length - 1][0] };
-    if (!ahead.length) return { ...range, winner: "rival" };
-    const last = ahead[ahead.length - 1];
-    if (last === points.length - 1) return { ...range, winner: "sparse" };
+    const ahead = points.map(([, over]) => over >= 1);
+    const last = ahead.lastIndexOf(!ahead[points.length - 1]);
+    if (last < 0) return { ...range, winner: ahead[0] ? "sparse" : "rival" };
     const [[n, before], [next, after]] = [points[last], points[last + 1]];
     const share = Math.log(before) / (Math.log(before) - Math.log(after));
-    return { ...range, winner: "both", n: Math.round(Math.exp(Math.log(n) + share * Math.log(next / n))) };
+    const at = Math.exp(Math.log(n) + share * Math.log(next / n));
+    return { ...range, winner: ahead[last] ? "both" : "later", n: Math.round(Number(at.toPrecision(2))) };
   }
 
   return { able, rivals, octaves, nearest, widths, crossover };

@@ -112,6 +112,8 @@ def test_a_kernel_that_needs_a_pattern_answers_for_that_pattern_alone():
         ([(10, 5), (10, 10), (10, 20)], {"winner": "both", "n": 64}),
         ([(10, 5), (10, 6), (10, 7)], {"winner": "sparse"}),
         ([(10, 15), (10, 16), (10, 17)], {"winner": "rival"}),
+        ([(10, 20), (10, 20), (10, 5)], {"winner": "later", "n": 91}),
+        ([(10, 5), (10, 20), (10, 10)], {"winner": "later", "n": 130}),
     ],
 )
 def test_the_crossover_lies_between_recorded_widths(times, wanted):
