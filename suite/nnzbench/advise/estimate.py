@@ -38,7 +38,7 @@ LEAST_CERTAIN = 0.5
 LAUNCH_SHARE = 0.65
 """Of the least time recorded under a policy, what an estimate takes for the launch."""
 TRIAL = "best_trial"
-"""Folder of what `runners/best_trial.py` sums up."""
+"""Folder of what `runners/trials/best_trial.py` sums up."""
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
@@ -141,7 +141,7 @@ def _read_trial(file: Path) -> pd.DataFrame:
 
 
 def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The hot times that `runners/best_trial.py` found of each kernel, as rows.
+    """The hot times that `runners/trials/best_trial.py` found of each kernel, as rows.
 
     Of an outcome: `matrix` (a path in DLMC), `dtype`, `n` and `measured`, microseconds by kernel. Raises `ValueError`,
     `LookupError` or `TypeError` for something else.

@@ -35,6 +35,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "reports" / "README.md",
     ROOT / "datasets" / "README.md",
+    ROOT / "runners" / "README.md",
     *ROOT.glob("docs/**/*.md"),
 ]
 pytestmark = pytest.mark.usefixtures("cache_dir")
@@ -161,7 +162,7 @@ def test_the_headline_has_the_markers_that_the_report_fills():
 
 
 def test_pages_name_no_machine():
-    for page in [*PAGES, *ROOT.glob("runners/*"), ROOT / "CITATION.cff"]:
+    for page in [*PAGES, *ROOT.glob("runners/**/*.py"), ROOT / "CITATION.cff"]:
         if page.is_file():
             assert not re.search(r"(?<![\w.])/(work|tmp|root|home)\b", text_of(page)), page
 

@@ -21,7 +21,7 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import SCHEMA, Record, append
 
-RUNNER = Path(__file__).resolve().parents[3] / "runners" / "fit_selection_rule.py"
+RUNNER = Path(__file__).resolve().parents[3] / "runners" / "tables" / "fit_selection_rule.py"
 TRUE = Costs({"launch": 3.0, "wavefronts": 0.001, "longest_staged": 0.5, "longest_prefetched": 0.3, "blocks": 0.05})
 TRUE_STRIPS = Costs({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "trips": 0.3})
 

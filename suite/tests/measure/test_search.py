@@ -1,4 +1,4 @@
-"""What a search tries and when; seconds pass on the clock of `runners/replay_best.py`, as do those of compilers."""
+"""What a search tries and when; seconds pass on the clock of `trials/replay_best.py`, as do those of compilers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def world(monkeypatch):
 
     With 50,000 weights in them, what the search expects of the two.
     """
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners" / "trials"))
     replay = importlib.import_module("replay_best")
     clock = replay.Clock()
 

@@ -23,7 +23,7 @@ from nnzbench.records.folder import Results
 
 @pytest.fixture(scope="module")
 def trial():
-    path = Path(__file__).resolve().parents[3] / "runners" / "best_trial.py"
+    path = Path(__file__).resolve().parents[3] / "runners" / "trials" / "best_trial.py"
     spec = importlib.util.spec_from_file_location("best_trial", path)
     module = sys.modules["best_trial"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

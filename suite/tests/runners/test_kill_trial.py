@@ -1,4 +1,4 @@
-"""A few kills of `best` at fixed moments; `runners/kill_trial.py` does a hundred of all commands at random ones."""
+"""A few kills of `best` at fixed moments; the runner `kill_trial.py` does a hundred of all commands at random ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 
 @pytest.fixture(scope="module")
 def trial():
-    path = Path(__file__).resolve().parents[3] / "runners" / "kill_trial.py"
+    path = Path(__file__).resolve().parents[3] / "runners" / "trials" / "kill_trial.py"
     spec = importlib.util.spec_from_file_location("kill_trial", path)
     module = sys.modules["kill_trial"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,14 +17,21 @@ RUNNERS = Path(__file__).resolve().parents[3] / "runners"
 
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch):
-    monkeypatch.syspath_prepend(str(RUNNERS))
+    for folder in (RUNNERS, RUNNERS / "trials"):
+        monkeypatch.syspath_prepend(str(folder))
     yield
     for name in ("assemble_ahead", "replay_best"):
         sys.modules.pop(name, None)
 
 
 def test_runners_are_ways_of_running_and_no_list_of_experiments():
-    assert not {path.stem for path in RUNNERS.glob("*.py")} & set(EXPERIMENTS)
+    assert not {path.stem for path in RUNNERS.rglob("*.py")} & set(EXPERIMENTS)
+
+
+def test_a_newcomer_is_told_of_every_script_which_it_is():
+    scripts = [path for path in RUNNERS.rglob("*.py") if '__name__ == "__main__"' in path.read_text(encoding="utf-8")]
+    named = re.findall(r"(?m)^\| `(\S+)` \|", (RUNNERS / "README.md").read_text(encoding="utf-8"))
+    assert sorted(named) == sorted(path.relative_to(RUNNERS).as_posix() for path in scripts)
 
 
 def test_programs_of_an_experiment_are_in_the_cache_before_it_runs(monkeypatch, tmp_path, capsys):

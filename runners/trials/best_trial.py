@@ -1,8 +1,8 @@
 """How near `nnzbench best` comes to trying everything, and its estimates to measured times, on matrices of no fit.
 
-    python runners/best_trial.py [--part 1/2] [--limit SECONDS] [--out build/best_trial]
-    python runners/best_trial.py --summary [--out build/best_trial]
-    python runners/best_trial.py --choose 42
+    python runners/trials/best_trial.py [--part 1/2] [--limit SECONDS] [--out build/best_trial]
+    python runners/trials/best_trial.py --summary [--out build/best_trial]
+    python runners/trials/best_trial.py --choose 42
 
 The matrices are those of datasets/best_trial.csv: real DLMC ones (`nnzbench fetch dlmc`, or NNZBENCH_DATA) whose
 pattern no published row was measured on when they were chosen, so that no rule is fitted to them. --choose writes that

@@ -1,6 +1,6 @@
 """Fits the constants of the selection rules to recorded runs and says how near the rules come to the oracle.
 
-    python runners/fit_selection_rule.py RECORDS... [--rule RULE...] [--judge RECORDS...] [--write]
+    python runners/tables/fit_selection_rule.py RECORDS... [--rule RULE...] [--judge RECORDS...] [--write]
 
 RECORDS are records.csv files. All of them must be of the kernels as they are now, because a tile keeps its name when
 the kernel behind it changes; the snapshots beside a file (environment*.json) name the commit that was measured.

@@ -1,6 +1,6 @@
 """Writes `datasets/costs.csv`: what candidates cost and what tuning brought, by experiment and kernel.
 
-    python runners/learn_costs.py RESULTS...      folders of result sets, such as reports
+    python runners/tables/learn_costs.py RESULTS...      folders of result sets, such as reports
 
 A run with a time limit plans with it what earlier runs of its own have not told it.
 """

@@ -1,10 +1,10 @@
 """What `nnzbench best` would have found within a time, replayed over recorded searches that tried everything.
 
-    python runners/replay_best.py RECORDS... [--seconds 15] [--candidate 0.08] [--processors 16]
+    python runners/trials/replay_best.py RECORDS... [--seconds 15] [--candidate 0.08] [--processors 16]
 
-RECORDS are records.csv of searches that had no limit, such as `part-*/records.csv` of runners/best_trial.py: of each
-kernel every candidate in its order, with its time and what its program took to compile. The search is the one that
-`best` runs; the seconds are a clock's that goes on by what planning, compiling and timing are taken for. So the order
+RECORDS are records.csv of searches that had no limit, such as `part-*/records.csv` of best_trial.py: of each kernel
+every candidate in its order, with its time and what its program took to compile. The search is the one that `best`
+runs; the seconds are a clock's that goes on by what planning, compiling and timing are taken for. So the order
 of candidates, and what a time limit leaves out, can be judged without a GPU.
 """
 

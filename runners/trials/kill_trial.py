@@ -1,7 +1,7 @@
 """Kills runs, `best` and `report` at random moments and says what was lost: no finished row, and no half-written file.
 
-    python runners/kill_trial.py [--times 100] [--command best|run|report ...] [--seed 0]
-    python runners/kill_trial.py --chain 20 [--device cpu]
+    python runners/trials/kill_trial.py [--times 100] [--command best|run|report ...] [--seed 0]
+    python runners/trials/kill_trial.py --chain 20 [--device cpu]
 
 Each command is first run to its end, which tells how long it takes. Each trial then starts it on the processor in a
 folder of its own, ends it by SIGKILL at a random moment of that time, and looks: every line of records.csv but a last
