@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.kernels.registry import rivals
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Tried
-from nnzbench.measure.search import Found, search
+from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
@@ -85,22 +87,34 @@ def answer(layer: Layer, question: Question, session: Session, results: Results,
     widths: list[Width] = []
     problems: list[str] = []
 
-    def ask(n: int, seconds: float) -> Width:
+    def ask(n: int, seconds: float, under_way: ExitStack) -> _Asked:
         problem = unrecorded(layer.problem(question.op, n, dtype, question.image), results)
         problems.append(problem.name)
         progress.start(f"{layer.label}, N = {n}", len(names))
-        return _width(n, problem, layer, names, session, results, seconds, progress)
+        asked = under_way.enter_context(_Asked(n, problem, layer, names, session, results, progress))
+        asked.search.go(seconds)
+        return asked
 
-    for at, n in enumerate(question.ns):
-        # an even share of what is left: what one width does not need is the others'
-        widths.append(ask(n, (ends - session.clock()) / (len(question.ns) - at + looks_further)))
+    def share(widths_left: int) -> float:
+        """An even share of what is left: what one width does not need is the others'."""
+        return (ends - session.clock()) / (widths_left + looks_further)
+
+    with ExitStack() as under_way:
+        asked = [ask(n, share(len(question.ns) - at), under_way) for at, n in enumerate(question.ns)]
+        # programs that took longer than a width's share have been compiled during the others'
+        late = [one for one in asked if one.search.compiling]
+        for at, one in enumerate(late):
+            progress.start(f"{layer.label}, N = {one.n}, compiled since", len(names))
+            one.search.settle(share(len(late) - at))
+        widths += [one.width() for one in asked]
     points = _points(widths, dtype)
     if looks_further:
         for _ in range(MOST_EXTRA):
             further, left = next_width(points), ends - session.clock()
             if further is None or left <= 0:
                 break
-            found = _points([ask(further, left / 2)], dtype)
+            with ExitStack() as under_way:
+                found = _points([ask(further, left / 2, under_way).width()], dtype)
             if not found:
                 break
             points += found
@@ -142,25 +156,41 @@ class _Sizes:
             self.known[kernel, candidate.variant] = weights_bytes(plan, self.operands, outcome.resources)
 
 
-def _width(
-    n: int,
-    problem: Problem,
-    layer: Layer,
-    names: Sequence[str],
-    session: Session,
-    results: Results,
-    seconds: float,
-    progress: RunProgress,
-) -> Width:
-    operands = layer.operands(problem)
-    rows: list[Record] = []
-    policies = POLICIES if session.device.timer is not None else ()
-    attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=rows)
-    subject = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
-    sizes = _Sizes(operands)
-    found: Found = search(subject, operands, names, attempts, seconds, progress, sizes)
-    entries = ranked(_entries(rows, problem, operands, sizes))
-    return Width(n, entries, sum(found.tried.values()), found.unfinished)
+class _Asked:
+    """What is asked about one width, under way; what compiles ends with the `with` block."""
+
+    def __init__(
+        self,
+        n: int,
+        problem: Problem,
+        layer: Layer,
+        names: Sequence[str],
+        session: Session,
+        results: Results,
+        progress: RunProgress,
+    ) -> None:
+        self.n, self._problem = n, problem
+        self._operands = layer.operands(problem)
+        self._rows: list[Record] = []
+        policies = POLICIES if session.device.timer is not None else ()
+        attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self._rows)
+        subject = Tried(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
+        self._sizes = _Sizes(self._operands)
+        self.search = Search(subject, self._operands, names, attempts, progress, self._sizes)
+
+    def __enter__(self) -> _Asked:
+        self.search.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.search.__exit__(kind, error, at)
+
+    def width(self) -> Width:
+        """The answer so far; records which kernels were not reached."""
+        self.search.tell_unreached()
+        entries = ranked(_entries(self._rows, self._problem, self._operands, self._sizes))
+        found = self.search.found
+        return Width(self.n, entries, sum(found.tried.values()), found.unfinished)
 
 
 def _entries(rows: Iterable[Record], problem: Problem, operands: Operands, sizes: _Sizes) -> Iterable[Entry]:

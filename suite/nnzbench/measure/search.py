@@ -182,8 +182,30 @@ class Search:
                     self._progress.step(f"{problem.name} {problem.dtype} {turn.kernel}")
                 self._try(turn)
                 self._plan_ahead(turn, begun, seconds)
+        return self.found
+
+    @property
+    def found(self) -> Found:
+        """What was tried so far."""
         unfinished = tuple(turn.kernel for turn in self._turns if not turn.done)
         return Found({turn.kernel: turn.tried for turn in self._turns}, unfinished)
+
+    @property
+    def compiling(self) -> bool:
+        """Whether programs of candidates that were not tried are compiled, or being compiled."""
+        return any(len(turn.coming) > 0 for turn in self._turns if not turn.done)
+
+    def settle(self, seconds: float) -> Found:
+        """Tries what is compiled, or will be within so many seconds; begins nothing. Raises `DeviceLost`."""
+        begun = self._clock()
+        while self.compiling and (left := seconds - (self._clock() - begun)) > 0:
+            held = [turn for turn in self._turns if not turn.done and len(turn.coming)]
+            ready = [turn for turn in held if turn.ready]
+            if ready:
+                self._try(min(ready, key=lambda one: one.cost(self._leader())))
+            elif not self._wait_for(held, left):
+                break
+        return self.found
 
     def tell_unreached(self) -> None:
         """Records of each kernel that had no turn that the time was over."""
@@ -200,9 +222,12 @@ class Search:
 
     def _next(self, group: Sequence[Turn], left: float) -> Turn | None:
         """Whose candidate is tried, or planned; None where all that are left are compiling."""
-        leader = min((turn.best_us for turn in self._turns if turn.best_us), default=None)
+        leader = self._leader()
         able = [turn for turn in group if turn.able(left)]
         return min(able, key=lambda one: (one.tried > 0 or one.compile_s > 0, one.cost(leader)), default=None)
+
+    def _leader(self) -> float | None:
+        return min((turn.best_us for turn in self._turns if turn.best_us), default=None)
 
     def _wait(self, group: Sequence[Turn], left: float) -> bool:
         """Plans one more candidate, or else waits until something is compiled; false where nothing compiles."""
@@ -210,10 +235,16 @@ class Search:
         if more := next((turn for turn in compiling if turn.may_hold(left)), None):
             self._hold(more)
         elif compiling:
-            with self._attempts.session.work.phases.of("compiling"):
-                assert self._crew is not None  # nothing is awaited without one
-                self._crew.wait([one for turn in compiling for one in turn.coming.awaited()], left)
+            self._wait_for(compiling, left)
         return bool(compiling)
+
+    def _wait_for(self, turns: Sequence[Turn], left: float) -> bool:
+        """Waits until one of the programs that turns wait for is compiled; false where they wait for none."""
+        awaited = [one for turn in turns for one in turn.coming.awaited()]
+        if awaited and self._crew is not None:
+            with self._attempts.session.work.phases.of("compiling"):
+                self._crew.wait(awaited, left)
+        return bool(awaited)
 
     def _plan_ahead(self, last: Turn, begun: float, seconds: float) -> None:
         """Plans a candidate of the kernel that was just tried, and one of the kernel that holds the fewest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -94,17 +95,45 @@ def test_the_budget_ends_the_search_libraries_first(tmp_path):
     assert {row.variant for row in rows if row.kernel == "cublas"} == {"v1", "v2"}
 
 
-def test_what_a_width_does_not_need_is_the_others(tmp_path, monkeypatch):
-    given = []
+class Slow:
+    """A search that takes seconds of its own, whatever it is given; the one of `late` columns has programs left."""
 
-    def search(subject, operands, names, attempts, seconds, progress, seen):
-        given.append(round(seconds))
-        attempts.session.device.timer.clock.now += [2.0, 30.0, 4.0][len(given) - 1]
-        return Found({}, ())
+    late = 0
+    given: ClassVar[list[tuple[int, str, int]]] = []
+    open: ClassVar[set[int]] = set()
 
-    monkeypatch.setattr("nnzbench.advise.measured.search", search)
+    def __init__(self, subject, operands, names, attempts, progress, seen):
+        self.n, self.clock = subject.problem.n, attempts.session.device.timer.clock
+        self.found = Found({}, ())
+        self.compiling = self.n == self.late
+
+    def __enter__(self):
+        self.open.add(self.n)
+
+    def __exit__(self, *why):
+        self.open.discard(self.n)
+
+    def go(self, seconds):
+        self.given.append((self.n, "go", round(seconds)))
+        self.clock.now += {1: 2.0, 32: 30.0, 256: 4.0}[self.n]
+
+    def settle(self, seconds):
+        assert self.n in self.open
+        self.given.append((self.n, "settle", round(seconds)))
+
+    def tell_unreached(self):
+        pass
+
+
+@pytest.mark.parametrize(("late", "settled"), [(0, []), (32, [(32, "settle", 12)])])
+def test_what_a_width_does_not_need_is_the_others(tmp_path, monkeypatch, late, settled):
+    monkeypatch.setattr("nnzbench.advise.measured.Search", Slow)
+    monkeypatch.setattr(Slow, "late", late)
+    monkeypatch.setattr(Slow, "given", given := [])
     ask(tmp_path, world(), ns=(1, 32, 256), budget_s=60.0)
-    assert given == [15, 19, 14]  # 60 / 4, 58 / 3, 28 / 2
+    # 60 / 4, 58 / 3, 28 / 2; what compiled during the others' time has half of the 24 that are left
+    assert given == [(1, "go", 15), (32, "go", 19), (256, "go", 14), *settled]
+    assert not Slow.open
 
 
 def test_a_kernel_that_would_compile_longer_than_is_left_lets_the_others_be_tried(tmp_path):

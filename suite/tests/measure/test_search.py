@@ -110,6 +110,28 @@ def test_a_search_goes_on_where_its_time_was_over(world):
     assert not world.attempts.told
 
 
+def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
+        within = one.go(6.0)
+        assert one.compiling
+        held = sum(len(turn.coming) for turn in one._turns)
+        world.clock.now += 20.0  # another search's time
+        settled = one.settle(5.0)
+        assert not one.compiling
+    tried = sum(settled.tried.values()) - sum(within.tried.values())
+    assert tried == held > 0
+    assert "sparsert" in order(world)[-tried:]
+    assert settled.unfinished
+
+
+def test_settling_ends_with_its_time(world):
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
+        one.go(6.0)
+        before = world.clock.now
+        one.settle(0.5)
+        assert world.clock.now <= before + 0.5 + 1.0  # a candidate that was begun is finished
+
+
 def test_a_host_of_one_compiler_keeps_it_for_the_short_programs(world):
     searched(world, 14.0, workers=1)
     assert order(world)[:5] == ["cublas", "cublas", "sputnik", "sputnik", "sputnik"]
