@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from dataclasses import asdict, replace
@@ -20,28 +20,35 @@ from nnzbench.measure.session import Session
 from nnzbench.problems.tables import dlmc_selection
 from nnzbench.records.folder import Results
 
+TRIALS = Path(__file__).resolve().parents[3] / "runners" / "trials"
+
 
 @pytest.fixture(scope="module")
 def trial():
-    path = Path(__file__).resolve().parents[3] / "runners" / "trials" / "best_trial.py"
-    spec = importlib.util.spec_from_file_location("best_trial", path)
-    module = sys.modules["best_trial"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TRIALS))
+        yield importlib.import_module("best_trial")
+    for name in ("best_trial", "best_trial_cases", "best_trial_page"):
+        sys.modules.pop(name, None)
 
 
-def test_matrices_are_unseen_and_spread(trial):
+@pytest.fixture(scope="module")
+def known_cases(trial):
+    return importlib.import_module("best_trial_cases")
+
+
+def test_matrices_are_unseen_and_spread(known_cases):
     entries = dlmc_selection()
     seen = {one.path for one in entries[::2]}
-    chosen = trial.choose(entries, seen, 42)
+    chosen = known_cases.choose(entries, seen, 42)
     known = index.dlmc()
     assert len({one.matrix for one in chosen}) == 42
     assert not seen & {one.matrix for one in chosen}
     assert len({known[one.matrix].model for one in chosen}) == 2
     assert len({known[one.matrix].method for one in chosen}) >= 3
     assert len({known[one.matrix].target_sparsity for one in chosen}) >= 4
-    assert {(one.dtype, one.n) for one in chosen} == set(trial.CASES)
-    assert chosen == trial.choose(entries, seen, 42)
+    assert {(one.dtype, one.n) for one in chosen} == set(known_cases.CASES)
+    assert chosen == known_cases.choose(entries, seen, 42)
 
 
 def test_the_cases_are_42_real_matrices_that_the_index_knows(trial):
@@ -51,10 +58,11 @@ def test_the_cases_are_42_real_matrices_that_the_index_knows(trial):
 
 
 @pytest.fixture
-def one(trial, monkeypatch, tmp_path):
+def one(trial, known_cases, monkeypatch, tmp_path):
     """The outcome of a small matrix, in the place of a real one, on a fake device."""
     (tmp_path / "w.smtx").write_text(smtx(matrix()))
-    monkeypatch.setattr(trial, "find_real", lambda source: tmp_path / "w.smtx")
+    for module in (trial, known_cases):
+        monkeypatch.setattr(module, "find_real", lambda source: tmp_path / "w.smtx")
     variants = {f"v{at}": (20.0 - at, "") for at in range(8)}
     known = {"cublas": FakeKernel("cublas"), "sputnik": FakeKernel("sputnik", variants)}
     monkeypatch.setattr(trial, "rivals", lambda op: tuple(known))
@@ -124,10 +132,10 @@ def test_parts_have_each_case_once_and_types_alike(trial):
 
 
 @pytest.fixture
-def on_the_processor(trial, one, tmp_path, monkeypatch):
+def on_the_processor(trial, known_cases, one, tmp_path, monkeypatch):
     """Three cases of one matrix; the processor stands for the GPU: everything but times."""
     cases = [trial.Case(one.matrix, "f32", n) for n in (4, 5, 6)]
-    monkeypatch.setattr(trial, "read_cases", lambda: cases)
+    monkeypatch.setattr(known_cases, "read_cases", lambda: cases)
     monkeypatch.setattr(trial, "rivals", lambda op: ("row_stream",))
     return cases, tmp_path / "run"
 
