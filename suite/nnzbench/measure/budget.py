@@ -25,6 +25,8 @@ DAMPING_S = 20.0
 """Seconds of work as predicted that the observed pace is weighed against."""
 SPARE = 0.97
 """Share of the time that is planned for."""
+ROUNDING_S = 1e-6
+"""Of sums."""
 EVENNESS = 3.5
 """How sharply what a run waits for changes from its processes to its GPUs: the more alike steps are, the sharper."""
 
@@ -74,12 +76,21 @@ class Plan:
     """Places of the steps that are expected to be reached."""
     budget_s: float
     hands: Hands = Hands()
+    room_s: float = float("inf")
+    """Of the budget, what is there for steps."""
 
     @property
     def seconds(self) -> float:
-        """Of wall clock, predicted for the steps that fit."""
+        """Of wall clock, predicted for the steps that fit.
+
+        Of several processes the others have nothing to do while one ends the longest step: as likely as not it began in
+        the middle.
+        """
         planned = [self.steps[at] for at in self.fitting]
-        return self.hands.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
+        even = self.hands.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
+        longest = max((step.seconds for step in planned), default=0.0)
+        alone = self.hands.processes == 1
+        return even if alone else min(max(even + longest / 2, longest), max(even, self.room_s))
 
     def lines(self, cluster: Hands | None = None) -> Iterator[str]:
         """The plan in words, an experiment a line; where it lacks time, also what `cluster` would need."""
@@ -101,7 +112,7 @@ class Plan:
         if left:
             work = sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts)
             whole = _minutes(self.hands.wall_s(*work))
-            yield f"  {left} of {len(firsts)} problems don't fit: untuned, all of them take about {whole}"
+            yield f"  {left} of {len(firsts)} problems don't fit: to run all {len(firsts)} untuned takes about {whole}"
             if cluster is not None and cluster.processes > self.hands.processes:
                 whole = _minutes(cluster.wall_s(*work))
                 yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"
@@ -144,11 +155,14 @@ def make_plan(
     fitting = set()
     begun = _Begun()
     for at, step in enumerate(steps):
-        fits = hands.wall_s(seconds + step.seconds, gpu_s + step.gpu_s) <= room
+        ends = max(
+            hands.wall_s(seconds + step.seconds, gpu_s + step.gpu_s), hands.wall_s(seconds, gpu_s) + step.seconds
+        )
+        fits = ends <= room + ROUNDING_S
         if begun.allows(step, fits):
             fitting.add(at)
             seconds, gpu_s = seconds + step.seconds, gpu_s + step.gpu_s
-    return Plan(steps, frozenset(fitting), budget_s, hands)
+    return Plan(steps, frozenset(fitting), budget_s, hands, room)
 
 
 def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem, Sequence[str]]]:

@@ -7,6 +7,7 @@ import csv
 import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from fakes import FakeDevice, FakeKernel, Silent
@@ -14,7 +15,7 @@ from small_sweeps import PEAKS, Small
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.roles import About
-from nnzbench.measure.budget import Hands, Step, carry_out, make_plan, spread
+from nnzbench.measure.budget import Hands, Plan, Step, carry_out, make_plan, spread
 from nnzbench.measure.costs import (
     COLUMNS,
     GPU_S,
@@ -111,7 +112,7 @@ def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tm
     assert f"one: {6 - one} of 6 problems not reached" in text
     assert "one: 6 of 6 problems not tuned" in text
     assert "one: untuned 3 of 6, tuned 0 of 6 problems" in "\n".join(plan.lines())
-    assert list(plan.lines())[-1] == "  6 of 12 problems don't fit: untuned, all of them take about 13 s"
+    assert list(plan.lines())[-1] == "  6 of 12 problems don't fit: to run all 12 untuned takes about 13 s"
     together = list(plan.lines(Hands(4, 1)))
     assert together[:-1] == list(plan.lines())
     assert together[-1] == "  with --cluster local (extra `cluster`), as 4 processes, about 3 s"
@@ -134,6 +135,28 @@ def test_processes_or_gpus_are_what_a_plan_waits_for():
     assert costs.first_gpu("one", large, "sputnik") == pytest.approx(GPU_S + 4.0 * GPU_S_PER_GB, rel=1e-2)
     assert costs.first("one", replace(large, name="p0"), "sputnik") == 2.0
     assert operands_s(large) == pytest.approx(OPERANDS_S + 1e3 * OPERANDS_S_PER_MILLION, rel=1e-2)
+
+
+def test_a_plan_ends_with_its_longest_step():
+    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    short, long = (Step("one", "paper", problem, ("fake",), "first", seconds) for seconds in (1.0, 30.0))
+    every = frozenset(range(9))
+    assert Plan((short,) * 8 + (long,), every, 99.0).seconds == 38.0
+    assert Plan((short,) * 8 + (long,), every, 99.0, Hands(4, 1)).seconds == 30.0
+    assert Plan((long,) * 9, every, 99.0, Hands(4, 1)).seconds == pytest.approx(67.5 + 15.0)
+    assert Plan((long,) * 9, every, 99.0, Hands(4, 1), room_s=70.0).seconds == 70.0
+
+
+@pytest.mark.parametrize(("processes", "fit"), [(1, 2), (4, 8)])
+def test_no_step_is_planned_that_would_end_too_late(processes, fit):
+    costs = Costs()
+    costs.add("one", tuning("fake", "p0", 1, 10.0, "first"))
+    everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope == "first" else [])
+    problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["fake"]) for at in range(12)]
+    (one, _) = experiments(FakeKernel())
+    plan = make_plan([(one, everything, problems)], costs, 30.0, hands=Hands(processes, 1))
+    assert len(plan.steps) == 12
+    assert len(plan.fitting) == fit
 
 
 def test_rows_of_a_run_that_stopped_have_hot_and_cold_and_all_kernels(tmp_path):
