@@ -100,7 +100,7 @@ const plots = (() => {
     const shown = seriesOf(means);
     const svg = Plot.plot({
       width, height: 340, marginLeft: 52, marginRight: 20, marginBottom: 40, style: FONT,
-      x: { label: "zeros (%) →", grid: true, type: "linear", transform: (level) => 100 * level, ticks: width < 560 ? 5 : 10 },
+      x: { label: "zeros (%) →", grid: true, type: "linear", transform: (level) => 100 * level, ticks: width < 560 ? 5 : 10, tickFormat: (level) => String(Number(level.toFixed(2))) },
       y: logAxis(means.map((mean) => mean.mean), "↑ speed-up, geometric mean (log)"),
       marks: [
         Plot.ruleY([1], { stroke: "var(--ink)" }),

@@ -17,6 +17,8 @@ DARK_GROUND, DARK_INK, LIGHT_GROUND = "#12161c", "#e6eaf0", "#ffffff"
 LEAST_CONTRAST = 3.0
 """What WCAG 2 asks of graphics against their ground."""
 DASH = ((-0.5, -0.11), (0.5, -0.11), (0.5, 0.11), (-0.5, 0.11))
+_STRETCH = {"f16": (1.0, 0.5), "tf32": (0.5, 1.0), "bf16": (0.8, 0.45), "i8": (0.55, 0.55)}
+"""Width and height of a sparse kernel's marker in other arithmetic than fp32: flat, narrow, small."""
 CIRCLE = tuple((0.5 * math.cos(i * math.pi / 12), 0.5 * math.sin(i * math.pi / 12)) for i in range(24))
 
 
@@ -33,7 +35,16 @@ def series_look(series: Series) -> dict[str, Any]:
     line = series_line(series)
     colour = str(line.get_markeredgecolor() if _edge_is_look(series) else line.get_markerfacecolor())
     dark = colour if contrast(colour, DARK_GROUND) >= LEAST_CONTRAST else DARK_INK
-    return {"light": colour, "dark": dark, "hollow": series.default, "shape": _shape(str(line.get_marker()))}
+    shape = _narrowed(_shape(str(line.get_marker())), series)
+    return {"light": colour, "dark": dark, "hollow": series.default, "shape": shape}
+
+
+def _narrowed(shape: list[list[float]], series: Series) -> list[list[float]]:
+    """The marker by arithmetic: one page shows a kernel's fp32 beside its fp16, which figures of one type need not."""
+    if series.dense and series.math != "i8":  # their colours tell the arithmetic
+        return shape
+    wide, high = _STRETCH.get(series.math, (1.0, 1.0))
+    return _rounded((x * wide, y * high) for x, y in shape)
 
 
 def _edge_is_look(series: Series) -> bool:

@@ -157,6 +157,14 @@ def test_looks_are_those_of_the_figures():
     assert len({html_looks.series_look(one)["light"] for one in dense}) == len(dense)
 
 
+@pytest.mark.parametrize("kernel", ["sputnik", "ring", "cusparse", "cusparselt", "direct_conv"])
+def test_no_two_types_of_one_kernel_share_a_mark(kernel):
+    looks = [html_looks.series_look(Series("k", "", (kernel,), math)) for math in ("f32", "tf32", "f16", "bf16", "i8")]
+    assert len({str(look["shape"]) for look in looks}) == len(looks)
+    integers = html_looks.series_look(Series("k", "", ("cublas",), "i8"))
+    assert integers["shape"] != html_looks.series_look(Series("k", "", ("cublas",), "f32"))["shape"]
+
+
 def test_a_thousand_problems_stay_small(tmp_path):
     """Extrapolated from 200 problems with seven kernels under two policies."""
     rng = np.random.default_rng(0)
