@@ -33,7 +33,7 @@ from fairness_page import LEAST_RATIO, Row, save
 from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure import environment
+from nnzbench.measure.machine import environment
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate

@@ -1,6 +1,6 @@
 """Useful work of a problem and the speed of light of a row: the least time this GPU could take for it.
 
-Limit = launch floor + max(compute, memory), with every rate measured in the same run (`nnzbench.measure.peaks`).
+Limit = launch floor + max(compute, memory), with every rate measured in the same run (`machine/peaks.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.kernels.registry import about
-from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.machine.peaks import Peaks
 from nnzbench.problems import networks
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import NETWORKS, Problem

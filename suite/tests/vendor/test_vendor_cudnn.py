@@ -16,7 +16,7 @@ from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn as vendor_cudnn
 from nnzbench.kernels.vendor import support
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.libraries import open_libraries
+from nnzbench.measure.machine.libraries import open_libraries
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session
 from nnzbench.measure.trial import enumerate_candidates
