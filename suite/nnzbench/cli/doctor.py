@@ -108,7 +108,7 @@ def _package(names: tuple[str, ...], purpose: str, extra: str | None) -> Finding
 
 
 def _cudnn() -> str:
-    from nnzbench.kernels.vendor.cudnn import load_frontend
+    from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
 
     frontend = load_frontend()
     return f"{frontend.backend_version_string()}, frontend {frontend.__version__}"

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from fakes import FakeDevice
 
 from nnzbench.cli import doctor, main
-from nnzbench.kernels.vendor import cudnn as vendor_cudnn
+from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
 from nnzbench.plans.plan import Unsupported
 
@@ -75,7 +75,7 @@ def test_vendor_libraries_are_loaded_for_their_versions(one_gpu, monkeypatch):
         raise Unsupported("cusparselt can't be loaded (no such file)")
 
     frontend = SimpleNamespace(backend_version_string=lambda: "9.28.0", __version__="1.32.0")
-    monkeypatch.setattr(vendor_cudnn, "load_frontend", lambda: frontend)
+    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: frontend)
     monkeypatch.setattr(vendor_cusparselt, "library_version", absent)
     found = {finding.name: finding for finding in doctor.examine()}
     assert (found["cuDNN"].ok, found["cuDNN"].detail) == (True, "9.28.0, frontend 1.32.0")

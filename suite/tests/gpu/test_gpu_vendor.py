@@ -12,7 +12,7 @@ import pytest
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.vendor.cudnn import load_frontend
+from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
 from nnzbench.kernels.vendor.cusparselt import library_version
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded

@@ -13,8 +13,7 @@ from nnzbench.devices import DeviceLost
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.vendor import cudnn as vendor_cudnn
-from nnzbench.kernels.vendor import support
+from nnzbench.kernels.vendor import cudnn_graphs, support
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.machine.libraries import open_libraries
 from nnzbench.measure.phases import Phases, Work
@@ -61,7 +60,7 @@ def make(shape, dtype="f32"):
 def gpu(monkeypatch):
     device = open_fake()
     device.cudnn = FakeCudnn(device.backend, list(ENGINES))
-    monkeypatch.setattr(vendor_cudnn, "load_frontend", lambda: device.cudnn)
+    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
     return device
 
 
@@ -252,15 +251,15 @@ def test_a_missing_frontend_or_library_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", load)
     with pytest.raises(Unsupported, match=r"cudnn needs nvidia-cudnn-frontend \(.*pip install 'nnzbench\[vendor13\]'"):
-        vendor_cudnn.load_frontend()
+        cudnn_graphs.load_frontend()
     modules["cudnn"] = SimpleNamespace(backend_version=missing)
     with pytest.raises(Unsupported, match=r"libcudnn can't be loaded \(Unable to find symbol cudnnGetVersion\)"):
-        vendor_cudnn.load_frontend()
+        cudnn_graphs.load_frontend()
     modules["cudnn"].backend_version = lambda: 92800
     with pytest.raises(Unsupported, match="cudnn needs libcublasLt"):
-        vendor_cudnn.load_frontend()
+        cudnn_graphs.load_frontend()
     modules["cuda.pathfinder"] = SimpleNamespace(load_nvidia_dynamic_lib=lambda name: None)
-    assert vendor_cudnn.load_frontend() is modules["cudnn"]
+    assert cudnn_graphs.load_frontend() is modules["cudnn"]
 
 
 def test_the_installed_frontend_has_what_we_use():

@@ -13,7 +13,7 @@ from on_cpu import matrix
 from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.vendor import cudnn as vendor_cudnn
+from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor.cudnn_attention import MASKED, added_mask, is_causal
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
@@ -49,7 +49,7 @@ def make(mask: CSR, dtype: DType = "f16", features: int = 16):
 def gpu(monkeypatch):
     device = open_fake()
     device.cudnn = FakeCudnn(device.backend, list(ENGINES))
-    monkeypatch.setattr(vendor_cudnn, "load_frontend", lambda: device.cudnn)
+    monkeypatch.setattr(cudnn_graphs, "load_frontend", lambda: device.cudnn)
     return device
 
 

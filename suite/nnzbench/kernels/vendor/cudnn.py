@@ -9,14 +9,10 @@ fp32.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +22,9 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About, Look
 from nnzbench.kernels.vendor.cublas import MODES
+from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, builds, graph_errors, keep_math
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor.support import (
-    INSTALL_VENDOR,
     STORAGE,
     Freed,
     finish,
@@ -56,8 +52,6 @@ TILE_SIZES = 8
 
 X, W, Y = 1, 2, 3
 """Identifiers of image, filters and result in the graph."""
-TYPES = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
-"""Names in `cudnn.data_type`, by problem dtype."""
 
 
 @dataclass(frozen=True)
@@ -71,53 +65,6 @@ class ConvCase:
     def variant(self) -> str:
         """Such as `tf32_nhwc`."""
         return f"{self.math}_{'nhwc' if self.nhwc else 'nchw'}"
-
-
-def load_frontend() -> Any:
-    """The module `cudnn` with its library loaded. Raises `Unsupported` saying what to install."""
-    _preload()
-    try:
-        frontend = importlib.import_module("cudnn")
-    except ImportError as error:
-        reason = str(error).strip().split("\n")[0]
-        raise Unsupported(f"cudnn needs nvidia-cudnn-frontend ({reason}): {INSTALL_VENDOR}") from None
-    try:
-        frontend.backend_version()
-    except Exception as error:
-        raise Unsupported(f"cudnn: libcudnn can't be loaded ({one_line(error)}): {INSTALL_VENDOR}") from None
-    try:  # cuDNN ends the process where it misses this one
-        importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublasLt")
-    except Exception as error:
-        raise Unsupported(
-            f"cudnn needs libcublasLt, which the extras cuda12 and cuda13 bring ({one_line(error)})"
-        ) from None
-    return frontend
-
-
-def _preload() -> None:
-    """Loads libcudnn from its package, which the frontend looks for in one folder alone."""
-    try:
-        package = importlib.util.find_spec("nvidia.cudnn")
-    except ImportError:
-        return
-    for folder in (package.submodule_search_locations or []) if package else []:
-        library = Path(folder, "lib", "libcudnn.so.9")
-        if library.is_file():
-            ctypes.CDLL(str(library))
-            return
-
-
-class Handle:
-    """A cuDNN handle on the device's stream."""
-
-    def __init__(self, device: GpuDevice) -> None:
-        self.cudnn: Any = load_frontend()
-        self.value: Any = self.cudnn.create_handle()
-        self.cudnn.set_stream(self.value, device.backend.stream)
-
-    def close(self) -> None:
-        """Destroys the handle."""
-        self.cudnn.destroy_handle(self.value)
 
 
 def build_graph(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Any:
@@ -184,34 +131,6 @@ def _tile_sizes(cudnn: Any, graph: Any, engine: int) -> list[dict[Any, int]]:
         return []
     sizes = [range(knob.min_value, knob.max_value + 1, max(1, knob.stride)) for knob in knobs]
     return [{tile: size} for size in sizes[0][:TILE_SIZES]] if sizes else []
-
-
-def graph_errors(cudnn: Any) -> tuple[type[Exception], ...]:
-    """What the frontend raises where a graph or plan is not to be had; an engine may miss a package of its own."""
-    return (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, ImportError)
-
-
-def keep_math(cudnn: Any, graph: Any, math: str) -> None:
-    """Bars the plans of another arithmetic than `math`."""
-    note = cudnn.numerical_note
-    graph.deselect_numeric_notes([note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION])
-    if math == "f32":
-        graph.deselect_numeric_notes([note.TENSOR_CORE])
-    if math == "tf32":
-        graph.select_numeric_notes([note.TENSOR_CORE])
-
-
-def buildable(cudnn: Any, graph: Any) -> Iterator[int]:
-    """Builds one plan after the other; the indices of those that are not barred and fit the problem."""
-    return (index for index in range(graph.get_execution_plan_count()) if _builds(cudnn, graph, index))
-
-
-def _builds(cudnn: Any, graph: Any, index: int) -> bool:
-    try:
-        graph.build_plan_at_index(index)
-    except graph_errors(cudnn):
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -410,7 +329,7 @@ def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callab
 
     @functools.cache
     def uses(index: int) -> bool:
-        return _builds(handle.cudnn, graph(), index)
+        return builds(handle.cudnn, graph(), index)
 
     return uses
 

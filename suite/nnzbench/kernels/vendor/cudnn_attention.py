@@ -21,7 +21,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About, Look
-from nnzbench.kernels.vendor.cudnn import TYPES, Handle, buildable, graph_errors
+from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, graph_errors
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing, to_storage
 from nnzbench.kernels.vendor.support import Freed, Output, finish, open_library, refusal, require_gpu
 from nnzbench.matrices.formats import CSR

@@ -143,7 +143,7 @@ def _software(device: Device | None) -> dict[str, Any]:
 
 
 def _cudnn() -> str:
-    from nnzbench.kernels.vendor.cudnn import load_frontend
+    from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
 
     return str(load_frontend().backend_version())
 
