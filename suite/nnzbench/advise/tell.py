@@ -16,6 +16,7 @@ NARROWEST = 110
 """Columns that a table needs; what is no terminal gets as many."""
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
+_HELD_OUT = "held out: how far off such estimates are on average for layer sizes kept out of the fit"
 _SHOWN_REASONS = 12
 _REASON = 160
 
@@ -42,7 +43,8 @@ def tell(answers: Sequence[Answer], out: Console, brief: bool) -> None:
         _legend(answers, out)
     found = totals(answers)
     if len(answers) > 1 and found:
-        out.print("\nAll layers, times added:", style="bold")
+        which = "estimated times" if answers[0].estimated else "times"
+        out.print(f"\nAll layers, {which} added:", style="bold")
         for total in found:
             out.print(escape(total.sentence()), soft_wrap=True)
 
@@ -60,12 +62,13 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
         out.print(escape(note), soft_wrap=True)
     timed = any(width.timed() for answer in answers for width in answer.widths)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, title in enumerate(("layer", "m x k", "zeros", "type", "N", *(_TIMED if timed else ("checked",)))):
+    columns = (*_TIMED, "held out") if first.estimated else _TIMED if timed else ("checked",)
+    for at, title in enumerate(("layer", "m x k", "zeros", "type", "N", *columns)):
         table.add_column(title, justify="left" if at in (0, 5) else "right", no_wrap=True)
     for answer in answers:
         name = (escape(answer.label), f"{answer.m} x {answer.k}", f"{100 * answer.sparsity:.1f} %", answer.dtype)
         for at, width in enumerate(answer.widths):
-            told = _fastest(answer, width) if timed else (checked(width),)
+            told = _fastest(answer, width)[: len(columns)] if timed else (checked(width),)
             table.add_row(*(name if at == 0 else ("",) * len(name)), str(width.n), *told)
             if wrong := [one.label for one in width.entries if one.wrong]:
                 table.add_row("", "", "", "", "", f"WRONG: {', '.join(wrong)}")
@@ -74,15 +77,17 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
     if timed:
         text = "speed (hot), cold and memory are against the fastest dense library of that precision; dense from: the"
         out.print(f"  {text} width from which on it is faster", style="dim", soft_wrap=True)
+    if first.estimated:
+        out.print(f"  {_HELD_OUT}", style="dim", soft_wrap=True)
     if any(width.far for answer in answers for width in answer.widths):
         out.print("  ?: a guess, as nothing near is recorded", style="dim")
 
 
 def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
-    """The cells of `_TIMED`."""
+    """The cells of `_TIMED`, and what is held out of an estimate."""
     rival, ranked = width.rival(answer.dtype), width.exact(answer.dtype)
     if not ranked:
-        return (GAP,) * len(_TIMED)
+        return (GAP,) * (len(_TIMED) + 1)
     best, found = ranked[0], answer.crossover
     crossing = GAP
     if found is not None and found.n is not None:
@@ -97,6 +102,7 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
         _ratio(rival.cold_us if rival else None, best.cold_us, answer.estimated),
         GAP if share is None else f"{100 * share:.0f} %",
         crossing,
+        _share(best.uncertainty),
     )
 
 
@@ -178,7 +184,7 @@ def _legend(answers: Sequence[Answer], out: Console) -> None:
         lines = ["speed: against the fastest dense library in the precision asked for, hot"]
         lines += ["packing: once, with compilation; paid back: after so many launches in place of that library's"]
     if answers[0].estimated:
-        lines += ["held out: how far off such estimates are on average for layer sizes kept out of the fit"]
+        lines += [_HELD_OUT]
     else:
         lines += ["error: against float64"]
     for line in lines:

@@ -80,3 +80,12 @@ def test_reasons_stand_once_for_all_widths_and_kernels_and_the_columns_are_told_
     assert text.count("no cuSPARSE fp32, cuBLASLt fp32: needs a GPU\n") == 1
     assert text.count("no ASpT fp32 at N = 8: for 32 columns alone") == 1
     assert text.count("speed: against") == text.count("paid back: after") == 1
+
+
+def test_a_table_of_estimates_says_how_far_off_they_may_be():
+    one = dataclasses.replace(SPARSE, uncertainty=0.12)
+    text = told(*(answer(name, (one, DENSE), estimated=True) for name in "abc"), brief=True)
+    assert text.count("±12 %") == 3
+    assert text.count("held out: how far off") == 1
+    assert "All layers, estimated times added" in text
+    assert "held out" not in told(answer("a"), answer("b"), answer("c"), brief=True)
