@@ -25,6 +25,7 @@ from nnzbench.measure.trial import Outcome, planned_candidates
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import DType
 from nnzbench.progress import EVERY_S, RunProgress
 
 AHEAD = 6
@@ -34,6 +35,8 @@ PLANNING_SHARE = 0.25
 NOT_REACHED = "the time was over before it was tried"
 COMPILE_S_PER_NONZERO = 1.2e-4
 """Of a program that holds the weights: 12 s for 100,000 of them, where a few are compiled side by side."""
+HALF_NONZEROS = 10_000
+"""From which on a program of 16-bit weights takes longer, in proportion: its conversions cost ptxas the square."""
 REFUSED_S = 60.0
 """A kernel whose programs would take longer is asked whatever time is left: it refuses such a matrix, and says why."""
 
@@ -147,7 +150,7 @@ class Search:
                     device.link,
                     self._crew,
                 ),
-                compile_s=_compile_s(name, operands) if limit is None else 0.0,
+                compile_s=_compile_s(name, operands, subject.problem.dtype) if limit is None else 0.0,
                 most=most_long if about(name).weights_in_code else AHEAD,
             )
             for name in sorted(names, key=lambda name: about(name).role != "library")
@@ -284,5 +287,9 @@ class Search:
             self._seen(turn.kernel, candidate, outcome)
 
 
-def _compile_s(name: str, operands: Operands) -> float:
-    return operands.sparse.nnz * COMPILE_S_PER_NONZERO if about(name).weights_in_code else 0.0
+def _compile_s(name: str, operands: Operands, dtype: DType) -> float:
+    if not about(name).weights_in_code:
+        return 0.0
+    nnz = operands.sparse.nnz
+    seconds = nnz * COMPILE_S_PER_NONZERO
+    return seconds if dtype == "f32" else max(seconds, min(REFUSED_S, seconds * nnz / HALF_NONZEROS))

@@ -110,6 +110,16 @@ def test_a_search_goes_on_where_its_time_was_over(world):
     assert not world.attempts.told
 
 
+def test_programs_of_16_bit_weights_are_known_to_take_longer(world):
+    """30 s are expected for 50,000 weights, six in fp32."""
+    subject = SimpleNamespace(problem=SimpleNamespace(name="p", op="spmm", dtype="f16"))
+    with Search(subject, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
+        found = one.go(20.0)
+    assert found.tried["sparsert"] == 0
+    assert found.tried["sputnik"] == 3
+    assert searched(world, 20.0).tried["sparsert"] > 0
+
+
 def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
     with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
         within = one.go(6.0)
