@@ -133,7 +133,8 @@ class Crew:
         busy = sum(model.phases.get(phase, 0.0) for phase in phases.ON_GPU)
         lasted = time.monotonic() - model.started
         if busy and units:
-            yield f"In {lasted:.0f} s {units} GPUs were in use for {busy / lasted / units:.0%} of the time."
+            gpus = f"{units} GPUs were" if units > 1 else "the GPU was"
+            yield f"In {lasted:.0f} s {gpus} in use for {busy / lasted / units:.0%} of the time."
 
     def _finished(self) -> bool:
         busy = any(worker.future is not None for worker in self.workers.values())

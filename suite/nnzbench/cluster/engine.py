@@ -83,7 +83,7 @@ def _local(workers: int | None, timed: bool) -> Any:
     import dask
 
     each = max(1, processors // count)
-    compilers = OVERSUBSCRIBED * each  # not all workers compile all the time
+    compilers = max(1, round(OVERSUBSCRIBED * processors / count))  # not all workers compile all the time
     threads = dict.fromkeys(THREADS, each)  # read when NumPy is loaded, as a worker starts
     dask.config.set({"distributed.nanny.pre-spawn-environ": threads})
     spec = {

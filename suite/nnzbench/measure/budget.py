@@ -8,6 +8,7 @@ dense rivals beside it, hot and cold. Which candidates a step tries is fixed bef
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ DAMPING_S = 20.0
 """Seconds of work as predicted that the observed pace is weighed against."""
 SPARE = 0.97
 """Share of the time that is planned for."""
+DEAR = 3.0
+"""Times the middle price of a table's steps, beyond which one comes last where not all fit."""
 ROUNDING_S = 1e-6
 """Of sums."""
 EVENNESS = 3.5
@@ -149,8 +152,11 @@ def make_plan(
                 promising.append((gain / hands.price_s(step), step))
         promising.sort(key=lambda one: -one[0])
         tunings[one.paper, one.name] = deque(step for _, step in promising)
-    steps = (*in_turns(firsts, hands), *in_turns(tunings, hands))
     room = SPARE * budget_s - startup_s
+    every = [step for queue in firsts.values() for step in queue]
+    if hands.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every)) > room:
+        firsts = {key: dear_last(queue, hands) for key, queue in firsts.items()}
+    steps = (*in_turns(firsts, hands), *in_turns(tunings, hands))
     seconds = gpu_s = 0.0
     fitting = set()
     begun = _Begun()
@@ -177,6 +183,13 @@ def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem,
     digits = max(len(every) - 1, 1).bit_length()
     order = sorted(range(len(every)), key=lambda at: int(f"{at:0{digits}b}"[::-1], 2))
     return [item for at in order for item in every[at]]
+
+
+def dear_last(steps: deque[Step], hands: Hands) -> deque[Step]:
+    """The same, those last that cost much more than most: where time is short each would stand for several others."""
+    prices = [hands.price_s(step) for step in steps]
+    most = DEAR * statistics.median(prices) if prices else 0.0
+    return deque(step for _, step in sorted(zip(prices, steps, strict=True), key=lambda one: one[0] > most))
 
 
 def in_turns(queues: Mapping[tuple[str, str], deque[Step]], hands: Hands) -> Iterator[Step]:
@@ -264,4 +277,6 @@ class _Eta:
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -23,6 +23,10 @@ GPU_S = 0.036
 """Seconds of a candidate in which it needs the GPU, where none were recorded of the problem."""
 GPU_S_PER_GB = 0.35
 """More of them there by what is uploaded, read and written; both as fitted to 1288 first choices on an H200."""
+COMPILE_S_PER_NONZERO = 3e-4
+"""Of a program that holds the weights, compiled alone: 30 s for 100,000 of them, as recorded."""
+MOST_NONZEROS = 250_000
+"""Kernels of such programs refuse larger matrices, which takes no time."""
 OPERANDS_S = 0.05
 """Of making a problem's operands and its float64 result."""
 OPERANDS_S_PER_MILLION = 0.025
@@ -86,14 +90,21 @@ class Costs:
         """Seconds that a kernel's first choices take."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
         exact, candidate = self._first.get(names[0]), self._candidate.get(names[0])
-        if exact is None and candidate is None:
-            exact = next((self._first[name] for name in names[1:-1] if name in self._first), None)
         if exact is not None:
-            seconds = exact.mean
-        else:  # many of a search compile at once, and it looks as if each took less than it does alone
+            return max(exact.mean, self.first_gpu(experiment, problem, kernel))
+        elsewhere = next((self._first[name] for name in names[1:-1] if name in self._first), None)
+        if candidate is None and elsewhere is not None:
+            seconds = elsewhere.mean
+        else:
             seconds = self._firsts(names, kernel) * _mean(self._candidate, names, UNKNOWN_S)
-            seconds = max(seconds, self._compile.get(names[0], 0.0))
-        return max(seconds, self.first_gpu(experiment, problem, kernel))
+        # many of a search compile at once, and it looks as if each took less than it does alone
+        return max(seconds, self._compiling(names, problem, kernel), self.first_gpu(experiment, problem, kernel))
+
+    def _compiling(self, names: tuple[Name, ...], problem: Problem, kernel: str) -> float:
+        """Seconds of one program alone that is generated for the problem."""
+        nonzeros = problem.m * problem.k * (1 - problem.sparsity)
+        generated = about(kernel).weights_in_code and nonzeros <= MOST_NONZEROS and self._firsts(names, kernel) >= 0.5
+        return self._compile.get(names[0], nonzeros * COMPILE_S_PER_NONZERO if generated else 0.0)
 
     def first_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of those seconds, the ones in which the GPU is needed."""

@@ -18,6 +18,7 @@ from nnzbench.kernels.roles import About
 from nnzbench.measure.budget import Hands, Plan, Step, carry_out, make_plan, spread
 from nnzbench.measure.costs import (
     COLUMNS,
+    COMPILE_S_PER_NONZERO,
     GPU_S,
     GPU_S_PER_GB,
     OPERANDS_S,
@@ -159,6 +160,19 @@ def test_no_step_is_planned_that_would_end_too_late(processes, fit):
     assert len(plan.fitting) == fit
 
 
+@pytest.mark.parametrize(("budget", "last"), [(30.0, True), (90.0, False)])
+def test_what_costs_much_more_than_the_rest_comes_last_where_not_all_fits(budget, last):
+    costs = Costs()
+    for at in range(8):
+        costs.add("one", tuning("fake", f"p{at}", 1, 40.0 if at == 0 else 5.0, "first"))
+    everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope == "first" else [])
+    problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, f"uniform:{at}"), ["fake"]) for at in range(8)]
+    (one, _) = experiments(FakeKernel())
+    order = [step.problem.name for step in make_plan([(one, everything, problems)], costs, budget).steps]
+    even = ["p0", "p4", "p2", "p6", "p1", "p5", "p3", "p7"]
+    assert order == ([*even[1:], "p0"] if last else even)
+
+
 def test_rows_of_a_run_that_stopped_have_hot_and_cold_and_all_kernels(tmp_path):
     kernels = [FakeKernel("a", SLOW), FakeKernel("b", SLOW)]
     run(tmp_path, kernels, 12.0, per_candidate=1.0)
@@ -269,6 +283,9 @@ def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kerne
     costs.add("one", tuning("sputnik", "p1", 1, 5.0, "first"))
     assert costs.first("one", other, "sputnik") == 5.0
     assert costs.first("one", problem, "sputnik") == 2.0
+    large = replace(problem, name="p7", m=400, k=500)  # 100,000 nonzeros in the code
+    assert costs.first("one", large, "sparsert") == pytest.approx(1e5 * COMPILE_S_PER_NONZERO)
+    assert costs.first("one", replace(large, m=4000), "sparsert") < 10.0  # which it refuses
     costs.add("one", tuning("cublas", "p0", 3, 6.0))
     costs.add_compiling("one", "p0", "f32", "sputnik", 3.5)  # alone, it does not share the time of a search
     assert costs.first("one", problem, "sputnik") == 3.5
