@@ -8,11 +8,11 @@ from enum import IntEnum
 from types import SimpleNamespace
 
 import numpy as np
-from fake_gpu import host_floats, load_values, store_values
+from fake_gpu import Handles, host_floats, load_values, store_values
 from scipy import sparse
 
 
-class FakeCusparse:
+class FakeCusparse(Handles):
     class SpMMAlg(IntEnum):
         DEFAULT = 0
         COO_ALG1 = 1
@@ -54,21 +54,14 @@ class FakeCusparse:
         pass
 
     def __init__(self, backend):
-        self.backend, self.live, self.next, self.calls = backend, {}, 500, []
+        super().__init__(500)
+        self.backend, self.calls = backend, []
         self.refused = None  # value of an algorithm that is not supported
-
-    def _new(self, value):
-        self.next += 1
-        self.live[self.next] = value
-        return self.next
 
     def create(self):
         return self._new("handle")
 
-    def destroy(self, handle):
-        del self.live[handle]
-
-    destroy_sp_mat = destroy_dn_mat = destroy_dn_vec = destroy
+    destroy_sp_mat = destroy_dn_mat = destroy_dn_vec = Handles.destroy
 
     def get_property(self, part):
         return (12, 7, 2)[part]

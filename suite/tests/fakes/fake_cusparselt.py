@@ -6,12 +6,12 @@ import ctypes
 from enum import IntEnum
 
 import numpy as np
-from fake_gpu import host_floats, load_values, store_values
+from fake_gpu import Handles, host_floats, load_values, store_values
 
 COMPRESSED, BUFFER, WORKSPACE = 64, 32, 1024
 
 
-class FakeCusparseLt:
+class FakeCusparseLt(Handles):
     class ComputeType(IntEnum):
         COMPUTE_32F = 2
         COMPUTE_32I = 0
@@ -26,23 +26,16 @@ class FakeCusparseLt:
         pass
 
     def __init__(self, backend):
-        self.backend, self.live, self.next, self.calls = backend, {}, 900, []
+        super().__init__(900)
+        self.backend, self.calls = backend, []
         self.compressed = {}  # what was compressed, by pointer
         self.fails_check = False
-
-    def _new(self, value):
-        self.next += 1
-        self.live[self.next] = value
-        return self.next
 
     def init(self):
         return self._new("handle")
 
-    def destroy(self, handle):
-        del self.live[handle]
-
-    mat_descriptor_destroy = matmul_descriptor_destroy = destroy
-    matmul_alg_selection_destroy = matmul_plan_destroy = destroy
+    mat_descriptor_destroy = matmul_descriptor_destroy = Handles.destroy
+    matmul_alg_selection_destroy = matmul_plan_destroy = Handles.destroy
 
     def dense_descriptor_init(self, handle, rows, columns, leading, alignment, kind, order):
         assert (leading, order, alignment) == (columns, 2, 16)

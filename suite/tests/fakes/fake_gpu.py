@@ -277,7 +277,22 @@ class FakeCublas:
         store_values(self.backend, c, ckind, result.T)
 
 
-class FakeCublasLt:
+class Handles:
+    """What a library has handed out and not taken back, by handle."""
+
+    def __init__(self, first):
+        self.live, self.next = {}, first
+
+    def _new(self, value):
+        self.next += 1
+        self.live[self.next] = value
+        return self.next
+
+    def destroy(self, handle):
+        del self.live[handle]
+
+
+class FakeCublasLt(Handles):
     matmul_heuristic_result_dtype = np.dtype(
         [("algo", [("data_", "<u8", (8,))]), ("workspace_size", "<u8"), ("state", "<i4"), ("waves_count", "<f4")]
     )
@@ -290,19 +305,12 @@ class FakeCublasLt:
         MAX_WORKSPACE_BYTES = 1
 
     def __init__(self, backend, proposals=3):
-        self.backend, self.proposals, self.live, self.next = backend, proposals, {}, 100
+        super().__init__(100)
+        self.backend, self.proposals = backend, proposals
         self.run_with = []
-
-    def _new(self, value):
-        self.next += 1
-        self.live[self.next] = value
-        return self.next
 
     def create(self):
         return self._new("handle")
-
-    def destroy(self, handle):
-        del self.live[handle]
 
     def matmul_desc_create(self, compute, scale):
         assert scale == (10 if compute == 72 else 0)
@@ -322,7 +330,7 @@ class FakeCublasLt:
         assert size == 8
         self.live[preference][attribute] = (ctypes.c_uint64).from_address(buffer).value
 
-    matmul_desc_destroy = matrix_layout_destroy = matmul_preference_destroy = destroy
+    matmul_desc_destroy = matrix_layout_destroy = matmul_preference_destroy = Handles.destroy
 
     def matmul_algo_get_heuristic(self, handle, desc, a, b, c, d, preference, most, results, found):
         assert self.live[preference][1] == 32 << 20

@@ -13,10 +13,12 @@ import numpy as np
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import SCHEMA, Record, append
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import ResultSet
+from nnzbench.report.data.frames import ResultSet, load
 from nnzbench.report.data.published import sparsert_table1
 from nnzbench.report.page_spec import Drawn, assemble
+from nnzbench.report.text import pages
 from nnzbench.report.text.pages import Page
+from nnzbench.report.text.tables import write_csv
 
 # kernel, variant, math, typical speed-up over cuBLAS fp32 at 90 % zeros
 CANDIDATES = (
@@ -92,6 +94,14 @@ def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | No
 def drawn(results: ResultSet) -> tuple[Page, Drawn]:
     """The page of the records' experiment, with its figures beside them, and what it draws."""
     return assemble(page_of(results.experiment), results.folder, results)
+
+
+def written(folder: Path) -> Path:
+    """Draws the page and the CSV of the records in `folder`, as `nnzbench report` does; the page's README.md."""
+    results = load(folder)
+    page, data = drawn(results)
+    write_csv(data, folder / "summary.csv")
+    return pages.write(page, results)
 
 
 def replace_all(path, records):

@@ -117,11 +117,13 @@ def test_an_interrupt_keeps_the_rows_with_their_selection(tmp_path):
     assert {(r.variant, r.selected) for r in rows(tmp_path)} == {("a", True)}
 
 
-def test_two_runs_never_write_to_one_folder(tmp_path):
+def refused_within_a_run(tmp_path, before=lambda: None):
+    """Runs, and within that begins a second run into the same folder, which must be refused."""
     kernel = FakeKernel()
     refused = []
 
     def second():
+        before()
         try:
             sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
         except RecordError as error:
@@ -131,23 +133,14 @@ def test_two_runs_never_write_to_one_folder(tmp_path):
     sweep(tmp_path, kernel)
     assert refused
     assert "another run is writing" in refused[0]
+
+
+def test_two_runs_never_write_to_one_folder(tmp_path):
+    refused_within_a_run(tmp_path)
 
 
 def test_the_lock_holds_across_caches_and_is_no_link(tmp_path, monkeypatch):
-    kernel = FakeKernel()
-    refused = []
-
-    def second():
-        monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "another cache"))
-        try:
-            sweep(tmp_path, FakeKernel(), choice=Choice(resume=True))
-        except RecordError as error:
-            refused.append(str(error))
-
-    kernel.after_prepare = second
-    sweep(tmp_path, kernel)
-    assert refused
-    assert "another run is writing" in refused[0]
+    refused_within_a_run(tmp_path, lambda: monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "another cache")))
     keys = [row.key for row in rows(tmp_path)]
     assert len(keys) == len(set(keys))
     lock, victim = tmp_path / "out" / ".lock", tmp_path / "victim"

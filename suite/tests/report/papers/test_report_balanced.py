@@ -15,8 +15,6 @@ from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import load
-from nnzbench.report.text import pages
-from nnzbench.report.text.tables import write_csv
 
 FIGURE4 = tables.load("balanced_figure4")
 
@@ -65,11 +63,7 @@ def write(tmp_path: Path, experiment: str, rows: list[Record]) -> Path:
 
 
 def page_of(tmp_path: Path, experiment: str) -> str:
-    """Draws the page and the CSV of one experiment, as `nnzbench report` does."""
-    results = load(tmp_path / "nvidia-h200" / experiment)
-    page, drawn = fake_records.drawn(results)
-    write_csv(drawn, results.folder / "summary.csv")
-    path = pages.write(page, results)
+    path = fake_records.written(tmp_path / "nvidia-h200" / experiment)
     return path.read_text() + path.with_name("summary.md").read_text()
 
 

@@ -14,9 +14,6 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
-from nnzbench.report.text import pages
-from nnzbench.report.text.tables import write_csv
 
 Times = Callable[[Problem], dict[tuple[str, str], float]]
 
@@ -39,10 +36,7 @@ def page_of(tmp_path: Path, experiment: str, rows: list[Record]) -> tuple[str, P
     folder = tmp_path / "nvidia-h200" / experiment
     if not folder.exists():
         fake_records.write(folder, rows)
-    results = load(folder)
-    page, drawn = fake_records.drawn(results)
-    write_csv(drawn, folder / "summary.csv")
-    path = pages.write(page, results)
+    path = fake_records.written(folder)
     return path.read_text() + path.with_name("summary.md").read_text(), folder
 
 

@@ -16,7 +16,6 @@ from nnzbench.papers.own import llm_data, llm_layers, llm_limits
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report.data.frames import load
-from nnzbench.report.draw import style
 from nnzbench.report.page_spec import assemble
 
 EXPERIMENT = "llm_layers"
@@ -67,14 +66,6 @@ def some(p: Problem) -> bool:
 
 def few(p: Problem) -> bool:
     return p.label.startswith("llama_70b_qo")
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Every figure saved, by its stem."""
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
-    return saved
 
 
 def drawn_of(tmp_path: Path, rows: list[Record]) -> tuple[str, pd.DataFrame]:

@@ -16,7 +16,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import RecordError
-from nnzbench.report.draw import style
 
 EXPERIMENT = "whole_networks"
 
@@ -55,14 +54,6 @@ LAYERS: tuple[Timed, ...] = (
     ("sputnik_bias_relu", "y2", lambda p: 1.0 if p.op == "pointwise" and p.sparsity else None),
     ("cublas_bias_relu", "f32_rowmajor", on("pointwise", lambda p: 4.0)),
 )
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Every figure saved, by its stem."""
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
-    return saved
 
 
 def test_networks_stand_beside_their_steps_and_the_papers(tmp_path: Path) -> None:

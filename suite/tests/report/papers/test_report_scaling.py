@@ -49,14 +49,6 @@ def both_policies(rows: list[Record]) -> list[Record]:
     return [*rows, *twice]
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Every figure saved, by its stem."""
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
-    return saved
-
-
 def test_cost_is_the_fastest_variants_time_per_nonzero_and_column(tmp_path: Path) -> None:
     page, drawn = report(tmp_path, both_policies(records(EXPERIMENT, TIMED)))
     times = drawn[drawn["row"] == "time"].set_index(["policy", "kernel", "n", "m"])

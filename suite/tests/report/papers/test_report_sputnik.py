@@ -17,16 +17,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.report.data.frames import load
-from nnzbench.report.draw import crossover, style
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Every figure saved, by its stem."""
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
-    return saved
-
+from nnzbench.report.draw import crossover
 
 # crossover
 

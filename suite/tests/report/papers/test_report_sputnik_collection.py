@@ -17,17 +17,7 @@ from sputnik_records import Timed, apart, records, report, sddmm, spmm
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import load
-from nnzbench.report.draw import style
 from nnzbench.site.build import build, find
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Every figure saved, by its stem."""
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
-    return saved
-
 
 # figure 7
 

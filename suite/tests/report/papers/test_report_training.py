@@ -14,7 +14,6 @@ from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import load
-from nnzbench.report.draw import style
 
 EXPERIMENT = "training_step"
 
@@ -44,14 +43,6 @@ TIMED: tuple[Timed, ...] = (
     ("cublas", "f32_rowmajor", dense(20.0)),
     ("cublas", "tf32_rowmajor", dense(5.0)),
 )
-
-
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
-    """Every figure saved, by its stem."""
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
-    return saved
 
 
 def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:

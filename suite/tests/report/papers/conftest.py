@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from nnzbench.report.draw import style
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """Every figure saved, by its stem."""
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
+    return saved
