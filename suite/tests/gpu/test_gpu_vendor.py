@@ -11,12 +11,13 @@ import pytest
 
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.registry import VendorKernel, candidates, kernels
 from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
 from nnzbench.kernels.vendor.cusparselt import library_version
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.matrices.prune import n_of_m
+from nnzbench.measure.machine.libraries import open_libraries
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, reference
@@ -130,6 +131,21 @@ def test_convolutions(gpu: Device, dtype: DType) -> None:
         op: Op = "conv1d" if shape.height == 1 else "conv2d"
         problem = Problem("test", str(shape), op, shape.filters, k, n, 0.8, "uniform:0", dtype, conv=shape)
         assert check_every_candidate(gpu, "cudnn", problem, operands)["ok"] > 0, shape
+        every, untuned = (
+            [one.variant for one in candidates(kernels()["cudnn"], problem, operands, gpu, some)]
+            for some in (False, True)
+        )
+        assert untuned == [name for name in every if not name.count("plan") or name.endswith("_default")]
+
+
+def test_libraries_that_are_opened_beforehand_work_afterwards(gpu: Device) -> None:
+    assert isinstance(gpu, GpuDevice)
+    names = [name for name, one in kernels().items() if isinstance(one, VendorKernel)]
+    used = gpu.used_bytes()
+    open_libraries(gpu, names)
+    assert gpu.used_bytes() - used < 4 << 30
+    for name in ("cublas", "cublaslt", "cusparse"):
+        assert check_every_candidate(gpu, name, *make(256, 128, 49, "f16"))["ok"] > 0
 
 
 @pytest.mark.parametrize(("dtype", "keep"), [("f16", (2, 4)), ("bf16", (2, 4)), ("f32", (1, 2))])
