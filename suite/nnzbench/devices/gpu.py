@@ -167,6 +167,8 @@ class GpuDevice:
         self._loaded: tuple[Plan, dict[str, tuple[Plan, Built]]] | None = None
         self.alone: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         """For what runs before its `prepare`: waits until no other process measures on the GPU; see `Session`."""
+        self.shared = False
+        """Whether there are such processes."""
 
     @property
     def name(self) -> str:

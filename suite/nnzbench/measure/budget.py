@@ -26,6 +26,8 @@ DAMPING_S = 20.0
 """Seconds of work as predicted that the observed pace is weighed against."""
 SPARE = 0.97
 """Share of the time that is planned for."""
+NAMED = 20
+"""Problems that don't fit are named where they are no more than so many."""
 DEAR = 3.0
 """Times the middle price of a table's steps, beyond which one comes last where not all fit."""
 ROUNDING_S = 1e-6
@@ -111,11 +113,13 @@ class Plan:
                 parts.append(f"{word} {done} of {of}" if of else "")
             yield f"  {name}: {', '.join(filter(None, parts))} problems, {_minutes(spent[name] * wall)}"
         firsts = [step for step in self.steps if step.scope == "first"]
-        left = len(firsts) - sum(step.scope == "first" for step in planned)
-        if left:
+        late = [s for at, s in enumerate(self.steps) if s.scope == "first" and at not in self.fitting]
+        if late:
+            for step in late if len(late) <= NAMED else ():
+                yield f"  not {step.experiment} {step.problem.name} {step.problem.dtype}, {_minutes(step.seconds)}"
             work = sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts)
-            whole = _minutes(self.hands.wall_s(*work))
-            yield f"  {left} of {len(firsts)} problems don't fit: to run all {len(firsts)} untuned takes about {whole}"
+            whole, of = _minutes(self.hands.wall_s(*work)), len(firsts)
+            yield f"  {len(late)} of {of} problems don't fit: to run all {of} untuned takes about {whole}"
             if cluster is not None and cluster.processes > self.hands.processes:
                 whole = _minutes(cluster.wall_s(*work))
                 yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"

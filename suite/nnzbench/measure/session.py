@@ -37,6 +37,7 @@ class Session:
     def __post_init__(self) -> None:
         if isinstance(self.device, GpuDevice):  # a library that tries its plans does so as those are planned
             self.device.alone = partial(self.work.on_gpu, "preparing")
+            self.device.shared = self.work.shared
 
     def warm_up(self, run: Callable[[], None]) -> None:
         """Brings the GPU to a steady clock, the first time it is called."""

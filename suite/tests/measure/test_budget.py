@@ -114,6 +114,8 @@ def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tm
     assert "one: 6 of 6 problems not tuned" in text
     assert "one: untuned 3 of 6, tuned 0 of 6 problems" in "\n".join(plan.lines())
     assert list(plan.lines())[-1] == "  6 of 12 problems don't fit: to run all 12 untuned takes about 13 s"
+    assert sum(line.startswith("  not ") for line in plan.lines()) == 6
+    assert "  not two p5 f32, 1 s" in plan.lines()
     together = list(plan.lines(Hands(4, 1)))
     assert together[:-1] == list(plan.lines())
     assert together[-1] == "  with --cluster local (extra `cluster`), as 4 processes, about 3 s"

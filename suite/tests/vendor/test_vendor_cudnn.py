@@ -1,7 +1,7 @@
 """cuDNN against float64, over a frontend whose engines compute in NumPy."""
 
 import importlib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -160,6 +160,7 @@ def test_the_search_runs_nothing_beside_what_other_processes_time(scope, gpu, mo
 
 def test_a_plan_is_tried_again_where_other_processes_had_the_memory(gpu, monkeypatch):
     monkeypatch.setattr(support, "PAUSES_S", (0.0, 0.0))
+    Session(gpu, kernels(), work=Work(turn=lambda: nullcontext()))
     expected = list(every(*make(SHAPES[0]), gpu))
     execute, failed = Graph.execute_plan_at_index, []
 
@@ -172,6 +173,9 @@ def test_a_plan_is_tried_again_where_other_processes_had_the_memory(gpu, monkeyp
     monkeypatch.setattr(Graph, "execute_plan_at_index", short)
     assert list(every(*make(SHAPES[0]), gpu)) == expected
     assert len(failed) == 2
+    failed.clear()
+    Session(gpu, kernels())  # alone on the GPU it would fail again
+    assert list(every(*make(SHAPES[0]), gpu)) != expected
 
 
 def test_libraries_are_opened_once_before_anything_is_timed(gpu):

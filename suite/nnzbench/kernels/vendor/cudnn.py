@@ -219,7 +219,7 @@ class Search:
         """Every plan that builds, fits and runs, in their order, and its microseconds."""
         device = self.inputs.device
         fastest = float("inf")
-        tensors, output = with_memory(self._placed)
+        tensors, output = with_memory(device, self._placed)
         try:
             for index in buildable(self.handle.cudnn, self.graph):
                 size = self.graph.get_workspace_size_plan_at_index(index)
@@ -227,7 +227,7 @@ class Search:
                     continue
                 execute = functools.partial(self._execute, index, tensors, output)
                 try:
-                    trials = with_memory(functools.partial(self._try, execute, size, fastest))
+                    trials = with_memory(device, functools.partial(self._try, execute, size, fastest))
                 except DeviceLost:
                     raise
                 except graph_errors(self.handle.cudnn):

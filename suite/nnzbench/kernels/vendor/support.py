@@ -81,9 +81,9 @@ def open_library(device: GpuDevice, name: str, opened: Callable[[], T]) -> T:
         raise Unsupported(f"{name} can't be loaded ({one_line(error)})") from None
 
 
-def with_memory(call: Callable[[], T]) -> T:
+def with_memory(device: GpuDevice, call: Callable[[], T]) -> T:
     """Calls again, a little later, what fails for want of memory that other processes may have had."""
-    for pause in PAUSES_S:
+    for pause in PAUSES_S if device.shared else ():
         try:
             return call()
         except DeviceLost:
