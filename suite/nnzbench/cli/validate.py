@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
+from nnzbench.advise.layer import EXPERIMENT
 from nnzbench.contribute.validate import Finding, find_sets, validate
+from nnzbench.records.record import RecordError
 
 SHOWN = 20
 """Sentences per result set on the terminal; `--json` has all."""
@@ -21,10 +23,10 @@ SHOWN = 20
 def command(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> None:
     """Check each result set at or below PATH (default: results/) and say what is wrong in it.
 
-    Faults make a set unfit; notes say what its readers should know, missing problems included. Exit status 0 without
-    faults, 1 with any, 2 where PATH holds no result set.
+    Faults make a set unfit; notes say what its readers should know, missing problems included. What `best` wrote of
+    your own matrices is no such set. Exit status 0 without faults, 1 with any, 2 where PATH holds no result set.
     """
-    sets = list(dict.fromkeys(folder for path in folders or (paths.results(),) for folder in find_sets(path)))
+    sets = list(dict.fromkeys(folder for path in folders or (paths.results(),) for folder in _sets(path)))
     found = {folder: validate(folder) for folder in sets}
     if as_json:
         click.echo(json.dumps([_set(folder, findings) for folder, findings in found.items()], indent=2))
@@ -33,6 +35,14 @@ def command(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> Non
             _print(folder, findings)
     if any(one.fault for findings in found.values() for one in findings):
         ctx.exit(1)
+
+
+def _sets(path: Path) -> list[Path]:
+    """Those at or below `path`, less a user's own matrices, which nobody else can measure again."""
+    found = [folder for folder in find_sets(path) if folder == path or folder.name != EXPERIMENT]
+    if not found:
+        raise RecordError(f"{path} is not a result set: it holds your own matrices alone")
+    return found
 
 
 def _set(folder: Path, findings: list[Finding]) -> dict[str, object]:

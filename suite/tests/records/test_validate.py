@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from fake_records import replace_all
 
+from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.contribute.validate import validate
 from nnzbench.matrices import generate, index
@@ -227,12 +228,24 @@ def test_real_patterns_do_not_pass_as_stand_ins(folder, rows):
     assert faults(below) == [f"it lies in standin/ and has rows on real patterns: `dlmc:{ENTRY.path}`"]
 
 
-def test_a_folder_without_records_is_not_a_result_set(tmp_path):
+def test_a_folder_without_records_is_not_a_result_set(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "results", lambda: tmp_path / "none")
     result = command(tmp_path)
     assert result.exit_code == 2
     assert "is not a result set" in result.output
     assert command(tmp_path / "nowhere").exit_code == 2
     assert command().exit_code == 2
+
+
+def test_a_users_own_matrices_are_no_result_set(tmp_path, rows):
+    tree = tmp_path / "tree"
+    own = fake_records.write(tree / GPU / "mine", rows, SNAPSHOT)
+    alone = command(tree)
+    assert alone.exit_code == 2
+    assert "your own matrices alone" in alone.output
+    assert command(own).exit_code == 1  # named, it is looked at
+    fake_records.write(tree / GPU / "sparsert_table1", rows, SNAPSHOT)
+    assert f"{own}:" not in command(tree).output
 
 
 def test_the_command_takes_whole_trees_and_tells_json(folder, rows, tmp_path):

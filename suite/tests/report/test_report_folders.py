@@ -62,6 +62,12 @@ def test_checks_of_the_processor_are_drawn_too(tmp_path: Path) -> None:
     alone = report("sparsert_table1", "--reports", mine)  # as --kernel sputnik records: no rival, no answer
     assert alone.exit_code == 0, (alone.output, alone.exception)
     assert "which answers this, is not recorded yet" in (mine / "index.html").read_text()
+    best = tmp_path / "best"  # what `best --device cpu` leaves: no experiment, and no time to draw
+    one = [row for row in rows if row.problem == rows[0].problem]
+    own = fake_records.write(best / "cpu" / "mine", [dataclasses.replace(row, experiment="mine") for row in one])
+    told = report("mine", "--reports", best)
+    assert told.exit_code == 0, (told.output, told.exception)
+    assert (own / "README.md").is_file()
 
 
 def test_records_one_level_off_and_none_at_all_are_an_error_that_says_what_to_do(

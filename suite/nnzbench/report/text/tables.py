@@ -47,7 +47,8 @@ def drawn_rows(table: SpeedupTable) -> pd.DataFrame:
     if table.paper_label:
         paper = table.problems.dropna(subset=["paper_speedup"])
         parts.append(paper.assign(series="paper", speedup=paper["paper_speedup"], policy="published"))
-    return pd.concat([part.reindex(columns=list(POINT_COLUMNS)) for part in parts if not part.empty])
+    shown = [part.reindex(columns=list(POINT_COLUMNS)) for part in parts if not part.empty]
+    return pd.concat(shown) if shown else pd.DataFrame(columns=list(POINT_COLUMNS))
 
 
 def speedups(table: SpeedupTable, policy: str, level: float) -> str:
