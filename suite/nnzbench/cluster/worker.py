@@ -9,7 +9,7 @@ import platform
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,7 +234,8 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     session = _session(device, settled)
     before = session.work.phases.seconds.copy()
     ends = None if job.seconds is None else time.monotonic() + job.seconds
-    part = _at_work[device] = Part(settled.environment)
+    part = Part(settled.environment)
+    _at_work[device] = part, functools.partial(session.work.phases.since, before)
     run = Run(job.experiment, session, Collected(part, job.done), job.choice, _maker())
     try:
         over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)
@@ -250,15 +251,16 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     return part
 
 
-_at_work: dict[str | None, Part] = {}
-"""The part that is being made."""
+_at_work: dict[str | None, tuple[Part, Callable[[], dict[str, float]]]] = {}
+"""The part that is being made, and its seconds by phase so far."""
 
 
 def so_far() -> Part | None:
     """What the job under way has brought, whose rows are whole: asked of a worker while another thread is at it."""
-    for part in list(_at_work.values()):
+    for part, seconds in list(_at_work.values()):
         tunings = list(part.tunings)  # before the rows: a line says that its kernel's rows are there
         rows = list(part.records)
         counts = Counter[str](record.status for record in rows)
-        return Part(part.snapshot, rows, tunings, list(part.memories), counts, notes=list(part.notes))
+        memories, notes = list(part.memories), list(part.notes)
+        return Part(part.snapshot, rows, tunings, memories, counts, notes=notes, seconds=seconds())
     return None

@@ -40,8 +40,11 @@ class Phases:
     _since: float = 0.0
 
     def since(self, before: Mapping[str, float]) -> dict[str, float]:
-        """What was added to an earlier copy of `seconds`."""
-        return {name: amount - before.get(name, 0.0) for name, amount in self.seconds.items()}
+        """What was added to an earlier copy of `seconds`, the phase under way included. Any thread may ask."""
+        now = self.seconds.copy()
+        for phase in self._open[-1:]:
+            now[phase] += self.clock() - self._since
+        return {name: amount - before.get(name, 0.0) for name, amount in now.items()}
 
     @contextmanager
     def of(self, phase: Phase) -> Iterator[None]:

@@ -303,6 +303,7 @@ def test_a_worker_at_work_tells_what_it_has_done_so_far(tmp_path, monkeypatch):
     for part in told:
         assert {row.kernel for row in part.records} == {tuning.kernel for tuning in part.tunings} == {"a"}
         assert part.counts == {"ok": len(part.records)}
+        assert part.seconds["preparing"] > 0.0  # which is under way
         assert len({row.problem for row in part.records}) == 1
     assert worker.so_far() is None
 

@@ -37,6 +37,8 @@ def test_a_phase_inside_another_counts_for_itself_alone():
     before = dict(phases.seconds)
     with phases.of("hot"):
         clock.now += 4.0
+        assert phases.since(before)["hot"] == 4.0
+        assert phases.seconds["hot"] == 0.0
     assert dict(phases.seconds) == {"compiling": 3.0, "planning": 3.0, "hot": 4.0}
     assert phases.since(before) == {"compiling": 0.0, "planning": 0.0, "hot": 4.0}
 
