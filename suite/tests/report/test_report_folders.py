@@ -128,3 +128,11 @@ def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_p
     assert done.exit_code == 0, done.output
     assert {path.read_text() for path in tmp_path.glob("kept-*")} == {"kept"}
     assert not [place for place in places if place.is_symlink()]
+
+
+def test_a_users_own_matrices_are_answered_by_the_fastest_of_this_projects_kernels(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(row, experiment="mine") for row in fake_records.table1(policies=["hot"])]
+    folder = fake_records.write(tmp_path / "nvidia-h200" / "mine", rows)
+    told = report("mine", "--reports", tmp_path)
+    assert told.exit_code == 0, (told.output, told.exception)
+    assert "this project's kernels are **" in (folder / "README.md").read_text()

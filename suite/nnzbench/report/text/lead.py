@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -340,12 +341,16 @@ def _cell(found: Ratio | None, most: int) -> str:
 
 
 def of_anything(results: ResultSet) -> Lead:
-    """The lead of an experiment without one of its own: what it recorded, over the libraries that it recorded."""
+    """The lead of an experiment without one of its own: what it recorded, over the libraries that it recorded.
+
+    This project's kernels stand together first where there are several, as the fastest of them is the answer.
+    """
     maths = set(zip(results.frame["kernel"], results.frame["math"], strict=True))
     names = known()
-    sides = tuple(
-        side(kernel, math) for kernel, math in sorted(maths) if kernel not in names or names[kernel].role != "library"
-    )
+    each = [(kernel, math) for kernel, math in sorted(maths) if kernel not in names or names[kernel].role != "library"]
+    several = Counter(math for kernel, math in each if kernel in names and names[kernel].role == "own")
+    together = [own(math) for math, count in sorted(several.items()) if count > 1]
+    sides = (*together, *(side(kernel, math) for kernel, math in each))
     rivals = tuple(
         one for one in (*PRODUCTS, *CONVOLUTIONS) if any((kernel, one.math) in maths for kernel in one.kernels)
     )
