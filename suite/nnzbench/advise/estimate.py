@@ -77,15 +77,18 @@ class Recorded:
         """By kernel, arithmetic and policy; those with enough rows."""
         if (op, dtype) not in self._models:
             frame = self._frame
-            chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
+            same = frame["op"] == op
+            if op == "spmm":  # to a dense library one column is the same product; a sparse one has another kernel
+                same |= (frame["op"] == "spmv") & frame["kernel"].map(lambda kernel: about(kernel).work == "dense")
+            chosen = frame[same & (frame["dtype"] == dtype)]
             chosen = chosen[chosen["kernel"].isin(rivals(op))]
             before = self._before.models(op, dtype) if self._before else {}
             self._models[op, dtype] = {}
             for (kernel, maths, policy), rows in chosen.groupby(["kernel", "math", "policy"]):
                 key = (str(kernel), str(maths), str(policy))
-                same = before.get(key)
-                if same is not None and len(same.rows) == len(rows):
-                    self._models[op, dtype][key] = same
+                known = before.get(key)
+                if known is not None and len(known.rows) == len(rows):
+                    self._models[op, dtype][key] = known
                 elif len(rows) >= FEWEST:
                     dense, sddmm = about(key[0]).work == "dense", op == "sddmm"
                     self._models[op, dtype][key] = Model(rows, dense, sddmm, ITEM_BYTES[dtype], self._least_us(policy))
@@ -186,7 +189,12 @@ def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = T
     if question.op == "spmm":
         refused = {kernel for (kernel, _), reason in able.items() if reason}
         kept = {key: one for key, one in models.items() if key[0] not in refused}
-        curve = _curve(layer, dtype, kept, question.ns)
+        points = {point[0]: point for point in _curve(layer, dtype, kept)}
+        for width in widths:  # a kernel may take one width alone
+            dense, sparse = width.rival(dtype), width.sparse(dtype)
+            if dense and sparse and dense.hot_us and sparse.hot_us and not width.far:
+                points[width.n] = (width.n, dense.hot_us, sparse.hot_us)
+        curve = tuple(sorted(points.values()))
     return Answer(
         layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
         crossing(curve), layer.note, curve,
@@ -344,18 +352,17 @@ _CHECKS = {"cusparselt": _cusparselt}
 
 
 def _curve(
-    layer: Layer, dtype: DType, models: dict[tuple[str, str, str], Model], ns: Sequence[int]
+    layer: Layer, dtype: DType, models: dict[tuple[str, str, str], Model]
 ) -> tuple[tuple[int, float, float], ...]:
     """Fastest dense and fastest sparse estimates at the widths near which both sides have recorded problems."""
     matrix = layer.matrix
-    widths = sorted({*_WIDTHS, *(n for n in ns if n <= _WIDEST)})
-    asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in widths]
-    sides = {dense: np.full(len(widths), math.inf) for dense in (True, False)}
+    asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in _WIDTHS]
+    sides = {dense: np.full(len(asked), math.inf) for dense in (True, False)}
     for (kernel, maths, policy), model in models.items():
         if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
-            recorded = (model.rows["n"].min() <= np.array(widths)) & (np.array(widths) <= model.rows["n"].max())
+            recorded = (model.rows["n"].min() <= np.array(_WIDTHS)) & (np.array(_WIDTHS) <= model.rows["n"].max())
             near = recorded & (model.distances(asked) <= FAR_OCTAVES)
             dense = about(kernel).work == "dense"
             sides[dense] = np.minimum(sides[dense], np.where(near, model.at(asked), math.inf))
-    points = zip(widths, sides[True], sides[False], strict=True)
+    points = zip(_WIDTHS, sides[True], sides[False], strict=True)
     return tuple((n, float(a), float(b)) for n, a, b in points if a < math.inf and b < math.inf)

@@ -136,6 +136,17 @@ def test_the_crossover_is_not_looked_for_far_from_what_is_recorded(recorded):
     assert 100 in [n for n, _, _ in found.curve]
 
 
+def test_one_column_of_a_dense_product_is_estimated_from_vectors_too(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    vectors = [replace(row, op="spmv", n=1, problem=f"{row.problem}_v") for row in records() if row.n == 8]
+    vectors = [replace(row, kernel="cusparse") if row.kernel == "sputnik" else row for row in vectors]
+    append(tmp_path / "nvidia-h200/ese_lstm/records.csv", vectors)
+    models = estimate.load("nvidia-h200", [tmp_path]).models("spmm", "f32")
+    assert set(models["cublas", "f32", "hot"].rows["n"]) == {1, 8, 64, 512}
+    assert set(models["sputnik", "f32", "hot"].rows["n"]) == {8, 64, 512}
+    assert ("cusparse", "f32", "hot") not in models  # a vector has a kernel of its own there
+
+
 def test_a_type_that_is_recorded_is_named_where_another_is_not(recorded):
     (layer,) = layers.load(["256x256@0.5"])
     with pytest.raises(RecordError, match=r"too little of spmm in bf16 .*; enough with --dtype f32$"):
