@@ -77,10 +77,7 @@ class Recorded:
         """By kernel, arithmetic and policy; those with enough rows."""
         if (op, dtype) not in self._models:
             frame = self._frame
-            same = frame["op"] == op
-            if op == "spmm":  # to a dense library one column is the same product; a sparse one has another kernel
-                same |= (frame["op"] == "spmv") & frame["kernel"].map(lambda kernel: about(kernel).work == "dense")
-            chosen = frame[same & (frame["dtype"] == dtype)]
+            chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
             chosen = chosen[chosen["kernel"].isin(rivals(op))]
             before = self._before.models(op, dtype) if self._before else {}
             self._models[op, dtype] = {}
@@ -217,6 +214,8 @@ def _width(
 ) -> Width:
     problem = layer.problem(question.op, n, dtype, question.image)
     sizes = _sizes(layer, problem)
+    if question.op == "spmm" and n == 1:
+        models = _of_vectors(models, recorded.models("spmv", dtype), sizes)
     entries = []
     far = _far(models, sizes)
     for kernel, maths in dict.fromkeys(key[:2] for key in models):
@@ -255,6 +254,18 @@ def _width(
         found = {(row["experiment"], row["problem"]): octaves for octaves, row in reversed(model.near(sizes))}
         near = tuple(Near(*name, octaves) for name, octaves in sorted(found.items(), key=lambda one: one[1])[:3])
     return Width(n, ranked(entries), near=near)
+
+
+def _of_vectors(
+    models: dict[tuple[str, str, str], Model], vectors: dict[tuple[str, str, str], Model], sizes: Sizes
+) -> dict[tuple[str, str, str], Model]:
+    """The models, of dense kernels those of SpMV where these are nearer: one column is the same product to them."""
+
+    def nearer(key: tuple[str, str, str]) -> bool:
+        return bool(vectors[key].distances([sizes])[0] < models[key].distances([sizes])[0])
+
+    dense = [key for key in models if key in vectors and about(key[0]).work == "dense"]
+    return {**models, **{key: vectors[key] for key in dense if nearer(key)}}
 
 
 def _packing_ms(kernel: str, model: Model, row: Any, sizes: Sizes) -> float | None:

@@ -136,15 +136,21 @@ def test_the_crossover_is_not_looked_for_far_from_what_is_recorded(recorded):
     assert 100 in [n for n, _, _ in found.curve]
 
 
-def test_one_column_of_a_dense_product_is_estimated_from_vectors_too(tmp_path):
+def test_one_column_of_dense_is_estimated_from_vectors_where_these_are_nearer(tmp_path):
     append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
-    vectors = [replace(row, op="spmv", n=1, problem=f"{row.problem}_v") for row in records() if row.n == 8]
-    vectors = [replace(row, kernel="cusparse") if row.kernel == "sputnik" else row for row in vectors]
+    vectors = [
+        replace(row, op="spmv", n=1, problem=f"{row.problem}_v", median_us=row.median_us / 2, q1_us=row.median_us / 2)
+        for row in records()
+        if row.n == 8 and row.kernel == "cublas"
+    ]
     append(tmp_path / "nvidia-h200/ese_lstm/records.csv", vectors)
-    models = estimate.load("nvidia-h200", [tmp_path]).models("spmm", "f32")
-    assert set(models["cublas", "f32", "hot"].rows["n"]) == {1, 8, 64, 512}
-    assert set(models["sputnik", "f32", "hot"].rows["n"]) == {8, 64, 512}
-    assert ("cusparse", "f32", "hot") not in models  # a vector has a kernel of its own there
+    (layer,) = layers.load(["512x1024@0.9"])
+    widths = estimate.answer(layer, Question((1, 8)), estimate.load("nvidia-h200", [tmp_path])).widths
+    one, eight = ({entry.kernel: entry.us for entry in width.entries} for width in widths)
+    half = law("cublas", 512, 1024, 8, 0) / 2
+    assert one["cublas"] == pytest.approx(half, rel=0.1)
+    assert eight["cublas"] == pytest.approx(2 * half, rel=0.1)
+    assert one["sputnik"] < eight["sputnik"] * 1.01
 
 
 def test_a_type_that_is_recorded_is_named_where_another_is_not(recorded):
