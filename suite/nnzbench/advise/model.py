@@ -106,11 +106,12 @@ class Model:
         inner = self.rows["n" if self._sddmm else "k"].to_numpy(np.int64)
         layers, where = np.unique(self.rows["m"].to_numpy(np.int64) * (1 << 32) + inner, return_inverse=True)
         fold = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
-        errors = [self._errors(fold == number) for number in range(FOLDS)]
+        errors = [self.errors(fold == number) for number in range(FOLDS)]
         found = np.concatenate(errors)
         return float(found.mean()) if found.size else float("nan")
 
-    def _errors(self, out: NDArray[np.bool_]) -> Floats:
+    def errors(self, out: NDArray[np.bool_]) -> Floats:
+        """|estimate / measured - 1| of the rows `out`, from the others alone."""
         if not out.any() or out.all():
             return np.zeros(0)
         known = ~out
