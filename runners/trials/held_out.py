@@ -11,61 +11,46 @@ those of the fastest sparse and the fastest dense kernel of each problem. Needs 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
-from nnzbench.advise.estimate import LEAST_CERTAIN, Recorded, load
-from nnzbench.advise.model import FOLDS, Model
+from nnzbench.advise.estimate import Recorded, certain_hot, load
+from nnzbench.advise.model import Model
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
 DTYPES: tuple[DType, ...] = ("f32", "f16")
-WAYS = {
-    "a fifth of the layer sizes, each in turn": lambda rows: _fifths(rows),
-    "each experiment in turn": lambda rows: rows["experiment"].to_numpy(),
-    "each width (to a factor of 1.4) in turn": lambda rows: np.round(2 * np.log2(rows["n"].to_numpy(float))),
+WAYS: dict[str, Callable[[Model], NDArray[Any]]] = {
+    "a fifth of the layer sizes, each in turn": lambda model: model.folds,
+    "each experiment in turn": lambda model: model.rows["experiment"].to_numpy(),
+    "each width (to a factor of 1.4) in turn": lambda model: np.round(2 * np.log2(model.rows["n"].to_numpy(float))),
 }
-
-
-def _fifths(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Which fifth of all layer sizes a row belongs to: the same for every kernel."""
-    names = rows["m"].astype(int).astype(str) + "x" + rows["k"].astype(int).astype(str)
-    layers, where = np.unique(names.to_numpy(str), return_inverse=True)
-    parts: NDArray[np.int64] = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
-    return parts
-
-
-def models(recorded: Recorded) -> Iterator[tuple[DType, str, Model]]:
-    """Kernels that answers estimate: their hot times in the arithmetic of each type."""
-    for dtype in DTYPES:
-        for (kernel, maths, policy), model in recorded.models("spmm", dtype).items():
-            if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
-                yield dtype, kernel, model
 
 
 def errors(recorded: Recorded, way: str) -> pd.DataFrame:
     """A row per time that could be held out: what it was measured on, its time and its error."""
     found = []
-    for dtype, kernel, model in models(recorded):
-        parts = WAYS[way](model.rows)
-        for part in np.unique(parts):
-            out = parts == part
-            if not out.all():
-                rows = model.rows.loc[out, ["experiment", "problem", "n", "median_us"]]
-                dense = about(kernel).work == "dense"
-                found.append(rows.assign(dtype=dtype, dense=dense, error=model.errors(out)))
+    for dtype in DTYPES:
+        for kernel, model in certain_hot(recorded.models("spmm", dtype), dtype):
+            dense, parts = about(kernel).work == "dense", WAYS[way](model)
+            for out in (parts == part for part in np.unique(parts)):
+                if not out.all():
+                    rows = model.rows.loc[out, ["experiment", "problem", "n", "median_us"]]
+                    found.append(rows.assign(dtype=dtype, dense=dense, error=model.errors(out)))
     return pd.concat(found, ignore_index=True)
 
 
 def fastest(rows: pd.DataFrame) -> pd.DataFrame:
     """Of each problem the least time of the sparse kernels and of the dense ones."""
     least = rows.groupby(["experiment", "problem", "n", "dtype", "dense"])["median_us"].idxmin()
-    return rows.loc[least]
+    found: pd.DataFrame = rows.loc[least]
+    return found
 
 
 def main() -> None:

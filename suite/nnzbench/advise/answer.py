@@ -361,8 +361,12 @@ def _finite(value: float | None) -> float | None:
 
 
 def _times(longer: float | None, shorter: float | None, estimated: bool = False) -> str:
-    ratio = (longer or 0.0) / (shorter or math.inf)
-    return f"{two_digits(ratio) if estimated else f'{ratio:.2f}'} times"
+    return f"{ratio_text((longer or 0.0) / (shorter or math.inf), estimated)} times"
+
+
+def ratio_text(ratio: float, estimated: bool) -> str:
+    """A quotient of two times in digits."""
+    return two_digits(ratio) if estimated else f"{ratio:.2f}"
 
 
 def two_digits(value: float) -> str:
@@ -370,9 +374,14 @@ def two_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:#.2g}".rstrip(".")
 
 
+def estimated_us(us: float) -> str:
+    """Microseconds of an estimate, with their unit."""
+    return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
+
+
 def _us(us: float | None, estimated: bool = False) -> str:
     if us is None:
         return "-"
     if estimated:
-        return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
+        return estimated_us(us)
     return f"{us / 1e3:.2f} ms" if us >= 1e4 else f"{us:.1f} us" if us >= 10 else f"{us:.2f} us"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -362,18 +362,25 @@ def _cusparselt(layer: Layer, dtype: DType) -> None:
 _CHECKS = {"cusparselt": _cusparselt}
 
 
+def certain_hot(models: Mapping[tuple[str, str, str], Model], dtype: DType) -> Iterator[tuple[str, Model]]:
+    """Kernels whose hot times in the type's own arithmetic are estimated well enough for an answer."""
+    for (kernel, maths, policy), model in models.items():
+        if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
+            yield kernel, model
+
+
 def _curve(
     layer: Layer, dtype: DType, models: dict[tuple[str, str, str], Model]
 ) -> tuple[tuple[int, float, float], ...]:
     """Fastest dense and fastest sparse estimates at the widths near which both sides have recorded problems."""
     matrix = layer.matrix
+    widths = np.array(_WIDTHS)
     asked = [Sizes(matrix.m, matrix.k, n, matrix.nnz) for n in _WIDTHS]
     sides = {dense: np.full(len(asked), math.inf) for dense in (True, False)}
-    for (kernel, maths, policy), model in models.items():
-        if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
-            recorded = (model.rows["n"].min() <= np.array(_WIDTHS)) & (np.array(_WIDTHS) <= model.rows["n"].max())
-            near = recorded & (model.distances(asked) <= FAR_OCTAVES)
-            dense = about(kernel).work == "dense"
-            sides[dense] = np.minimum(sides[dense], np.where(near, model.at(asked), math.inf))
+    for kernel, model in certain_hot(models, dtype):
+        recorded = (model.rows["n"].min() <= widths) & (widths <= model.rows["n"].max())
+        near = recorded & (model.distances(asked) <= FAR_OCTAVES)
+        dense = about(kernel).work == "dense"
+        sides[dense] = np.minimum(sides[dense], np.where(near, model.at(asked), math.inf))
     points = zip(_WIDTHS, sides[True], sides[False], strict=True)
     return tuple((n, float(a), float(b)) for n, a, b in points if a < math.inf and b < math.inf)

@@ -97,18 +97,23 @@ class Model:
 
     def at(self, sizes: Sequence[Sizes]) -> Floats:
         """Estimated microseconds of each."""
-        arrays = [np.array([getattr(one, name) for one in sizes], float) for name in _SIZES]
+        arrays = _arrays(sizes)
         return self._fitted.at(self._costs(*arrays), _likeness(self._coordinates(*arrays), self._places))
 
     @cached_property
     def held_out_error(self) -> float:
         """Mean of |estimate / measured - 1| over rows whose layer sizes (m x k) the estimate had not seen."""
-        inner = self.rows["n" if self._sddmm else "k"].to_numpy(np.int64)
-        layers, where = np.unique(self.rows["m"].to_numpy(np.int64) * (1 << 32) + inner, return_inverse=True)
-        fold = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
-        errors = [self.errors(fold == number) for number in range(FOLDS)]
+        errors = [self.errors(self.folds == number) for number in range(FOLDS)]
         found = np.concatenate(errors)
         return float(found.mean()) if found.size else float("nan")
+
+    @cached_property
+    def folds(self) -> NDArray[np.int64]:
+        """Of each row, which of `FOLDS` parts of the kernel's layer sizes (m x k) it belongs to."""
+        inner = self.rows["n" if self._sddmm else "k"].to_numpy(np.int64)
+        layers, where = np.unique(self.rows["m"].to_numpy(np.int64) * (1 << 32) + inner, return_inverse=True)
+        parts: NDArray[np.int64] = np.random.default_rng(0).permutation(layers.size)[where] % FOLDS
+        return parts
 
     def errors(self, out: NDArray[np.bool_]) -> Floats:
         """|estimate / measured - 1| of the rows `out`, from the others alone."""
@@ -125,7 +130,7 @@ class Model:
         return nearest
 
     def _octaves(self, sizes: Sequence[Sizes]) -> Floats:
-        places = self._coordinates(*(np.array([getattr(one, name) for one in sizes], float) for name in _SIZES))
+        places = self._coordinates(*_arrays(sizes))
         octaves: Floats = np.sqrt(((self._places[None] - places[:, None]) ** 2).sum(axis=2))
         return octaves
 
@@ -160,6 +165,10 @@ class _Fit:
         """Estimated microseconds, from covariances with the rows."""
         beyond: Floats = alike @ self._weights
         return np.maximum(self._sum(table) * np.exp(beyond), self._least_us)
+
+
+def _arrays(sizes: Sequence[Sizes]) -> list[Floats]:
+    return [np.array([getattr(one, name) for one in sizes], float) for name in _SIZES]
 
 
 def _likeness(some: Floats, others: Floats) -> Floats:

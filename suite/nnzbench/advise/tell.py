@@ -9,7 +9,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from nnzbench.advise.answer import Answer, Width, checked, heading, paid_back, rounded, sentence, totals, two_digits
+from nnzbench.advise.answer import (
+    Answer,
+    Width,
+    checked,
+    estimated_us,
+    heading,
+    paid_back,
+    ratio_text,
+    rounded,
+    sentence,
+    totals,
+    two_digits,
+)
 
 GAP = "–"
 NARROWEST = 110
@@ -109,7 +121,7 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
 def _ratio(longer: float | None, shorter: float | None, estimated: bool) -> str:
     if not longer or not shorter:
         return GAP
-    return f"{two_digits(longer / shorter) if estimated else f'{longer / shorter:.2f}'}x"
+    return f"{ratio_text(longer / shorter, estimated)}x"
 
 
 def _heading(answer: Answer, out: Console) -> None:
@@ -201,7 +213,7 @@ def _us(us: float | None, estimated: bool = False) -> str:
     if us is None:
         return GAP
     if estimated:
-        return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
+        return estimated_us(us)
     return f"{us / 1e3:.3f} ms" if us >= 1e4 else f"{us:.2f} us"
 
 

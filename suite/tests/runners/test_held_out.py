@@ -61,8 +61,8 @@ def test_the_fastest_of_each_kind_count_once_per_problem(held_out):
     assert np.allclose(sorted(held_out.fastest(rows)["error"]), [0.1, 0.3])
 
 
-def test_layer_sizes_stay_together(held_out):
-    rows = pd.DataFrame({"m": [64, 64, 128, 256, 512, 1024], "k": [32, 32, 32, 32, 32, 32]})
-    parts = held_out._fifths(rows)
-    assert parts[0] == parts[1]
-    assert len(set(parts)) == 5
+def test_layer_sizes_stay_together(recorded):
+    for model in recorded.models("spmm", "f32").values():
+        layers = model.rows.assign(part=model.folds).groupby(["m", "k"])["part"]
+        assert layers.nunique().max() == 1
+        assert set(model.folds) == set(range(5))
