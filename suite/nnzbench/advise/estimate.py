@@ -39,6 +39,8 @@ LAUNCH_SHARE = 0.65
 """Of the least time recorded under a policy, what an estimate takes for the launch."""
 TRIAL = "best_trial"
 """Folder of what `runners/trials/best_trial.py` sums up."""
+CHECKS = "awkward_sizes"
+"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
@@ -97,7 +99,8 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 
     Raises `RecordError` where that is nothing or not readable.
     """
-    files = [file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv"))]
+    found = (file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv")))
+    files = [file for file in found if file.parent.name != CHECKS]
     if not files:
         known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"

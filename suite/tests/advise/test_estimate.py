@@ -114,6 +114,16 @@ def test_a_kernel_that_refuses_a_width_gets_no_time_there(tmp_path):
     assert slower == pytest.approx(entries[1]["sputnik"].us)
 
 
+def test_what_was_recorded_for_checking_says_nothing_of_speed(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    slow = [replace(row, experiment="awkward_sizes", median_us=100 * row.median_us) for row in records()]
+    append(tmp_path / "nvidia-h200/awkward_sizes/records.csv", slow)
+    (layer,) = layers.load(["512x1536@0.9"])
+    (width,) = estimate.answer(layer, Question((32,)), estimate.load("nvidia-h200", [tmp_path])).widths
+    found = {one.kernel: one.hot_us for one in width.entries}
+    assert found["sputnik"] == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
+
+
 def test_where_others_are_recorded_near_by_a_kernel_that_is_not_gets_no_time(tmp_path):
     append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
     rows = [replace(row, kernel="ring", m=64 * row.m) for row in records() if row.kernel == "sputnik"]
