@@ -151,6 +151,9 @@ class CudaCoreBackend:
     def record(self, event: Any) -> None:
         self._stream.record(event)
 
+    def reached(self, event: Any) -> bool:
+        return bool(event.is_done)
+
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         stop.sync()
         return float(stop - start)

@@ -143,6 +143,9 @@ class CupyBackend:
     def record(self, event: Any) -> None:
         event.record(self._stream)
 
+    def reached(self, event: Any) -> bool:
+        return bool(event.done)
+
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         stop.synchronize()
         return float(self._cuda.get_elapsed_time(start, stop))

@@ -103,6 +103,10 @@ class Backend(Protocol):
 
     def record(self, event: Any) -> None: ...
 
+    def reached(self, event: Any) -> bool:
+        """Whether the GPU has come to a recorded event; does not wait."""
+        ...
+
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         """Waits for `stop`; milliseconds between two recorded events."""
         ...

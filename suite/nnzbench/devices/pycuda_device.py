@@ -167,6 +167,9 @@ class PycudaBackend:
     def record(self, event: Any) -> None:
         event.record(self._stream)
 
+    def reached(self, event: Any) -> bool:
+        return bool(event.query())
+
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         stop.synchronize()
         return float(start.time_till(stop))

@@ -37,6 +37,34 @@ def test_cold_samples_flush_before_each_run_and_outside_the_interval():
     assert names(device, start) == ["allocate", *sample, *sample, "synchronise", "elapsed", "elapsed"]
 
 
+def slow_host(device, ms):
+    def run():
+        device.backend.host_ms += ms
+        device.backend._step("launch", "k")
+        device.backend.work(0.007)
+
+    return run
+
+
+def test_a_cold_sample_that_waited_for_the_host_is_taken_again_behind_more_delays():
+    device = open_fake()
+    timer = device.timer
+    start = len(device.backend.log)
+    assert timer.cold_us(slow_host(device, 0.2), 3) == pytest.approx([7.0] * 3)  # the host's 200 are in none
+    taken = [step for step in names(device, start) if step == "k"]
+    assert len(taken) > 3, "samples were taken again"
+    for _ in range(8):  # each call begins with half the delays of the last
+        timer.cold_us(slow_host(device, 0.001), 1)
+    start = len(device.backend.log)
+    assert timer.cold_us(slow_host(device, 0.001), 2) == pytest.approx([7.0] * 2)
+    assert "delay" not in names(device, start)
+
+
+def test_a_host_that_is_too_slow_for_any_delay_does_not_hang_the_timer():
+    device = open_fake()
+    assert device.timer.cold_us(slow_host(device, 50.0), 2) == pytest.approx([50_007.0] * 2, rel=0.1)
+
+
 def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
     device = open_fake()
     for _ in range(3):

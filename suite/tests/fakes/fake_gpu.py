@@ -63,6 +63,9 @@ class FakeBackend:
         self.leftover_bytes = 0  # of larger pieces that were freed in part: serves smaller ones
         self.log = []
         self.now_ms = 0.0
+        """When the GPU will be through with what is enqueued."""
+        self.host_ms = 0.0
+        """The host's time, which passes where a test moves it: nothing starts before it is enqueued."""
         self.fail_at = None  # name of the call that fails
         self.message = "an illegal memory access was encountered"
         self.capturing = False
@@ -108,7 +111,10 @@ class FakeBackend:
         self._step("fill", byte, size)
         if size < 1 << 20:  # an output, not the L2 flush
             self.memory[pointer][:size] = bytes([byte]) * size
-        self.now_ms += 0.05
+        self.work(0.05)
+
+    def work(self, ms):
+        self.now_ms = max(self.now_ms, self.host_ms) + ms
 
     def load(self, cubin):
         self._step("load", cubin)
@@ -119,7 +125,7 @@ class FakeBackend:
 
         def enqueue():
             self._step("launch", entry)
-            self.now_ms += 0.01
+            self.work(0.01)
             if not self.capturing:
                 self.kernels[entry](self, grid, block, args, shared_bytes)
 
@@ -127,13 +133,18 @@ class FakeBackend:
 
     def synchronise(self):
         self._step("synchronise")
+        self.host_ms = max(self.host_ms, self.now_ms)
 
     def event(self):
         return SimpleNamespace(at=None)
 
     def record(self, event):
         self._step("record")
+        self.work(0.0)
         event.at = self.now_ms
+
+    def reached(self, event):
+        return self.host_ms > event.at
 
     def elapsed_ms(self, start, stop):
         self._step("elapsed")
@@ -150,7 +161,7 @@ class FakeBackend:
 
         def replay():
             self._step("replay", launches)
-            self.now_ms += 0.01 * launches
+            self.work(0.01 * launches)
 
         return replay
 
