@@ -51,7 +51,8 @@ class About:
     """Bytes of the whole sparse operand, values included, where these are not stored in the problem's type; then
     `structure_bytes` is not asked."""
     paper_variants: str = ""
-    """Regular expression that a variant starts with where it is the paper's own mapping in a kernel of role `own`."""
+    """Regular expression that a variant starts with where it is the paper's own mapping in a kernel of role `own`, or
+    what the paper's rule chooses in one of role `paper` for which this project has a rule too."""
     reference: bool = False
     """A library's usual entry point: the 1x of pages that name none, and what stands for the library where a table
     has room for one."""
@@ -66,9 +67,13 @@ class About:
     samples: tuple[Problem, ...] = ()
     """Small problems that show its variants, of a kernel that refuses those that all kernels are shown on."""
 
+    def of_paper(self, variant: str) -> bool:
+        """Whether the variant is the paper's own, in a kernel that has others beside it."""
+        return bool(self.paper_variants) and re.match(self.paper_variants, variant) is not None
+
     def role_of(self, variant: str) -> Role:
         """Whose a row of that variant is: a paper's mapping inside a kernel of ours is the paper's."""
-        return "paper" if self.paper_variants and re.match(self.paper_variants, variant) else self.role
+        return "paper" if self.of_paper(variant) else self.role
 
 
 RETIRED: dict[str, About] = {

@@ -113,7 +113,10 @@ class DenseMobileNet:
         yield from network_candidates(device, {"default": lambda: mobilenet_plan("default", net, operands, None)})
 
 
-register(SparseMobileNet(), About("paper", "sparse MobileNetV1", Look("blue", "o"), rank=272))
+register(
+    SparseMobileNet(),
+    About("paper", "sparse MobileNetV1", Look("blue", "o"), paper_variants="f32_heuristic$", rank=272),
+)
 register(
     DenseMobileNet(),
     About("library", "dense MobileNetV1", Look("ink", "_"), frozenset(MATHS), "dense", reference=True, rank=273),

@@ -169,7 +169,12 @@ class DenseTransformer:
         )
 
 
-register(SparseTransformer(), About("paper", "sparse Transformer", Look("blue", "o"), frozenset(MATHS), rank=270))
+register(
+    SparseTransformer(),
+    About(
+        "paper", "sparse Transformer", Look("blue", "o"), frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270
+    ),
+)
 register(
     DenseTransformer(),
     About("library", "dense Transformer", Look("ink", "_"), frozenset(MATHS), "dense", reference=True, rank=271),

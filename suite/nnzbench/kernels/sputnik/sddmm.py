@@ -214,5 +214,5 @@ class SputnikSddmmAblation:
         yield sddmm_plan(pattern, a, b, SCALAR, "no_vector")
 
 
-register(SputnikSddmm(), About("paper", look=Look("blue", "h"), rank=20))
+register(SputnikSddmm(), About("paper", look=Look("blue", "h"), paper_variants="heuristic_", rank=20))
 register(SputnikSddmmAblation(), About("paper", look=Look("yellow", "8"), study=True))

@@ -345,6 +345,6 @@ class SputnikAblation:
             yield spmm_plan(operands.sparse, b, tile, label, switches)
 
 
-register(Sputnik(), About("paper", look=Look("blue", "o"), rank=10))
+register(Sputnik(), About("paper", look=Look("blue", "o"), paper_variants="heuristic_", rank=10))
 register(SputnikTransposed(), About("paper", look=Look("purple", "d"), study=True))
 register(SputnikAblation(), About("paper", look=Look("vermillion", "H"), study=True))
