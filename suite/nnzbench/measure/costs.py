@@ -52,6 +52,9 @@ class _Sum:
         return self.amount / self.count
 
 
+_Sums = defaultdict[Name, _Sum]
+
+
 @dataclass
 class Costs:
     """Means by problem and kernel where those were recorded, else by experiment and kernel, by kernel, over all."""
@@ -60,7 +63,8 @@ class Costs:
     _first: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _count: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _gain: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _first_gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _tuned_gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _untuned: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     _compile: dict[Name, float] = field(default_factory=dict)
 
@@ -68,7 +72,8 @@ class Costs:
         """Learns from one line of an experiment's `tuning.csv`."""
         for name in _names(experiment, row.problem, row.dtype, row.kernel):
             if row.gpu_seconds and row.candidates:
-                self._gpu[name].add(row.gpu_seconds, row.candidates)
+                gpu = self._first_gpu if row.scope == "first" else self._tuned_gpu
+                gpu[name].add(row.gpu_seconds, row.candidates)
             if row.scope == "first":
                 self._first[name].add(row.seconds)
                 self._untuned[name].add(row.candidates)
@@ -109,19 +114,14 @@ class Costs:
     def first_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of those seconds, the ones in which the GPU is needed."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
-        return self._firsts(names, kernel) * self._candidate_gpu(names, problem)
+        return self._firsts(names, kernel) * _candidate_gpu(names, problem, self._first_gpu, self._tuned_gpu)
 
     def tuning_gpu(self, experiment: str, problem: Problem, kernel: str) -> float:
         """Of the seconds that the other candidates take, the ones in which the GPU is needed."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
         count = _mean(self._count, names, UNKNOWN_COUNT) - self._firsts(names, kernel)
-        gpu_s = max(count, 0.0) * self._candidate_gpu(names, problem)
+        gpu_s = max(count, 0.0) * _candidate_gpu(names, problem, self._tuned_gpu, self._first_gpu)
         return min(gpu_s, self.tuning(experiment, problem, kernel))
-
-    def _candidate_gpu(self, names: tuple[Name, ...], problem: Problem) -> float:
-        exact = self._gpu.get(names[0])
-        size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[problem.dtype]
-        return exact.mean if exact else GPU_S + GPU_S_PER_GB * size * elements(problem) / 1e9
 
     def _firsts(self, names: tuple[Name, ...], kernel: str) -> float:
         """Candidates that run untuned."""
@@ -133,8 +133,10 @@ class Costs:
         return min(tried, _mean(self._count, names, tried))
 
     def tuning(self, experiment: str, problem: Problem, kernel: str) -> float:
-        """Seconds that its other candidates take."""
+        """Seconds that its other candidates take: none of a kernel that had no first one to run."""
         names = _names(experiment, problem.name, problem.dtype, kernel)
+        if names[0] in self._untuned and not self._untuned[names[0]].amount:
+            return 0.0
         whole = _mean(self._count, names, UNKNOWN_COUNT) * _mean(self._candidate, names, UNKNOWN_S)
         return max(whole - self.first(experiment, problem, kernel), 0.0)
 
@@ -154,6 +156,10 @@ COLUMNS = (
     "seconds",
     "gains",
     "gain",
+    "first_gpu_of",
+    "first_gpu_s",
+    "gpu_of",
+    "gpu_s",
 )
 """Of `datasets/costs.csv`: sums over the problems of an experiment, and how many each is over."""
 
@@ -162,9 +168,17 @@ def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
     """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel that there still is."""
     names = _known(costs._first) | _known(costs._candidate)
     for name in sorted(name for name in names if name[1] in kernels()):
-        first, untuned, count, candidate, gain = (
+        first, untuned, count, candidate, gain, first_gpu, gpu = (
             sums.get(name, _Sum())
-            for sums in (costs._first, costs._untuned, costs._count, costs._candidate, costs._gain)
+            for sums in (
+                costs._first,
+                costs._untuned,
+                costs._count,
+                costs._candidate,
+                costs._gain,
+                costs._first_gpu,
+                costs._tuned_gpu,
+            )
         )
         yield (
             *name,
@@ -176,6 +190,10 @@ def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
             candidate.amount,
             gain.count,
             gain.amount,
+            first_gpu.count,
+            first_gpu.amount,
+            gpu.count,
+            gpu.amount,
         )
 
 
@@ -189,11 +207,15 @@ def shipped(costs: Costs, path: Path) -> None:
             if number["firsts"] and here not in first_known:
                 costs._first[at].add(number["first_s"], number["firsts"])
                 costs._untuned[at].add(number["untuned"], number["firsts"])
+                if number["first_gpu_of"]:
+                    costs._first_gpu[at].add(number["first_gpu_s"], number["first_gpu_of"])
             if here in tuned_known:
                 continue
             if number["candidates"]:
                 costs._count[at].add(number["candidates"], number["candidates_of"])
                 costs._candidate[at].add(number["seconds"], number["candidates"])
+            if number["gpu_of"]:
+                costs._tuned_gpu[at].add(number["gpu_s"], number["gpu_of"])
             if number["gains"]:
                 costs._gain[at].add(number["gain"], number["gains"])
 
@@ -204,6 +226,18 @@ def elements(problem: Problem) -> int:
         return problem.m * problem.k + problem.k * problem.n + problem.m * problem.n
     conv = problem.conv
     return conv.batch * conv.channels * conv.height * conv.width + math.prod(conv.output) + problem.m * problem.k
+
+
+def _candidate_gpu(names: tuple[Name, ...], problem: Problem, sums: _Sums, others: _Sums) -> float:
+    """Seconds of a GPU that one candidate takes: recorded, else the mean of its kernel, else by the problem's size.
+
+    `others` are the candidates of the other pass, which are better than nothing of the same problem.
+    """
+    if exact := sums.get(names[0]) or others.get(names[0]):
+        return exact.mean
+    size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[problem.dtype]
+    by_size = GPU_S + GPU_S_PER_GB * size * elements(problem) / 1e9
+    return next((sums[name].mean for name in names[1:-1] if name in sums), by_size)
 
 
 def operands_s(problem: Problem) -> float:

@@ -29,8 +29,11 @@ from nnzbench.measure.costs import (
     operands_s,
     table,
 )
+from nnzbench.measure.first import first_choices
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
+from nnzbench.plans.plan import Candidate
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Tuning
 from nnzbench.records.record import RecordError, read_records
@@ -129,14 +132,14 @@ def test_processes_or_gpus_are_what_a_plan_waits_for():
     assert 11.5 < Hands(8, 1).wall_s(80.0, 10.0) < 13.0  # of ten seconds each, one waits for the other
     assert Hands(2, 2).wall_s(20.0, 20.0) == 10.0  # each process has a GPU of its own
     costs = Costs()
-    costs.add("one", replace(tuning("sputnik", "p0", 10, 20.0), gpu_seconds=1.0))
+    costs.add("one", replace(tuning("row_stream", "p0", 10, 20.0), gpu_seconds=1.0))
     problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
-    assert costs.first_gpu("one", problem, "sputnik") == pytest.approx(0.1)
-    assert costs.tuning_gpu("one", problem, "sputnik") == pytest.approx(0.9)
+    assert costs.first_gpu("one", problem, "row_stream") == pytest.approx(0.1)
+    assert costs.tuning_gpu("one", problem, "row_stream") == pytest.approx(0.9)
     assert costs.first_gpu("one", problem, "unheard_of") == pytest.approx(GPU_S, rel=1e-3)
     large = replace(problem, name="p1", m=50_000, n=20_000)
-    assert costs.first_gpu("one", large, "sputnik") == pytest.approx(GPU_S + 4.0 * GPU_S_PER_GB, rel=1e-2)
-    assert costs.first("one", replace(large, name="p0"), "sputnik") == 2.0
+    assert costs.first_gpu("one", large, "row_stream") == pytest.approx(GPU_S + 4.0 * GPU_S_PER_GB, rel=1e-2)
+    assert costs.first("one", replace(large, name="p0"), "row_stream") == 2.0
     assert operands_s(large) == pytest.approx(OPERANDS_S + 1e3 * OPERANDS_S_PER_MILLION, rel=1e-2)
 
 
@@ -240,6 +243,25 @@ def test_a_library_runs_its_defaults_untuned_and_comes_before_what_it_is_compare
     assert firsts == ["f32_default_nn", "f32_default_nt", "tf32_x", "rule", "paper_a"]
 
 
+@pytest.mark.parametrize("names", [("rule_a", "heuristic_b", "c", "d"), ("heuristic_b", "rule_a", "c", "d")])
+def test_what_the_paper_chooses_runs_untuned_beside_our_rule(tmp_path, monkeypatch, names):
+    kernel = FakeKernel("both", dict.fromkeys(names, (4.0, "")))
+    monkeypatch.setitem(registry._registry, kernel.name, kernel)
+    monkeypatch.setitem(registry._about, kernel.name, About("paper", paper_variants="heuristic_"))
+    run(tmp_path, [kernel], 1e6, choice=Choice(resume=True, problems=("p0",)))
+    with (tmp_path / "one" / "tuning.csv").open() as file:
+        untuned = {row["untuned"] for row in csv.DictReader(file) if row["scope"] == "first"}
+    assert untuned == {" ".join(names[:2])}
+
+
+@pytest.mark.parametrize("name", ["sputnik", "sputnik_sddmm"])
+def test_sputnik_runs_untuned_as_its_paper_chooses_and_as_our_rule_does(name):
+    problem = Problem("one", "p0", "spmm" if name == "sputnik" else "sddmm", 64, 64, 32, 0.8, "uniform:0")
+    plans = registry.kernels()[name].plans(problem, make_operands(problem), "sm_90")
+    found = first_choices(name, (Candidate(plan.variant, "f32", lambda: None) for plan in plans))
+    assert [one.variant.partition("_")[0] for one in found] == ["rule", "heuristic"]
+
+
 def test_records_are_not_replaced_by_a_run_that_may_not_bring_them_again(tmp_path):
     run(tmp_path, [FakeKernel(variants=SLOW)], 1000.0)
     with pytest.raises(RecordError, match=r"60 of which this run does not bring again: add --yes"):
@@ -276,30 +298,30 @@ def test_costs_are_those_of_the_problem_else_of_the_experiment_else_of_the_kerne
     problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
     other = replace(problem, name="p1")
     costs = Costs()
-    assert costs.first("one", problem, "sputnik") == UNKNOWN_S
-    costs.add("one", tuning("sputnik", "p0", 10, 20.0))
-    costs.add("one", tuning("sputnik", "p2", 10, 40.0))
-    assert costs.first("one", problem, "sputnik") == 2.0
-    assert costs.tuning("one", problem, "sputnik") == 18.0
-    assert costs.first("one", other, "sputnik") == costs.first("two", other, "sputnik") == 3.0
-    costs.add("one", tuning("sputnik", "p1", 1, 5.0, "first"))
-    assert costs.first("one", other, "sputnik") == 5.0
-    assert costs.first("one", problem, "sputnik") == 2.0
+    assert costs.first("one", problem, "row_stream") == UNKNOWN_S
+    costs.add("one", tuning("row_stream", "p0", 10, 20.0))
+    costs.add("one", tuning("row_stream", "p2", 10, 40.0))
+    assert costs.first("one", problem, "row_stream") == 2.0
+    assert costs.tuning("one", problem, "row_stream") == 18.0
+    assert costs.first("one", other, "row_stream") == costs.first("two", other, "row_stream") == 3.0
+    costs.add("one", tuning("row_stream", "p1", 1, 5.0, "first"))
+    assert costs.first("one", other, "row_stream") == 5.0
+    assert costs.first("one", problem, "row_stream") == 2.0
     large = replace(problem, name="p7", m=400, k=500)  # 100,000 nonzeros in the code
     assert costs.first("one", large, "sparsert") == pytest.approx(1e5 * COMPILE_S_PER_NONZERO)
     assert costs.first("one", replace(large, m=4000), "sparsert") < 10.0  # which it refuses
     costs.add("one", tuning("cublas", "p0", 3, 6.0))
-    costs.add_compiling("one", "p0", "f32", "sputnik", 3.5)  # alone, it does not share the time of a search
-    assert costs.first("one", problem, "sputnik") == 3.5
+    costs.add_compiling("one", "p0", "f32", "row_stream", 3.5)  # alone, it does not share the time of a search
+    assert costs.first("one", problem, "row_stream") == 3.5
     assert costs.first("one", problem, "cublas") == 6.0  # all of a library's three are defaults
     assert costs.tuning("one", problem, "cublas") == 0.0
 
 
 def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monkeypatch):
     known = Costs()
-    known.add("one", tuning("sputnik", "p0", 10, 20.0))
-    known.add("one", tuning("sputnik", "p0", 2, 3.0, "first"))
-    known.add_gain("one", "p0", "f32", "sputnik", math.e, 1.0)
+    known.add("one", replace(tuning("row_stream", "p0", 10, 20.0), gpu_seconds=5.0))
+    known.add("one", replace(tuning("row_stream", "p0", 2, 3.0, "first"), gpu_seconds=0.4))
+    known.add_gain("one", "p0", "f32", "row_stream", math.e, 1.0)
     known.add("two", tuning("cublas", "p0", 4, 8.0))
     (tmp_path / "datasets").mkdir()
     with (tmp_path / "datasets" / "costs.csv").open("w", newline="") as file:
@@ -307,13 +329,26 @@ def test_costs_that_are_shipped_stand_in_for_what_was_not_learnt(tmp_path, monke
     monkeypatch.setattr("nnzbench.paths.datasets", lambda: tmp_path / "datasets")
     costs = learn([tmp_path / "nothing"], True)
     problem = Problem("one", "p9", "spmm", 8, 8, 8, 0.5, "uniform:0")
-    assert costs.first("one", problem, "sputnik") == 3.0
-    assert costs.tuning("one", problem, "sputnik") == 17.0
-    assert costs.gain("one", problem, "sputnik") == 1.0
+    assert costs.first("one", problem, "row_stream") == 3.0
+    assert costs.tuning("one", problem, "row_stream") == 17.0
+    assert costs.gain("one", problem, "row_stream") == 1.0
+    assert costs.first_gpu("one", problem, "row_stream") == pytest.approx(2 * 0.2)
+    assert costs.tuning_gpu("one", problem, "row_stream") == pytest.approx(8 * 0.5)
+    assert costs.tuning_gpu("elsewhere", problem, "row_stream") == pytest.approx(8 * 0.5)
     assert costs.first("elsewhere", problem, "cublas") == 8.0
-    run(tmp_path / "gpu", [FakeKernel("sputnik", SLOW)], 1000.0)
-    assert learn([tmp_path], True).first("one", problem, "sputnik") < 1.0  # its own runs count alone
-    assert learn([tmp_path / "nothing"], False).first("one", problem, "sputnik") == UNKNOWN_S
+    run(tmp_path / "gpu", [FakeKernel("row_stream", SLOW)], 1000.0)
+    assert learn([tmp_path], True).first("one", problem, "row_stream") < 1.0  # its own runs count alone
+    assert learn([tmp_path / "nothing"], False).first("one", problem, "row_stream") == UNKNOWN_S
+
+
+def test_a_kernel_that_refused_its_first_choice_costs_nothing_to_tune():
+    problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
+    costs = Costs()
+    costs.add("one", tuning("tensor_spmm_tf32", "p1", 10, 20.0))
+    assert costs.tuning("one", problem, "tensor_spmm_tf32") > 0.0
+    costs.add("one", tuning("tensor_spmm_tf32", "p0", 0, 0.1, "first"))
+    assert costs.tuning("one", problem, "tensor_spmm_tf32") == 0.0
+    assert costs.tuning_gpu("one", problem, "tensor_spmm_tf32") == 0.0
 
 
 def test_costs_are_learnt_from_files_and_damaged_ones_are_passed_over(tmp_path):
