@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
-from recompute_records import ROOT, Group, Ratio, Wrong, ratio, rows
+from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, ratio, rows
 
 KEY = ["problem", "dtype", "kernel", "variant"]
 CHECKED = r"\*\*(\d+) candidates of (\d+) kernels on (\d+) problems were right, (\d+) were wrong or failed\.\*\*"
@@ -34,8 +34,10 @@ def check(folder: Path, text: str) -> Iterator[str]:
     for sentence in re.split(r"(?<=\.) (?=[A-Z])", answer):
         yield from told(lambda sentence=sentence: answered(folder, sentence, seen), sentence)
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    found: list[Ratio | None] = []
     for line in lines[2:]:
-        yield from told(lambda line=line: tabulated(folder, lines[0], line), " | ".join(line))
+        yield from told(lambda line=line: found.extend(tabulated(folder, lines[0], line)), " | ".join(line))
+    yield from told(lambda: marked(text.partition("\n## ")[0], {"": found}), "what † means")
     if limits:
         yield from told(lambda: limited(folder, limits, lines, seen), limits)
 
@@ -67,7 +69,8 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
         return
     found = re.fullmatch(
         r"(?P<group>.+?): (?P<side>.+?) (?:is|are) \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) "
-        r"\((?P<policy>\w+), faster on (?P<wins>\d+) of (?P<count>\d+)\)(?:, (?P<second>.+?) (?P<beside>[\d.]+)×)?"
+        r"\((?P<policy>\w+), (?P<cut>before tuning, )?faster on (?P<wins>\d+) of (?P<count>\d+)\)"
+        r"(?:, (?P<second>.+?) (?P<beside>[\d.]+)×(?P<cut2> before tuning)?)?"
         r"(?:; the paper(?P<of>[^:]*): (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?\.",
         sentence,
     )
@@ -79,10 +82,12 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
         raise Wrong("no problem has both times")
     expect(found["value"], f"{mine.value:.2f}")
     expect(f"{found['wins']} of {found['count']}", f"{mine.wins} of {mine.count}")
+    expect(found["cut"] or "", "before tuning, " if mine.cut else "", "of tuning: ")
     seen.setdefault(group, []).append(found["side"])
     if found["second"]:
         beside = ratio(folder, group, found["policy"], found["second"], found["rival"])
         expect(found["beside"], f"{beside.value:.2f}" if beside else "nothing")
+        expect(found["cut2"] or "", " before tuning" if beside and beside.cut else "", "of tuning: ")
         seen[group].append(found["second"])
     if found["claim"]:
         published(found["claim"], found["paper"], found["gpu"])
@@ -125,28 +130,39 @@ def published(claim: str, value: str, gpu: str) -> None:
     expect(gpu, "an unnamed GPU" if row["published_gpu"] == "not named" else row["published_gpu"])
 
 
-def tabulated(folder: Path, header: list[str], line: list[str]) -> None:
-    """One line of the table."""
+def tabulated(folder: Path, header: list[str], line: list[str]) -> list[Ratio | None]:
+    """One line of the table; what the records say of it."""
     mine, group = line[0], re.fullmatch(r"(.+) \((\d+)\)", line[1])
     if group is None:
         raise Wrong("the number of problems is missing")
-    compare(folder, mine, group[1], int(group[2]), header[2:], line[2:])
+    return compare(folder, mine, group[1], int(group[2]), header[2:], line[2:])
 
 
-def compare(folder: Path, mine: str, group: str, most: int, heads: list[str], cells: list[str]) -> None:
-    """The cells of a line against the records; a head is `rival, hot / cold`."""
+def compare(folder: Path, mine: str, group: str, most: int, heads: list[str], cells: list[str]) -> list[Ratio | None]:
+    """The cells of a line against the records, which it returns; a head is `rival, hot / cold`."""
+    every: list[Ratio | None] = []
     for head, cell in zip(heads, cells, strict=True):
         rival, _, policies = head.rpartition(", ")
         found = [ratio(folder, group, policy, mine, rival) for policy in policies.split(" / ")]
         wanted = " / ".join(cell_of(one, most) for one in found) if any(found) else "–"
         expect(cell, wanted, f"{head}: ")
+        every += found
+    return every
+
+
+def marked(text: str, found: dict[str, list[Ratio | None]]) -> None:
+    """The sentence below a table on what its marks mean, of the numbers of each set of problems."""
+    said = re.findall(r"(?m)^† .*$", text)
+    parts = [f". {words}: {cut}" if words else f": {cut}" for words, of in found.items() if (cut := before_tuning(of))]
+    wanted = [f"† Before tuning{''.join(parts)}. Tuned, these may be faster."] if parts else []
+    expect("\n".join(said), "\n".join(wanted))
 
 
 def cell_of(found: Ratio | None, most: int) -> str:
     """One number of a table; `most` is of how many problems where that is not said."""
     if found is None:
         return "–"
-    return f"{found.value:.2f}× ({found.wins}{f' of {found.count}' if found.count < most else ''})"
+    return f"{found.value:.2f}×{found.mark} ({found.wins}{f' of {found.count}' if found.count < most else ''})"
 
 
 def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, list[str]]) -> None:
@@ -154,20 +170,22 @@ def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, lis
     heads = [head.rpartition(", ") for head in (lines[0][2:] if lines else [])]
     policies = heads[0][2].split(" / ") if heads else []
     groups = dict.fromkeys(line[1].rpartition(" (")[0] for line in lines[2:])
-    below = []
+    below, cut = [], False
     for group in groups:
         for mine in first_sides(group, lines, seen):
             for rival, _, _ in heads:
                 both = [(policy, ratio(folder, group, policy, mine, rival)) for policy in policies]
-                values = [(policy, one.value) for policy, one in both if one]
-                low = [value for _, value in values if value < 1]
+                values = [(policy, one) for policy, one in both if one]
+                cut = cut or any(one.cut for _, one in values)
+                low = [one.value for _, one in values if one.value < 1]
                 if low:
-                    words = " and ".join(f"{value:.2f}× {policy}" for policy, value in values)
+                    words = " and ".join(f"{one.value:.2f}×{one.mark} {policy}" for policy, one in values)
                     below.append((f"{mine} over {rival}, {group}: {words}", min(low)))
     items = (text[0].lower() + text[1:]).removesuffix(".").split("; ")
-    if text == "Nowhere in geometric mean, against the rivals below.":
+    if text.startswith("Nowhere in geometric mean"):
         if below:
             raise Wrong(f"it does not hold for {below[0][0]}")
+        expect(text, f"Nowhere in geometric mean, against the rivals below{', before tuning' if cut else ''}.")
         return
     rest = re.fullmatch(r"(\d+) more (?:is|are) in the table", items[-1])
     items = items[:-1] if rest else items
@@ -221,6 +239,7 @@ def headline(readme: Path) -> Iterator[str]:
         yield "the headline has no table"
         return
     sets: dict[str, tuple[Path, str, list[str]]] = {}
+    found_of: dict[str, list[Ratio | None]] = {}
     for line in lines[2:]:
         linked = re.fullmatch(r"\[(.+)\]\((.+)/README\.md\): (.+) \((\d+)\)", line[0])
         if linked is None:
@@ -230,12 +249,14 @@ def headline(readme: Path) -> Iterator[str]:
         policies = " / ".join(name for name in ("hot", "cold") if name in set(rows(folder)["policy"]))
         heads = [f"{rival}, {policies}" for rival in lines[0][2:]]
         sets[linked[1]] = (folder, group, policies.split(" / "))
+        numbers = found_of.setdefault(linked[1], [])
         yield from told(
-            lambda line=line, folder=folder, group=group, most=most, heads=heads: compare(
-                folder, line[1], group, most, heads, line[2:]
+            lambda line=line, folder=folder, group=group, most=most, heads=heads, numbers=numbers: numbers.extend(
+                compare(folder, line[1], group, most, heads, line[2:])
             ),
             " | ".join(line),
         )
+    yield from told(lambda: marked(found[1], found_of), "what † means")
     bullets = [line for line in found[1].splitlines() if line.startswith("* **")]
     for bullet in bullets:
         yield from told(lambda bullet=bullet: pictured(bullet, sets, lines[0][2:]), bullet)
@@ -251,10 +272,12 @@ def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: 
     folder, group, policies = sets[found[1]]
     said: dict[str, list[str]] = {}
     for rival in rivals:
-        above = [one.value > 1 for policy in policies if (one := ratio(folder, group, policy, found[2], rival))]
+        both = [one for policy in policies if (one := ratio(folder, group, policy, found[2], rival))]
+        above = [one.value > 1 for one in both]
         if above:
             word = "ahead of" if all(above) else "ahead under one policy and behind under the other of"
-            said.setdefault(word if any(above) else "behind", []).append(rival)
+            mark = "†" if any(one.cut for one in both) else ""
+            said.setdefault(word if any(above) else "behind", []).append(rival + mark)
     order = ("ahead of", "behind", "ahead under one policy and behind under the other of")
     expect(found[3], "; ".join(f"{word} {', '.join(said[word])}" for word in order if word in said))
 

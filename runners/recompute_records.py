@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[1]
+DRAWN_BEFORE = {ROOT / "reports" / "nvidia-h200" / "llm_layers"}
+"""Of runs that did not tune everything, whose pages are of before numbers had marks: these alone are not asked for
+marks, until the page is drawn again and has one."""
 MATHS = {"fp32": "f32", "TF32": "tf32", "fp16": "f16", "bf16": "bf16", "INT8": "i8"}
 CLASSES = {"f32", "tf32", "f16", "bf16", "i8", "winograd"}
 DENSE = ["cublas", "cublaslt"]
@@ -20,6 +25,10 @@ OWN = [
 ]
 """This project's designs; rows of the papers' mappings among them are left out (`PAPERS`)."""
 IN_CODE = ["direct_conv", "sparsert", "sparsert_conv"]
+NOTHING_TO_TUNE = [
+    *("aspt", "aspt_sddmm", "dense_attention", "dense_mobilenet", "dense_transformer", "sparsert_fixed", "untuned"),
+]
+"""Kernels all of whose candidates are first choices."""
 PAPERS = {"balanced": r"paper(_w\d+)?$", "direct_conv": "paper_"}
 CHOICES = {
     "its heuristic": r"(.*[_-])?(default|heuristic)([_-]|$)",
@@ -98,6 +107,15 @@ class Ratio(NamedTuple):
     value: float
     wins: int
     count: int
+    problems: frozenset[str] = frozenset()
+    """Without their types."""
+    cut: frozenset[tuple[str, str, str]] = frozenset()
+    """Scope, kernel and problem of what competes in it and was not tuned there."""
+
+    @property
+    def mark(self) -> str:
+        """Behind a number that stands on kernels which were not tuned."""
+        return "†" if self.cut else ""
 
 
 @functools.cache
@@ -108,6 +126,7 @@ def rows(folder: Path) -> pd.DataFrame:
     device = next((name for name in ("cupy", "pycuda", "cuda-core") if name in set(frame["device"])), None)
     frame = frame[frame["device"] == device] if device else frame
     frame = finished(frame, folder / "tuning.csv")
+    frame["scope"] = scopes(frame, folder / "tuning.csv")
     frame = frame.assign(problem=frame["problem"].replace(stand_for(frame)))
     frame = frame[(frame["status"] == "ok") & frame["median_us"].notna()]
     first = frame["variant"].str.partition("_")[0]
@@ -135,6 +154,51 @@ def finished(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     }
     keys = zip(*(frame[name] for name in ("problem", "dtype", "kernel", "device", "policy")), strict=True)
     return frame[[key in done or status != "ok" for key, status in zip(keys, frame["status"], strict=True)]]
+
+
+def scopes(frame: pd.DataFrame, path: Path) -> list[str]:
+    """Of each row, `first` or `some` where no more of its kernel's candidates were tried, else nothing."""
+    table = pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame()
+    page = path.parent / "README.md"
+    before = path.parent.resolve() in DRAWN_BEFORE and "†" not in page.read_text(encoding="utf-8")
+    if "scope" not in table or before:
+        return [""] * len(frame)
+    on = ["problem", "dtype", "kernel", "device", "policy"]
+    table = table.assign(scope=table["scope"].fillna("all"), policy=table["policies"].str.split("+")).explode("policy")
+    rank = table["scope"].map({"first": 0, "some": 1, "all": 2})
+    most = rank.groupby([table[name] for name in on]).max().map({0: "first", 1: "some", 2: ""}).to_dict()
+    keys = zip(*(frame[name] for name in on), strict=True)
+    return ["" if key[2] in NOTHING_TO_TUNE else most.get(key, "") for key in keys]
+
+
+def untuned(frame: pd.DataFrame, words: str, problems: Collection[str]) -> frozenset[tuple[str, str, str]]:
+    """Scope, kernel and problem of the rows of a side on these problems that tuning may bring a faster one beside."""
+    named = words.rpartition(", ")[2]
+    if named == "its heuristic" or "'s default" in words:
+        return frozenset()
+    rows = frame[(frame["scope"] != "") & frame["stem"].isin(problems)]
+    rows = rows[rows["variant"] != CHOICES[named]] if named in CHOICES else rows
+    return frozenset(rows[["scope", "kernel", "stem"]].itertuples(index=False, name=None))
+
+
+def before_tuning(found: Collection[Ratio | None]) -> str:
+    """What the marks of some numbers stand for, in words; nothing where none of them has one."""
+    cut = {one for ratio in found if ratio for one in ratio.cut}
+    of = len({problem for ratio in found if ratio for problem in ratio.problems})
+    said = []
+    for scope, how in (
+        ("first", "the run's time was over after the first choices of"),
+        ("some", "`--quick` or `--candidates` let the run try few candidates of"),
+    ):
+        count = Counter(kernel for one, kernel, _ in cut if one == scope)
+        parts = [
+            f"{', '.join(f'`{kernel}`' for kernel in sorted(count) if count[kernel] == number)} on {number}"
+            for number in sorted(set(count.values()), reverse=True)
+        ]
+        if parts:
+            parts[0] += f" of {of} problem{'' if of == 1 else 's'}"
+            said.append(f"{how} {', of '.join(parts)}")
+    return "; ".join(said)
 
 
 def stand_for(frame: pd.DataFrame) -> dict[str, str]:
@@ -247,14 +311,17 @@ def ratio(folder: Path, group: str, policy: str, mine: str, rival: str) -> Ratio
     frame = rows(folder)
     frame = frame[frame["policy"] == policy]
     of = Group(group)
-    above = side(of.of(frame, rival=True), rival).groupby("stem")["median_us"].min()
-    below = side(of.of(frame), mine).groupby("stem")["median_us"].min()
+    theirs, ours = side(of.of(frame, rival=True), rival), side(of.of(frame), mine)
+    above, below = theirs.groupby("stem")["median_us"].min(), ours.groupby("stem")["median_us"].min()
     if of.rival:
         if above.empty or below.empty:
             return None
         value = float(above.sum() / below.sum())
-        return Ratio(value, int(value > 1), 1)
+        cut = untuned(theirs, rival, above.index) | untuned(ours, mine, below.index)
+        return Ratio(value, int(value > 1), 1, frozenset(above.index) | frozenset(below.index), cut)
     both = (above / below).dropna()
     if both.empty:
         return None
-    return Ratio(math.exp(sum(map(math.log, both)) / len(both)), int((both > 1).sum()), len(both))
+    cut = untuned(theirs, rival, both.index) | untuned(ours, mine, both.index)
+    value = math.exp(sum(map(math.log, both)) / len(both))
+    return Ratio(value, int((both > 1).sum()), len(both), frozenset(both.index), cut)

@@ -58,6 +58,8 @@ class About:
     has room for one."""
     searched: bool = False
     """Labels say `best`: its row is the fastest of several algorithms, beside which its default stands."""
+    nothing_to_tune: bool = False
+    """All its candidates run untuned (`measure.first`), on every problem: its first choices are its best."""
     study: bool = False
     """Made to show what a part of another kernel is worth, or of another one's plans: no rival of its own."""
     weights_in_code: bool = False

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import load, percent
+from nnzbench.report.text import marks
 from nnzbench.site import claims
 from nnzbench.site.index import answer as html_answer
 from nnzbench.site.index import data as html_data
@@ -26,7 +27,7 @@ def _products(folder: Path) -> str:
     level = html_answer.QUESTION_LEVEL
     at = next((place for place, column in enumerate(found.columns) if column[0] == level), None)
     said = [
-        f"{row.verdict} against {row.rival} ({cell.mean:.2f}×, faster on {cell.wins} of {cell.count})"
+        f"{row.verdict} against {row.rival} ({cell.mean:.2f}×{_cut(cell)}, faster on {cell.wins} of {cell.count})"
         for row in found.rows
         if at is not None and (cell := row.cells[at]) is not None
     ]
@@ -34,6 +35,11 @@ def _products(folder: Path) -> str:
         return f"Whether sparsity pays for {products} is open: {folder.name} has no times at {percent(level)} zeros."
     policy = found.columns[at][1]
     return f"Does sparsity pay on {found.gpu} for {products}, at {percent(level)} zeros, {policy}: {'; '.join(said)}."
+
+
+def _cut(cell: html_answer.Cell) -> str:
+    """What is said behind a ratio of kernels that were not tuned."""
+    return f" {marks.WORDS}" if cell.basis.cuts else ""
 
 
 def _claims(reports: Path, gpu: str) -> str:

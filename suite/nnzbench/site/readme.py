@@ -13,6 +13,7 @@ from nnzbench.papers.catalogue import page_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import load
 from nnzbench.report.draw import layout
+from nnzbench.report.text import marks
 from nnzbench.report.text.lead import PRODUCTS, Cells, Group, cells_of, lines
 from nnzbench.report.text.tables import markdown
 
@@ -74,26 +75,37 @@ def headline(folder: Path) -> str:
     date = context.recorded_on(results.environment)
     claims = "/".join((*folder.parts[-3:-1], "claims.md"))
     shown = [_shown(one, found) for one in SETS if (found := folder.parent / one.experiment / "records.csv").is_file()]
-    pictures = "\n".join(f"* {words}" for _, words in shown)
+    pictures = "\n".join(f"* {one.picture}" for one in shown)
     rivals = [rival.label for rival in PRODUCTS]
-    return "\n\n".join(
-        [
-            f"[![Speed-up of sparse kernels over cuBLAS fp32 on {gpu}]({link}/{stem}.png)]({link}/README.md)",
-            f"On {gpu}{f', recorded {date}' if date else ''}:",
-            pictures,
-            "How many times as fast, in geometric mean, hot / cold; in brackets on how many of the problems the ratio "
-            "is above 1 ([what hot, cold, tuned, `untuned` and the kernels' roles mean](docs/terms.md)):",
-            markdown(["on", "kernel", *rivals], [row for rows, _ in shown for row in rows], left=2),
-            f"Each number stands on the page linked in its row, with what it is made of. All experiments on one page "
-            f"with filters and a roofline: [{root}/index.html]({root}/index.html) (download it; it needs no network). "
-            f"The papers' claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then "
-            "`nnzbench report`.",
-        ]
-    )
+    parts = [
+        f"[![Speed-up of sparse kernels over cuBLAS fp32 on {gpu}]({link}/{stem}.png)]({link}/README.md)",
+        f"On {gpu}{f', recorded {date}' if date else ''}:",
+        pictures,
+        "How many times as fast, in geometric mean, hot / cold; in brackets on how many of the problems the ratio "
+        "is above 1 ([what hot, cold, tuned, `untuned` and the kernels' roles mean](docs/terms.md)):",
+        markdown(["on", "kernel", *rivals], [row for one in shown for row in one.rows], left=2),
+        marks.sentence({one.words: one.numbers for one in shown}),
+        f"Each number stands on the page linked in its row, with what it is made of. All experiments on one page "
+        f"with filters and a roofline: [{root}/index.html]({root}/index.html) (download it; it needs no network). "
+        f"The papers' claims, judged: [claims]({claims}). Yours: `nnzbench run {EXPERIMENT}`, then "
+        "`nnzbench report`.",
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
-def _shown(one: Set, records: Path) -> tuple[list[list[str]], str]:
-    """The rows of one set of problems, and in words whom its best kernels here win against."""
+class _Shown(NamedTuple):
+    """One set of problems in the headline."""
+
+    words: str
+    rows: list[list[str]]
+    """Of the table."""
+    picture: str
+    """In words whom its best kernels here win against."""
+    numbers: list[marks.Basis]
+    """What the numbers of its rows stand on."""
+
+
+def _shown(one: Set, records: Path) -> _Shown:
     results = load(records.parent)
     spec = page_of(one.experiment).lead
     if spec is None:
@@ -108,11 +120,19 @@ def _shown(one: Set, records: Path) -> tuple[list[list[str]], str]:
         [f"[{one.words}]({link}): {problems}", kernel, *values]
         for kernel, problems, *values in lines(spec, cells, policies, group, rivals)
     ]
-    return rows, f"**{one.words}**: {_picture(one, group, cells, policies)}"
+    return _Shown(
+        one.words,
+        rows,
+        f"**{one.words}**: {_picture(one, group, cells, policies)}",
+        [found.basis for (_, _, rival, _), found in cells.items() if rival in rivals],
+    )
 
 
 def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> str:
-    """Whom the best of this project's kernels win against under every policy, whom under none, and whom under some."""
+    """Whom the best of this project's kernels win against under every policy, whom under none, and whom under some.
+
+    A rival has the mark where one of its numbers has it: after tuning it may stand elsewhere.
+    """
     wins: dict[str, list[str]] = {
         "ahead of": [],
         "behind": [],
@@ -123,7 +143,7 @@ def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> s
         above = [cell.value > 1 for cell in found if cell]
         if above:
             word = list(wins)[0 if all(above) else 1 if not any(above) else 2]
-            wins[word].append(rival.label)
+            wins[word].append(rival.label + next((cell.basis.mark for cell in found if cell and cell.basis.mark), ""))
     said = [f"{word} {', '.join(names)}" for word, names in wins.items() if names]
     return f"{one.kernel} {'; '.join(said)}." if said else "not recorded."
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnzbench.papers.catalogue import page_of
-from nnzbench.records.record import SCHEMA, Record, append
+from nnzbench.records.record import SCHEMA, Record, append, read_records
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import ResultSet, load
 from nnzbench.report.data.published import sparsert_table1
@@ -88,6 +88,18 @@ def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | No
     append(folder / "records.csv", rows)
     snapshot = environment or {"time": "2026-11-21T10:00:00Z", "gpu": {"name": "NVIDIA H200", "driver": "580.95"}}
     (folder / "environment.json").write_text(json.dumps(snapshot), encoding="utf-8")
+    return folder
+
+
+def tuned(folder: Path, scopes: Callable[[Record], Sequence[str]]) -> Path:
+    """Writes the tuning.csv of the records in `folder`, which it returns: a line per scope of each row's kernel."""
+    lines = {
+        f"{row.problem},{row.dtype},{row.kernel},{row.device},{row.policy},1,1,0.5,{scope}": None
+        for row in read_records(folder / "records.csv")
+        for scope in scopes(row)
+    }
+    header = "problem,dtype,kernel,device,policies,candidates,ok,seconds,scope"
+    (folder / "tuning.csv").write_text("\n".join([header, *lines, ""]), encoding="utf-8")
     return folder
 
 

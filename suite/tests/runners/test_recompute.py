@@ -10,7 +10,7 @@ from types import ModuleType
 
 import fake_records
 import pytest
-from draft_figures import draft
+from draft_figures import draft, pages_alone
 
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
@@ -37,6 +37,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fake_records.write(root / "reports" / "nvidia-h200" / "sparsert_table1", fake_records.table1())
     (root / "README.md").write_text(MARKERS)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "save", draft)
+        build.build(root / "reports", ["sparsert_table1"])
+    assert readme.write_headline(root / "reports")
+    return root
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a run that tuned all but cuSPARSE, and this project's `row_stream` at 95 % zeros."""
+    root = tmp_path_factory.mktemp("marked")
+    place = fake_records.write(root / "reports" / "nvidia-h200" / "sparsert_table1", fake_records.table1())
+    cut = {"cusparse": 0.0, "row_stream": 0.94}
+    fake_records.tuned(place, lambda row: ("first",) if row.sparsity > cut.get(row.kernel, 1) else ("first", "all"))
+    (root / "README.md").write_text(MARKERS)
+    with pytest.MonkeyPatch.context() as patch, pages_alone():
         patch.setattr(style, "save", draft)
         build.build(root / "reports", ["sparsert_table1"])
     assert readme.write_headline(root / "reports")
@@ -85,6 +100,38 @@ def test_a_changed_number_is_named(recompute, drawn, monkeypatch, capsys, file, 
     assert named in error
 
 
+def test_marks_are_what_the_records_say(recompute, marked, monkeypatch, capsys):
+    assert told(recompute, marked, monkeypatch, capsys) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "found", "other"),
+    [
+        ("page", r"\(hot, (before tuning, )faster on \d+ of 11\)", ""),
+        ("page", r"\(hot, ()faster on \d+ of 20\)", "before tuning, "),
+        ("page", r"\| at 95 % zeros \(11\) \| \d\.\d\d×(†)", ""),
+        ("page", r"\| at 90 % zeros \(20\) \| \d\.\d\d×()", "†"),
+        ("page", r"`cusparse` on (31) of 31 problems", "30"),
+        ("page", r"(?m)^(† .*)$", ""),
+        ("headline", r"best cuSPARSE fp32(†)", ""),
+        ("headline", r"(?m)\d×(†) \(\d+\) \|$", ""),
+        ("headline", r"(?m)^(† .*)$", ""),
+    ],
+)
+def test_a_changed_mark_is_named(recompute, marked, monkeypatch, capsys, file, found, other):
+    page = marked / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
+    path = page if file == "page" else marked / "README.md"
+    text = path.read_text()
+    match = re.search(found, text)
+    assert match, found
+    path.write_text(text[: match.start(1)] + other + text[match.end(1) :])
+    try:
+        status, error = told(recompute, marked, monkeypatch, capsys)
+    finally:
+        path.write_text(text)
+    assert (status, error.count("the text says")) == (1, 1)
+
+
 def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):
     path = drawn / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
     text = path.read_text()
@@ -102,6 +149,7 @@ def test_both_halves_mean_the_same_kernels_and_problems(recompute):
     assert set(records.OWN) == set(own)
     assert set(records.IN_CODE) == {name for name, one in own.items() if one.weights_in_code}
     assert {name: one.paper_variants for name, one in own.items() if one.paper_variants} == records.PAPERS
+    assert set(records.NOTHING_TO_TUNE) == {name for name, one in known().items() if one.nothing_to_tune}
     assert records.sample() == {entry.path for entry in tables.dlmc_sample()}
     nothing = fake_frame(records)
     for name, experiment in EXPERIMENTS.items():

@@ -51,4 +51,4 @@ class Untuned:
         raise Unsupported("no family of kernels takes this matrix")
 
 
-register(Untuned(), About("own", look=Look("yellow", "8"), study=True))
+register(Untuned(), About("own", look=Look("yellow", "8"), nothing_to_tune=True, study=True))

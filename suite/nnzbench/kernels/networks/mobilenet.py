@@ -119,5 +119,14 @@ register(
 )
 register(
     DenseMobileNet(),
-    About("library", "dense MobileNetV1", Look("ink", "_"), frozenset(MATHS), "dense", reference=True, rank=273),
+    About(
+        "library",
+        "dense MobileNetV1",
+        Look("ink", "_"),
+        frozenset(MATHS),
+        "dense",
+        reference=True,
+        nothing_to_tune=True,
+        rank=273,
+    ),
 )

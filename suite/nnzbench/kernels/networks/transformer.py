@@ -177,5 +177,14 @@ register(
 )
 register(
     DenseTransformer(),
-    About("library", "dense Transformer", Look("ink", "_"), frozenset(MATHS), "dense", reference=True, rank=271),
+    About(
+        "library",
+        "dense Transformer",
+        Look("ink", "_"),
+        frozenset(MATHS),
+        "dense",
+        reference=True,
+        nothing_to_tune=True,
+        rank=271,
+    ),
 )

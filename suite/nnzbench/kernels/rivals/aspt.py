@@ -155,5 +155,5 @@ class AsptSddmm:
         yield sddmm_plan(operands.sparse, operands.dense["a"], operands.dense["b"])
 
 
-register(Aspt(), About("paper", "ASpT", Look("yellow", "D"), rank=42))
-register(AsptSddmm(), About("paper", "ASpT SDDMM", Look("yellow", "D"), rank=43))
+register(Aspt(), About("paper", "ASpT", Look("yellow", "D"), nothing_to_tune=True, rank=42))
+register(AsptSddmm(), About("paper", "ASpT SDDMM", Look("yellow", "D"), nothing_to_tune=True, rank=43))

@@ -196,6 +196,9 @@ class PaperConvolution:
 
 register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), weights_in_code=True, rank=60))
 register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), study=True, rank=70))
-register(PaperKernel("sparsert_fixed", tuned=False), About("paper", look=Look("orange", "P"), study=True, rank=80))
+register(
+    PaperKernel("sparsert_fixed", tuned=False),
+    About("paper", look=Look("orange", "P"), nothing_to_tune=True, study=True, rank=80),
+)
 register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), study=True, rank=90))
 register(PaperConvolution(), About("paper", look=Look("blue", "D"), weights_in_code=True, rank=65))

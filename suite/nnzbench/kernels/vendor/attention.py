@@ -73,5 +73,13 @@ class DenseAttention:
 
 register(
     DenseAttention(),
-    About("library", look=Look("ink", "_"), maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=260),
+    About(
+        "library",
+        look=Look("ink", "_"),
+        maths=frozenset(MODES["f32"]),
+        work="dense",
+        reference=True,
+        nothing_to_tune=True,
+        rank=260,
+    ),
 )

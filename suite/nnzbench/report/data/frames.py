@@ -38,8 +38,8 @@ class ResultSet:
     """Every row of the file."""
     frame: pd.DataFrame
     """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the
-    device memory that the row's candidate took at most where it was measured. Rows of a stand-in are those of the
-    real pattern's problem (`sources.joined`)."""
+    device memory that the row's candidate took at most where it was measured; `untuned` (`tuned.chosen_untuned`) and
+    `cut_short` (`tuned.cut_short`). Rows of a stand-in are those of the real pattern's problem (`sources.joined`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -107,11 +107,12 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
     devices = sorted({record.device for record in records}, key=_device_rank)
     kept = [record for record in records if record.device == devices[0]]
     kept, unfinished = tuned.split(kept, folder / "tuning.csv")
-    untuned = tuned.untuned(kept, folder / "tuning.csv")
     kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
+    cut = tuned.cut_short(kept, folder / "tuning.csv")
     measured = to_frame(kept).assign(
         memory_bytes=_memory(kept, folder / memory.FILE),
         untuned=tuned.chosen_untuned(kept, folder / "tuning.csv"),
+        cut_short=cut,
     )
     frame, patterns = sources.joined(measured)
     return ResultSet(
@@ -122,7 +123,12 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         recorded=tuple(records),
         frame=frame,
         device=devices[0],
-        left_out=(*_left_out(records, devices, kept), *tuned.sentences(unfinished), *untuned, *patterns),
+        left_out=(
+            *_left_out(records, devices, kept),
+            *tuned.sentences(unfinished),
+            *tuned.untuned(kept, cut),
+            *patterns,
+        ),
         environment=read_environment(folder, kept[-1].environment),
         environments=tuple(
             (name, sum(record.environment == name for record in kept), read_environment(folder, name))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench.kernels.registry import about
 from nnzbench.records.record import Record, RecordError
 
 _KEY = ("problem", "dtype", "kernel", "device")
@@ -29,7 +30,7 @@ def split(records: Sequence[Record], path: Path) -> tuple[list[Record], list[Rec
     kept: list[Record] = []
     unfinished: list[Record] = []
     for record in records:
-        key = (*(getattr(record, name) for name in _KEY), record.policy)
+        key = (*_key(record), record.policy)
         (unfinished if record.status == "ok" and key not in finished else kept).append(record)
     return kept, unfinished
 
@@ -45,30 +46,48 @@ def sentences(unfinished: Sequence[Record]) -> list[str]:
     ]
 
 
-def untuned(records: Sequence[Record], path: Path) -> list[str]:
-    """A sentence per kernel of which a run recorded the first choices alone, or as few candidates as it was asked."""
+def cut_short(records: Sequence[Record], path: Path) -> list[str]:
+    """Of each record, where the run stopped short of its kernel's candidates: `first`, `some` or empty.
+
+    `first` after the first choices, as its time was over; `some` after as few as it was asked to try. Empty where all
+    were tried or there is nothing to tune, and where no file says: such runs are of before runs could stop short.
+    """
     if not path.is_file() or "scope" not in (table := _read(path)):
-        return []
+        return [""] * len(records)
     scopes: dict[tuple[str, ...], set[str]] = {}
-    for *key, scope in table[[*_KEY, "scope"]].itertuples(index=False):
-        scopes.setdefault(tuple(key), set()).add(scope)
-    keys = {tuple(getattr(record, name) for name in _KEY) for record in records if record.status == "ok"}
-    kinds = (
-        (
-            {key for key, found in scopes.items() if found == {"first"}},
-            "what its rule, its paper or its library chooses is drawn, as the run's time was over before the other "
-            "candidates",
-        ),
-        (
-            {key for key, found in scopes.items() if "some" in found and "all" not in found},
-            "the run tried few candidates, as `--quick` or `--candidates` asks",
-        ),
-    )
+    for *key, policies, scope in table[[*_KEY, "policies", "scope"]].fillna("all").itertuples(index=False):
+        for policy in str(policies).split("+"):
+            scopes.setdefault((*key, policy), set()).add(scope)
+    return [
+        "" if about(record.kernel).nothing_to_tune else _short_of_all(scopes.get((*_key(record), record.policy), set()))
+        for record in records
+    ]
+
+
+def _short_of_all(scopes: set[str]) -> str:
+    return "" if "all" in scopes else "some" if "some" in scopes else "first" if "first" in scopes else ""
+
+
+def untuned(records: Sequence[Record], cut: Sequence[str]) -> list[str]:
+    """A sentence per kernel of which a run recorded the first choices alone, or as few candidates as it was asked.
+
+    `cut` is `cut_short` of the same records.
+    """
+    kinds = {
+        "first": "what its rule, its paper or its library chooses is drawn, as the run's time was over before the "
+        "other candidates",
+        "some": "the run tried few candidates, as `--quick` or `--candidates` asks",
+    }
+    timed = {(scope, _key(record)) for record, scope in zip(records, cut, strict=True) if record.status == "ok"}
     return [
         f"`{kernel}` is not tuned on {count} problem{'s' * (count != 1)}: {why}."
-        for chosen, why in kinds
-        for kernel, count in sorted(Counter(kernel for _, _, kernel, _ in keys & chosen).items())
+        for kind, why in kinds.items()
+        for kernel, count in sorted(Counter(kernel for scope, (_, _, kernel, _) in timed if scope == kind).items())
     ]
+
+
+def _key(record: Record) -> tuple[str, str, str, str]:
+    return (record.problem, record.dtype, record.kernel, record.device)
 
 
 def chosen_untuned(records: Sequence[Record], path: Path) -> list[bool]:
@@ -81,7 +100,7 @@ def chosen_untuned(records: Sequence[Record], path: Path) -> list[bool]:
         for *key, variants in table[[*_KEY, "untuned"]].dropna().itertuples(index=False)
         for variant in str(variants).split()
     }
-    return [(*(getattr(record, name) for name in _KEY), record.variant) in named for record in records]
+    return [(*_key(record), record.variant) in named for record in records]
 
 
 def seconds(path: Path, device: str) -> dict[str, float]:
@@ -95,7 +114,7 @@ def seconds(path: Path, device: str) -> dict[str, float]:
 
 def _read(path: Path) -> pd.DataFrame:
     try:
-        table = pd.read_csv(path, dtype=dict.fromkeys((*_KEY, "policies"), str))
+        table = pd.read_csv(path, dtype=dict.fromkeys((*_KEY, "policies", "scope"), str))
         missing = [name for name in (*_KEY, "policies", "seconds") if name not in table]
     except ValueError as error:
         raise RecordError(f"{path}: not a tuning table ({error})") from None

@@ -1,7 +1,8 @@
 """How a page begins: the question, the answer beside the paper's number, where it does not hold, a table of ratios.
 
 Every ratio is the geometric mean, over the problems that have both times under one policy, of the rival's time over the
-side's; only a group with `rival_like` divides sums. The words follow one grammar, so that `runners/recompute.py`, which
+side's; only a group with `rival_like` divides sums. One that stands on kernels which the run did not tune carries the
+mark of `marks.py`, in sentences its words. The words follow one grammar, so that `runners/recompute.py`, which
 imports nothing of this package, can read each number and compute it again from the records.
 """
 
@@ -21,6 +22,7 @@ from nnzbench.problems.tables import dlmc_sample
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick
+from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis, cuts, sentence
 from nnzbench.report.text.tables import GAP, markdown, number
 
 OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
@@ -156,17 +158,31 @@ class Ratio:
     value: float
     wins: int
     count: int
+    basis: Basis = ALL_TUNED
+
+    @property
+    def text(self) -> str:
+        """`2.34×`, with the mark where it stands on kernels that were not tuned."""
+        return f"{number(self.value)}×{self.basis.mark}"
 
 
-def ratio(above: pd.Series[float], below: pd.Series[float], sums: bool = False) -> Ratio | None:
-    """One time over another, both by problem; None where no problem has both. `sums`: of the sums of times."""
+Times = tuple[Cuts, "pd.Series[float]"]
+"""What was not tuned for them, and microseconds by problem without its type."""
+
+
+def ratio(rival: Times, mine: Times, policy: str, sums: bool = False) -> Ratio | None:
+    """One time over another under a policy; None where no problem has both. `sums`: of the sums of times."""
+    (theirs, above), (ours, below) = rival, mine
     if sums:
         if above.empty or below.empty:
             return None
         value = math.fsum(above) / math.fsum(below)
-        return Ratio(value, int(value > 1), 1)
+        return Ratio(value, int(value > 1), 1, basis((theirs, above.index), (ours, below.index), policy=policy))
     both = (above / below).dropna()
-    return Ratio(geometric_mean(both), int((both > 1).sum()), len(both)) if len(both) else None
+    if both.empty:
+        return None
+    on = basis((theirs, both.index), (ours, both.index), policy=policy)
+    return Ratio(geometric_mean(both), int((both > 1).sum()), len(both), on)
 
 
 def _times(frame: pd.DataFrame, series: Series) -> dict[str, pd.DataFrame]:
@@ -195,6 +211,8 @@ class Screen:
     answer: str
     limits: str
     table: str
+    mark: str = ""
+    """What the mark of the table's numbers means; empty where none has it."""
 
 
 def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
@@ -202,7 +220,11 @@ def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
     if not lead.sides:
         return Screen(lead.question, "", "", "")
     return Screen(
-        lead.question, _answer(lead, cells, policies), _limits(lead, cells, policies), _table(lead, cells, policies)
+        lead.question,
+        _answer(lead, cells, policies),
+        _limits(lead, cells, policies),
+        _table(lead, cells, policies),
+        sentence({"": [one.basis for one in cells.values()]}),
     )
 
 
@@ -218,26 +240,29 @@ def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
     beside = "".join(f", {name} {number(other.value)}×" for name, _, other in others)
     label = _capital(group.label)
     said = f"{first} {_is(first)} {number(found.value)}× as fast{over}"
-    for text in (f"{label}: {said}{beside}", f"{label}: {said}"):
+    alone = f", {WORDS}" if found.basis.cuts else ""
+    both = f", {WORDS}" if any(one.basis.cuts for _, _, one in told) else ""
+    for text in (f"{label}: {said}{beside}{both}", f"{label}: {said}{alone}"):
         if len(text) <= TITLE:
             break
     else:
-        text = f"{label.partition(',')[0]}: {said}"
+        text = f"{label.partition(',')[0]}: {said}{alone}"
     return text.replace("`", "")
 
 
 def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
     """Every ratio of the table for which there are times."""
     times = {one.label: _times(frame, one) for one in {*lead.sides, *lead.rivals}}
+    cut = {one.label: cuts(frame, one) for one in {*lead.sides, *lead.rivals}}
     cells: Cells = {}
     for group in lead.groups:
         mine, theirs = group.problems(frame), group.problems(frame, rival=True)
         for policy in policies:
             above = {one.label: _of(times[one.label], policy, theirs) for one in lead.rivals}
             for one in lead.sides:
-                below = _of(times[one.label], policy, mine)
+                below = cut[one.label], _of(times[one.label], policy, mine)
                 for rival, values in above.items():
-                    if found := ratio(values, below, bool(group.rival_like)):
+                    if found := ratio((cut[rival], values), below, policy, bool(group.rival_like)):
                         cells[group.label, one.label, rival, policy] = found
     return cells
 
@@ -249,11 +274,14 @@ def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
         if not told or len(said) == lead.answered:
             continue
         (first, rival, found), *others = told
+        cut = f"{WORDS}, " if found.basis.cuts else ""
         text = (
             f"{_capital(group.label)}: {first} {_is(first)} **{number(found.value)}×** as fast "
-            f"as {rival} ({policies[0]}, faster on {found.wins} of {found.count})"
+            f"as {rival} ({policies[0]}, {cut}faster on {found.wins} of {found.count})"
         )
-        text += "".join(f", {name} {number(beside.value)}×" for name, _, beside in others)
+        text += "".join(
+            f", {name} {number(beside.value)}×{f' {WORDS}' * bool(beside.basis.cuts)}" for name, _, beside in others
+        )
         text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
         said.append(text + ".")
     return " ".join(said) or "Not recorded yet."
@@ -297,11 +325,12 @@ def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
     told = {(group.label, one[0]) for group in lead.groups for one in _told(lead, cells, group, policies)}
     below = {key[:3]: found.value for key, found in reversed(cells.items()) if key[:2] in told and found.value < 1}
     if not below:
-        return "Nowhere in geometric mean, against the rivals below."
+        marked = any(found.basis.cuts for key, found in cells.items() if key[:2] in told)
+        return f"Nowhere in geometric mean, against the rivals below{f', {WORDS}' * marked}."
     said = []
     for group, mine, rival in sorted(below, key=lambda key: (below[key], key)):
         both = [(policy, cells.get((group, mine, rival, policy))) for policy in policies]
-        values = " and ".join(f"{number(found.value)}× {policy}" for policy, found in both if found)
+        values = " and ".join(f"{found.text} {policy}" for policy, found in both if found)
         said.append(f"{mine} over {rival}, {group}: {values}")
     left = len(said) - LOST
     more = f"; {left} more {'is' if left == 1 else 'are'} in the table" if left > 0 else ""
@@ -337,7 +366,7 @@ def _without_twins(rows: list[list[str]]) -> list[list[str]]:
 def _cell(found: Ratio | None, most: int) -> str:
     if found is None:
         return GAP
-    return f"{number(found.value)}× ({found.wins}{f' of {found.count}' if found.count < most else ''})"
+    return f"{found.text} ({found.wins}{f' of {found.count}' if found.count < most else ''})"
 
 
 def of_anything(results: ResultSet) -> Lead:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from nnzbench.kernels.registry import known
 from nnzbench.kernels.roles import OURS
+from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.text import baselines
+from nnzbench.report.text import baselines, marks
+from nnzbench.report.text.marks import Basis, Cuts
 
 EXPERIMENTS = {
     "sparsert_table1": "small layers, one image or a few sentences at a time",
@@ -42,6 +44,7 @@ class Cell:
     mean: float
     wins: int
     count: int
+    basis: Basis = field(default=marks.ALL_TUNED, compare=False)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,11 @@ class Row:
         """Of the tuned best."""
         return self.lines[0].cells
 
+    @property
+    def mark(self) -> str:
+        """Of the verdicts: that of any number they are made of."""
+        return next((cell.basis.mark for line in self.lines for cell in line.cells if cell and cell.basis.mark), "")
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -91,6 +99,8 @@ class Answer:
     columns: tuple[tuple[float, str], ...]
     """Sparsity level and policy."""
     rows: tuple[Row, ...]
+    mark: str = ""
+    """What the mark of the numbers means; empty where none has it."""
 
 
 def answer(results: ResultSet, table: SpeedupTable) -> Answer:
@@ -101,7 +111,8 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     times = {one.label: _times(results, table, one) for one in (TUNED, _as_data(), UNTUNED)}
     rows = []
     for rival in baselines.RIVALS:
-        lines = [_line(table, columns, rival, words, mine) for words, mine in times.items()]
+        cut = marks.cuts(results.frame, *(one for one in table.series if one.key in rival.series))
+        lines = [_line(table, columns, rival, cut, words, mine) for words, mine in times.items()]
         if lines[1].cells == lines[0].cells:
             del lines[1]
         if any(lines[0].cells):
@@ -114,6 +125,7 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
         recorded=context.recorded_on(results.environment),
         columns=columns,
         rows=tuple(rows),
+        mark=marks.sentence({"": [cell.basis for row in rows for line in row.lines for cell in line.cells if cell]}),
     )
 
 
@@ -131,29 +143,41 @@ def _as_data() -> Series:
     return Series("best-as-data", "tuned, weights as data: without code made for one matrix", found, roles=OURS)
 
 
-def _times(results: ResultSet, table: SpeedupTable, series: Series) -> dict[str, pd.Series[float]]:
-    """Microseconds by problem, under each policy, on the table's problems."""
+def _times(results: ResultSet, table: SpeedupTable, series: Series) -> tuple[Cuts, dict[str, pd.Series[float]]]:
+    """What was not tuned, and microseconds by problem, under each policy, on the table's problems."""
     rows = pick(results.frame[results.frame["problem"].isin(set(table.problems["problem"]))], series)
-    return {str(policy): mine.set_index("problem")["median_us"] for policy, mine in rows.groupby("policy")}
+    times = {str(policy): mine.set_index("problem")["median_us"] for policy, mine in rows.groupby("policy")}
+    return marks.cuts(results.frame, series), times
 
 
 def _line(
     table: SpeedupTable,
     columns: Sequence[tuple[float, str]],
     rival: baselines.Rival,
+    cut: Cuts,
     words: str,
-    times: Mapping[str, pd.Series[float]],
+    mine: tuple[Cuts, Mapping[str, pd.Series[float]]],
 ) -> Line:
-    cells = tuple(_cell(table, level, times.get(policy), policy, rival) for level, policy in columns)
+    cells = tuple(_cell(table, level, policy, rival, cut, mine) for level, policy in columns)
     asked = [cell.mean for cell, (level, _) in zip(cells, columns, strict=True) if level == QUESTION_LEVEL and cell]
     return Line(words, verdict(asked), cells)
 
 
 def _cell(
-    table: SpeedupTable, level: float, times: pd.Series[float] | None, policy: str, rival: baselines.Rival
+    table: SpeedupTable,
+    level: float,
+    policy: str,
+    rival: baselines.Rival,
+    cut: Cuts,
+    mine: tuple[Cuts, Mapping[str, pd.Series[float]]],
 ) -> Cell | None:
-    if times is None:
+    ours, times = mine
+    if policy not in times:
         return None
     here = table.points[(table.points["policy"] == policy) & (table.points["level"] == level)]
-    values = (least(here, rival.series) / times).dropna()
-    return Cell(geometric_mean(values), int((values > 1).sum()), len(values)) if len(values) else None
+    values = (least(here, rival.series) / times[policy]).dropna()
+    if values.empty:
+        return None
+    stems = {stem_of(str(problem)) for problem in values.index}
+    on = marks.basis((cut, stems), (ours, stems), policy=policy)
+    return Cell(geometric_mean(values), int((values > 1).sum()), len(values), on)

@@ -1,0 +1,61 @@
+"""Kernels that say there is nothing to tune: whatever they are asked for, all they have is what they run untuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nnzbench.kernels.registry import about, kernels
+from nnzbench.kernels.samples import PROBLEMS
+from nnzbench.kernels.vendor import attention
+from nnzbench.measure.first import FirstChoices
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import Problem
+
+NAMED = [name for name in kernels() if about(name).nothing_to_tune]
+
+
+def found(name: str) -> Iterator[Sequence[Any]]:
+    """Plans or candidates by problem; networks make theirs late, from operands that nobody looks at here."""
+    kernel: Any = kernels()[name]
+    if hasattr(kernel, "plans"):
+        for problem in PROBLEMS:
+            if problem.op in kernel.ops and problem.m < 1000:  # larger programs take long to generate
+                yield plans(kernel, problem)
+        return
+    for experiment in EXPERIMENTS.values():
+        for problem in experiment.problems() if name in experiment.kernels else ():
+            if problem.op in kernel.ops:
+                nothing = SimpleNamespace(sparse=None, dense=None)
+                yield list(kernel.candidates(problem, nothing, SimpleNamespace(arch="sm_90")))
+
+
+def plans(kernel: Any, problem: Problem) -> Sequence[Any]:
+    typed = replace(problem, dtype=min(kernel.dtypes, key=["f32", "f16", "i8"].index))
+    try:
+        return list(kernel.plans(typed, make_operands(typed), "sm_90"))
+    except Unsupported:
+        return []
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_candidate_runs_untuned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "require_gpu", lambda device, _: device)
+    every = [some for some in found(name) if some]
+    assert every
+    for some in every:
+        choices = FirstChoices(name)
+        assert all(choices.takes(one) for one in some), [one.variant for one in some]
+
+
+def test_a_kernel_with_tilings_has_others() -> None:
+    """What the test above looks for is there to be found."""
+    (some,) = (plans(kernels()["sputnik"], one) for one in PROBLEMS[:1])
+    choices = FirstChoices("sputnik")
+    assert not all(choices.takes(one) for one in some)
