@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -64,6 +66,16 @@ def told(recompute: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch, cap
     return recompute.main(), capsys.readouterr().err
 
 
+@contextmanager
+def changed(path: Path, match: re.Match[str], other: str) -> Iterator[None]:
+    """The file with other words in place of the first group of a match in it."""
+    path.write_text(match.string[: match.start(1)] + other + match.string[match.end(1) :])
+    try:
+        yield
+    finally:
+        path.write_text(match.string)
+
+
 def test_what_is_drawn_is_what_the_records_say(recompute, drawn, monkeypatch, capsys):
     assert told(recompute, drawn, monkeypatch, capsys) == (0, "")
 
@@ -90,12 +102,8 @@ def test_a_changed_number_is_named(recompute, drawn, monkeypatch, capsys, file, 
     match = re.search(found, text)
     assert match, found
     other = {"ahead": "behind"}.get(match[1]) or re.sub(r"\d$", lambda digit: str((int(digit[0]) + 1) % 10), match[1])
-    changed = text[: match.start(1)] + other + text[match.end(1) :]
-    path.write_text(changed)
-    try:
+    with changed(path, match, other):
         status, error = told(recompute, drawn, monkeypatch, capsys)
-    finally:
-        path.write_text(text)
     assert status == 1
     assert named in error
 
@@ -124,11 +132,8 @@ def test_a_changed_mark_is_named(recompute, marked, monkeypatch, capsys, file, f
     text = path.read_text()
     match = re.search(found, text)
     assert match, found
-    path.write_text(text[: match.start(1)] + other + text[match.end(1) :])
-    try:
+    with changed(path, match, other):
         status, error = told(recompute, marked, monkeypatch, capsys)
-    finally:
-        path.write_text(text)
     assert (status, error.count("the text says")) == (1, 1)
 
 
