@@ -29,6 +29,8 @@ NOTHING_TO_TUNE = [
     *("aspt", "aspt_sddmm", "dense_attention", "dense_mobilenet", "dense_transformer", "sparsert_fixed", "untuned"),
 ]
 """Kernels all of whose candidates are first choices."""
+STUDIES = ("`sputnik_ablation`, ",)
+"""What begins the name of a side that is one candidate alone, a kernel without one of its parts."""
 PAPERS = {"balanced": r"paper(_w\d+)?$", "direct_conv": "paper_"}
 CHOICES = {
     "its heuristic": r"(.*[_-])?(default|heuristic)([_-]|$)",
@@ -173,11 +175,9 @@ def scopes(frame: pd.DataFrame, path: Path) -> list[str]:
 
 def untuned(frame: pd.DataFrame, words: str, problems: Collection[str]) -> frozenset[tuple[str, str, str]]:
     """Scope, kernel and problem of the rows of a side on these problems that tuning may bring a faster one beside."""
-    named = words.rpartition(", ")[2]
-    if named == "its heuristic" or "'s default" in words:
+    if words.endswith(", its heuristic") or "'s default" in words or words.startswith(STUDIES):
         return frozenset()
     rows = frame[(frame["scope"] != "") & frame["stem"].isin(problems)]
-    rows = rows[rows["variant"] != CHOICES[named]] if named in CHOICES else rows
     return frozenset(rows[["scope", "kernel", "stem"]].itertuples(index=False, name=None))
 
 
@@ -187,7 +187,7 @@ def before_tuning(found: Collection[Ratio | None]) -> str:
     of = len({problem for ratio in found if ratio for problem in ratio.problems})
     said = []
     for scope, how in (
-        ("first", "the run's time was over after the first choices of"),
+        ("first", "the run's time was over with the first choices tried, but not all candidates, of"),
         ("some", "`--quick` or `--candidates` let the run try few candidates of"),
     ):
         count = Counter(kernel for one, kernel, _ in cut if one == scope)

@@ -25,6 +25,7 @@ LEAD = Lead(
     rivals=(lead.CUSPARSE, lead.CUSPARSE_DEFAULT, lead.CUBLAS),
     groups=(Group(level=90), Group(level=95)),
 )
+OVER = "† Before tuning: the run's time was over with the first choices tried, but not all candidates, of "
 FIRST, ALL, SOME = ("first",), ("first", "all"), ("first", "some")
 Scopes = Callable[[Record], Sequence[str]]
 
@@ -75,7 +76,7 @@ def test_first_choices_alone_are_marked_but_what_claims_to_be_one(tmp_path: Path
     assert "(hot, before tuning, faster on" in screen.answer
     assert re.search(r"\d×† \(\d+\) / \d\.\d\d×† \(\d+\)", screen.table)
     assert screen.mark == (
-        "† Before tuning: the run's time was over after the first choices of `cublas`, `cusparse`, `row_stream`, "
+        OVER + "`cublas`, `cusparse`, `row_stream`, "
         "`sparsert`, `sputnik` on 31 of 31 problems. Tuned, these may be faster."
     )
 
@@ -98,10 +99,7 @@ def test_what_was_tuned_on_some_problems_is_counted(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {mine for _, mine, rival in marked if rival == default} == {"this project's kernels"}
     screen, _ = shown(results)
-    assert screen.mark == (
-        "† Before tuning: the run's time was over after the first choices of `row_stream` on 31 of 31 problems, of "
-        "`cusparse` on 11. Tuned, these may be faster."
-    )
+    assert screen.mark == (OVER + "`row_stream` on 31 of 31 problems, of `cusparse` on 11. Tuned, these may be faster.")
 
 
 def test_a_policy_that_was_tuned_has_no_mark(tmp_path: Path) -> None:
@@ -132,11 +130,14 @@ def test_a_kernel_with_nothing_to_tune_is_not_said_to_be_untuned(tmp_path: Path)
     assert set(results.frame.loc[results.frame["kernel"] == "untuned", "cut_short"]) == {""}
 
 
-def test_a_series_of_one_variant_is_what_it_claims_to_be(tmp_path: Path) -> None:
-    results = recorded(tmp_path, lambda row: FIRST)
-    one, several = (side("sputnik", variants=name, words=name) for name in ("x64_k32_v4", "x64"))
-    assert not marks.cuts(results.frame, one)
-    assert marks.cuts(results.frame, several)
+@pytest.mark.parametrize(("kernel", "found"), [("sputnik_ablation", False), ("direct_conv", True)])
+def test_a_part_that_a_study_leaves_out_is_one_candidate_and_a_mapping_may_have_several(
+    tmp_path: Path, kernel: str, found: bool
+) -> None:
+    made = [fake_records.record(kernel=kernel, variant=f"{name}_x64") for name in ("complete", "staged")]
+    results = load(fake_records.tuned(fake_records.write(tmp_path / "x", select(made)), lambda row: FIRST))
+    one = side(kernel, variants=("staged", "complete")[kernel == "sputnik_ablation"], words="of its own")
+    assert bool(marks.cuts(results.frame, one)) == found
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_the_answer_of_the_index_and_of_a_run_s_end_says_it(tmp_path: Path) -> N
     assert "against cuSPARSE fp32, best of all algorithms†" in words
     assert "its default algorithm†" not in words
     assert re.search(r"\d×† \d+ of 20", words)
-    assert "† Before tuning: the run's time was over after the first choices of cusparse on 31 of 31 problems." in words
+    assert OVER + "cusparse on 31 of 31 problems." in words
     small, *_ = conclusion.sentences(tmp_path, H200)
     assert re.search(r"against cuSPARSE fp32, best of all algorithms \(\d\.\d\d× before tuning, faster on", small)
     assert small.count("before tuning") == 1

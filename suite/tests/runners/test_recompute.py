@@ -156,7 +156,7 @@ def test_both_halves_mean_the_same_kernels_and_problems(recompute):
     assert {name: one.paper_variants for name, one in own.items() if one.paper_variants} == records.PAPERS
     assert set(records.NOTHING_TO_TUNE) == {name for name, one in known().items() if one.nothing_to_tune}
     assert records.sample() == {entry.path for entry in tables.dlmc_sample()}
-    nothing = fake_frame(records)
+    nothing, studies = fake_frame(records), set[str]()
     for name, experiment in EXPERIMENTS.items():
         lead = page_of(name).lead
         assert lead is not None or not experiment.kernels, name
@@ -165,6 +165,8 @@ def test_both_halves_mean_the_same_kernels_and_problems(recompute):
             assert (records.Group(group.label).rival != "") == bool(group.rival_like)
         for one in (*lead.sides, *lead.rivals) if lead else ():
             assert records.side(nothing, one.label).empty
+            studies |= {f"`{one.kernel}`, "} if one.variants and known()[one.kernel].study else set()
+    assert studies == set(records.STUDIES)
 
 
 def fake_frame(records: ModuleType):

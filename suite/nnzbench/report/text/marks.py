@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from nnzbench.kernels.registry import about
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data.series import Series, rows_of
 
@@ -19,7 +20,7 @@ MARK = "†"
 WORDS = "before tuning"
 """The mark where a sentence has room for words."""
 _HOW = {
-    "first": "the run's time was over after the first choices of",
+    "first": "the run's time was over with the first choices tried, but not all candidates, of",
     "some": "`--quick` or `--candidates` let the run try few candidates of",
 }
 
@@ -59,15 +60,15 @@ ALL_TUNED = Basis()
 def cuts(frame: pd.DataFrame, *series: Series) -> Cuts:
     """What was not tuned among the kernels that compete in the series, the one that won there or not.
 
-    Nothing for a series that is its kernel's first choice or one variant by definition: no tuning changes it.
+    Nothing for a series that is its kernel's first choice by definition, or one part that a study leaves out: no
+    tuning changes it.
     """
     found: dict[str, set[Cut]] = {}
     for one in series if "cut_short" in frame else ():
         rows = rows_of(frame[frame["cut_short"] != ""], one)
-        if one.variants:
-            rows = rows[rows["variant"] != one.variants]
         rows = rows[["policy", "cut_short", "kernel", "problem"]].drop_duplicates()
-        for policy, scope, kernel, problem in [] if one.default else rows.itertuples(index=False):
+        fixed = one.default or bool(one.variants and about(one.kernel).study)
+        for policy, scope, kernel, problem in [] if fixed else rows.itertuples(index=False):
             found.setdefault(policy, set()).add(Cut(scope, kernel, stem_of(problem)))
     return {policy: frozenset(those) for policy, those in found.items()}
 
