@@ -13,9 +13,6 @@ from typing import NamedTuple
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[1]
-DRAWN_BEFORE = {ROOT / "reports" / "nvidia-h200" / "llm_layers"}
-"""Of runs that did not tune everything, whose pages are of before numbers had marks: these alone are not asked for
-marks, until the page is drawn again and has one."""
 MATHS = {"fp32": "f32", "TF32": "tf32", "fp16": "f16", "bf16": "bf16", "INT8": "i8"}
 CLASSES = {"f32", "tf32", "f16", "bf16", "i8", "winograd"}
 DENSE = ["cublas", "cublaslt"]
@@ -161,9 +158,7 @@ def finished(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
 def scopes(frame: pd.DataFrame, path: Path) -> list[str]:
     """Of each row, `first` or `some` where no more of its kernel's candidates were tried, else nothing."""
     table = pd.read_csv(path, dtype=str) if path.is_file() else pd.DataFrame()
-    page = path.parent / "README.md"
-    before = path.parent.resolve() in DRAWN_BEFORE and "†" not in page.read_text(encoding="utf-8")
-    if "scope" not in table or before:
+    if "scope" not in table:
         return [""] * len(frame)
     on = ["problem", "dtype", "kernel", "device", "policy"]
     table = table.assign(scope=table["scope"].fillna("all"), policy=table["policies"].str.split("+")).explode("policy")
