@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.kernels.registry import about
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables as problem_tables
-from nnzbench.problems.names import case_of
+from nnzbench.problems.names import case_of, stem_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import (
@@ -43,7 +43,8 @@ def tabulate(results: ResultSet, baseline: Series | None = None) -> SpeedupTable
     columns = ["problem", "op", "m", "k", "n", "shape", "sparsity", "source"]
     problems = frame[columns].drop_duplicates("problem").reset_index(drop=True)
     problems["level"] = [level_of(float(s)) for s in problems["sparsity"]]
-    problems = problems.sort_values("level", kind="stable", ignore_index=True)
+    problems["place"] = _places(results.experiment, list(problems["problem"]))
+    problems = problems.sort_values(["level", "place"], kind="stable", ignore_index=True).drop(columns="place")
     problems["size"] = [size_of(row) for row in each(problems)]
     problems["model"] = ""
     problems["label"] = _labels(results.experiment, list(problems["problem"]))
@@ -60,6 +61,19 @@ def tabulate(results: ResultSet, baseline: Series | None = None) -> SpeedupTable
         baseline=baseline,
         baseline_text=baseline.label,
     )
+
+
+def _places(experiment: str, names: Sequence[str]) -> list[int]:
+    """Where recorded problems stand in the experiment's table, what is not in it last.
+
+    Rows of a run on several GPUs come in another order.
+    """
+    try:
+        stems = [stem_of(row.problem.name) for row in problem_tables.rows(experiment)]
+    except MatrixError:
+        stems = []
+    known = {stem: at for at, stem in enumerate(dict.fromkeys(stems))}
+    return [known.get(stem_of(name), len(known)) for name in names]
 
 
 def _labels(experiment: str, names: Sequence[str]) -> list[str]:

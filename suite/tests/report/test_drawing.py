@@ -69,6 +69,7 @@ def test_the_choice_that_a_title_speaks_of_is_drawn():
     told = {one.key for one in few(series, points, 5, "sputnik")}
     assert (plain - told, told - plain) == ({"sputnik"}, {"sputnik-default"})
     assert [one.key for one in few(series, points, 3, "sputnik")] == ["best", "merge_spmm", "sputnik-default"]
+    assert [one.key for one in few(series, points, 2, told="ring")] == ["best", "ring"]
 
 
 SHARES = pd.DataFrame(

@@ -18,6 +18,7 @@ from nnzbench.cli import main
 from nnzbench.papers.sparsert import ablation
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.papers.sparsert import table3 as sparsert_conv
+from nnzbench.problems import tables as problem_tables
 from nnzbench.records.record import append
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import ResultSet, geometric_mean, load, size_of, to_frame
@@ -224,6 +225,19 @@ def test_the_paper_numbers_stand_at_their_problem_and_level(tmp_path):
     assert printed[(11, 0.95)] == 9.0
     assert printed[(12, 0.9)] == 1.4
     assert len(printed) == 31
+
+
+def test_problems_stand_in_the_tables_order_whatever_order_they_were_recorded_in(tmp_path):
+    rows = [
+        fake_records.record(experiment="sparsert_table3", problem=one.name, op=one.op, m=one.m, k=one.k, n=one.n,
+                            sparsity=one.sparsity, source=one.source, kernel="cudnn", variant="f32_e1")
+        for one in problem_tables.load("sparsert_table3", real=False)
+    ]  # fmt: skip
+    labels = [
+        list(sparsert_conv.table3(load(write(tmp_path / name, order))).problems["label"])
+        for name, order in (("one", rows), ("two", rows[::-1]))
+    ]
+    assert labels == [["1", "2", "3", "4"] * 2] * 2
 
 
 def test_the_headline_is_replaced_between_its_markers_only(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.papers.eie import leads
+from nnzbench.papers.eie.table4 import NO_VECTOR
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
@@ -186,6 +187,7 @@ PAGE = PageSpec(
         "that ratios are comparable and times are not."
     ),
     sections=(SectionSpec("speedup", "One step of ESE's LSTM", _show),),
+    gaps=lambda view: (NO_VECTOR,),
     published=_published,
     problem_names=lambda view: {one.name: f"{product} at batch {n}" for (n, product), one in problems().items()},
 )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.papers.eie import leads
-from nnzbench.papers.eie.table4 import MODELS, PUBLISHED_GPU, layer_name
+from nnzbench.papers.eie.table4 import MODELS, NO_VECTOR, PUBLISHED_GPU, layer_name
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
@@ -297,6 +297,7 @@ PAGE = PageSpec(
         SectionSpec("speedup", "One byte per nonzero on EIE's nine layers", _show),
         SectionSpec("accuracy", "", _show_accuracy, heading="What the codebook costs in accuracy", once=True),
     ),
+    gaps=lambda view: (NO_VECTOR,),
     published=_published,
     problem_names=lambda view: {
         one.name: f"{layer_name(layer)} at batch {batch}{', balanced' if twin else ''}"

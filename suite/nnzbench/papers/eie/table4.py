@@ -38,6 +38,7 @@ SOURCES = (
 """One row of the table each."""
 PRODUCTS_ALONE = ("sputnik", "row_stream")
 """Those that have no product with a single vector."""
+NO_VECTOR = "`sputnik` and `row_stream` have no product with a single vector, and so no mark at batch 1."
 DRAWN = {
     "dense_tf32": dots.Marker(style.MUTED, "_"),
     "sparse": dots.marker_of("cusparse"),
@@ -195,6 +196,7 @@ PAGE = PageSpec(
         "times at that batch would otherwise ask for more than ten times the arithmetic of its GPU."
     ),
     sections=(SectionSpec("speedup", "Fully connected layers of EIE's table IV", _show),),
+    gaps=lambda view: (NO_VECTOR,),
     published=_published,
     problem_names=lambda view: {
         one.name: f"{layer_name(layer)} at batch {batch}" for (batch, layer), one in problems().items()

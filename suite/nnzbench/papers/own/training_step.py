@@ -20,6 +20,7 @@ from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.text import marks
 from nnzbench.report.text.tables import GAP, markdown, number
 
 STEPS = {"forward": "forward", "input": "gradient of the input", "weights": "gradient of the weights"}
@@ -152,7 +153,23 @@ def _show(view: View[Steps]) -> Shown | None:
     if parts.empty:
         return None
     figure = _figure(parts, whole, view) if (whole["way"] == DENSE.key).any() else None
-    return Shown(figure, _finding(gains), (_gains(gains), _whole(parts)), tuple(_lost(whole)))
+    tables = (_gains(gains), _whole(parts))
+    return Shown(figure, _finding(gains), tables, tuple(_lost(whole)), headline=_headline(gains, view))
+
+
+def _headline(gains: pd.DataFrame, view: View[Steps]) -> str:
+    """Title of the figure: the whole step at the highest level, against dense fp32 and TF32; empty for no ratio."""
+    mine = gains[(gains["way"] == BEST.key) & (gains["level"] == gains["level"].max())]
+    said = [
+        f"{row.speedup:.2f}× as fast as {rival.label}"
+        for rival in (DENSE, TF32)
+        for row in each(mine[mine["over"] == rival.key])
+    ]
+    competing = (way.series(step) for way in (BEST, DENSE, TF32) for step in STEPS)
+    cut = f", {marks.WORDS}" if marks.cuts(view.frame, *competing).get(view.policy) else ""
+    if not said:
+        return ""
+    return f"A whole step at {percent(mine['level'].iloc[0])} zeros: sparse is {' and '.join(said)}{cut}"
 
 
 def _finding(gains: pd.DataFrame) -> str:
@@ -218,11 +235,11 @@ def _figure(parts: pd.DataFrame, whole: pd.DataFrame, view: View[Steps]) -> Figu
     """A panel per batch; a group per layer: the sparse step at each level, and the dense one, which is 1."""
     words = "Time over that of the dense fp32 step; sparse bars by their share of zeros, the line is dense TF32."
     caption = f"{words}\n{view.policy_sentence}"
-    figure = layout.headed(4.4, view.title, caption)
+    figure = layout.headed(4.6, view.title, caption)
     batches = sorted(set(parts["batch"]))
     width = 0.91 / len(batches)
     for place, batch in enumerate(batches):
-        axis = figure.add_axes((0.065 + place * width, 0.215, width - 0.03, 0.53))
+        axis = figure.add_axes((0.065 + place * width, 0.24, width - 0.03, 0.515))
         here = parts[parts["batch"] == batch]
         _bars(axis, here, whole[whole["batch"] == batch])
         axis.set_title(f"batch {batch}")

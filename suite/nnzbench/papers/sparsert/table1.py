@@ -9,7 +9,7 @@ import pandas as pd
 
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import leads, standin
-from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, Compared, Measured, drawn
+from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, SPARSERT, Compared, Measured, drawn
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
@@ -45,6 +45,7 @@ def table1(results: ResultSet) -> SpeedupTable:
         baseline=BASELINE,
         baseline_text=BASELINE_TEXT,
         paper_label="SparseRT paper, T4",
+        told=SPARSERT,
     )
 
 

@@ -160,6 +160,7 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
         "Speed without the part, as a percentage of the complete kernel's; means over the matrices of a model.\n"
         "Thin lines span single layers. Hollow diamonds: the paper, V100."
     )
+    caption += layout.HOLES_OF_BARS * bool(rows["percent"].isna().any())
     figure = layout.headed(4.6, title, caption)
     places: Sequence[tuple[float, float]] = ((0.062, 0.56), (0.69, 0.3))
     for (left, width), op in zip(places, KERNELS, strict=True):
@@ -181,9 +182,11 @@ def _figure(rows: pd.DataFrame, title: str) -> Figure:
         axis.set_xticks(range(len(parts)), [PARTS[part][1].replace(" ", "\n", 1) for part in parts])
         axis.set_xlim(-0.5, len(parts) - 0.5)
         axis.set_ylabel("% of the complete kernel's speed")
-    handles: list[Patch | Line2D] = [Patch(color=colour) for colour in COLOURS]
-    handles.append(Line2D([], [], ls="", marker="D", ms=5, mfc="none", mec="#8250df", mew=1.1))
-    labels = [*(_set(model, batch) for model, batch in SETS), "the paper, V100"]
+    timed = rows[rows["percent"].notna()]
+    have = set(zip(timed["model"], timed["batch"], strict=True))
+    shown = [(Patch(color=colour), _set(*one)) for one, colour in zip(SETS, COLOURS, strict=True) if one in have]
+    paper = Line2D([], [], ls="", marker="D", ms=5, mfc="none", mec="#8250df", mew=1.1), "the paper, V100"
+    handles, labels = zip(*shown, paper, strict=True)
     layout.legend_below(figure, handles, labels, columns=5)
     return figure
 

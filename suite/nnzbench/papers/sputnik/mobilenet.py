@@ -95,6 +95,7 @@ def _show(view: View[pd.DataFrame]) -> Shown:
             f"Sparse over dense at the same accuracy (frames per second):\n\n{_equal(here)}",
         ),
         _gaps(here),
+        headline=_headline(here),
     )
 
 
@@ -103,10 +104,24 @@ def _frames(rows: pd.DataFrame, curve: str, model: str, width: float) -> float:
     return float(found.iloc[0]) if len(found) else math.nan
 
 
+def _at_equal_accuracy(rows: pd.DataFrame, sparse: str, dense: str) -> list[float]:
+    """Frames per second of one curve's sparse network over another's dense one, of the pairs that have both."""
+    pairs = [_frames(rows, sparse, "sparse", s) / _frames(rows, dense, "dense", d) for d, s in EQUAL_ACCURACY]
+    return [ratio for ratio in pairs if not math.isnan(ratio)]
+
+
+def _headline(rows: pd.DataFrame) -> str:
+    """Title of the figure; empty where no pair has both speeds."""
+    said = []
+    for key, math_ in (("dense", "fp32"), ("dense_tf32", "TF32")):
+        if known := _at_equal_accuracy(rows, "sparse", key):
+            ends = dict.fromkeys(f"{end(known):.2f}" for end in (min, max))
+            said.append(f"{' to '.join(ends)}× as fast as dense {math_}")
+    return f"At equal accuracy sparse MobileNetV1 is {' and '.join(said)}" if said else ""
+
+
 def _finding(rows: pd.DataFrame) -> str:
-    ratios = [_frames(rows, "sparse", "sparse", s) / _frames(rows, "dense", "dense", d) for d, s in EQUAL_ACCURACY]
-    paper = [_frames(rows, "paper", "sparse", s) / _frames(rows, "paper", "dense", d) for d, s in EQUAL_ACCURACY]
-    known = [ratio for ratio in ratios if not math.isnan(ratio)]
+    known, paper = _at_equal_accuracy(rows, "sparse", "dense"), _at_equal_accuracy(rows, "paper", "paper")
     if not known:
         return "No pair of networks of one accuracy has all its layers timed."
     return (
@@ -158,6 +173,7 @@ def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
     ours.set_title(gpu)
     theirs.set_title("the paper, V100")
     handles = []
+    drawn: set[str] = set()
     for curve in CURVES:
         points = rows[(rows["curve"] == curve.key) & rows["us"].notna() & rows["accuracy"].notna()]
         if points.empty:
@@ -165,7 +181,9 @@ def _figure(rows: pd.DataFrame, title: str, gpu: str) -> Figure:
         line = Line2D(points["us"], points["accuracy"], color=curve.colour, lw=1.4, label=curve.label)
         line.set(marker=curve.marker, markersize=curve.size, markeredgecolor="white")
         handles.append(ours.add_line(line))
-        _widths(ours, points, curve.colour)
+        if curve.key != ALONE.key or networks.SPARSE.key not in drawn:  # both curves end at nearly the same points
+            _widths(ours, points, curve.colour)
+        drawn.add(curve.key)
     for model, marker in (("dense", "s"), ("sparse", "D")):
         points = rows[(rows["curve"] == "paper") & (rows["model"] == model)]
         line = Line2D(points["us"], points["accuracy"], color="#8250df", ls=":", marker=marker, mfc="none", lw=1.1)

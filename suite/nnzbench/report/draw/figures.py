@@ -47,18 +47,23 @@ class SpeedupTable:
     """Legend and value of what is published over all problems alone."""
     subject: str = ""
     """Kernel whose own choice of tiling the figure's title is about, which is then drawn in any case."""
+    told: str = ""
+    """Key of the series that the figure's title is about, where that is a kernel's best: drawn in any case too."""
 
 
 MOST = 8
 """Series of one figure that a reader can tell apart; the tables have all."""
 
 
-def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST, subject: str = "") -> list[Series]:
+def few(
+    series: Sequence[Series], points: pd.DataFrame, most: int = MOST, subject: str = "", told: str = ""
+) -> list[Series]:
     """At most so many of the series that figures show and that have a time in `points` (rows of one policy).
 
     Left out first are a second library that computes the same as a first one, then libraries' defaults, kernels' own
-    choices, and of this suite's kernels those that are the fastest on the fewest problems; never `BEST`. Of the kernel
-    `subject` its own choice stays, its best is left out as others' choices are, and other papers' kernels stay longer.
+    choices, and of this suite's kernels those that are the fastest on the fewest problems; never `BEST` and the series
+    with the key `told`. Of the kernel `subject` its own choice stays, its best is left out as others' choices are, and
+    other papers' kernels stay longer.
     """
     have = set(points["series"])
     kept = [one for one in series if one.drawn and one.key in have and one.kernel not in RETIRED]
@@ -66,6 +71,8 @@ def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST, subjec
     fastest = ours.loc[ours.groupby("problem")["median_us"].idxmin(), "series"].value_counts().to_dict()
 
     def worth(one: Series) -> tuple[int, int]:
+        if one.key == told:
+            return 8, 0
         said = about(one.kernel)
         second = one.dense and said.searched
         own_choice = 2 if one.own else 1
@@ -83,7 +90,7 @@ def few(series: Sequence[Series], points: pd.DataFrame, most: int = MOST, subjec
 def _shown(table: SpeedupTable, policy: str) -> list[Series]:
     here = table.points[table.points["policy"] == policy]
     others = [one for one in table.series if one != table.baseline]
-    return few(others, here, MOST - bool(_paper_words(table)), table.subject)
+    return few(others, here, MOST - bool(_paper_words(table)), table.subject, table.told)
 
 
 def _paper_words(table: SpeedupTable) -> str:
@@ -176,7 +183,10 @@ def level_figure(table: SpeedupTable, policy: str, title: str, caption: str) -> 
 def _limits(table: SpeedupTable, policy: str) -> tuple[float, float]:
     drawn = {series.key for series in _shown(table, policy)}
     here = (table.points["policy"] == policy) & table.points["series"].isin(drawn)
-    values = list(table.points.loc[here, "speedup"].dropna())
+    points = table.points[here]
+    values = list(points["speedup"].dropna())
+    wide = _wide(points)
+    values += [*(wide["baseline_us"] / wide["q3_us"]).dropna(), *(wide["baseline_us"] / wide["q1_us"]).dropna()]
     if "paper_speedup" in table.problems:
         values += list(table.problems["paper_speedup"].dropna())
     values += [] if math.isnan(table.paper_mean[1]) else [table.paper_mean[1]]
@@ -233,9 +243,14 @@ def _has_holes(table: SpeedupTable, policy: str) -> bool:
 
 def _quartiles(axis: Axes, rows: pd.DataFrame, place: Mapping[str, int], colour: str) -> None:
     """A line from the first quartile to the third, where that is longer than a marker."""
-    wide = rows[rows["q3_us"] > VISIBLE * rows["q1_us"]]
+    wide = _wide(rows)
     xs = [place[name] for name in wide["problem"]]
     axis.vlines(xs, wide["baseline_us"] / wide["q3_us"], wide["baseline_us"] / wide["q1_us"], color=colour, lw=1.4)
+
+
+def _wide(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those whose quartiles are further apart than a marker is high."""
+    return rows[rows["q3_us"] > VISIBLE * rows["q1_us"]]
 
 
 def _best_bars(axis: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:

@@ -17,6 +17,7 @@ HINTED = 1.05
 """How much wider letters are drawn in pixels than their outlines are, at most."""
 HOLES = " No mark where there is no time: see what is missing."
 """What a caption says of the holes in its figure."""
+HOLES_OF_BARS = " No bar where there is no time: see what is missing."
 
 
 def stem(name: str, policy: str) -> str:

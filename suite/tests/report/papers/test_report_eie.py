@@ -69,6 +69,7 @@ def test_eie_rows_are_per_image_beside_the_titan_x(tmp_path: Path) -> None:
     assert "At batch 1 the best cuSPARSE algorithm is 2.00× as fast as cuBLAS fp32 on NVIDIA H200" in page
     assert "dense: cuBLASLt TF32, best at batch 64 (hot, cold) is recorded for any row." in page
     assert "sputnik at batch 1" not in page
+    assert "`sputnik` and `row_stream` have no product with a single vector, and so no mark at batch 1." in page
     assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 

@@ -231,6 +231,28 @@ def convolutions() -> list:
     return select(rows)
 
 
+def test_quartiles_are_inside_the_figure(tmp_path, figures):
+    rows = fake_records.table1(policies=("hot",))
+    slow = next(row for row in rows if row.variant.startswith("tf32") and row.selected)
+    rows[rows.index(slow)] = dataclasses.replace(slow, q3_us=50 * slow.median_us)
+    results = load(fake_records.write(tmp_path, rows))
+    fake_records.drawn(results)
+    points = sparsert.table1(results).points
+    wide = points[points["q3_us"] > 10 * points["q1_us"]]
+    assert len(wide)
+    assert figures["speedup"].axes[0].get_ylim()[0] < (wide["baseline_us"] / wide["q3_us"]).min()
+
+
+def test_the_papers_method_that_the_title_is_about_is_drawn(tmp_path, figures):
+    rows = fake_records.table1(policies=("hot",))
+    slow = [
+        dataclasses.replace(row, kernel="sparsert_paper", variant=f"r8_{at}", median_us=9 * row.median_us)
+        for at, row in enumerate(one for one in rows if one.kernel == "sparsert")
+    ]
+    fake_records.drawn(load(fake_records.write(tmp_path, select([*rows, *slow]))))
+    assert "sparsert_paper" in {text.get_text() for text in figures["speedup"].legends[0].get_texts()}
+
+
 def test_figure_7_has_both_levels_of_a_problem_and_the_printed_values(tmp_path):
     table = sparsert_conv.table3(load(folder(tmp_path, convolutions(), "sparsert_table3")))
     found = sparsert_conv.speedups_by_problem(table, "hot")

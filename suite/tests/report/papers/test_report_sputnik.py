@@ -122,6 +122,15 @@ def test_mobilenet_sums_the_chain(tmp_path: Path) -> None:
     assert "| dense 1.4, sparse 1.8 | 1.86 | 1.62 | 0.77 | 1.21 |" in page  # 156/84, 156/96, 65/84, 2095/1729
 
 
+def test_mobilenets_title_is_of_networks_and_its_widths_stand_once(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    alone = [one for one in MOBILENET if one[0] != "row_stream_bias_relu"]  # both sparse curves are then the same
+    draw("sputnik_mobilenet", tmp_path, records("sputnik_mobilenet", alone))
+    title = "At equal accuracy sparse MobileNetV1 is 1.62× as fast as dense fp32 and 0.68× as fast as dense TF32"
+    assert figures["accuracy"].texts[0].get_text() == title  # 156/96 and 65/96
+    assert [text.get_text() for text in figures["accuracy"].axes[0].texts] == ["1", "1.4", "1", "1.4", "1.3", "1.8"]
+    apart(figures["accuracy"])
+
+
 def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: dict[str, Figure]) -> None:
     rows = records("sputnik_mobilenet", MOBILENET, keep=lambda p: p.label != "sparse_w1.8_pw06")
     page, drawn = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
@@ -173,6 +182,16 @@ def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> Non
     assert len(spmm_axis.patches) == 16  # four parts of four sets
     assert len(sddmm_axis.patches) == 4  # one part has no record
     apart(figures["ablation"])
+
+
+def test_ablation_says_that_bars_are_missing_and_names_no_set_without_one(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    rows = records("sputnik_ablation", ABLATION, keep=lambda p: "rn50" in p.label)
+    draw("sputnik_ablation", tmp_path, rows)
+    legend = [text.get_text() for text in figures["ablation"].legends[0].get_texts()]
+    assert legend == ["ResNet-50, batch 1", "ResNet-50, batch 256", "the paper, V100"]
+    assert "No bar where there is no time" in figures["ablation"].texts[1].get_text()
 
 
 # table III

@@ -73,6 +73,8 @@ def test_bars_are_stacked_to_the_ratio(tmp_path: Path, figures: dict[str, Figure
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["batch 32", "batch 128"]
     tops = [bar.get_y() + bar.get_height() for bar in figure.axes[0].patches]
     assert tops[2::3][:4] == pytest.approx([0.5, 0.5, 0.25, 1.0])
+    title = "A whole step at 90 % zeros: sparse is 4.00× as fast as cuBLAS fp32 and 1.00× as fast as cuBLAS TF32"
+    assert figure.texts[0].get_text() == title
     apart(figure)
 
 
