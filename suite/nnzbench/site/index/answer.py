@@ -9,6 +9,7 @@ import pandas as pd
 
 from nnzbench.kernels.registry import known
 from nnzbench.kernels.roles import OURS
+from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, geometric_mean, percent
@@ -104,8 +105,11 @@ class Answer:
 
 
 def answer(results: ResultSet, table: SpeedupTable) -> Answer:
-    """Every rival that has a time; reads the sparse products of an experiment of `EXPERIMENTS`."""
-    table = baselines.products_of(table)
+    """Every rival that has a time; reads the sparse products of an experiment of `EXPERIMENTS`.
+
+    Only problems that its page's first screen is about count, so that the page linked has the same numbers.
+    """
+    table = _told(results, baselines.products_of(table))
     policies = context.policies(results.frame)
     columns = tuple((level, policy) for level in LEVELS if level in set(table.problems["level"]) for policy in policies)
     times = {one.label: _times(results, table, one) for one in (TUNED, _as_data(), UNTUNED)}
@@ -127,6 +131,16 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
         rows=tuple(rows),
         mark=marks.sentence({"": [cell.basis for row in rows for line in row.lines for cell in line.cells if cell]}),
     )
+
+
+def _told(results: ResultSet, table: SpeedupTable) -> SpeedupTable:
+    """The problems of the groups of the page's lead."""
+    lead = page_of(results.experiment).lead
+    if lead is None:
+        return table
+    told = frozenset[str]().union(*(group.problems(results.frame) for group in lead.groups))
+    problems = table.problems[table.problems["problem"].isin(told)]
+    return replace(table, problems=problems, points=table.points[table.points["problem"].isin(told)])
 
 
 def verdict(means: list[float]) -> str:

@@ -8,6 +8,7 @@ import math
 import fake_records
 import numpy as np
 import pytest
+import sputnik_records
 from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
 
 from nnzbench.papers.sparsert import table1 as sparsert
@@ -16,6 +17,7 @@ from nnzbench.records.selection import math_class
 from nnzbench.report.data.frames import load
 from nnzbench.report.text import baselines
 from nnzbench.site.index import answer as html_answer
+from nnzbench.site.index import data as html_data
 
 
 def test_rows_are_the_records(reports, data):
@@ -137,6 +139,18 @@ def test_sparse_kernels_that_lose_are_told_to_lose(tmp_path):
     words = visible(rendered(tmp_path))
     assert f"no against {baselines.RIVALS[0].label}" in words
     assert f"yes against {baselines.RIVALS[0].label}" not in words
+
+
+def test_sizes_that_are_not_the_papers_are_in_no_answer(tmp_path):
+    timed = (("ring", "n32", lambda _: 2.0), ("cublas", "f32_rowmajor", lambda p: 4.0 if p.op == "spmm" else None))
+    put(tmp_path, rows=sputnik_records.records("sputnik_rnn", timed))
+    results = load(tmp_path / H200 / "sputnik_rnn")
+    assert results.frame["problem"].str.startswith("extra").any()
+    found = html_answer.answer(results, html_data.tabulate(results))
+    assert found.columns == ((0.9, "hot"),)
+    (cell,) = found.rows[0].lines[0].cells
+    assert cell is not None
+    assert (cell.mean, cell.count) == (pytest.approx(2.0), 24)
 
 
 def test_what_is_not_tuned_stands_beside_what_is(tmp_path):
