@@ -60,6 +60,7 @@ lint: $(dev)
 
 types: $(dev)
 	$(python) -m mypy
+	$(python) -m mypy --strict runners
 
 numbers: $(dev)
 	$(python) runners/recompute.py

@@ -85,8 +85,8 @@ def measured(device: Any, patterns: list[str]) -> Iterator[dict[str, object]]:
             try:
                 for candidate in candidates(known[name], problem, operands, device):
                     prepared = candidate.prepare()
-                    line = {"problem": problem.name, "kernel": name, "variant": candidate.variant}
-                    yield line | busy(prepared, device)
+                    names = {"problem": problem.name, "kernel": name, "variant": candidate.variant}
+                    yield {**names, **busy(prepared, device)}
                     prepared.close()
             except Exception as error:
                 print(f"{problem.name} {name}: {failure(error).reason}", file=sys.stderr)

@@ -13,7 +13,8 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -25,21 +26,27 @@ LOST = 4
 """How many combinations a page names under "where it does not hold"."""
 
 
-def check(folder: Path, text: str) -> Iterator[str]:
-    """Yields what is wrong on the first screen of a page."""
+def check(folder: Path, text: str) -> list[str]:
+    """What is wrong on the first screen of a page."""
+    wrong: list[str] = []
     answer, limits, table = (part(text, name) for name in ("Answer", "Where it does not hold", "table"))
     seen: dict[str, list[str]] = {}
     if not answer:
-        yield "the page has no answer"
+        wrong.append("the page has no answer")
     for sentence in re.split(r"(?<=\.) (?=[A-Z])", answer):
-        yield from told(lambda sentence=sentence: answered(folder, sentence, seen), sentence)
+        with told(wrong, sentence):
+            answered(folder, sentence, seen)
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     found: list[Ratio | None] = []
     for line in lines[2:]:
-        yield from told(lambda line=line: found.extend(tabulated(folder, lines[0], line)), " | ".join(line))
-    yield from told(lambda: marked(text.partition("\n## ")[0], {"": found}), "what † means")
+        with told(wrong, " | ".join(line)):
+            found.extend(tabulated(folder, lines[0], line))
+    with told(wrong, "what † means"):
+        marked(text.partition("\n## ")[0], {"": found})
     if limits:
-        yield from told(lambda: limited(folder, limits, lines, seen), limits)
+        with told(wrong, limits):
+            limited(folder, limits, lines, seen)
+    return wrong
 
 
 def part(text: str, name: str) -> str:
@@ -52,12 +59,13 @@ def part(text: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def told(what: Callable[[], None], words: str) -> Iterator[str]:
-    """What `what` finds wrong, and in which sentence or line."""
+@contextmanager
+def told(wrong: list[str], words: str) -> Iterator[None]:
+    """Adds what is found wrong in the `with` block, and in which sentence or line."""
     try:
-        what()
+        yield
     except Wrong as error:
-        yield f"{error}\n    in: {words}"
+        wrong.append(f"{error}\n    in: {words}")
 
 
 def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
@@ -124,7 +132,7 @@ def published(claim: str, value: str, gpu: str) -> None:
     """The paper's number beside ours."""
     if claim not in claims().index:
         raise Wrong(f"there is no claim '{claim}'")
-    row = claims().loc[claim]
+    (row,) = claims().loc[[claim]].to_dict("records")
     text = {"x": f"{row['published']:g}×", "sparsity": f"{100 * row['published']:g} % zeros"}
     expect(value, text.get(row["unit"], f"{row['published']:g} {row['unit']}"))
     expect(gpu, "an unnamed GPU" if row["published_gpu"] == "not named" else row["published_gpu"])
@@ -226,42 +234,40 @@ def expect(text: str, wanted: str, where: str = "") -> None:
         raise Wrong(f"{where}the text says {text}, the records {wanted}")
 
 
-def headline(readme: Path) -> Iterator[str]:
-    """Yields what is wrong between the markers of README.md."""
+def headline(readme: Path) -> list[str]:
+    """What is wrong between the markers of README.md."""
     text = readme.read_text(encoding="utf-8")
     found = re.search(r"(?s)<!-- nnzbench:headline -->\n(.*?)<!-- /nnzbench:headline -->", text)
     if found is None:
-        yield "there is no headline between its markers"
-        return
+        return ["there is no headline between its markers"]
     table = [line for line in found[1].splitlines() if line.startswith("| ")]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     if not lines:
-        yield "the headline has no table"
-        return
+        return ["the headline has no table"]
+    wrong: list[str] = []
     sets: dict[str, tuple[Path, str, list[str]]] = {}
     found_of: dict[str, list[Ratio | None]] = {}
     for line in lines[2:]:
         linked = re.fullmatch(r"\[(.+)\]\((.+)/README\.md\): (.+) \((\d+)\)", line[0])
         if linked is None:
-            yield f"no page is linked\n    in: {' | '.join(line)}"
+            wrong.append(f"no page is linked\n    in: {' | '.join(line)}")
             continue
         folder, group, most = readme.parent / linked[2], linked[3], int(linked[4])
         policies = " / ".join(name for name in ("hot", "cold") if name in set(rows(folder)["policy"]))
         heads = [f"{rival}, {policies}" for rival in lines[0][2:]]
         sets[linked[1]] = (folder, group, policies.split(" / "))
         numbers = found_of.setdefault(linked[1], [])
-        yield from told(
-            lambda line=line, folder=folder, group=group, most=most, heads=heads, numbers=numbers: numbers.extend(
-                compare(folder, line[1], group, most, heads, line[2:])
-            ),
-            " | ".join(line),
-        )
-    yield from told(lambda: marked(found[1], found_of), "what † means")
+        with told(wrong, " | ".join(line)):
+            numbers.extend(compare(folder, line[1], group, most, heads, line[2:]))
+    with told(wrong, "what † means"):
+        marked(found[1], found_of)
     bullets = [line for line in found[1].splitlines() if line.startswith("* **")]
     for bullet in bullets:
-        yield from told(lambda bullet=bullet: pictured(bullet, sets, lines[0][2:]), bullet)
+        with told(wrong, bullet):
+            pictured(bullet, sets, lines[0][2:])
     if set(sets) != {bullet.partition("**: ")[0].removeprefix("* **") for bullet in bullets}:
-        yield "a set of problems is told in words or in the table alone"
+        wrong.append("a set of problems is told in words or in the table alone")
+    return wrong
 
 
 def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: list[str]) -> None:

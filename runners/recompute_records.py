@@ -7,8 +7,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -100,7 +100,8 @@ class Wrong(Exception):
     """A sentence, or a line of a table, that does not say what the records say."""
 
 
-class Ratio(NamedTuple):
+@dataclass(frozen=True)
+class Ratio:
     """A geometric mean, how often the ratio is above 1, and of how many problems."""
 
     value: float
@@ -198,7 +199,7 @@ def before_tuning(found: Collection[Ratio | None]) -> str:
 
 def stand_for(frame: pd.DataFrame) -> dict[str, str]:
     """Stand-ins by the name of the real pattern's problem, where no kernel was recorded on both."""
-    kernels = {name: set(group) for name, group in frame.groupby("problem")["kernel"]}
+    kernels = {str(name): set(group) for name, group in frame.groupby("problem")["kernel"]}
     parts = {name: NAME.fullmatch(name) for name in kernels}
     real = {case(found): name for name, found in parts.items() if found and found["kind"] in REAL}
     return {

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
+from typing import get_args
 
 from nnzbench import paths
 from nnzbench.build.cache import Job
@@ -32,7 +33,7 @@ from nnzbench.measure.timing import measure, warm_up
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import DType, Problem
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")
 ROUNDS = 2
@@ -78,7 +79,7 @@ def programs(arch: str, names: Sequence[str] = ()) -> Iterator[tuple[str, Proble
             continue
         samples = sorted((*PROBLEMS, *about(name).samples), key=lambda one: -one.m * one.k * one.n)
         for op in sorted(kernel.ops):
-            for dtype in sorted(kernel.dtypes):
+            for dtype in (one for one in get_args(DType) if one in kernel.dtypes):
                 for problem in (replace(one, dtype=dtype) for one in samples if one.op == op):
                     try:
                         plan = next(iter(kernel.plans(problem, make_operands(problem), arch)), None)

@@ -13,6 +13,7 @@ import argparse
 import itertools
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import nnzbench
@@ -33,7 +34,7 @@ def as_module(layer: Any, tokens: int, dtype: str) -> Any:
     """A module that computes what the layer does for `tokens` rows, with the pruned weights packed."""
     import torch
 
-    class SparseLinear(torch.nn.Module):
+    class SparseLinear(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.operator = nnzbench.operator(layer.weight, tokens, dtype=dtype)  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ def main() -> None:
     facts = sparse.operator.facts
     print(f"kernel {facts.kernel} {facts.variant}: {facts.weights_bytes / 1e6:.1f} MB of weights")
     print(f"largest difference {float(difference):.2e} of the largest output; checked to {facts.relative_error:.2e}")
-    times = {name: graph_us(lambda one=one: one(x)) for name, one in (("dense", dense), ("sparse", sparse))}
+    times = {name: graph_us(partial(one, x)) for name, one in (("dense", dense), ("sparse", sparse))}
     print(f"nn.Linear {times['dense']:.2f} us, operator {times['sparse']:.2f} us with both transposes")
     b = x.t().contiguous()
     out = torch.empty(facts.m, facts.n, device="cuda", dtype=kind)

@@ -35,7 +35,7 @@ WAYS: dict[str, Callable[[Model], NDArray[Any]]] = {
 
 def errors(recorded: Recorded, way: str) -> pd.DataFrame:
     """A row per time that could be held out: what it was measured on, its time and its error."""
-    found = []
+    found: list[pd.DataFrame] = []
     for dtype in DTYPES:
         for kernel, model in certain_hot(recorded.models("spmm", dtype), dtype):
             dense, parts = about(kernel).work == "dense", WAYS[way](model)
