@@ -14,24 +14,31 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 
 from nnzbench.papers.own.llm_data import Layers, of_series
 from nnzbench.report.draw import layout, style
+from nnzbench.report.draw.figures import paper_line
 
 MARKERS = "os^Dv<>phX"
 LEFT, RIGHT, BETWEEN = 0.072, 0.985, 0.035
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 
 
-def overview(data: Layers, policies: Sequence[str], title: str, caption: str) -> Figure:
-    """The mean over large layers, a panel per policy."""
-    figure = layout.headed(4.7, title, caption)
-    limits = _limits(data.means["speedup"])
+def overview(data: Layers, policies: Sequence[str], title: str, caption: str, printed: pd.DataFrame) -> Figure:
+    """The mean over large layers, a panel per policy; `printed`: a paper's own means (`zeros`, `speedup`, `words`)."""
+    figure = layout.headed(4.8, title, caption)
+    limits = _limits([*data.means["speedup"], *printed["speedup"]])
     width = (RIGHT - LEFT - BETWEEN * (len(policies) - 1)) / max(1, len(policies))
     for place, policy in enumerate(policies):
-        axis = figure.add_axes((LEFT + place * (width + BETWEEN), 0.225, width, 0.54))
+        axis = figure.add_axes((LEFT + place * (width + BETWEEN), 0.24, width, 0.53))
         axis.set_title(f"{policy} policy")
         mine = data.means[data.means["policy"] == policy]
         _curves(axis, mine, data.columns)
+        paper = paper_line()
+        paper.set_data(100 * printed["zeros"], printed["speedup"])
+        axis.add_line(paper)
         _scale(axis, limits, data.means["zeros"], labelled=place == 0, below=True)
-    layout.legend_below(figure, *_legend(data.columns), columns=8)
+    handles, labels = _legend(data.columns)
+    if len(printed):
+        handles, labels = [*handles, paper_line()], [*labels, str(printed["words"].iloc[0])]
+    layout.legend_below(figure, handles, labels, columns=4)
     return figure
 
 

@@ -85,7 +85,8 @@ def _overview(view: View[Layers]) -> Shown | None:
         "least 64 MB;\nuniform patterns. Hot: operands as the last launch left them; cold: L2 overwritten before each "
         "launch."
     )
-    figure = llm_figures.overview(data, view.data.policies, f"Sparse over dense fp16 on {view.gpu}", caption)
+    title = f"Sparse over dense fp16 on {view.gpu}"
+    figure = llm_figures.overview(data, view.data.policies, title, caption, _flash_llm())
     means = (_means_table(view, data.means, "large layers"), _means_table(view, data.small_means, "layers of 32 MB"))
     return Shown(figure, tables=(*means, _crossing_table(view), *_other_tables(view)))
 
@@ -220,6 +221,13 @@ def _peers_table(view: View[Layers]) -> str:
         f"{' / '.join(view.data.policies)}. The sessions' cuBLAS is its default in one layout of B:"
     )
     return f"{lead}\n\n{markdown(['layer', 'N', '', *map(percent, PEER_LEVELS)], rows, left=3)}" if rows else ""
+
+
+def _flash_llm() -> pd.DataFrame:
+    """Means over layers that the authors of Flash-LLM print, over the same kind of rival."""
+    found = published.read("tensor_core_kernels", ("kernel", "gpu", "n", "zeros", "speedup"))
+    found = found[found["kernel"] == "Flash-LLM"]
+    return found.assign(words=f"Flash-LLM's authors, {found['gpu'].iloc[0]}, N = {found['n'].iloc[0]}")
 
 
 def _published_table(view: View[Layers]) -> str:

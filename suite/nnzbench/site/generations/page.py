@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,14 @@ def write(reports: Path) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = _draw(folder, found, names)
     _write_csv(folder, found)
+    pruned = pruned_model.answer(sets)
     text = (
         environment()
         .get_template("generations.md.j2")
         .render(
             intro=_intro(names),
-            pruned_model=pruned_model.answer(sets),
+            answer=" ".join((pruned.words, *_headlines(found, names))),
+            pruned_model=pruned.section,
             findings=_findings(found, names),
             drawn=drawn,
             gain_table=_gain_table(found.gains, names),
@@ -63,6 +65,15 @@ def write(reports: Path) -> Path | None:
     path = folder / "README.md"
     shorter.write(path, text)
     return path
+
+
+def _headlines(found: Comparison, names: Mapping[GpuKey, str]) -> Iterator[str]:
+    """What the first two figures found, as sentences; of those that there is something to draw in."""
+    points, gains = (table[table["policy"] == "hot"] for table in (found.points, found.gains))
+    if (found.means["policy"] == "hot").any():
+        yield f"{headlines.speedup(points, names)}."
+    if gains["sparse_gain"].notna().any():
+        yield f"{headlines.gain(gains)}."
 
 
 def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[str]:

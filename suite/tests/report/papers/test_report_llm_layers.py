@@ -109,6 +109,10 @@ def test_where_sparse_becomes_faster(tmp_path: Path, figures: dict[str, Figure])
     assert best["kernel"] == "tensor_spmm"
     assert best["speedup"] == pytest.approx(2.5, rel=1e-4)  # over cuBLASLt, not over cuBLAS
     assert {"speedup", "layers", "layers_cold"} <= set(figures)
+    for axis in figures["speedup"].axes:
+        assert list(axis.get_lines()[-1].get_ydata()) == [1.4, 1.7, 2.1]
+    legend = [text.get_text() for text in figures["speedup"].legends[0].get_texts()]
+    assert legend[-1] == "Flash-LLM's authors, A100, N = 8 to 64"
     for figure in figures.values():
         apart(figure)
 

@@ -193,6 +193,10 @@ def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(t
     assert "The dense product gained 10.0×, the sparse one 5.0×" in page
     assert "0.50× over TF32 and 0.25× over fp16" in page
     assert "does not name its GPU" in page
+    first = page.partition("\n## ")[0]
+    assert "**A100**: nothing up to 98 % zeros (0.87× there)" in first
+    assert "Sparsity is worth more on NVIDIA-H200 than on an older GPU in" in first
+    assert "sparse kernels gained more than dense ones in 0 of 1 groups." in first
     generations_page.write(two)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     points = pd.read_csv(folder / "points.csv")
