@@ -3,12 +3,13 @@
 The host enqueues a kernel in microseconds, as long as many of them run. Before each timed interval the GPU is
 therefore given something to do (a delay kernel, or the flush), so that start event, work and stop event are all
 queued before the first of them is reached; otherwise the interval would hold the host's own time. Some library calls
-take the host longer than that: a cold sample whose start was reached too early is taken again, behind more delays.
+take the host longer than that: an interval whose start was reached too early is taken again, behind more delays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from nnzbench.devices.nvml import Clocks
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 LEAST_FLUSH_BYTES = 64 << 20
 MOST_DELAYS = 64
-"""Before a cold sample: some 3 ms, in which a host that nobody else uses enqueues hundreds of launches."""
+"""Before an interval: some 3 ms, in which a host that nobody else uses enqueues hundreds of launches."""
 
 
 class Events(Protocol):
@@ -53,7 +54,7 @@ class GpuTimer:
         self._flush: Any = None
         self._pairs: list[tuple[Any, Any]] = []
         self._delays = 0
-        """That the last cold samples needed."""
+        """That the last intervals needed."""
 
     def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
         """A graph of `launches` runs back to back, uploaded; the result enqueues one replay."""
@@ -66,22 +67,19 @@ class GpuTimer:
         return replay
 
     def elapsed_us(self, body: Callable[[], None]) -> float:
-        """Microseconds of what `body` enqueues; waits for it."""
+        """Microseconds of what `body` enqueues; waits for it. Called again where the GPU had to wait for the host."""
 
         def timed() -> float:
-            start, stop = self._pair(0)
-            self._delay()
-            self._events.record(start)
-            body()
-            self._events.record(stop)
-            return self._events.elapsed_ms(start, stop) * 1e3
+            self._delays //= 2
+            self._enqueue(0, body, least=1)
+            return self._events.elapsed_ms(*self._pair(0)) * 1e3
 
         return float(self._guarded(timed))
 
     def cold_us(self, run: Callable[[], None], samples: int) -> list[float]:
         """Microseconds of `samples` runs, each after the L2 cache was overwritten outside the interval.
 
-        A sample is taken again where the GPU came to its start before the host had enqueued its stop.
+        A run is called again where the GPU had to wait for the host.
         """
 
         def timed() -> list[float]:
@@ -90,24 +88,29 @@ class GpuTimer:
             target = self._events.pointer(self._flush)
             self._delays //= 2  # another run, or the host is less busy
             for sample in range(samples):
-                while not self._enqueue_cold(run, target, sample):
-                    self._delays = min(max(1, 2 * self._delays), MOST_DELAYS)
+                self._enqueue(sample, run, partial(self._events.fill, target, sample & 0xFF, self.flush_bytes))
             self._events.synchronise()
             return [self._events.elapsed_ms(*self._pair(sample)) * 1e3 for sample in range(samples)]
 
         times: list[float] = self._guarded(timed)
         return times
 
-    def _enqueue_cold(self, run: Callable[[], None], target: int, sample: int) -> bool:
-        """Whether the sample counts: it is all enqueued before the GPU comes to it, or no longer delay is allowed."""
-        start, stop = self._pair(sample)
-        for _ in range(self._delays):
-            self._delay()
-        self._events.fill(target, sample & 0xFF, self.flush_bytes)
-        self._events.record(start)
-        run()
-        self._events.record(stop)
-        return self._delays == MOST_DELAYS or not self._events.reached(start)
+    def _enqueue(
+        self, index: int, body: Callable[[], None], before: Callable[[], None] = lambda: None, least: int = 0
+    ) -> None:
+        """All of an interval before the GPU comes to its start, behind `least` delays or as many as that takes."""
+        start, stop = self._pair(index)
+        while True:
+            delays = max(least, self._delays)
+            for _ in range(delays):
+                self._delay()
+            before()
+            self._events.record(start)
+            body()
+            self._events.record(stop)
+            if delays >= MOST_DELAYS or not self._events.reached(start):
+                return
+            self._delays = min(max(1, 2 * delays), MOST_DELAYS)
 
     def sm_clock_mhz(self) -> float | None:
         """Current SM clock, None where NVML can't read it."""

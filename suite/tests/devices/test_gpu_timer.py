@@ -60,6 +60,17 @@ def test_a_cold_sample_that_waited_for_the_host_is_taken_again_behind_more_delay
     assert "delay" not in names(device, start)
 
 
+def test_an_interval_of_calls_that_the_host_is_slow_at_is_taken_again():
+    device = open_fake()
+    timer = device.timer
+    assert timer.elapsed_us(slow_host(device, 0.2)) == pytest.approx(7.0)
+    for _ in range(8):
+        timer.elapsed_us(slow_host(device, 0.001))
+    start = len(device.backend.log)
+    assert timer.elapsed_us(slow_host(device, 0.001)) == pytest.approx(7.0)
+    assert names(device, start) == ["delay", "record", "k", "record", "elapsed"]
+
+
 def test_a_host_that_is_too_slow_for_any_delay_does_not_hang_the_timer():
     device = open_fake()
     assert device.timer.cold_us(slow_host(device, 50.0), 2) == pytest.approx([50_007.0] * 2, rel=0.1)
