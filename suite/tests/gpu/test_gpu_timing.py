@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +80,33 @@ def test_hosts_time_is_not_in_the_interval(gpu: GpuDevice) -> None:
     # an event pair round an empty kernel is about 2 us apart; enqueueing it from Python takes longer
     assert min(gpu.timer.elapsed_us(prepared.run) for _ in range(20)) < 6.0
     prepared.close()
+
+
+@pytest.mark.parametrize("name", ["cupy", "pycuda", "cuda-core"])
+def test_a_host_that_is_slow_between_two_launches_is_not_in_the_interval(name: str) -> None:
+    try:
+        device = open_device(name)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert isinstance(device, GpuDevice)
+    prepared = device.prepare(peaks.empty_plan())
+
+    def calls(pause_s: float) -> Callable[[], None]:
+        def run() -> None:
+            prepared.run()
+            until = time.perf_counter() + pause_s
+            while time.perf_counter() < until:
+                pass
+            prepared.run()
+
+        return run
+
+    for call in (calls(0.0), calls(0.3e-3)):
+        call()
+        for times in (device.timer.cold_us(call, 15), [device.timer.elapsed_us(call) for _ in range(15)]):
+            assert sorted(times)[7] < 25.0, times  # of 300 us
+    prepared.close()
+    device.close()
 
 
 def test_cold_is_slower_than_hot_where_operands_fit_in_cache(gpu: GpuDevice) -> None:
