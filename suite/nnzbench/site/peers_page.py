@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def write(reports: Path, gpu: str) -> Path | None:
     text = template.render(
         gpu=context.gpu_name(gpu, {}),
         as_good=round(100 * (1 - AS_GOOD)),
+        counts=_counts(blocks),
         answers=_answers(blocks),
         blocks=[(_title(block), _about(block, codes), block.match.caveat, _per_problem(block)) for block in blocks],
         by_level=[(_name(codes, code), _by_level(times, code), _by_level_text(times, code)) for code in BY_LEVEL],
@@ -46,6 +48,16 @@ def write(reports: Path, gpu: str) -> Path | None:
     path = folder / "README.md"
     shorter.write(path, text)
     return path
+
+
+def _counts(blocks: Iterable[Block]) -> str:
+    """In words, how many comparisons have each verdict, the commonest first."""
+    every = [answer(block.rows, at) for block in blocks for at in range(len(block.match.pairs))]
+    found = Counter(one.verdict for one in every if one.have)
+    said = ", ".join(f"{verdict} in {count}" for verdict, count in found.most_common())
+    lost = len(every) - found.total()
+    words = f"Of {found.total()} comparisons this suite's kernel is {said}" if found else "Nothing can be compared yet"
+    return f"{words}{f'; {lost} more lack times' if lost else ''}."
 
 
 def _answers(blocks: Iterable[Block]) -> str:

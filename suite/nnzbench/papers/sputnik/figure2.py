@@ -98,6 +98,23 @@ def properties() -> Properties:
 
 
 def _intro(view: View[Properties]) -> str:
+    return f"{_answer(view.data)}\n\n{_matrices(view)}"
+
+
+def _answer(found: Properties) -> str:
+    """Question and answer: nothing is recorded that a lead could divide."""
+    mean = found.means[found.means["group"] == "all"].set_index("property")["mean"]
+    said = ", ".join(
+        f"{panel.label} **{panel.show(float(mean[panel.name]))}** ({found.paper[panel.name]:g} {panel.ratio})"
+        for panel in PANELS
+    )
+    return (
+        "**Question.** How do the matrices of pruned networks differ from those of scientific computing?\n\n"
+        f"**Answer.** In the mean they have: {said}; in brackets the paper's ratios to SuiteSparse."
+    )
+
+
+def _matrices(view: View[Properties]) -> str:
     return (
         f"{view.data.count:,} matrices of pruned ResNet-50 and Transformer models from the Deep Learning Matrix "
         "Collection, those of figure 2 of *Sparse GPU Kernels for Deep Learning* (SC 2020), from the index in "
