@@ -25,7 +25,8 @@ const plots = (() => {
     });
 
   function swatch(series) {
-    const scale = 14;
+    const reach = Math.max(0.5, ...series.shape.flat().map(Math.abs)); // a diamond's corners are further out
+    const scale = 7 / reach;
     const path = series.shape.map(([x, y]) => `${8 + x * scale},${8 + y * scale}`).join(" ");
     const fill = series.hollow ? "var(--ground)" : series.colour;
     const edge = series.hollow ? series.colour : "var(--ink)";

@@ -184,7 +184,7 @@ def _means(points: pd.DataFrame) -> list[tuple[Any, ...]]:
         for rival in range(len(RIVALS) + 1):
             values = group[f"over{rival}"].dropna()
             if len(values):
-                mean, wins = short(geometric_mean(values)), int((values > 1).sum())
+                mean, wins = short(geometric_mean(values), 6), int((values > 1).sum())
                 out.append((op, policy, level, series, rival, mean, len(values), wins, len(group)))
     return out
 

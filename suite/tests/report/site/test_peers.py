@@ -129,7 +129,9 @@ def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
     assert "**as good** | 30 of 30 | 1.00" in text
     lost = first.decode().count("| not known |")
     assert lost
-    assert f"**Answer.** Of 2 comparisons this suite's kernel is as good in 2; {lost} more lack times." in text
+    assert (
+        f"**Answer.** Of 2 comparisons this suite's kernel is as good in 1, worse in 1; {lost} more lack times." in text
+    )
     assert "wrong" in text  # Flash-LLM at 50 % zeros
     assert (page.parent / "peers.csv").is_file()
     assert peers_page.write(tmp_path, "nvidia-a100") is None
