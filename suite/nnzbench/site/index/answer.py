@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from nnzbench.kernels.registry import known
-from nnzbench.kernels.roles import OURS
 from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, geometric_mean, percent
-from nnzbench.report.data.series import BEST, Series, least, pick
+from nnzbench.report.data.series import Series, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import baselines, marks
+from nnzbench.report.text.lead import own
 from nnzbench.report.text.marks import Basis, Cuts
 
 EXPERIMENTS = {
@@ -34,7 +33,8 @@ RULE = (
 )
 
 
-TUNED = replace(BEST, label="tuned: the fastest of all kernels and tilings, per problem")
+TUNED = replace(own(), label="tuned: the fastest of all kernels and tilings, per problem")
+AS_DATA = replace(own(as_data=True), label="tuned, weights as data: without code made for one matrix")
 UNTUNED = Series("untuned-f32", "untuned: a rule picks kernel and tiling, nothing is measured", ("untuned",))
 
 
@@ -112,7 +112,7 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     table = _told(results, baselines.products_of(table))
     policies = context.policies(results.frame)
     columns = tuple((level, policy) for level in LEVELS if level in set(table.problems["level"]) for policy in policies)
-    times = {one.label: _times(results, table, one) for one in (TUNED, _as_data(), UNTUNED)}
+    times = {one.label: _times(results, table, one) for one in (TUNED, AS_DATA, UNTUNED)}
     rows = []
     for rival in baselines.RIVALS:
         cut = marks.cuts(results.frame, *(one for one in table.series if one.key in rival.series))
@@ -149,12 +149,6 @@ def verdict(means: list[float]) -> str:
     if not words:
         return "not recorded"
     return words.pop() if len(words) == 1 else "it depends"
-
-
-def _as_data() -> Series:
-    """The kernels among which the tuned best is looked for, less those that compile one matrix's weights in."""
-    found = tuple(name for name, one in known().items() if one.role in OURS and not one.weights_in_code)
-    return Series("best-as-data", "tuned, weights as data: without code made for one matrix", found, roles=OURS)
 
 
 def _times(results: ResultSet, table: SpeedupTable, series: Series) -> tuple[Cuts, dict[str, pd.Series[float]]]:
