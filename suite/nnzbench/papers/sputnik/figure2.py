@@ -104,13 +104,13 @@ def _intro(view: View[Properties]) -> str:
 def _answer(found: Properties) -> str:
     """Question and answer: nothing is recorded that a lead could divide."""
     mean = found.means[found.means["group"] == "all"].set_index("property")["mean"]
-    said = ", ".join(
-        f"{panel.label} **{panel.show(float(mean[panel.name]))}** ({found.paper[panel.name]:g} {panel.ratio})"
+    said = "; ".join(
+        f"{panel.label} **{panel.show(float(mean[panel.name]))}**, {found.paper[panel.name]:g} {panel.ratio}"
         for panel in PANELS
     )
     return (
         "**Question.** How do the matrices of pruned networks differ from those of scientific computing?\n\n"
-        f"**Answer.** In the mean they have: {said}; in brackets the paper's ratios to SuiteSparse."
+        f"**Answer.** In the mean: {said}. The ratios are the paper's, to SuiteSparse."
     )
 
 

@@ -78,7 +78,7 @@ def test_figure2_needs_no_records(tmp_path: Path) -> None:
     mean = drawn[(drawn["row"] == "mean") & (drawn["group"] == "all")].set_index("property")
     assert mean["paper_ratio_to_suitesparse"].to_dict() == {"sparsity": 13.4, "row_length": 2.3, "row_cov": 25}
     page = built.page.read_text(encoding="utf-8")
-    answer = "**Answer.** In the mean they have: sparsity **73.7 %** (13.4 times less sparse (share of nonzeros))"
+    answer = "**Answer.** In the mean: sparsity **73.7 %**, 13.4 times less sparse (share of nonzeros); "
     assert answer in page.partition("\n## ")[0]
     # 26.3 % nonzeros, 13.4 times fewer in SuiteSparse; rows of 197, 2.3 times shorter; CoV of 0.352, 25 times larger
     for cells in ("| 0.98 |", "| 85.5 |", "| 8.81 |"):
