@@ -37,6 +37,7 @@ CHOICES = {
     "this project's mapping": "staged",
     "4-bit weights": "codebook_sbs",
     "complete": "complete",
+    "complete on even rows": "complete",
     "rows in their own order": "no_load_balancing",
     "without load balancing": "no_load_balancing",
     "without vector loads": "no_vector",

@@ -25,7 +25,7 @@ FIGURE7 = Lead(
         side("sputnik_ablation", variants="complete", words="complete"),
         side("sputnik_ablation", variants="no_load_balancing", words="rows in their own order"),
     ),
-    rivals=(side("sputnik_ablation", variants="complete", words="complete"),),
+    rivals=(side("sputnik_ablation", variants="complete", words="complete on even rows"),),
     groups=(
         Group(words="with uneven rows against even ones", like="cov1.7", rival_like="cov0"),
         Group(words="with half as uneven rows against even ones", like="cov0.75", rival_like="cov0"),
