@@ -79,7 +79,7 @@ def programs(arch: str, names: Sequence[str] = ()) -> Iterator[tuple[str, Proble
             continue
         samples = sorted((*PROBLEMS, *about(name).samples), key=lambda one: -one.m * one.k * one.n)
         for op in sorted(kernel.ops):
-            for dtype in (one for one in get_args(DType) if one in kernel.dtypes):
+            for dtype in sorted(one for one in get_args(DType) if one in kernel.dtypes):
                 for problem in (replace(one, dtype=dtype) for one in samples if one.op == op):
                     try:
                         plan = next(iter(kernel.plans(problem, make_operands(problem), arch)), None)

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.report.data import context, sessions, spread
+from nnzbench.report.data import context, host_time, sessions, spread
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable
@@ -213,7 +213,7 @@ def _show(
 
 
 def _note(frame: pd.DataFrame) -> str:
-    return " ".join(filter(None, (sessions.note(frame), spread.note(frame))))
+    return " ".join(filter(None, (sessions.note(frame), spread.note(frame), host_time.note(frame))))
 
 
 def _of_policy(view: View[Any]) -> pd.DataFrame:

@@ -22,6 +22,7 @@ SECTIONS = {
     "software": dict,
     "packages": dict,
     "overrides": dict,
+    "late_starts": str,
     "host": dict,
     "source": dict,
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
+from fake_records import record
 
-from nnzbench.report.data import sessions, spread
+from nnzbench.report.data import host_time, sessions, spread
 
 
 def frame(*rows: tuple[str, str, float | None, bool, str]) -> pd.DataFrame:
@@ -28,6 +29,16 @@ def test_problems_whose_selected_rows_mix_sessions_are_counted() -> None:
         )
     )
     assert text.startswith("On 1 of 3 problems the rows compared here are of several sessions (2 in all)")
+
+
+def test_cold_times_of_long_calls_are_named_where_samples_were_not_taken_again() -> None:
+    kinds = [("cudnn", "cold"), ("cudnn", "hot"), ("sputnik", "cold")]
+    rows = [record(kernel=kernel, policy=policy, environment="e.json") for kernel, policy in kinds]
+    assert host_time.may_hold(rows, {"e.json": {"schema": "1"}}) == [True, False, False]
+    assert host_time.may_hold(rows, {"e.json": {"late_starts": "taken again"}}) == [False] * 3
+    shown = pd.DataFrame({"kernel": ["cudnn", "cudnn", "sputnik"], "host_time": [True, False, False]})
+    assert host_time.note(shown).startswith("Cold times of cuDNN may hold time of the host")
+    assert host_time.note(shown.iloc[1:]) == host_time.note(shown[["kernel"]]) == ""
 
 
 def test_times_whose_quartiles_lie_far_apart_are_named() -> None:

@@ -80,6 +80,7 @@ def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any
         "software": {**_software(device), **software},
         "packages": _packages(),
         "overrides": overrides(os.environ),
+        "late_starts": "taken again",  # intervals whose start the GPU reached too early: `devices.gpu_timer`
         "host": _host(),
         "source": _source(),
     }

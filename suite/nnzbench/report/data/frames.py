@@ -19,7 +19,7 @@ from nnzbench.records import memory
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
-from nnzbench.report.data import sources, tuned
+from nnzbench.report.data import host_time, sources, tuned
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
@@ -38,8 +38,9 @@ class ResultSet:
     """Every row of the file."""
     frame: pd.DataFrame
     """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the
-    device memory that the row's candidate took at most where it was measured; `untuned` (`tuned.chosen_untuned`) and
-    `cut_short` (`tuned.cut_short`). Rows of a stand-in are those of the real pattern's problem (`sources.joined`)."""
+    device memory that the row's candidate took at most where it was measured; `untuned` (`tuned.chosen_untuned`)
+    and `cut_short` (`tuned.cut_short`); `host_time` (`host_time.may_hold`). Rows of a stand-in are those of the
+    real pattern's problem (`sources.joined`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -114,6 +115,11 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         untuned=tuned.chosen_untuned(kept, folder / "tuning.csv"),
         cut_short=cut,
     )
+    environments = tuple(
+        (name, sum(record.environment == name for record in kept), read_environment(folder, name))
+        for name in dict.fromkeys(record.environment for record in kept)
+    )
+    measured = measured.assign(host_time=host_time.may_hold(kept, {name: one for name, _, one in environments}))
     frame, patterns = sources.joined(measured)
     return ResultSet(
         folder=folder,
@@ -130,10 +136,7 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
             *patterns,
         ),
         environment=read_environment(folder, kept[-1].environment),
-        environments=tuple(
-            (name, sum(record.environment == name for record in kept), read_environment(folder, name))
-            for name in dict.fromkeys(record.environment for record in kept)
-        ),
+        environments=environments,
         tuning_seconds=tuned.seconds(folder / "tuning.csv", devices[0]),
     )
 
