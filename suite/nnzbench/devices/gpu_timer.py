@@ -54,7 +54,7 @@ class GpuTimer:
         self._flush: Any = None
         self._pairs: list[tuple[Any, Any]] = []
         self._delays = 0
-        """That the last intervals needed."""
+        """Beside what precedes an interval anyway: those that the last intervals needed."""
 
     def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
         """A graph of `launches` runs back to back, uploaded; the result enqueues one replay."""
@@ -71,7 +71,7 @@ class GpuTimer:
 
         def timed() -> float:
             self._delays //= 2
-            self._enqueue(0, body, least=1)
+            self._enqueue(0, self._delay, body)
             return self._events.elapsed_ms(*self._pair(0)) * 1e3
 
         return float(self._guarded(timed))
@@ -88,29 +88,26 @@ class GpuTimer:
             target = self._events.pointer(self._flush)
             self._delays //= 2  # another run, or the host is less busy
             for sample in range(samples):
-                self._enqueue(sample, run, partial(self._events.fill, target, sample & 0xFF, self.flush_bytes))
+                self._enqueue(sample, partial(self._events.fill, target, sample & 0xFF, self.flush_bytes), run)
             self._events.synchronise()
             return [self._events.elapsed_ms(*self._pair(sample)) * 1e3 for sample in range(samples)]
 
         times: list[float] = self._guarded(timed)
         return times
 
-    def _enqueue(
-        self, index: int, body: Callable[[], None], before: Callable[[], None] = lambda: None, least: int = 0
-    ) -> None:
-        """All of an interval before the GPU comes to its start, behind `least` delays or as many as that takes."""
+    def _enqueue(self, index: int, before: Callable[[], None], body: Callable[[], None]) -> None:
+        """`before` and an interval of `body`, all before the GPU comes to its start, behind the delays needed."""
         start, stop = self._pair(index)
         while True:
-            delays = max(least, self._delays)
-            for _ in range(delays):
+            for _ in range(self._delays):
                 self._delay()
             before()
             self._events.record(start)
             body()
             self._events.record(stop)
-            if delays >= MOST_DELAYS or not self._events.reached(start):
+            if self._delays == MOST_DELAYS or not self._events.reached(start):
                 return
-            self._delays = min(max(1, 2 * delays), MOST_DELAYS)
+            self._delays = min(max(1, 2 * self._delays), MOST_DELAYS)
 
     def sm_clock_mhz(self) -> float | None:
         """Current SM clock, None where NVML can't read it."""

@@ -143,7 +143,7 @@ def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> s
         above = [cell.value > 1 for cell in found if cell]
         if above:
             word = list(wins)[0 if all(above) else 1 if not any(above) else 2]
-            wins[word].append(rival.label + next((cell.basis.mark for cell in found if cell and cell.basis.mark), ""))
+            wins[word].append(rival.label + marks.mark_of(cell.basis for cell in found if cell))
     said = [f"{word} {', '.join(names)}" for word, names in wins.items() if names]
     return f"{one.kernel} {'; '.join(said)}." if said else "not recorded."
 

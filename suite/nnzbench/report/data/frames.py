@@ -115,11 +115,8 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         untuned=tuned.chosen_untuned(kept, folder / "tuning.csv"),
         cut_short=cut,
     )
-    environments = tuple(
-        (name, sum(record.environment == name for record in kept), read_environment(folder, name))
-        for name in dict.fromkeys(record.environment for record in kept)
-    )
-    measured = measured.assign(host_time=host_time.may_hold(kept, {name: one for name, _, one in environments}))
+    environments = {name: read_environment(folder, name) for name in dict.fromkeys(one.environment for one in kept)}
+    measured = measured.assign(host_time=host_time.may_hold(kept, environments))
     frame, patterns = sources.joined(measured)
     return ResultSet(
         folder=folder,
@@ -135,8 +132,10 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
             *tuned.untuned(kept, cut),
             *patterns,
         ),
-        environment=read_environment(folder, kept[-1].environment),
-        environments=environments,
+        environment=environments[kept[-1].environment],
+        environments=tuple(
+            (name, sum(record.environment == name for record in kept), found) for name, found in environments.items()
+        ),
         tuning_seconds=tuned.seconds(folder / "tuning.csv", devices[0]),
     )
 

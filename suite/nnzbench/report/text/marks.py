@@ -82,6 +82,11 @@ def basis(*sides: tuple[Cuts, Iterable[str]], policy: str) -> Basis:
     )
 
 
+def mark_of(found: Iterable[Basis]) -> str:
+    """That of what is said of several numbers: any one's."""
+    return next((one.mark for one in found if one.mark), "")
+
+
 def told(found: Iterable[Basis]) -> str:
     """Which kernels were not tuned on how many of the problems of these numbers; empty where all were."""
     every = list(found)

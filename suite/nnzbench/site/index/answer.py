@@ -85,7 +85,7 @@ class Row:
     @property
     def mark(self) -> str:
         """Of the verdicts: that of any number they are made of."""
-        return next((cell.basis.mark for line in self.lines for cell in line.cells if cell and cell.basis.mark), "")
+        return marks.mark_of(cell.basis for line in self.lines for cell in line.cells if cell)
 
 
 @dataclass(frozen=True)
