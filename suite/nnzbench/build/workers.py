@@ -226,7 +226,10 @@ def _serve() -> None:
             failure = str(error)
         except OSError as error:
             failure = [error.errno, error.strerror, str(error.filename or folder())]
-        print(json.dumps(failure), file=answers, flush=True)
+        try:
+            print(json.dumps(failure), file=answers, flush=True)
+        except BrokenPipeError:  # whoever asked ended meanwhile; the cache has the program
+            os._exit(0)  # closing the pipe would write once more
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,22 @@ def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.Monk
     results = dict(compile_many(ptx_jobs([PTX], "sm_80"), workers=1))
     assert isinstance(results[0], CompileError)
     assert "ended with status 1" in str(results[0])
+
+
+def test_a_worker_whose_parent_died_ends_in_silence() -> None:
+    command = [sys.executable, "-m", "nnzbench.build.workers"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        worker.stdout.readline()
+        worker.stdout.close()
+        program = Program("ptx", "early", "no program", "sm_80", [], {})
+        worker.stdin.write(json.dumps(asdict(program)) + "\n")
+        worker.stdin.close()
+        assert worker.stderr.read() == ""
 
 
 def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
