@@ -79,7 +79,9 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
         r"(?P<group>.+?): (?P<side>.+?) (?:is|are) \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) "
         r"\((?P<policy>\w+), (?P<cut>before tuning, )?faster on (?P<wins>\d+) of (?P<count>\d+)\)"
         r"(?:, (?P<second>.+?) (?P<beside>[\d.]+)×(?P<cut2> before tuning)?)?"
-        r"(?:; the paper(?P<of>[^:]*): (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?\.",
+        r"(?:; the paper(?P<of>[^:]*): (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?"
+        r"(?:; measured over (?P<other>cuSPARSE's .+? layout): (?P<also>[\d.]+)×(?P<cut3> before tuning)?"
+        r"(?:, (?P<third>.+?) (?P<also2>[\d.]+)×(?P<cut4> before tuning)?)?)?\.",
         sentence,
     )
     if found is None:
@@ -93,12 +95,23 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
     expect(found["cut"] or "", "before tuning, " if mine.cut else "", "of tuning: ")
     seen.setdefault(group, []).append(found["side"])
     if found["second"]:
-        beside = ratio(folder, group, found["policy"], found["second"], found["rival"])
-        expect(found["beside"], f"{beside.value:.2f}" if beside else "nothing")
-        expect(found["cut2"] or "", " before tuning" if beside and beside.cut else "", "of tuning: ")
+        told_beside(folder, group, found, ("second", "rival", "beside", "cut2"))
         seen[group].append(found["second"])
+    if found["other"]:
+        told_beside(folder, group, found, ("side", "other", "also", "cut3"))
+    if found["third"]:
+        expect(found["third"], found["second"] or "nobody")
+        told_beside(folder, group, found, ("third", "other", "also2", "cut4"))
     if found["claim"]:
         published(found["claim"], found["paper"], found["gpu"])
+
+
+def told_beside(folder: Path, group: str, found: re.Match[str], names: tuple[str, str, str, str]) -> None:
+    """A further number of a sentence; `names` are the parts that have its side, rival, value and `before tuning`."""
+    side, rival, value, cut = (found[name] or "" for name in names)
+    wanted = ratio(folder, group, found["policy"], side, rival)
+    expect(value, f"{wanted.value:.2f}" if wanted else "nothing")
+    expect(cut, " before tuning" if wanted and wanted.cut else "", "of tuning: ")
 
 
 def checked(folder: Path, found: re.Match[str]) -> None:

@@ -172,7 +172,7 @@ def scopes(frame: pd.DataFrame, path: Path) -> list[str]:
 
 def untuned(frame: pd.DataFrame, words: str, problems: Collection[str]) -> frozenset[tuple[str, str, str]]:
     """Scope, kernel and problem of the rows of a side on these problems that tuning may bring a faster one beside."""
-    if words.endswith(", its heuristic") or "'s default" in words or words.startswith(STUDIES):
+    if words.endswith(", its heuristic") or re.search("'s (column-major )?default", words) or words.startswith(STUDIES):
         return frozenset()
     rows = frame[(frame["scope"] != "") & frame["stem"].isin(problems)]
     return frozenset(rows[["scope", "kernel", "stem"]].itertuples(index=False, name=None))
@@ -248,9 +248,11 @@ def side(frame: pd.DataFrame, words: str) -> pd.DataFrame:
         return frame[kept]
     if found := re.fullmatch(r"best dense (\w+)", words):
         return frame[frame["kernel"].isin(DENSE) & (frame["math"] == MATHS[found[1]])]
-    if found := re.fullmatch(r"(?:best )?(cuBLAS|cuSPARSE|cuDNN)('s default)? (\w+)", words):
+    if found := re.fullmatch(r"(cuSPARSE)'s( column-major)? default (\w+)(?: in its best layout)?", words):
         mine = frame[(frame["kernel"] == found[1].lower()) & (frame["math"] == MATHS[found[3]])]
-        return mine[mine["variant"].str.match(CHOICES["its heuristic"])] if found[2] else mine
+        return mine[mine["variant"].str.match("csr_default_col$" if found[2] else CHOICES["its heuristic"])]
+    if found := re.fullmatch(r"(?:best )?(cuBLAS|cuSPARSE|cuDNN) (\w+)", words):
+        return frame[(frame["kernel"] == found[1].lower()) & (frame["math"] == MATHS[found[2]])]
     if found := re.fullmatch(r"`(\w+)`(?: (\w+))?(?:, (.+))?", words):
         kept = (frame["kernel"] == found[1]) & (frame["math"] == MATHS[found[2] or "fp32"])
         if found[3]:

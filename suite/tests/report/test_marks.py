@@ -71,7 +71,9 @@ def test_a_file_of_before_there_were_first_choices_marks_nothing(tmp_path: Path)
 def test_first_choices_alone_are_marked_but_what_claims_to_be_one(tmp_path: Path) -> None:
     screen, found = shown(recorded(tmp_path, lambda row: FIRST))
     chosen = {"`untuned`", "`sputnik`, its heuristic"}
-    assert {pair for pair, of in found.items() if of == {""}} == {(mine, "cuSPARSE's default fp32") for mine in chosen}
+    assert {pair for pair, of in found.items() if of == {""}} == {
+        (mine, "cuSPARSE's default fp32 in its best layout") for mine in chosen
+    }
     assert all(len(of) == 1 for of in found.values())
     assert "(hot, before tuning, faster on" in screen.answer
     assert re.search(r"\d×† \(\d+\) / \d\.\d\d×† \(\d+\)", screen.table)
@@ -91,7 +93,7 @@ def test_what_was_tuned_on_some_problems_is_counted(tmp_path: Path) -> None:
     )
     cells = lead.cells_of(LEAD, results.frame, ["hot"])
     marked = {key[:3] for key, one in cells.items() if one.basis.cuts}
-    best, default = "best cuSPARSE fp32", "cuSPARSE's default fp32"
+    best, default = "best cuSPARSE fp32", "cuSPARSE's default fp32 in its best layout"
     at90, at95 = (group.label for group in LEAD.groups)
     every = {one.label for one in LEAD.sides}
     assert {(group, mine) for group, mine, rival in marked if rival == best} == {

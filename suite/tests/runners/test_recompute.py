@@ -16,8 +16,12 @@ from draft_figures import draft, pages_alone
 
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import load
 from nnzbench.report.draw import style
+from nnzbench.report.text import lead
 from nnzbench.site import build, readme
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,6 +141,60 @@ def test_a_changed_mark_is_named(recompute, marked, monkeypatch, capsys, file, f
     assert (status, error.count("the text says")) == (1, 1)
 
 
+@pytest.fixture(scope="module")
+def over_two_layouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The first screen of recurrent layers of a run that tuned this project's kernel on no problem."""
+    variants = {"csr_default_col": 60.0, "csr_default_row": 30.0, "csr_alg2_row": 20.0}
+    times = {
+        **{("cusparse", variant): time for variant, time in variants.items()},
+        ("sputnik", "heuristic_x32"): 10.0,
+        ("ring", "t4"): 5.0,
+    }
+    rows = [
+        fake_records.record(
+            experiment="sputnik_rnn", problem=f"{label}_8192x2048x32_{level}_uniform", source="uniform:0", n=32,
+            sparsity=level / 100, kernel=kernel, variant=variant, median_us=time,
+        )
+        for label in ("rnn1k_b32", "lstm1k_b32")
+        for level in (70, 90)
+        for (kernel, variant), time in times.items()
+    ]  # fmt: skip
+    folder = fake_records.write(tmp_path_factory.mktemp("layouts") / "sputnik_rnn", select(rows))
+    fake_records.tuned(folder, lambda row: ("first",) if row.kernel == "ring" else ("all",))
+    cells = lead.cells_of(leads.RNN, load(folder).frame, ["hot"])
+    screen = lead.screen(leads.RNN, cells, ["hot"])
+    limits = f"**Where it does not hold.** {screen.limits}"
+    return folder, f"**Answer.** {screen.answer}\n\n{limits}\n\n{screen.table}\n\n{screen.mark}\n"
+
+
+def test_the_paper_s_number_stands_beside_the_rival_that_it_was_measured_against(recompute, over_two_layouts):
+    folder, text = over_two_layouts
+    assert (
+        "`sputnik`, its heuristic is **6.00×** as fast as cuSPARSE's column-major default fp32 (hot, faster on 4 of "
+        "4), this project's kernels 12.00× before tuning; the paper over cuSPARSE of CUDA 10.1: 3.47× on V100 "
+        "(`sputnik-rnn-cusparse`); measured over cuSPARSE's default fp32 in its best layout: 3.00×, this project's "
+        "kernels 6.00× before tuning."
+    ) in text
+    assert recompute.check(folder, text) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "other"),
+    [
+        ("**6.00×**", "**3.00×**"),
+        ("layout: 3.00×", "layout: 6.00×"),
+        ("layout: 3.00×", "layout: 3.00× before tuning"),
+        ("layout: 3.00×, this project's kernels 6.00×", "layout: 3.00×, this project's kernels 6.01×"),
+        ("kernels 6.00× before tuning.", "kernels 6.00×."),
+        ("layout: 3.00×, this project's kernels 6.00×", "layout: 3.00×, `untuned` 6.00×"),
+    ],
+)
+def test_a_changed_number_over_the_second_rival_is_named(recompute, over_two_layouts, said, other):
+    folder, text = over_two_layouts
+    assert said in text
+    assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
+
+
 def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):
     path = drawn / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
     text = path.read_text()
@@ -158,12 +216,12 @@ def test_both_halves_mean_the_same_kernels_and_problems(recompute):
     assert records.sample() == {entry.path for entry in tables.dlmc_sample()}
     nothing, studies = fake_frame(records), set[str]()
     for name, experiment in EXPERIMENTS.items():
-        lead = page_of(name).lead
-        assert lead is not None or not experiment.kernels, name
-        for group in lead.groups if lead else ():
+        asked = page_of(name).lead
+        assert asked is not None or not experiment.kernels, name
+        for group in asked.groups if asked else ():
             assert recompute.label_of(group.label[0].upper() + group.label[1:]) == group.label
             assert (records.Group(group.label).rival != "") == bool(group.rival_like)
-        for one in (*lead.sides, *lead.rivals) if lead else ():
+        for one in (*asked.sides, *asked.rivals) if asked else ():
             assert records.side(nothing, one.label).empty
             studies |= {f"`{one.kernel}`, "} if one.variants and known()[one.kernel].study else set()
     assert studies == set(records.STUDIES)

@@ -15,6 +15,7 @@ from nnzbench.report.claims.quantities import (
     Side,
 )
 from nnzbench.report.claims.sides import CUBLAS, CUSPARSE, DENSE_BEST, OURS, Rule, judged, speedup, unmeasured
+from nnzbench.report.data.series import COLUMN_DEFAULT
 
 DLMC, RNN, ABLATION, MOBILENET, ATTENTION, NETWORKS = (
     "sputnik_dlmc", "sputnik_rnn", "sputnik_ablation", "sputnik_mobilenet", "sputnik_attention", "whole_networks",
@@ -23,7 +24,7 @@ HEURISTIC = Side("`sputnik` at its heuristic", ("sputnik",), variant="heuristic"
 SPUTNIK = Side("`sputnik`'s best tile", ("sputnik",))
 SDDMM = Side("`sputnik_sddmm` at its heuristic", ("sputnik_sddmm",), variant="heuristic")
 COMPLETE = Side("the complete kernel", ("sputnik_ablation", "sputnik_sddmm_ablation"), variant="complete")
-DEFAULT = Side("cuSPARSE's default algorithm on column-major operands", ("cusparse",), variant="csr_default_col$")
+DEFAULT = Side("cuSPARSE's default algorithm on column-major operands", ("cusparse",), variant=COLUMN_DEFAULT)
 DEFAULT_SDDMM = Side("cuSPARSE's default SDDMM", ("cusparse",), variant="sddmm_default")
 MERGE = Side("MergeSpMM by its own rule", ("merge_spmm",), variant="heuristic")
 ASPT, ASPT_SDDMM = Side("ASpT", ("aspt",)), Side("ASpT", ("aspt_sddmm",))

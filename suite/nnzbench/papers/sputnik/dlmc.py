@@ -128,8 +128,9 @@ def _coverage(results: ResultSet) -> str:
 
 
 def _figure(found: pd.DataFrame, view: View[Collection]) -> Figure:
-    dots = "Every dot is a problem, timed with the fastest tile or algorithm; the ratio above is of what each chooses."
-    figure = layout.headed(7.2, view.title, f"{dots}\n{view.policy_sentence}")
+    dots = "Every dot is a problem, timed with the fastest tile or algorithm; "
+    above = "Sputnik's ratio above is of the tile it chooses."
+    figure = layout.headed(7.2, view.title, f"{dots}{above}\n{view.policy_sentence}")
     handles: dict[str, Line2D] = {}
     for column, kind in enumerate(KINDS):
         mine = found[found["kind"] == kind.key]

@@ -9,7 +9,7 @@ from nnzbench.report.text.lead import Group, Lead, own, side
 SPMM = (side("sputnik", variants=DEFAULT), side("sputnik"))
 SDDMM = (side("sputnik_sddmm", variants=DEFAULT), side("sputnik_sddmm"))
 OURS = (own(), own(as_data=True), lead.UNTUNED)
-OVER_CUSPARSE = (lead.CUSPARSE_DEFAULT, lead.CUSPARSE, lead.CUBLAS, lead.TF32, lead.FP16)
+OVER_CUSPARSE = (lead.CUSPARSE_COLUMN, lead.CUSPARSE_DEFAULT, lead.CUSPARSE, lead.CUBLAS, lead.TF32, lead.FP16)
 
 FIGURE1 = Lead(
     "From how many zeros on is an LSTM's sparse product faster than the dense one?",
@@ -40,7 +40,9 @@ DLMC = Lead(
     rivals=OVER_CUSPARSE,
     groups=(Group(op="spmm", sample=True), Group(op="sddmm", sample=True)),
     claims=("sputnik-spmm", "sputnik-sddmm"),
-    claim_words="on the whole collection",
+    claim_words="on the whole collection, over cuSPARSE of CUDA 10.1",
+    drawn_over=lead.CUSPARSE,
+    also_over=lead.CUSPARSE_DEFAULT,
 )
 RNN = Lead(
     "Is Sputnik faster than cuSPARSE, and than a dense product, on the weights of recurrent layers?",
@@ -53,7 +55,9 @@ RNN = Lead(
         Group(op="spmm", words="of figure 10", like="[rgl]*", level=90),
     ),
     claims=("sputnik-rnn-cusparse", "sputnik-rnn-sddmm"),
+    claim_words="over cuSPARSE of CUDA 10.1",
     drawn_over=lead.CUSPARSE,
+    also_over=lead.CUSPARSE_DEFAULT,
 )
 _WITHOUT = tuple(
     side("sputnik_ablation", variants=f"no_{what}", words=f"without {words}")

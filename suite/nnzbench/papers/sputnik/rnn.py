@@ -25,14 +25,14 @@ from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent, size_of
-from nnzbench.report.data.series import geometric_means, kernel_label, speedup_series, speedups
+from nnzbench.report.data.series import COLUMN_DEFAULT, geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import baselines, tables
 
 RIVALS = {"merge_spmm": "mergespmm", "aspt": "aspt", "aspt_sddmm": "aspt"}
 """What the published table calls another paper's kernel, in lower case."""
-AS_CALLED = {"spmm": "csr_default_col$", "sddmm": "sddmm_default"}
+AS_CALLED = {"spmm": COLUMN_DEFAULT, "sddmm": "sddmm_default"}
 """Variant of cuSPARSE that the paper's call stands for, by operation."""
 MODELS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 BESIDE = "extra"

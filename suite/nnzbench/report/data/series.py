@@ -22,6 +22,8 @@ def word(*words: str) -> str:
 
 DEFAULT = word("default", "heuristic")
 """What a kernel or library would run by its own choice."""
+COLUMN_DEFAULT = "csr_default_col$"
+"""That choice of cuSPARSE's SpMM on column-major operands, which papers call."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Series:
     def default(self) -> bool:
         """Whether it is its kernel's own first choice."""
         return self.variants == DEFAULT
+
+    @property
+    def untunable(self) -> bool:
+        """Whether no tuning changes it: a first choice, in one layout or any, or one part that a study leaves out."""
+        return self.variants in (DEFAULT, COLUMN_DEFAULT) or bool(self.variants and about(self.kernel).study)
 
     @property
     def drawn(self) -> bool:

@@ -21,7 +21,7 @@ from nnzbench.problems.names import label_of, parse, stem_of
 from nnzbench.problems.tables import dlmc_sample
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
-from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick
+from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series, pick
 from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis, cuts, sentence
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -116,7 +116,12 @@ DENSE = Series("dense-f32", "best dense fp32", ("cublas", "cublaslt"))
 TF32 = Series("dense-tf32", "best dense TF32", ("cublas", "cublaslt"), "tf32")
 FP16 = Series("dense-f16", "best dense fp16", ("cublas", "cublaslt"), "f16")
 CUSPARSE = Series("cusparse-f32", "best cuSPARSE fp32", ("cusparse",))
-CUSPARSE_DEFAULT = Series("cusparse-default", "cuSPARSE's default fp32", ("cusparse",), variants=DEFAULT)
+CUSPARSE_DEFAULT = Series(
+    "cusparse-default", "cuSPARSE's default fp32 in its best layout", ("cusparse",), variants=DEFAULT
+)
+CUSPARSE_COLUMN = Series(
+    "cusparse-column", "cuSPARSE's column-major default fp32", ("cusparse",), variants=COLUMN_DEFAULT
+)
 CUSPARSE_F16 = Series("cusparse-f16", "best cuSPARSE fp16", ("cusparse",), "f16")
 INT8 = Series("dense-i8", "best dense INT8", ("cublas", "cublaslt"), "i8")
 CUDNN = Series("cudnn-f32", "best cuDNN fp32", ("cudnn",))
@@ -149,6 +154,8 @@ class Lead:
     """One of `rivals`: the 1x of the page's figures, which their titles speak of; None for the first."""
     second: Series | None = None
     """Told beside in the answer; None for the first of this project's rows."""
+    also_over: Series | None = None
+    """One of `rivals`, told after the paper's number: what the paper's own rival would be taken for today."""
 
 
 @dataclass(frozen=True)
@@ -283,8 +290,20 @@ def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
             f", {name} {number(beside.value)}×{f' {WORDS}' * bool(beside.basis.cuts)}" for name, _, beside in others
         )
         text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
+        text += _also(lead, cells, (group.label, rival, policies[0]), [one[0] for one in told])
         said.append(text + ".")
     return " ".join(said) or "Not recorded yet."
+
+
+def _also(lead: Lead, cells: Cells, said: tuple[str, str, str], sides: Sequence[str]) -> str:
+    """What the same sides are against a second rival; nothing where the first one is that. `said` has no side."""
+    label, rival, policy = said
+    if lead.also_over is None or lead.also_over.label == rival:
+        return ""
+    found = [(side, cells.get((label, side, lead.also_over.label, policy))) for side in sides]
+    told = [(side, f"{number(one.value)}×{f' {WORDS}' * bool(one.basis.cuts)}") for side, one in found if one]
+    values = ", ".join(text if side == sides[0] else f"{side} {text}" for side, text in told)
+    return f"; measured over {lead.also_over.label}: {values}" if told else ""
 
 
 def _capital(text: str) -> str:

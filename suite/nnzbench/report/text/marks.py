@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from nnzbench.kernels.registry import about
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data.series import Series, rows_of
 
@@ -60,15 +59,13 @@ ALL_TUNED = Basis()
 def cuts(frame: pd.DataFrame, *series: Series) -> Cuts:
     """What was not tuned among the kernels that compete in the series, the one that won there or not.
 
-    Nothing for a series that is its kernel's first choice by definition, or one part that a study leaves out: no
-    tuning changes it.
+    Nothing for a series that no tuning changes.
     """
     found: dict[str, set[Cut]] = {}
     for one in series if "cut_short" in frame else ():
         rows = rows_of(frame[frame["cut_short"] != ""], one)
         rows = rows[["policy", "cut_short", "kernel", "problem"]].drop_duplicates()
-        fixed = one.default or bool(one.variants and about(one.kernel).study)
-        for policy, scope, kernel, problem in [] if fixed else rows.itertuples(index=False):
+        for policy, scope, kernel, problem in [] if one.untunable else rows.itertuples(index=False):
             found.setdefault(policy, set()).add(Cut(scope, kernel, stem_of(problem)))
     return {policy: frozenset(those) for policy, those in found.items()}
 
