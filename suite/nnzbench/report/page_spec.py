@@ -207,17 +207,15 @@ def _show(
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
         tables=tuple(shown.tables),
-        note=_note(_of_policy(view)) if view.recorded and shown.figure is not None else "",
+        note=_note(view) if view.recorded and shown.figure is not None else "",
     )
     return section, shown
 
 
-def _note(frame: pd.DataFrame) -> str:
-    return " ".join(filter(None, (sessions.note(frame), spread.note(frame), host_time.note(frame))))
-
-
-def _of_policy(view: View[Any]) -> pd.DataFrame:
-    return view.frame[view.frame["policy"] == view.policy] if view.policy else view.frame
+def _note(view: View[Any]) -> str:
+    frame = view.frame[view.frame["policy"] == view.policy] if view.policy else view.frame
+    several = sessions.note(frame, view.results.environments)
+    return " ".join(filter(None, (several, spread.note(frame), host_time.note(frame))))
 
 
 def _under(words: str, view: View[Data]) -> str:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import fake_records
 import pandas as pd
+import pytest
 from fake_records import record
 
 from nnzbench.report.data import host_time, sessions, spread
@@ -13,22 +19,78 @@ def frame(*rows: tuple[str, str, float | None, bool, str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).astype({"median_us": "float64"})
 
 
-def test_one_session_needs_no_note() -> None:
-    assert sessions.note(frame(("a", "hot", 1.0, True, "e.json"), ("b", "hot", 1.0, True, "f.json"))) == ""
+def snapshots(**of: tuple[str, str | None]) -> list[tuple[str, int, dict[str, Any]]]:
+    """By file name without its ending: commit and worker."""
+    return [
+        (f"{name}.json", 1, {"source": {"commit": commit}, **({"worker": worker} if worker else {})})
+        for name, (commit, worker) in of.items()
+    ]
 
 
-def test_problems_whose_selected_rows_mix_sessions_are_counted() -> None:
-    text = sessions.note(
-        frame(
-            ("a", "hot", 1.0, True, "e.json"),
-            ("a", "hot", 2.0, True, "e-2.json"),
-            ("b", "hot", 1.0, True, "e.json"),
-            ("b", "hot", 2.0, False, "e-2.json"),
-            ("c", "hot", 1.0, True, "e.json"),
-            ("c", "hot", None, True, "e-2.json"),
-        )
+TWICE = frame(
+    ("a", "hot", 1.0, True, "e.json"),
+    ("a", "hot", 2.0, True, "f.json"),
+    ("b", "hot", 1.0, True, "e.json"),
+    ("b", "hot", 2.0, False, "f.json"),
+    ("c", "hot", 1.0, True, "e.json"),
+    ("c", "hot", None, True, "f.json"),
+    ("d", "hot", 1.0, True, "e.json"),
+    ("d", "cold", 1.0, True, "f.json"),
+)
+"""One problem of four compares rows of two sessions."""
+
+
+def test_one_session_for_each_problem_needs_no_note() -> None:
+    rows = frame(("a", "hot", 1.0, True, "e.json"), ("b", "hot", 1.0, True, "f.json"))
+    found = snapshots(e=("1", "x"), f=("2", "y"))
+    assert sessions.note(rows, found) == sessions.sentence(rows, found) == ""
+
+
+def test_sessions_of_one_commit_on_one_gpu_are_told_once_and_linked_at_the_figure() -> None:
+    found = snapshots(e=("1", "x"), f=("1", "x"))
+    assert sessions.note(TWICE, found) == "Rows of [several sessions](#sessions)."
+    assert sessions.sentence(TWICE, found) == (
+        '<a id="sessions"></a>On 1 of 4 problems the rows compared are of several sessions (2 in all), each problem\'s '
+        "of one commit on one GPU: ratios carry the few percent by which sessions differ."
     )
-    assert text.startswith("On 1 of 3 problems the rows compared here are of several sessions (2 in all)")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        (("1", "x"), ("2", "x"), "commits"),
+        (("1", "x"), ("1", "y"), "GPUs"),
+        (("1", "x"), ("2", "y"), "commits and GPUs"),
+        (("1", None), ("1", None), "unnamed GPUs"),
+        (("1", "x"), ("1", None), "unnamed GPUs"),
+    ],
+)
+def test_several_commits_or_gpus_within_a_problem_are_told_at_the_figure(
+    one: tuple[str, str | None], other: tuple[str, str | None], words: str
+) -> None:
+    found = snapshots(e=one, f=other)
+    assert sessions.note(TWICE, found) == (
+        f"On 1 of 4 problems the rows compared here are of several {words} ([sessions](#sessions))."
+    )
+    assert f"(2 in all), on 1 of several {words}: ratios carry" in sessions.sentence(TWICE, found)
+
+
+def test_the_types_of_a_problem_are_compared_with_each_other() -> None:
+    """Dense fp16 is set beside sparse fp32, whose problems have other names."""
+    names = ("q_64x256x3136_90_uniform", "q_64x256x3136_90_uniform_f16")
+    rows = frame(*((name, "hot", 1.0, True, file) for name, file in zip(names, ("e.json", "f.json"), strict=True)))
+    assert sessions.note(rows, snapshots(e=("1", "x"), f=("1", "y"))).startswith("On 1 of 1 problems")
+
+
+def test_a_page_has_the_place_that_its_figures_link(tmp_path: Path) -> None:
+    rows = fake_records.table1()
+    later = [dataclasses.replace(r, environment="environment-2.json") if r.kernel == "cublas" else r for r in rows]
+    folder = fake_records.write(tmp_path / "sparsert_table1", later, {"source": {"commit": "1"}, "worker": "x"})
+    (folder / "environment-2.json").write_bytes((folder / "environment.json").read_bytes())
+    text = fake_records.written(folder).read_text(encoding="utf-8")
+    figures, _, below = text.partition("## How it was measured")
+    assert figures.count("*Rows of [several sessions](#sessions).") == figures.count("![")
+    assert text.count('<a id="sessions"></a>On 31 of 31 problems') == below.count('<a id="sessions">') == 1
 
 
 def test_cold_times_of_long_calls_are_named_where_samples_were_not_taken_again() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.report.data import context
+from nnzbench.report.data import context, sessions
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.lead import Screen
@@ -67,6 +67,7 @@ def _rendered(page: Page, results: ResultSet, gaps: list[str], failures: str) ->
             gpu=context.gpu_name(results.gpu, results.environment),
             arch=str(frame["arch"].iloc[0]),
             recordings=_recordings(results),
+            sessions=sessions.sentence(frame, results.environments),
             policies=[context.policy_text(policy) for policy in context.policies(frame)],
             gaps=gaps,
             counts=frame["status"].value_counts().sort_index().to_dict(),
@@ -84,11 +85,11 @@ def _recordings(results: ResultSet) -> list[str]:
     for _, count, snapshot in results.environments:
         found.setdefault(context.commit(snapshot), []).append((count, context.recorded_on(snapshot)))
     out = []
-    for commit, sessions in found.items():
-        dates = sorted({date for _, date in sessions if date})
+    for commit, those in found.items():
+        dates = sorted({date for _, date in those if date})
         when = dates[0] if len(dates) == 1 else " to ".join((dates[0], dates[-1])) if dates else "no date"
-        many = f", {len(sessions)} sessions" if len(sessions) > 1 else ""
-        out.append(f"{when}, {sum(count for count, _ in sessions):,} rows by the code of {commit}{many}")
+        many = f", {len(those)} sessions" if len(those) > 1 else ""
+        out.append(f"{when}, {sum(count for count, _ in those):,} rows by the code of {commit}{many}")
     return out
 
 
