@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -57,21 +57,29 @@ def write_page(folder: Path, planned: Planned) -> None:
 def page(frame: pd.DataFrame, versions: Mapping[str, str], planned: Planned) -> str:
     """The page on a run's rows."""
     timed = frame[frame["ratio"].notna()]
+    gaps = list(_gaps(frame, planned))
+    missing = f" Of {_of(gaps, 'case')} there is [no time](#not-measured)." if gaps else ""
     parts = [
         f"# Public Python calls against the vendor rows on {versions['gpu']}",
-        "Public calls of the libraries behind the vendor rows, on the same operands (random patterns), checked "
-        "and timed alike: hot policy, one stream, each call between two measurements of the fastest row of its "
-        "arithmetic. ratio = time of the call / time of that row: above 1 the vendor row is faster. "
-        "Made by `runners/fairness.py`; every comparison is in [fairness.csv](fairness.csv).",
-        markdown(["", ""], [[name.replace("_", " "), value] for name, value in versions.items()], 2),
-        "## Result",
-        _result(timed),
+        "**Question.** Are the vendors' libraries measured fairly here, or is a public Python call of the same library "
+        "faster than the row that stands for it?",
+        f"**Answer.** {_result(timed)}{missing}",
+        "ratio = time of the call / time of the vendor row: above 1 the row is faster.",
     ]
     if len(timed):
         parts.append(markdown(["call", "comparisons", "lowest ratio", "highest", "lowest at"], _by_call(timed)))
     if not timed["graph"].astype(bool).all():
         parts.append("Rows whose `graph` is False were timed as a loop, which may hold the host's own time.")
-    return "\n\n".join([*parts, "## Not measured", _gaps(frame, planned)]) + "\n"
+    parts += [
+        "## Not measured",
+        "\n".join(gaps) or "Nothing is missing.",
+        "## How it was measured",
+        "Public calls of the libraries behind the vendor rows get the same operands (random patterns) and are checked "
+        "and timed alike: hot policy, one stream, each call between two measurements of the fastest row of its "
+        "arithmetic. Made by `runners/fairness.py`; every comparison is in [fairness.csv](fairness.csv).",
+        markdown(["", ""], [[name.replace("_", " "), value] for name, value in versions.items()], 2),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _result(timed: pd.DataFrame) -> str:
@@ -79,11 +87,17 @@ def _result(timed: pd.DataFrame) -> str:
         return "Nothing was compared."
     worst = timed.sort_values("ratio").iloc[0]
     below = int((timed["ratio"] < LEAST_RATIO).sum())
+    answer = "Not everywhere" if below else "Fairly"
     return (
-        f"Comparisons: {len(timed)}, problems: {timed['problem'].nunique()}. The lowest ratio is "
+        f"{answer}: of {_of(timed, 'comparison')} on {_of(timed['problem'].unique(), 'problem')} the lowest ratio is "
         f"**{worst['ratio']:.3f}** ({worst['call']}, {worst['problem']}, {worst['math']}); "
         f"{below or 'none'} {'is' if below < 2 else 'are'} below {LEAST_RATIO:g}."
     )
+
+
+def _of(things: Sized, word: str) -> str:
+    """`1 case`, `2 cases`."""
+    return f"{len(things)} {word}{'s' * (len(things) != 1)}"
 
 
 def _by_call(timed: pd.DataFrame) -> Iterator[list[str]]:
@@ -93,10 +107,9 @@ def _by_call(timed: pd.DataFrame) -> Iterator[list[str]]:
         yield [str(call), str(len(rows)), *ends, f"{worst['problem']} ({worst['math']})"]
 
 
-def _gaps(frame: pd.DataFrame, planned: Planned) -> str:
-    """Calls that gave no time, and cases without any row, as a list."""
+def _gaps(frame: pd.DataFrame, planned: Planned) -> Iterator[str]:
+    """Calls that gave no time, and cases without any row, as lines of a list."""
     failed = frame[frame["ratio"].isna()]
-    lines = [f"* {row.call} on {row.problem} ({row.math}): {row.reason}" for row in failed.itertuples()]
+    yield from (f"* {row.call} on {row.problem} ({row.math}): {row.reason}" for row in failed.itertuples())
     have = set(zip(frame["problem"], frame["math"], strict=True))
-    lines += [f"* {name} ({math}): no row" for name, math in planned if (name, math) not in have]
-    return "\n".join(lines) or "Nothing is missing."
+    yield from (f"* {name} ({math}): no row" for name, math in planned if (name, math) not in have)

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import sys
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -165,6 +166,22 @@ def test_files_are_written_after_each_case_and_hold_every_row(fairness, calls, m
     assert "* torch.mm on p (tf32): the suite has no row" in page
     assert "* q (f32): no row" in page
     assert "| torch cudnn | 91900 |" in page
+    assert "Fairly: of 1 comparison on 1 problem the lowest" in page
+    assert page.index("**Answer.**") < page.index("| call |") < page.index("* q (f32)") < page.index("| torch cudnn |")
+    assert f" Of {page.count(chr(10) + '* ')} cases there is [no time](#not-measured)." in page
+
+
+def test_a_fairness_page_answers_by_its_lowest_ratio(fairness):
+    page = importlib.import_module("fairness_page")
+    for ratios, answer in (
+        ([], "**Answer.** Nothing was compared."),
+        ([1.0, 0.94], "**Answer.** Not everywhere: of 2 comparisons on 1 problem the lowest ratio is **0.940** "),
+        ([1.0, 0.96], "**Answer.** Fairly: of 2 comparisons on 1 problem the lowest ratio is **0.960** "),
+    ):
+        rows = [asdict(page.Row("p", "f32", "torch.mm", graph=True, ratio=one)) for one in ratios]
+        text = page.page(pd.DataFrame(rows, columns=page.COLUMNS), {"gpu": "Fake GPU"}, [("p", "f32")][: len(rows)])
+        assert answer in text
+        assert "Nothing is missing." in text
 
 
 def test_the_exit_status_tells_findings(fairness, calls, monkeypatch, tmp_path, capsys):
