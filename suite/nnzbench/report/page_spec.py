@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 
 from nnzbench.report.data import context, host_time, sessions, spread
 from nnzbench.report.data.frames import ResultSet
+from nnzbench.report.data.series import Series
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import lead as leading
+from nnzbench.report.text import marked
 from nnzbench.report.text.fastest import NO_TIMES, Lost, missing, summary, unknown_problems
 from nnzbench.report.text.lead import Lead
 from nnzbench.report.text.pages import FP32_TEXT, Page, Section
@@ -137,6 +139,8 @@ class PageSpec(Generic[Data]):
     """Each section under every policy before the next one; otherwise each policy with all its sections."""
     lead: Lead | None = None
     """Question and answer on the first screen; None for one made of what is recorded."""
+    series: Callable[[View[Data]], Iterable[Series]] = _none
+    """Those whose labels stand in its tables and legends, beside kernels by their usual names (`marked.usual`)."""
     table: Callable[[ResultSet], SpeedupTable] | None = None
     """Its speed-ups, where `index.html` should show others than the generic page has."""
 
@@ -162,10 +166,19 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
             return ""
         return leading.headline(lead, cells, lead.groups[group], policy or view.policies[0])
 
-    made = [_show(part, view, name, folder, found(part, "")) for part in alone if part.first]
-    made += [_show(part, replace(view, policy=policy), name, folder, found(part, policy)) for part, policy in order]
+    cut: marked.Names = {}
+    if results and marked.any_cut(results.frame):
+        told = (*lead.sides, *lead.rivals) if lead else ()
+        cut = marked.names(results.frame, (*marked.usual(results.frame), *told, *spec.series(view)))
+
+    def shown_as(part: SectionSpec[Data], policy: str = "") -> tuple[Section, Shown] | None:
+        here = replace(view, policy=policy)
+        return _show(part, here, name, folder, found(part, policy), marked.under(cut, policy))
+
+    made = [shown_as(part) for part in alone if part.first]
+    made += [shown_as(part, policy) for part, policy in order]
     gaps = [NO_TIMES] if results and not any(made) else []
-    made += [_show(part, view, name, folder, found(part, "")) for part in alone if not part.first]
+    made += [shown_as(part) for part in alone if not part.first]
     sections, shown = [one[0] for one in made if one], [one[1] for one in made if one]
     names = dict(spec.problem_names(view))
     gaps += [*spec.gaps(view), *(gap for one in shown for gap in one.gaps)]
@@ -178,6 +191,7 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
         gaps=(*gaps, *(unknown_problems(view.frame, names) if names else [])),
         problem_names=names,
         math_text=spec.math_text,
+        mark=marked.sentence(results.frame, any(one.marked for one in sections)) if results else "",
     )
     if spec.published is None:
         return page, spec.summary(view)
@@ -185,29 +199,35 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
 
 
 def _show(
-    part: SectionSpec[Data], view: View[Data], page: str, folder: Path, found: str
+    part: SectionSpec[Data], view: View[Data], page: str, folder: Path, found: str, cut: frozenset[str]
 ) -> tuple[Section, Shown] | None:
-    """Draws and saves a section's figure under the title `found`, or its own for none; None for nothing to show."""
+    """Draws and saves a section's figure under the title `found`, or its own for none; None for nothing to show.
+
+    Names in `cut` get the mark, in tables and in the figure's legend.
+    """
     title = _under(part.title or page, view) if isinstance(part.title, str) else part.title(view)
     with style.styled():
-        shown = part.show(replace(view, title=title))
+        shown, in_legend = part.show(replace(view, title=title)), False
         if shown is None:
             return None
         stem = layout.stem(part.stem, view.policy) if view.policy else part.stem
         if shown.figure is not None:
             layout.retitle(shown.figure, title, shown.headline or found, view.policy_sentence if view.policy else "")
+            in_legend = marked.legend(shown.figure, cut)
             style.save(shown.figure, folder / stem)
         else:
             for ending in (".png", ".svg"):  # of an earlier report, which the page shows no more
                 (folder / f"{stem}{ending}").unlink(missing_ok=True)
+    tables = [(one, marked.table(one, cut, view.gpu)) for one in shown.tables]
     heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
     section = Section(
         heading=heading if view.policy else part.heading,
         text=shown.finding,
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
-        tables=tuple(shown.tables),
+        tables=tuple(text for _, text in tables),
         note=_note(view) if view.recorded and shown.figure is not None else "",
+        marked=in_legend or any(before != after for before, after in tables),
     )
     return section, shown
 

@@ -177,4 +177,5 @@ PAGE = PageSpec(
     data=collect,
     sections=(SectionSpec("tradeoff", "Perplexity against time by pattern", _show),),
     gaps=_gaps,
+    series=lambda view: [DENSE, *(way.series for way in WAYS)],
 )

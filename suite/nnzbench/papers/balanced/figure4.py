@@ -240,4 +240,5 @@ PAGE = PageSpec(
         ),
     ),
     gaps=lambda view: [f"`{name}` is recorded but not a point of the figure." for name in _outside(view.frame)],
+    series=lambda view: SOURCES,
 )

@@ -274,4 +274,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("speedup", "Layers of Balanced Sparsity's models", _show), weights.SECTION),
     summary=lambda view: view.data.drawn,
     problem_names=_names,
+    series=lambda view: SOURCES,
 )

@@ -147,4 +147,9 @@ PAGE = PageSpec(
     sections=(SectionSpec("speedup", "4-bit weights in the direct convolution", _show),),
     published=lambda: (),
     problem_names=lambda view: {one.name: _layer(one) for one in problems()},
+    series=lambda view: [
+        Series(key, label, kernels, math_class, variants)
+        for key, label, kernels, variants in SOURCES
+        for math_class in CLASSES
+    ],
 )

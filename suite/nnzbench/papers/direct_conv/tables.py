@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,13 +23,21 @@ from nnzbench.papers.direct_conv.layers import (
     sub_batch_of,
 )
 from nnzbench.report.data.frames import geometric_mean, percent
-from nnzbench.report.data.series import pick_under
+from nnzbench.report.data.series import BEST, Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text.fastest import Lost, mean_cell
 from nnzbench.report.text.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
+NAMED = {
+    "ours": "ours, padding included",
+    "paper": "paper's method, padded input given",
+    "paper_counts": "with a count per channel",
+    "cudnn_nchw": "cuDNN, NCHW",
+    "cudnn_nhwc": "cuDNN, NHWC",
+}
+"""What the table of stages calls columns of either type."""
 PATTERNS = {
     "equal_rows": "Equal counts: every output channel keeps the same number of weights, as the method assumes",
     "uniform": "Random positions: the method fills every channel up to the longest",
@@ -94,7 +103,18 @@ def _page(number: int) -> PageSpec[Any]:
             problem: layer.text(dtype) for layer in find_layers(table) for dtype, problem in layer.problems.items()
         },
         math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; cuDNN uses tensor cores for TF32 and fp16",
+        series=lambda view: _named(),
     )
+
+
+def _named() -> Iterator[Series]:
+    """The columns as tables call them, and legends where that is another name."""
+    for dtype, text in DTYPES.items():
+        yield COLUMNS[f"cudnn_{dtype}"]
+        yield replace(COLUMNS[f"ours_{dtype}"], label=f"ours {text}")
+        for key, label in NAMED.items():
+            yield replace(COLUMNS[f"{key}_{dtype}"], label=label)
+    yield from (COLUMNS["cudnn_tf32"], replace(COLUMNS["ours_f32"], label="ours"), replace(BEST, math="f16"))
 
 
 def _panel(times: Times, layers: list[Layer], dtype: str) -> dots.Panel:

@@ -190,4 +190,5 @@ PAGE = PageSpec(
     gaps=lambda view: (NO_VECTOR,),
     published=_published,
     problem_names=lambda view: {one.name: f"{product} at batch {n}" for (n, product), one in problems().items()},
+    series=lambda view: SOURCES,
 )

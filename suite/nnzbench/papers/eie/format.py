@@ -304,4 +304,5 @@ PAGE = PageSpec(
         for (twin, batch, layer), one in problems().items()
     },
     math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; the codebook's values are fp16 numbers in both",
+    series=lambda view: SOURCES,
 )

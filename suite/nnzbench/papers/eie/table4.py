@@ -201,4 +201,5 @@ PAGE = PageSpec(
     problem_names=lambda view: {
         one.name: f"{layer_name(layer)} at batch {batch}" for (batch, layer), one in problems().items()
     },
+    series=lambda view: SOURCES,
 )

@@ -241,4 +241,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("gain", "Dense over sparse time, fp16, 512 columns", _show),),
     summary=lambda view: view.data.means,
     math_text="Inputs are fp16. Measured kernels sum in fp32; the published cuBLAS sums in fp16.",
+    series=lambda view: SERIES,
 )

@@ -329,4 +329,5 @@ PAGE = PageSpec(
     problem_names=_names,
     table=table,
     math_text="fp16 with sums in fp32 unless a row names another arithmetic",
+    series=lambda view: series_of(view.frame, HALF),
 )

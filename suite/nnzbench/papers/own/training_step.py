@@ -312,4 +312,5 @@ PAGE = PageSpec(
     data=collect,
     sections=(SectionSpec("step", "Training step of recurrent layers, sparse over dense", _show),),
     summary=_summary,
+    series=lambda view: [way.series(step) for way in WAYS for step in way.kernels],
 )

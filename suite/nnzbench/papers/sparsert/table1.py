@@ -9,6 +9,7 @@ import pandas as pd
 
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import leads, standin
+from nnzbench.papers.sparsert.tables import named
 from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, SPARSERT, Compared, Measured, drawn
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context, published
@@ -198,4 +199,5 @@ PAGE = PageSpec(
     gaps=_gaps,
     summary=_summary,
     problem_names=lambda view: _names(view.data.here.table.problems),
+    series=lambda view: named(),
 )

@@ -157,4 +157,5 @@ PAGE = PageSpec(
     problem_names=lambda view: {
         row.problem: f"{row.label} at {percent(row.level)}" for row in each(view.data.problems)
     },
+    series=lambda view: [BASELINE, KERNEL, OWN],
 )

@@ -20,6 +20,7 @@ from nnzbench.papers.sparsert.values import (
     labels_of,
 )
 from nnzbench.report.data.frames import each, percent
+from nnzbench.report.data.series import DEFAULT, Series
 from nnzbench.report.draw.grouped_bars import known
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -30,6 +31,14 @@ NAMES = {
     SPUTNIK: "sputnik, fastest tiling",
     HEURISTIC: "sputnik, its rule's tiling",
 }
+
+
+def named() -> list[Series]:
+    """The rows that these names are of."""
+    return [
+        Series(key, name, (key.partition("-")[0],), variants=DEFAULT if key == HEURISTIC else "")
+        for key, name in NAMES.items()
+    ]
 
 
 class Column(NamedTuple):

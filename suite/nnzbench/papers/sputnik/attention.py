@@ -16,7 +16,7 @@ from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.report.data import context, networks, published
 from nnzbench.report.data.frames import ResultSet, each
-from nnzbench.report.data.series import kernel_label, standing
+from nnzbench.report.data.series import Series, kernel_label, standing
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text.tables import GAP, markdown, number
@@ -278,4 +278,5 @@ PAGE = PageSpec(
         SectionSpec("attention", _title, _show),
         SectionSpec("mask", "Sputnik figure 11: the attention mask", _mask, heading="Figure 11", once=True),
     ),
+    series=lambda view: [Series(way.what, way.label, (way.kernel,), way.math) for way in WAYS],
 )

@@ -165,4 +165,5 @@ PAGE = PageSpec(
     intro=_intro,
     data=throughputs,
     sections=(SectionSpec("imbalance", "Throughput by imbalance of rows", _show),),
+    series=lambda view: CURVES,
 )

@@ -243,4 +243,5 @@ PAGE = PageSpec(
     ),
     data=networks_of,
     sections=(SectionSpec("accuracy", "MobileNetV1: accuracy and runtime of one image", _show),),
+    series=lambda view: [curve.series for curve in CURVES],
 )

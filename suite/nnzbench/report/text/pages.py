@@ -26,6 +26,8 @@ class Section:
     tables: tuple[str, ...] = ()
     note: str = ""
     """What has to be said at the figure, such as that its rows are of several sessions."""
+    marked: bool = False
+    """Whether a name in its tables or in its figure's legend has the mark of what was not tuned (`marked.py`)."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Page:
     math_text: str = FP32_TEXT
     lead: Screen | None = None
     """What stands first; None on a page that is drawn from no records."""
+    mark: str = ""
+    """What is said below the first screen of times before tuning; empty where all kernels were tuned."""
 
 
 SUMMARY = "summary.md"
@@ -95,7 +99,7 @@ def _recordings(results: ResultSet) -> list[str]:
 
 def _summary(page: Page, gaps: list[str], failures: str, results: ResultSet) -> str:
     """The page's tables alone, what is missing in full, and what tuning cost."""
-    parts = [f"# Tables: {page.title}"]
+    parts = [f"# Tables: {page.title}", page.mark]
     for section in page.sections:
         parts += [f"## {section.heading}", *(table for table in section.tables if table)]
     if gaps or failures:

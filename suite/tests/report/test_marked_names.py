@@ -1,0 +1,133 @@
+"""Below a page's first screen, names of what was not tuned have the mark in tables and legends."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import fake_records
+import pytest
+from matplotlib.figure import Figure
+
+from nnzbench.report.data.frames import load
+from nnzbench.report.data.series import DEFAULT, Series
+from nnzbench.report.draw import style
+from nnzbench.report.text import marked
+
+LABELS = {"sputnik", "cuSPARSE, best", "cuBLAS fp32", "balanced"}
+GPU = "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("cell", "wanted"),
+    [
+        ("sputnik", "sputnik†"),
+        ("**sputnik**", "**sputnik†**"),
+        ("sputnik, its heuristic", "sputnik, its heuristic"),
+        ("sputnik, 90 %", "sputnik†, 90 %"),
+        ("sputnik, NVIDIA H200", "sputnik†, NVIDIA H200"),
+        ("sputnik, V100", "sputnik, V100"),
+        ("NVIDIA H200: sputnik", "NVIDIA H200: sputnik†"),
+        ("V100: sputnik", "V100: sputnik"),
+        ("sputnik_sddmm", "sputnik_sddmm"),
+        ("cuSPARSE, best (µs)", "cuSPARSE, best† (µs)"),
+        ("balanced over cuBLAS fp32", "balanced† over cuBLAS fp32†"),
+        ("balanced, the paper's mapping", "balanced, the paper's mapping"),
+        ("balanced: share of its limit", "balanced: share of its limit"),
+        ("over cuBLAS fp32, 90 %", "over cuBLAS fp32†, 90 %"),
+        ("the paper, over cuBLAS fp32", "the paper, over cuBLAS fp32"),
+        ("paper: balanced", "paper: balanced"),
+    ],
+)
+def test_a_name_is_marked_as_it_stands_in_a_heading_and_on_the_left(cell: str, wanted: str) -> None:
+    rule = "| :-- | --: |"
+    assert marked.table(f"Times:\n\n| {cell} | {cell} |\n{rule}\n| 1 | 2 |", LABELS, GPU) == (
+        f"Times:\n\n| {wanted} | {wanted} |\n{rule}\n| 1 | 2 |"
+    )
+    lines = f"|  | x |\n{rule}\n| {cell} | {cell} |"
+    left = f"|  | x |\n{rule}\n| {cell if cell.startswith('the paper') else wanted} | {cell} |"
+    assert marked.table(lines, LABELS, GPU) == left
+
+
+def test_lines_of_published_numbers_and_tables_of_what_was_tuned_stay() -> None:
+    text = "| a | b | c |\n| :-- | :-- | --: |\n| the paper, V100 | balanced | 2 |\n| A100 | sputnik | published |"
+    assert marked.table(text, LABELS, GPU) == text
+    assert marked.table("| sputnik |\n| :-- |", set(), GPU) == "| sputnik |\n| :-- |"
+
+
+def test_a_legend_has_the_mark_and_the_caption_its_meaning() -> None:
+    figure = Figure()
+    for text in ("title", "a long first line\nshort"):
+        figure.text(0, 0, text)
+    axis = figure.add_subplot()
+    axis.plot([1], label="sputnik")
+    axis.plot([2], label="row_stream")
+    axis.plot([3], label="1× = cuBLAS fp32")
+    axis.legend()
+    assert marked.legend(figure, LABELS)
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [
+        "sputnik†", "row_stream", "1× = cuBLAS fp32†"
+    ]  # fmt: skip
+    assert figure.texts[1].get_text() == "a long first line\nshort † before tuning."
+    assert not marked.legend(figure, {"ring"})
+
+
+def test_names_are_of_series_that_tuning_may_make_faster(tmp_path: Path) -> None:
+    folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
+    fake_records.tuned(folder, lambda row: ("first",) if row.kernel == "sputnik" and row.policy == "cold" else ("all",))
+    series = [
+        Series("a", "sputnik", ("sputnik",)),
+        Series("b", "sputnik, its heuristic", ("sputnik",), variants=DEFAULT),
+        Series("c", "sparse: row_stream", ("row_stream",)),
+        Series("d", "any: of ours", ("row_stream", "sputnik")),
+    ]
+    found = marked.names(load(folder).frame, series)
+    assert found == {"cold": {"sputnik", "any: of ours", "of ours"}}
+    assert (marked.under(found, "hot"), marked.under(found, "")) == (frozenset(), frozenset(found["cold"]))
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The page and the tables of a run of which this kernel was not tuned."""
+    legends: list[str] = []
+
+    def save(figure: Figure, path: Path) -> None:
+        legends.extend(text.get_text() for legend in figure.legends for text in legend.get_texts())
+        path.with_suffix(".png").touch()
+
+    def drawn(kernel: str) -> tuple[str, str, list[str]]:
+        monkeypatch.setattr(style, "save", save)
+        folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
+        fake_records.tuned(folder, lambda row: ("first",) if row.kernel == kernel else ("all",))
+        text = fake_records.written(folder).read_text(encoding="utf-8")
+        return text, (folder / "summary.md").read_text(encoding="utf-8"), legends
+
+    return drawn
+
+
+def test_a_page_marks_what_was_not_tuned_and_says_once_what_that_means(page) -> None:
+    text, tables, legends = page("cusparse")
+    below = text[text.index("## What is shown") :]
+    assert len(re.findall(r"(?m)^† in tables and legends: before tuning\. ", text)) == 1
+    assert below.index("† in tables") < below.index("## Hot policy")
+    assert tables.count("† in tables and legends") == 1
+    assert "| cuSPARSE fp32, best of all algorithms† |" in below + tables
+    assert "cuSPARSE, best†" in tables
+    assert not re.search(r"(row_stream|sputnik|cuBLAS fp32|default)†", below + tables)
+    assert "cuSPARSE, best†" in legends
+    assert not any("†" in one for one in legends if "cuSPARSE" not in one)
+
+
+def test_a_page_of_a_tuned_run_has_no_mark(page) -> None:
+    text, tables, legends = page("nobody")
+    assert "†" not in text + tables + "".join(legends)
+    assert marked.UNNAMED not in text
+
+
+def test_a_page_that_names_none_of_them_says_it_in_words(tmp_path: Path) -> None:
+    folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
+    fake_records.tuned(folder, lambda row: ("first",))
+    frame = load(folder).frame
+    assert marked.sentence(frame, False) == marked.UNNAMED
+    assert marked.sentence(frame, True) == marked.SENTENCE
+    assert marked.sentence(frame.assign(cut_short=""), True) == ""
