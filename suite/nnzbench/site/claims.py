@@ -108,6 +108,9 @@ class Verdict:
     """How the number is computed, in words."""
     note: str
     """What its reader must know."""
+    before_tuning: str = ""
+    """Of the numbers `measured...`, by the words behind `measured_` (`hot` for that alone), those that stand on kernels
+    which were not tuned on some problem."""
 
 
 def read() -> list[Claim]:
@@ -190,6 +193,7 @@ def _judge(claim: Claim, rule: Rule, records: Records) -> Verdict:
     tensor = {name: dense.measure(judges, "hot", name) for name in ("tf32", "f16") if dense.dense}
     words = {name: _word(claim, outcome) for name, outcome in tensor.items()}
     values = {name: outcome.value for name, outcome in tensor.items()}
+    told = {"hot": hot, "today": best, "tf32": tensor.get("tf32"), "fp16": tensor.get("f16"), "cold": cold}
     word = _word(claim, hot)
     return Verdict(
         id=claim.id,
@@ -217,6 +221,7 @@ def _judge(claim: Claim, rule: Rule, records: Records) -> Verdict:
         reason=_reason(claim, hot) if word in (NOT_COMPARABLE, NOT_MEASURABLE) else "",
         rule=quantity.words,
         note=" ".join(_notes(claim, rule, records, hot, word, cold)),
+        before_tuning=" ".join(name for name, one in told.items() if one and one.cut),
     )
 
 

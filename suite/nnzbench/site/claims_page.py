@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from nnzbench.report.data import context
-from nnzbench.report.text import shorter, tables
+from nnzbench.report.text import marks, shorter, tables
 from nnzbench.report.text.tables import GAP, markdown
 from nnzbench.site import peers
 from nnzbench.site.claims import BAND, JUDGED, POINTS, WORDS, Verdict, out_of_scope, show
@@ -60,6 +60,12 @@ def _page(verdicts: Sequence[Verdict], gpu: str) -> str:
     parts = [f"# What the papers claim, on {context.gpu_name(gpu, {})}", _summary(verdicts), INTRO.rstrip()]
     if gpu in set(peers.read()[1]["gpu"]):
         parts.append("Whether the kernels that judge are as good as the authors' own: [peers](peers/README.md).")
+    cut = sum(one.before_tuning != "" for one in verdicts)
+    if cut:
+        parts.append(
+            f"{marks.MARK} {marks.WORDS.capitalize()}, numbers of {cut} claims: on some of the problems the run did "
+            "not try all candidates of a side that is compared. Tuned, either side may be faster."
+        )
     parts.append(_counts(verdicts))
     for paper, group in groupby(verdicts, key=lambda one: one.paper):
         of_paper = list(group)
@@ -109,12 +115,19 @@ def _row(one: Verdict) -> list[str]:
     return [
         f"{one.claim} ([{one.id}](#{_anchor(one.id)}))",
         published,
-        _judged(show(one.measured, one.unit), one.verdict, one.problems),
-        _judged(show(one.measured_today, one.unit), one.verdict_today, one.problems_today) if one.rival_today else same,
-        _judged(show(one.measured_tf32, one.unit), one.verdict_tf32),
-        _judged(show(one.measured_fp16, one.unit), one.verdict_fp16),
-        show(one.measured_cold, one.unit) or GAP,
+        _judged(_value(one, "hot"), one.verdict, one.problems),
+        _judged(_value(one, "today"), one.verdict_today, one.problems_today) if one.rival_today else same,
+        _judged(_value(one, "tf32"), one.verdict_tf32),
+        _judged(_value(one, "fp16"), one.verdict_fp16),
+        _value(one, "cold") or GAP,
     ]
+
+
+def _value(one: Verdict, which: str) -> str:
+    """A number with its unit, and the mark where it is one of `before_tuning`; empty where it is not known."""
+    value: float = one.measured if which == "hot" else getattr(one, f"measured_{which}")
+    text = show(value, one.unit)
+    return f"{text}{marks.MARK}" if text and which in one.before_tuning.split() else text
 
 
 def _judged(value: str, word: str, problems: str = "") -> str:

@@ -35,6 +35,8 @@ class Outcome:
     """Of the cases, those on generated stand-ins for real patterns."""
     obstacle: str = ""
     """Why the number is not of what is claimed, such as one that was counted."""
+    cut: bool = False
+    """Whether it stands on kernels that were not tuned on some problem."""
 
 
 class Quantity(Protocol):
@@ -102,8 +104,9 @@ def times(records: Records, experiment: str, sides: Sequence[Side], policy: str,
     expected = set[str]()
     for side in sides:
         for case, row in records.times(experiment, policy, side.series(arithmetic), side.cases).items():
-            if case not in rows or row.median_us < rows[case].median_us:
-                rows[case] = row
+            known = rows.get(case, row)
+            fastest = row if row.median_us < known.median_us else known
+            rows[case] = fastest._replace(cut=row.cut or known.cut)
         # a dense time in another arithmetic is of the same problems, so what is expected does not change with it
         expected |= records.expected(experiment, "f32" if side.math == "dense" else side.math, side.cases)
     return Times(rows, frozenset(expected | set(rows)), records.gap(experiment, sides[0].name, policy))
@@ -125,7 +128,8 @@ class Pairs:
 
     def outcome(self, value: float, note: str = "", settled: Settled = "") -> Outcome:
         stand_ins = sum(mine.source.startswith("standin:") for mine, _ in self.rows)
-        return Outcome(value, len(self.rows), self.of, note, settled, stand_ins)
+        cut = any(mine.cut or other.cut for mine, other in self.rows)
+        return Outcome(value, len(self.rows), self.of, note, settled, stand_ins, cut=cut)
 
     def nothing(self) -> Outcome:
         return Outcome(math.nan, 0, self.of, self.gap)
@@ -264,12 +268,13 @@ class CrossoverNonzeros:
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         first, second = (one.measure(records, policy, arithmetic) for one in (self.first, self.second))
-        have, of = min(first.have, second.have), first.of
+        have, of, cut = min(first.have, second.have), first.of, first.cut or second.cut
         if math.isnan(first.value) or math.isnan(second.value):
             note = f"{self.first.subject.name}: {first.note or 'crosses'} {self.second.subject.name}: {second.note}"
             never = not math.isnan(first.value) and second.have > 0  # the ratio is then larger than can be seen
-            return Outcome(math.nan, have, of, note.strip(), "stronger" if never else "")
-        return Outcome((1 - first.value) / (1 - second.value), have, of, f"{first.note} {second.note}".strip())
+            return Outcome(math.nan, have, of, note.strip(), "stronger" if never else "", cut=cut)
+        note = f"{first.note} {second.note}".strip()
+        return Outcome((1 - first.value) / (1 - second.value), have, of, note, cut=cut)
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,8 @@ class PeakShare:
         peak = records.fp32_peak()
         note = "" if peak else "The GPU's peak is not in datasets/gpus.csv."
         rate = max(row.gflops for row in found.rows.values()) / 1e3
-        return Outcome(100 * rate / peak if peak else math.nan, len(found.rows), of, note)
+        cut = any(row.cut for row in found.rows.values())
+        return Outcome(100 * rate / peak if peak else math.nan, len(found.rows), of, note, cut=cut)
 
 
 @dataclass(frozen=True)

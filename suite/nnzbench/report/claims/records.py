@@ -39,11 +39,14 @@ class Row(NamedTuple):
     gflops: float
     memory_bytes: float
     """Device memory that the candidate took at most; NaN where it was not measured."""
+    cut: bool = False
+    """Whether tuning may bring a faster one: a kernel that competes for the time was not tuned on the problem."""
 
 
-_NEEDED = (*Row._fields, "status", "math", "role", "selected")
+_RECORDED = tuple(name for name in Row._fields if name != "cut")
+_NEEDED = (*_RECORDED, "status", "math", "role", "selected", "cut_short")
 """What a row must tell and what `pick` asks."""
-_REPEATED = ("kernel", "variant", "status", "math", "role")
+_REPEATED = ("kernel", "variant", "status", "math", "role", "cut_short")
 """Columns of few words, which are compared some hundred times."""
 
 
@@ -116,9 +119,10 @@ def _picked(frame: pd.DataFrame, roles: frozenset[str] | None, series: Series, c
     if roles is not None:
         rows = rows[rows["role"].isin(roles)]
     named = rows["stem"].map({name: case_by(cases, name) for name in rows["stem"].unique()})
-    found = pick(rows.assign(case=named)[named.notna()], series, by=("case",))
-    fastest = found.to_dict("records")
-    return {str(row["case"]): Row(**{name: row[name] for name in Row._fields}) for row in fastest}
+    rows = rows.assign(case=named)[named.notna()]
+    cut = frozenset() if series.untunable else frozenset(rows.loc[rows["cut_short"] != "", "case"])
+    fastest = pick(rows, series, by=("case",)).to_dict("records")
+    return {str(row["case"]): Row(**{name: row[name] for name in _RECORDED}, cut=row["case"] in cut) for row in fastest}
 
 
 def _timed(folder: Path) -> dict[str, pd.DataFrame]:

@@ -59,7 +59,8 @@ class Series:
     @property
     def untunable(self) -> bool:
         """Whether no tuning changes it: a first choice, in one layout or any, or one part that a study leaves out."""
-        return self.variants in (DEFAULT, COLUMN_DEFAULT) or bool(self.variants and about(self.kernel).study)
+        study = bool(self.kernels) and all(about(kernel).study for kernel in self.kernels)
+        return bool(self.variants) and (study or re.search("default|heuristic", self.variants) is not None)
 
     @property
     def drawn(self) -> bool:

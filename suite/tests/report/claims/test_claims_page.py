@@ -33,6 +33,31 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     assert text.count('<a id="') == len(CLAIMS)
 
 
+def test_numbers_before_tuning_have_the_mark_and_one_sentence_says_what_it_is(tmp_path):
+    """cuBLAS was not tuned in fp16, nor under the cold policy."""
+    folder = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
+    fake_records.tuned(
+        folder,
+        lambda row: ("first",) if (row.kernel, row.dtype) == ("cublas", "f16") or row.policy == "cold" else ("all",),
+    )
+    verdicts = claims.judge(tmp_path, GPU)
+    (one,) = (one for one in verdicts if one.id == "sparsert-spmm-95")
+    text = claims_page.write(tmp_path, GPU, verdicts).read_text() + (tmp_path / GPU / "claims-tables.md").read_text()
+    assert one.before_tuning == "fp16 cold"
+    line = "5.00× **reproduced** (11 of 11) | the same rival | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
+    assert line in text
+    assert text.count("† Before tuning, numbers of ") == 1
+
+
+def test_claims_of_a_tuned_run_have_no_mark(tmp_path):
+    folder = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
+    fake_records.tuned(folder, lambda row: ("first", "all"))
+    verdicts = claims.judge(tmp_path, GPU)
+    assert {one.before_tuning for one in verdicts} == {""}
+    text = claims_page.write(tmp_path, GPU, verdicts).read_text()
+    assert "†" not in text + (tmp_path / GPU / "claims-tables.md").read_text()
+
+
 def test_report_judges_the_claims_of_every_gpu_it_draws(tmp_path):
     write(tmp_path / GPU / "sparsert_table1", fake_records.table1(policies=("hot",)))
     build.build(tmp_path, ["sparsert_table1"])
