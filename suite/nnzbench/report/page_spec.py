@@ -141,6 +141,8 @@ class PageSpec(Generic[Data]):
     """Question and answer on the first screen; None for one made of what is recorded."""
     series: Callable[[View[Data]], Iterable[Series]] = _none
     """Those whose labels stand in its tables and legends, beside kernels by their usual names (`marked.usual`)."""
+    timed: bool = True
+    """Whether it tells times below its first screen, which may be before tuning."""
     table: Callable[[ResultSet], SpeedupTable] | None = None
     """Its speed-ups, where `index.html` should show others than the generic page has."""
 
@@ -167,7 +169,7 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
         return leading.headline(lead, cells, lead.groups[group], policy or view.policies[0])
 
     cut: marked.Names = {}
-    if results and marked.any_cut(results.frame):
+    if results and spec.timed and marked.any_cut(results.frame):
         told = (*lead.sides, *lead.rivals) if lead else ()
         cut = marked.names(results.frame, (*marked.usual(results.frame), *told, *spec.series(view)))
 
@@ -191,7 +193,7 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
         gaps=(*gaps, *(unknown_problems(view.frame, names) if names else [])),
         problem_names=names,
         math_text=spec.math_text,
-        mark=marked.sentence(results.frame, any(one.marked for one in sections)) if results else "",
+        mark=marked.sentence(results.frame, any(one.marked for one in sections)) if results and spec.timed else "",
     )
     if spec.published is None:
         return page, spec.summary(view)

@@ -16,9 +16,11 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.kernels.roles import Role
+from nnzbench.problems.names import stem_of
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import each, geometric_mean, load, size_of
 from nnzbench.report.data.series import Series, pick_under
+from nnzbench.report.text import marks
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
@@ -181,6 +183,8 @@ class Block:
     policy: str
     rows: pd.DataFrame
     """Per problem: label, size, sparsity, `dense_theirs`, `dense_here`, per pair `theirs<i>`, `here<i>`, and `own`."""
+    cut: frozenset[tuple[str, str]]
+    """Columns and problems of those times of this suite that are of kernels which were not tuned there."""
 
 
 _PROBLEM = ("source", "m", "k", "n", "shape", "sparsity")
@@ -209,14 +213,21 @@ def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
             "dtype": dtype,
             "policy": policy,
             "dense_theirs": _fastest(dense, problems),
-            "dense_here": _ours(recorded, names, str(policy), str(dtype), "library", match.dense),
         }
+        ours = {"dense_here": _series(str(dtype), "library", match.dense)}
+        for at, pair in enumerate(match.pairs):
+            ours[f"here{at}"] = _series(str(dtype), "paper", pair.kernel, pair.variants)
+        ours["own"] = _series(str(dtype), "own")
+        rows["dense_here"] = _ours(recorded, names, str(policy), ours["dense_here"])
         for at, pair in enumerate(match.pairs):
             chosen = group[group["choice"] == pair.choice] if pair.choice else group
             rows[f"theirs{at}"] = _fastest(chosen, problems)
-            rows[f"here{at}"] = _ours(recorded, names, str(policy), str(dtype), "paper", pair.kernel, pair.variants)
-        rows["own"] = _ours(recorded, names, str(policy), str(dtype), "own")
-        found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows)))
+            rows[f"here{at}"] = _ours(recorded, names, str(policy), ours[f"here{at}"])
+        rows["own"] = _ours(recorded, names, str(policy), ours["own"])
+        cut = frozenset(
+            (column, name) for column, one in ours.items() for name in _cut(recorded, names, str(policy), one)
+        )
+        found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows), cut))
     return found
 
 
@@ -229,21 +240,25 @@ def _recorded(folder: Path, match: Match) -> tuple[str, pd.DataFrame | None]:
     return chosen, frames.get(chosen)
 
 
-def _ours(
-    recorded: pd.DataFrame | None,
-    names: Sequence[str | None],
-    policy: str,
-    dtype: str,
-    role: Role,
-    kernel: str = "",
-    variants: str = "",
-) -> list[float]:
-    """The time of the fastest row of that role on each recorded problem; of any kernel for none."""
+def _series(dtype: str, role: Role, kernel: str = "", variants: str = "") -> Series:
+    """The rows of that role; of any kernel for none."""
+    return Series("", "", (kernel,) if kernel else (), dtype, variants, frozenset({role}))
+
+
+def _ours(recorded: pd.DataFrame | None, names: Sequence[str | None], policy: str, series: Series) -> list[float]:
+    """The time of the fastest row on each recorded problem."""
     if recorded is None:
         return [math.nan] * len(names)
-    series = Series("", "", (kernel,) if kernel else (), dtype, variants, frozenset({role}))
     found = pick_under(recorded, policy, series)["median_us"].to_dict()
     return [float(found.get(name, math.nan)) for name in names]
+
+
+def _cut(recorded: pd.DataFrame | None, names: Sequence[str | None], policy: str, series: Series) -> set[str]:
+    """Of the recorded problems, those on which a kernel that competes was not tuned."""
+    if recorded is None:
+        return set()
+    stems = {one.problem for one in marks.cuts(recorded, series).get(policy, ())}
+    return {name for name in names if name and stem_of(name) in stems}
 
 
 def _fastest(rows: pd.DataFrame, problems: Sequence[Any]) -> list[float]:
@@ -285,6 +300,8 @@ class Answer:
 
     faster: int
     """Problems on which this suite's time is the smaller one, sessions apart."""
+    on: frozenset[str] = frozenset()
+    """The recorded problems."""
 
     @property
     def verdict(self) -> str:
@@ -312,4 +329,5 @@ def answer(rows: pd.DataFrame, pair: int) -> Answer:
         len(full),
         len(rows),
         int((full[f"here{pair}"] < full[f"theirs{pair}"]).sum()),
+        frozenset(full["problem"]),
     )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import each, percent
-from nnzbench.report.text import shorter, tables
+from nnzbench.report.text import marks, shorter, tables
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.peers import AS_GOOD, MATCHES, Block, answer, blocks_of, read
@@ -19,6 +19,10 @@ from nnzbench.site.peers import AS_GOOD, MATCHES, Block, answer, blocks_of, read
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")
 """Codes with sessions of many sizes and levels, which have a table of their own."""
+_MARK = (
+    f"{marks.MARK} {marks.WORDS.capitalize()}: on some of the problems the run did not try all candidates of this "
+    "suite's kernel, or of the dense product beside it. Tuned, these may be faster."
+)
 
 
 def write(reports: Path, gpu: str) -> Path | None:
@@ -39,6 +43,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         as_good=round(100 * (1 - AS_GOOD)),
         counts=_counts(blocks),
         answers=_answers(blocks),
+        mark=_MARK if any(block.cut for block in blocks) else "",
         blocks=[(_title(block), _about(block, codes), block.match.caveat, _per_problem(block)) for block in blocks],
         by_level=[(_name(codes, code), _by_level(times, code), _by_level_text(times, code)) for code in BY_LEVEL],
         codes=list(each(codes)),
@@ -65,12 +70,13 @@ def _answers(blocks: Iterable[Block]) -> str:
     for block in blocks:
         for at, pair in enumerate(block.match.pairs):
             found = answer(block.rows, at)
+            cut = bool({(column, name) for column in (f"here{at}", "dense_here") for name in found.on} & block.cut)
             rows.append(
                 [
                     f"{_title(block)}: {pair.theirs}",
                     f"`{pair.kernel}`, {pair.words}",
                     number(found.theirs),
-                    number(found.here),
+                    number(found.here) + marks.MARK * cut,
                     f"**{found.verdict}**" if found.have else found.verdict,
                     f"{found.have} of {found.of}",
                     number(found.dense),
@@ -101,6 +107,7 @@ def _about(block: Block, codes: pd.DataFrame) -> str:
 
 def _per_problem(block: Block) -> str:
     pairs = block.match.pairs
+    columns = ("dense_here", *(f"{side}{at}" for at in range(len(pairs)) for side in ("theirs", "here")), "own")
     header = ["problem", "zeros", "dense, their session", "dense, ours"]
     for pair in pairs:
         header += [f"original, {pair.theirs}", f"`{pair.kernel}`, {pair.words}"]
@@ -109,9 +116,7 @@ def _per_problem(block: Block) -> str:
             " ".join(filter(None, [str(row.label), str(row.size)])),
             percent(row.sparsity),
             _us(row.dense_theirs),
-            _us(row.dense_here),
-            *(_us(getattr(row, f"{side}{at}")) for at in range(len(pairs)) for side in ("theirs", "here")),
-            _us(row.own),
+            *(_us(getattr(row, name)) + marks.MARK * ((name, row.problem) in block.cut) for name in columns),
         ]
         for row in each(block.rows)
     ]

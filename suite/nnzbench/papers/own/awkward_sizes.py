@@ -38,5 +38,6 @@ PAGE = PageSpec(
     intro=INTRO,
     sections=(SectionSpec("checked", "", _show, heading="Kernel by kernel", once=True, first=True),),
     data=collect,
+    timed=False,
 )
 """`summary.csv` is the table."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import fake_records
 import pandas as pd
 import pytest
 from fake_claim_records import GPU, row
@@ -155,6 +156,26 @@ def test_times_that_contradict_themselves_are_refused(tmp_path, monkeypatch):
         times.write_text(good.replace(old, new, 1), encoding="utf-8")
         with pytest.raises(RecordError, match=told):
             peers.read()
+
+
+def test_times_of_this_suite_before_tuning_have_the_mark(tmp_path):
+    """`sputnik` is asked for its rule's choice, which no tuning changes; cuBLAS was not tuned on one problem."""
+    rows = recorded(1.0)
+    folder = write(tmp_path / GPU / "sparsert_table1", rows)
+    cut = {("cublas", "p3"), ("sputnik", "p4"), ("ring", "p5")}
+    fake_records.tuned(folder, lambda row: ("first",) if (row.kernel, row.problem) in cut else ("all",))
+    blocks = peers.blocks_of(tmp_path / GPU, REAL, peers.read()[2])
+    rule = next(at for at, pair in enumerate(REAL.pairs) if pair.choice == "heuristic")
+    assert blocks[0].cut >= {("dense_here", "p3"), ("own", "p5")}
+    assert (f"here{rule}", "p4") not in blocks[0].cut
+    text = peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
+    assert text.count("† Before tuning: on some of the problems") == 1
+    assert "†" in text.partition("† Before tuning")[0]
+
+
+def test_a_page_of_tuned_kernels_has_no_mark(tmp_path):
+    fake_records.tuned(write(tmp_path / GPU / "sparsert_table1", recorded(1.0)), lambda row: ("all",))
+    assert "†" not in peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
 
 
 def test_nothing_in_common_is_no_verdict():
