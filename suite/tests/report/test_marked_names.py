@@ -9,9 +9,12 @@ import fake_records
 import pytest
 from matplotlib.figure import Figure
 
-from nnzbench.report.data.frames import load
+from nnzbench.kernels.registry import known
+from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.report.data.frames import ResultSet, load
 from nnzbench.report.data.series import DEFAULT, Series
 from nnzbench.report.draw import style
+from nnzbench.report.page_spec import View
 from nnzbench.report.text import marked
 
 LABELS = {"sputnik", "cuSPARSE, best", "cuBLAS fp32", "balanced"}
@@ -84,6 +87,19 @@ def test_names_are_of_series_that_tuning_may_make_faster(tmp_path: Path) -> None
     found = marked.names(load(folder).frame, series)
     assert found == {"cold": {"sputnik", "any: of ours", "of ours"}}
     assert (marked.under(found, "hot"), marked.under(found, "")) == (frozenset(), frozenset(found["cold"]))
+
+
+def test_every_page_names_series_of_known_kernels(tmp_path: Path) -> None:
+    results = load(fake_records.write(tmp_path / "sparsert_table1", fake_records.table1()))
+    for name in EXPERIMENTS:
+        told = _series_of(name, results)
+        assert all(one.label for one in told), name
+        assert {kernel for one in told for kernel in one.kernels} <= set(known()), name
+    assert {"cuBLAS", "sputnik, fastest tiling"} <= {one.label for one in _series_of("sparsert_table1", results)}
+
+
+def _series_of(experiment: str, results: ResultSet) -> list[Series]:
+    return list(page_of(experiment).series(View(None, GPU, results)))
 
 
 @pytest.fixture

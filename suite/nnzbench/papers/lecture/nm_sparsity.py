@@ -218,5 +218,9 @@ PAGE = PageSpec(
         p.name: f"{_name(p)}, {MATH_LABELS[p.dtype]}" for dtype in CLASSES for p in problems(dtype)
     },
     math_text="INT8 with 32-bit sums, fp16 with sums in fp32, and TF32 (fp32 operands); all on tensor cores",
-    series=lambda view: SOURCES,
+    series=lambda view: [
+        replace(source, math=math_class, label={"dense": "the best dense"}.get(source.key, source.label))
+        for source in SOURCES
+        for math_class, _ in CLASSES.values()
+    ],
 )
