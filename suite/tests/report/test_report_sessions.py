@@ -46,6 +46,11 @@ def test_one_session_for_each_problem_needs_no_note() -> None:
     assert sessions.note(rows, found) == sessions.sentence(rows, found) == ""
 
 
+def test_rows_without_a_time_are_of_no_session() -> None:
+    rows = frame(("a", "hot", None, True, "e.json"))
+    assert sessions.note(rows, snapshots(e=("1", "x"))) == sessions.sentence(rows, snapshots(e=("1", "x"))) == ""
+
+
 def test_sessions_of_one_commit_on_one_gpu_are_told_once_and_linked_at_the_figure() -> None:
     found = snapshots(e=("1", "x"), f=("1", "x"))
     assert sessions.note(TWICE, found) == "Rows of [several sessions](#sessions)."

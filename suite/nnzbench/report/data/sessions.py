@@ -44,7 +44,7 @@ def mixed(frame: pd.DataFrame, environments: Environments) -> Mixed:
     timed = standing(frame)[["problem", "policy", "environment"]].drop_duplicates()
     origins = [found.get(name, ("", f"unnamed: {name}")) for name in timed["environment"]]
     timed = timed.assign(
-        stem=timed["problem"].map(stem_of),
+        stem=[stem_of(name) for name in timed["problem"]],
         commits=[commit for commit, _ in origins],
         GPUs=[worker for _, worker in origins],
     )
@@ -52,7 +52,7 @@ def mixed(frame: pd.DataFrame, environments: Environments) -> Mixed:
     apart = of["commits"] | of["GPUs"]
     words = [name for name in ("commits", "GPUs") if of[name].any()]
     elsewhere = timed["stem"].isin(of.index[of["GPUs"]].get_level_values("stem"))
-    if timed.loc[elsewhere, "GPUs"].str.startswith("unnamed").any():
+    if any(worker.startswith("unnamed") for worker in timed.loc[elsewhere, "GPUs"]):
         words[-1] = "unnamed GPUs"
     return Mixed(
         problems=timed["stem"].nunique(),
