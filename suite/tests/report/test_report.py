@@ -144,16 +144,21 @@ def test_a_file_that_breaks_the_schema_is_refused_with_its_place(tmp_path, damag
 
 @pytest.mark.figures
 def test_drawing_twice_gives_the_same_bytes_and_names_how_to_repeat_it(tmp_path):
-    folder = write(tmp_path, fake_records.table1(policies=("hot",)))
+    rows = fake_records.table1(policies=("hot",))
+    method = [dataclasses.replace(row, kernel="sparsert_paper") for row in rows if row.kernel == "sparsert"]
+    folder = write(tmp_path, select([*rows, *method]))
     report(tmp_path, "sparsert_table1")
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     report(tmp_path, "sparsert_table1")
     assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {"speedup.png", "speedup.svg", "summary.csv", "summary.md"} <= set(first)
+    stems = ("speedup", "figure4", "figure5", "figure6")
+    figures = {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")}
+    assert {"summary.csv", "summary.md"} | figures <= set(first)
     assert "SparseRT paper, T4" in first["summary.md"].decode()
     page = first["README.md"].decode()
     assert "nnzbench run sparsert_table1" in page
     assert "commit abababababab" in page
+    assert page.count("(figure4.png)") == 1
 
 
 def test_a_missing_baseline_is_a_named_gap_not_a_crash(tmp_path):
@@ -215,7 +220,8 @@ def test_a_run_on_stand_ins_is_compared_in_one_paragraph(tmp_path):
 
 
 def test_experiments_without_records_say_so(tmp_path):
-    write(tmp_path, fake_records.table1(policies=("hot",)))
+    rows = fake_records.table1(policies=("hot",))
+    write(tmp_path, [row for row in rows if row.problem == rows[0].problem])
     assert "sputnik_rnn: not recorded yet" in report(tmp_path)
 
 

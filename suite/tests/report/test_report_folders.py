@@ -22,7 +22,11 @@ def report(*arguments: str | Path) -> Result:
 
 
 def recorded(reports: Path) -> Path:
-    return fake_records.write(reports / "nvidia-h200" / "sparsert_table1", fake_records.table1(policies=["hot"]))
+    """Three problems: what is written where is the same of any number."""
+    rows = fake_records.table1(policies=["hot"])
+    few = set(sorted({row.problem for row in rows})[:3])
+    kept = [row for row in rows if row.problem in few]
+    return fake_records.write(reports / "nvidia-h200" / "sparsert_table1", kept)
 
 
 def tree(root: Path) -> dict[Path, bytes]:
@@ -114,7 +118,7 @@ def test_a_link_is_not_read_through(tmp_path: Path, name: str) -> None:
     assert (tree(target) if target.is_dir() else {target: target.read_bytes()}) == before
 
 
-@pytest.mark.figures
+@pytest.mark.figures(kind="svg")
 def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "x")
     places = [folder / name for name in ("README.md", "summary.csv", "summary.md", "speedup.png", "speedup.svg")]

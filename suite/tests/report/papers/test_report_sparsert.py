@@ -9,11 +9,8 @@ from pathlib import Path
 
 import fake_records
 import pytest
-from click.testing import CliRunner
-from draft_figures import pages_alone
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from nnzbench.cli import main
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.papers.sparsert import table3 as sparsert_conv
@@ -147,21 +144,6 @@ def test_a_gpu_that_lacks_the_baseline_leaves_an_empty_figure(tmp_path, figures)
     assert all(math.isnan(v) for v in ours(values, "4c", ("1", MEAN), "speedup", 0.9, over=CUBLAS))
     page, _ = fake_records.drawn(load(tmp_path / "nvidia-h200" / "sparsert_table1"))
     assert any("No checked time of cuSPARSE" in gap for gap in page.gaps)
-
-
-def test_the_page_is_the_same_twice(tmp_path):
-    found = folder(tmp_path, table1())
-    run = ["report", "sparsert_table1", "--reports", str(tmp_path)]
-    taken = []
-    for _ in range(2):
-        with pages_alone():
-            assert CliRunner().invoke(main, run).exit_code == 0
-        taken.append({path.name: path.read_bytes() for path in sorted(found.iterdir()) if path.is_file()})
-    assert taken[0] == taken[1]
-    stems = ("speedup", "figure4", "figure5", "figure6")
-    assert {f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")} <= set(taken[0])
-    page = (found / "README.md").read_text()
-    assert page.count("(figure4.png)") == 1
 
 
 def test_the_summary_has_every_bar_and_each_policy_its_sections(tmp_path, figures):

@@ -1,0 +1,22 @@
+"""Kernels are compiled without optimisation here: more than half of the time of these tests was the compiler's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from nnzbench.devices.cpu import build
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _unoptimised() -> Iterator[None]:
+    """`-O0` behind the flags of a build, for the kernel alone; sanitizers then see also what an optimiser removes.
+
+    The builds as they are run are checked in suite/tests/devices, and by the commands that other tests start.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name, one in list(build.BUILDS.items()):
+            patch.setitem(build.BUILDS, name, replace(one, instrument=(*one.instrument, "-O0")))
+        yield
