@@ -41,6 +41,8 @@ TRIAL = "best_trial"
 """Folder of what `runners/trials/best_trial.py` sums up."""
 CHECKS = "awkward_sizes"
 """The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
+BLOCKED = r"(?:^|_)bell\d"
+"""Variants of cuSPARSE's blocked format: fast where nonzeros lie in blocks, which sizes alone don't say."""
 _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
@@ -121,7 +123,8 @@ def _read(file: Path) -> pd.DataFrame:
         frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8", usecols=list(_USED))
         frame = frame[(frame["status"] == "ok") & (frame["selected"] == "true") & frame["policy"].isin(POLICIES)]
         # a step of a network is not the product that it is recorded as
-        frame = frame[~frame["shape"].str.contains("attention|bias_relu")].copy()
+        frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
+        frame = frame[~frame["variant"].str.contains(BLOCKED)].copy()
         for name in ("m", "k", "n", "nnz", "median_us", "prepare_ms", "compile_ms"):
             frame[name] = pd.to_numeric(frame[name].replace("", "nan"))
     except (OSError, UnicodeDecodeError, ValueError, pd.errors.ParserError) as error:

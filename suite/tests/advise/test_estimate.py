@@ -124,6 +124,21 @@ def test_what_was_recorded_for_checking_says_nothing_of_speed(tmp_path):
     assert found["sputnik"] == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
 
 
+def test_times_of_a_blocked_format_are_not_those_of_other_patterns(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    fast = [
+        replace(row, experiment="granularity", kernel="cusparse", variant=variant, median_us=row.median_us * factor)
+        for row in records()
+        if row.kernel == "sputnik"
+        for variant, factor in (("csr_alg3_row", 1.0), ("bell32_row", 0.01))
+    ]
+    append(tmp_path / "nvidia-h200/granularity/records.csv", fast)
+    (layer,) = layers.load(["512x1536@0.9"])
+    (width,) = estimate.answer(layer, Question((32,)), estimate.load("nvidia-h200", [tmp_path])).widths
+    found = {one.kernel: one.hot_us for one in width.entries}
+    assert found["cusparse"] == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
+
+
 def test_where_others_are_recorded_near_by_a_kernel_that_is_not_gets_no_time(tmp_path):
     append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
     rows = [replace(row, kernel="ring", m=64 * row.m) for row in records() if row.kernel == "sputnik"]
