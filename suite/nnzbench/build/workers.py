@@ -228,7 +228,7 @@ def _serve() -> None:
             failure = [error.errno, error.strerror, str(error.filename or folder())]
         try:
             print(json.dumps(failure), file=answers, flush=True)
-        except BrokenPipeError:  # whoever asked ended meanwhile; the cache has the program
+        except BrokenPipeError:  # whoever asked ended meanwhile; what was built is in the cache
             os._exit(0)  # closing the pipe would write once more
 
 

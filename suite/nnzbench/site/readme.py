@@ -14,7 +14,8 @@ from nnzbench.report.data import context
 from nnzbench.report.data.frames import load
 from nnzbench.report.draw import layout
 from nnzbench.report.text import marks
-from nnzbench.report.text.lead import PRODUCTS, Cells, Group, cells_of, lines
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import PRODUCTS, Cells, cells_of, lines
 from nnzbench.report.text.tables import markdown
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)

@@ -16,7 +16,8 @@ from nnzbench.records.selection import select
 from nnzbench.report.data.frames import ResultSet, load
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead, marks
-from nnzbench.report.text.lead import Group, Lead, own, side
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import Lead, own, side
 from nnzbench.site import conclusion, readme
 
 LEAD = Lead(

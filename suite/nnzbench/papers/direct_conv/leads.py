@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnzbench.report.text import lead
-from nnzbench.report.text.lead import Group, Lead, own, side
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import Lead, own, side
 
 PAPER = side("direct_conv", variants="paper_", words="the paper's mapping")
 PAPER_F16 = side("direct_conv", "f16", "paper_", "the paper's mapping")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnzbench.report.text import lead
-from nnzbench.report.text.lead import Group, Lead, own, side
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import Lead, own, side
 
 ONE = Group(words="at batch one", like="*_b1")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnzbench.report.text import lead
-from nnzbench.report.text.lead import Group, Lead, own, side
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import Lead, own, side
 
 NM_SPARSITY = Lead(
     "Are 2:4 products on sparse tensor cores twice as fast as dense ones?",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nnzbench.report.text import lead
-from nnzbench.report.text.lead import Group, Lead, side
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import Lead, side
 
 SCALING = Lead(
     "Which kernel keeps its cost per nonzero from 1e5 to 1e8 nonzeros, and how far is cuSPARSE from it?",

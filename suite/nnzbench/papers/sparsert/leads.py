@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead
-from nnzbench.report.text.lead import Group, Lead, own, side
+from nnzbench.report.text.groups import Group
+from nnzbench.report.text.lead import Lead, own, side
 
 LEVELS = (Group(level=90), Group(level=95))
 PAPER = side("sparsert_paper")

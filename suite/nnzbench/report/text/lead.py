@@ -8,7 +8,6 @@ imports nothing of this package, can read each number and compute it again from 
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,79 +16,18 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from nnzbench.kernels.registry import known
-from nnzbench.problems.names import label_of, parse, stem_of
-from nnzbench.problems.tables import dlmc_sample
+from nnzbench.problems.names import stem_of
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series, pick
+from nnzbench.report.text.groups import ALL, Group
 from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis, cuts, sentence
 from nnzbench.report.text.tables import GAP, markdown, number
 
-OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
 TITLE = 104
 """Letters that the title of a figure has room for."""
-NEAR = 2.5
-"""Points of sparsity within which a problem whose name tells no level is of one."""
 LOST = 4
 """How many combinations are named under "where it does not hold"; the table has all."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Problems that a ratio is taken over; its label is made of these fields, and can be read back."""
-
-    op: str = ""
-    level: float | None = None
-    """Zeros in percent, as the problem's table has them."""
-    columns: int | None = None
-    like: str = ""
-    """Pattern (`fnmatch`) of labels; `words` say what they are."""
-    words: str = ""
-    rival_like: str = ""
-    """The rival's problems, where the dense network has problems of its own: then sums of times are compared."""
-    sample: bool = False
-    """The collection's representative sample alone."""
-
-    @property
-    def label(self) -> str:
-        """`SpMM at 90 % zeros with 16 columns`; `all problems` where nothing is left out."""
-        parts = [
-            OPS.get(self.op, self.op),
-            self.words,
-            "" if self.level is None else f"at {self.level:g} % zeros",
-            "" if self.columns is None else f"with {self.columns} column{'s' * (self.columns != 1)}",
-            "in the representative sample" if self.sample else "",
-        ]
-        return " ".join(part for part in parts if part) or "all problems"
-
-    def problems(self, frame: pd.DataFrame, rival: bool = False) -> frozenset[str]:
-        """Names of its problems among the recorded ones; of the rival's problems, where these are others."""
-        other = rival and bool(self.rival_like)
-        pattern, level = (self.rival_like, None) if other else (self.like, self.level)
-        rows = frame[["problem", "op", "n", "source", "sparsity"]].drop_duplicates("problem")
-        if self.op:
-            rows = rows[rows["op"] == self.op]
-        if self.columns is not None:
-            rows = rows[rows["n"] == self.columns]
-        if self.sample:
-            paths = {entry.path for entry in dlmc_sample()}
-            rows = rows[rows["source"].str.partition(":")[2].isin(paths)] if len(rows) else rows
-        return frozenset(
-            str(name)
-            for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
-            if _named(str(name), float(zeros), pattern, level)
-        )
-
-
-def _named(problem: str, zeros: float, pattern: str, level: float | None) -> bool:
-    """A name that tells no level is of the nearest one."""
-    parts = parse(problem)
-    if level is not None and (abs(100 * zeros - level) > NEAR if parts is None else float(parts.level) != level):
-        return False
-    return not pattern or fnmatch.fnmatchcase(label_of(problem), pattern)
-
-
-ALL = Group()
 
 
 def side(kernel: str, math: str = "f32", variants: str = "", words: str = "") -> Series:
@@ -171,6 +109,11 @@ class Ratio:
     def text(self) -> str:
         """`2.34×`, with the mark where it stands on kernels that were not tuned."""
         return f"{number(self.value)}×{self.basis.mark}"
+
+    @property
+    def told(self) -> str:
+        """The same in a sentence: `2.34×`, or `2.34× before tuning`."""
+        return f"{number(self.value)}×{f' {WORDS}' * bool(self.basis.cuts)}"
 
 
 Times = tuple[Cuts, "pd.Series[float]"]
@@ -286,9 +229,7 @@ def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
             f"{_capital(group.label)}: {first} {_is(first)} **{number(found.value)}×** as fast "
             f"as {rival} ({policies[0]}, {cut}faster on {found.wins} of {found.count})"
         )
-        text += "".join(
-            f", {name} {number(beside.value)}×{f' {WORDS}' * bool(beside.basis.cuts)}" for name, _, beside in others
-        )
+        text += "".join(f", {name} {beside.told}" for name, _, beside in others)
         text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
         text += _also(lead, cells, (group.label, rival, policies[0]), [one[0] for one in told])
         said.append(text + ".")
@@ -301,9 +242,8 @@ def _also(lead: Lead, cells: Cells, said: tuple[str, str, str], sides: Sequence[
     if lead.also_over is None or lead.also_over.label == rival:
         return ""
     found = [(side, cells.get((label, side, lead.also_over.label, policy))) for side in sides]
-    told = [(side, f"{number(one.value)}×{f' {WORDS}' * bool(one.basis.cuts)}") for side, one in found if one]
-    values = ", ".join(text if side == sides[0] else f"{side} {text}" for side, text in told)
-    return f"; measured over {lead.also_over.label}: {values}" if told else ""
+    values = ", ".join(one.told if side == sides[0] else f"{side} {one.told}" for side, one in found if one)
+    return f"; measured over {lead.also_over.label}: {values}" if values else ""
 
 
 def _capital(text: str) -> str:

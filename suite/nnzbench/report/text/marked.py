@@ -33,8 +33,6 @@ Names = Mapping[str, Set[str]]
 def names(frame: pd.DataFrame, series: Iterable[Series]) -> Names:
     """Labels of the series that have rows of kernels which were not tuned; also without what is before `: `."""
     found: dict[str, set[str]] = {}
-    if not any_cut(frame):
-        return found
     for one in dict.fromkeys(series):
         for policy in cuts(frame, one):
             found.setdefault(policy, set()).update({one.label, one.label.partition(": ")[2] or one.label})

@@ -1,0 +1,73 @@
+"""The problems that a ratio of a first screen is taken over, and the words that name them."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnzbench.problems.names import label_of, parse
+from nnzbench.problems.tables import dlmc_sample
+
+OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
+NEAR = 2.5
+"""Points of sparsity within which a problem whose name tells no level is of one."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Problems that a ratio is taken over; its label is made of these fields, and can be read back."""
+
+    op: str = ""
+    level: float | None = None
+    """Zeros in percent, as the problem's table has them."""
+    columns: int | None = None
+    like: str = ""
+    """Pattern (`fnmatch`) of labels; `words` say what they are."""
+    words: str = ""
+    rival_like: str = ""
+    """The rival's problems, where the dense network has problems of its own: then sums of times are compared."""
+    sample: bool = False
+    """The collection's representative sample alone."""
+
+    @property
+    def label(self) -> str:
+        """`SpMM at 90 % zeros with 16 columns`; `all problems` where nothing is left out."""
+        parts = [
+            OPS.get(self.op, self.op),
+            self.words,
+            "" if self.level is None else f"at {self.level:g} % zeros",
+            "" if self.columns is None else f"with {self.columns} column{'s' * (self.columns != 1)}",
+            "in the representative sample" if self.sample else "",
+        ]
+        return " ".join(part for part in parts if part) or "all problems"
+
+    def problems(self, frame: pd.DataFrame, rival: bool = False) -> frozenset[str]:
+        """Names of its problems among the recorded ones; of the rival's problems, where these are others."""
+        other = rival and bool(self.rival_like)
+        pattern, level = (self.rival_like, None) if other else (self.like, self.level)
+        rows = frame[["problem", "op", "n", "source", "sparsity"]].drop_duplicates("problem")
+        if self.op:
+            rows = rows[rows["op"] == self.op]
+        if self.columns is not None:
+            rows = rows[rows["n"] == self.columns]
+        if self.sample:
+            paths = {entry.path for entry in dlmc_sample()}
+            rows = rows[rows["source"].str.partition(":")[2].isin(paths)] if len(rows) else rows
+        return frozenset(
+            str(name)
+            for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
+            if _named(str(name), float(zeros), pattern, level)
+        )
+
+
+def _named(problem: str, zeros: float, pattern: str, level: float | None) -> bool:
+    """A name that tells no level is of the nearest one."""
+    parts = parse(problem)
+    if level is not None and (abs(100 * zeros - level) > NEAR if parts is None else float(parts.level) != level):
+        return False
+    return not pattern or fnmatch.fnmatchcase(label_of(problem), pattern)
+
+
+ALL = Group()
