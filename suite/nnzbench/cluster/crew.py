@@ -2,8 +2,9 @@
 
 A job is pure: a worker records nothing, and its rows are written here when it is done. So what is recorded is whole,
 and what a worker had when it died is done again by another, never twice. GPUs of one model share its work; every
-model does all of it, into its own folders. All kernels of a problem run on one GPU: their times can be compared.
-Several workers may share a GPU: each has it for itself while it measures, and the others plan, compile and check.
+model does all of it, into its own folders. All kernels of a problem, in all its types, run on one GPU: their times can
+be compared. Several workers may share a GPU: each has it for itself while it measures, and the others plan, compile and
+check.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ class Crew:
             return
         model = self.models[worker.who.gpu]
         model.lost[worker.step] += 1
-        model.homes.pop((worker.step.experiment, worker.step.problem), None)
+        model.forget(worker.step, worker.unit)
         what = f"{worker.step.experiment} {worker.step.problem.name}"
         if model.lost[worker.step] < TRIES:
             model.queue.appendleft(worker.step)
@@ -314,7 +315,8 @@ class Crew:
                 self.progress.note(line)
         model = self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)
         units = {digest(worker.who): worker.unit for worker in self.workers.values() if worker.who}
-        model.homes.update(homes(plan, runs, units))
+        for step, unit in homes(plan, runs, units):
+            model.begin(step, unit)
         for name, run in runs.items():
             model.done[name] = defaultdict(set)
             for key in run.results.done:
@@ -340,7 +342,7 @@ class Crew:
             job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, self._left())
             about = f"{step.experiment} {step.problem.name} {step.problem.dtype}"
             self.progress.step(f"{about} on {worker.who.host} {worker.who.unit}")
-            model.homes.setdefault((step.experiment, step.problem), worker.unit)
+            model.begin(step, worker.unit)
             worker.step, worker.since, worker.matrix = step, time.monotonic(), matrix_of(step.problem)
             worker.future = self._submit(address, perform, job, settled)
 

@@ -9,6 +9,7 @@ from itertools import islice
 
 from nnzbench.measure.budget import DAMPING_S, Plan, Step
 from nnzbench.measure.sweep import Run
+from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Key
@@ -17,6 +18,8 @@ NEAR = 64
 """Next steps among which a worker gets one of the matrix that it has already."""
 Unit = tuple[str, str]
 """Host and GPU."""
+Begun = tuple[str, str, str]
+"""Experiment, problem and type; without a type the problem's name has none either."""
 
 
 @dataclass
@@ -34,8 +37,8 @@ class Model:
     """Workers that each step has cost."""
     done: dict[str, defaultdict[str, set[Key]]] = field(default_factory=dict)
     """Rows that are recorded, by experiment and problem."""
-    homes: dict[tuple[str, Problem], Unit] = field(default_factory=dict)
-    """GPUs that problems were begun on: what is compared should come from one."""
+    homes: dict[Begun, Unit] = field(default_factory=dict)
+    """GPUs that problems were begun on, in one type and in any: what is compared should come from one."""
     predicted: float = DAMPING_S
     taken: float = DAMPING_S
     """Seconds of the steps that are done, as predicted and as they took."""
@@ -44,7 +47,8 @@ class Model:
     def next_step(self, unit: Unit, matrix: tuple[object, ...], left_s: float | None) -> Step | None:
         """The next step that fits into the time that is left (None: all the time that there is), for a worker of a GPU.
 
-        Among those that are near, one of a problem that was begun on that GPU (or on none), and then one of the matrix
+        Among those that are near, one of a problem that was begun on that GPU (or on none), in its type or, where that
+        is new, in another: pages compare fp32 kernels with dense fp16, too. Then one of the matrix
         that the worker has already. When there are no others, one that was put off because of what steps took while
         all workers were waiting for the GPUs: they may wait less by then.
         """
@@ -52,7 +56,7 @@ class Model:
 
         def place(one: tuple[int, Step]) -> tuple[bool, bool, bool, int]:
             at, step = one
-            home = self.homes.get((step.experiment, step.problem), unit)
+            home = next((self.homes[one] for one in begun(step.experiment, step.problem) if one in self.homes), unit)
             later = step.scope != self.queue[0].scope
             return later, home != unit, matrix_of(step.problem) != matrix, at
 
@@ -71,6 +75,17 @@ class Model:
                 return self.put_off.pop(at)
         return None
 
+    def begin(self, step: Step, unit: Unit) -> None:
+        """Remembers where what is compared with this step should come from."""
+        for one in begun(step.experiment, step.problem):
+            self.homes.setdefault(one, unit)
+
+    def forget(self, step: Step, unit: Unit) -> None:
+        """Lets any GPU have the problem of a step whose worker died."""
+        for one in begun(step.experiment, step.problem):
+            if self.homes.get(one) == unit:
+                del self.homes[one]
+
     def not_done(self) -> Iterator[Step]:
         """Steps that were left out, or that nobody has begun."""
         yield from self.left_out
@@ -78,8 +93,13 @@ class Model:
         yield from self.queue
 
 
-def homes(plan: Plan, runs: Mapping[str, Run], units: Mapping[str, Unit]) -> Iterator[tuple[tuple[str, Problem], Unit]]:
-    """The GPU that an earlier run began a problem on, by experiment and problem, where it is one of `units`.
+def begun(experiment: str, problem: Problem) -> tuple[Begun, Begun]:
+    """What a problem is remembered by: in its type, and in any."""
+    return (experiment, problem.name, problem.dtype), (experiment, stem_of(problem.name), "")
+
+
+def homes(plan: Plan, runs: Mapping[str, Run], units: Mapping[str, Unit]) -> Iterator[tuple[Step, Unit]]:
+    """The steps whose problem an earlier run began, and the GPU that it began it on, where that is one of `units`.
 
     Those are by the digest that snapshots tell GPUs apart by.
     """
@@ -93,4 +113,4 @@ def homes(plan: Plan, runs: Mapping[str, Run], units: Mapping[str, Unit]) -> Ite
             workers[step.experiment, file] = str(results.snapshot(file).get("worker", ""))
         unit = units.get(workers[step.experiment, file])
         if unit is not None:
-            yield (step.experiment, step.problem), unit
+            yield step, unit

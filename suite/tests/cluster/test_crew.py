@@ -21,6 +21,7 @@ from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.names import parse
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Tuning
 from nnzbench.records.record import read_records
@@ -268,6 +269,22 @@ def test_a_run_that_is_gone_on_with_tunes_problems_on_the_gpus_that_they_were_be
         workers.setdefault(row.problem, set()).add(snapshot["worker"])
     assert sum(len(some) == 1 for some in workers.values()) >= 4  # the last is for who has nothing to do
     assert len(set.union(*workers.values())) == 2
+
+
+def test_a_problem_of_another_type_is_for_the_gpu_that_the_first_was_begun_on():
+    """Pages compare fp32 kernels with dense fp16."""
+    names = ("a_8x8x8_50_uniform", "a_8x8x8_50_uniform_f16", "b_8x8x8_50_uniform")
+    problems = [Problem("one", name, "spmm", 8, 8, 8, 0.5, "uniform:0", parse(name).dtype) for name in names]
+    fp32, fp16, other = steps = [Step("one", "paper", problem, ("k",), "first", 1.0) for problem in problems]
+    model = Model(Plan(tuple(steps), frozenset(), 100.0), {}, deque(steps), 0.0)
+    here, there = ("host", "GPU 0"), ("host", "GPU 1")
+    assert model.next_step(here, (), None) is fp32
+    model.begin(fp32, here)
+    assert model.next_step(there, (), None) is other
+    assert model.next_step(there, (), None) is fp16  # better than nothing
+    model.queue.extend([fp16, other])
+    model.forget(fp32, here)
+    assert model.next_step(there, (), None) is fp16
 
 
 def test_what_is_done_of_work_that_does_not_end_is_kept(tmp_path, monkeypatch):
