@@ -9,7 +9,7 @@ from nnzbench.report.text.lead import Lead, own, side
 
 SPMM = (side("sputnik", variants=DEFAULT), side("sputnik"))
 SDDMM = (side("sputnik_sddmm", variants=DEFAULT), side("sputnik_sddmm"))
-OURS = (own(), own(as_data=True), lead.UNTUNED)
+OURS = (own(), own(as_data=True), own("f16"), lead.UNTUNED)
 OVER_CUSPARSE = (lead.CUSPARSE_COLUMN, lead.CUSPARSE_DEFAULT, lead.CUSPARSE, lead.CUBLAS, lead.TF32, lead.FP16)
 
 FIGURE1 = Lead(
