@@ -202,7 +202,7 @@ def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, lis
                 if low:
                     words = " and ".join(f"{one.value:.2f}×{one.mark} {policy}" for policy, one in values)
                     below.append((f"{mine} over {rival}, {group}: {words}", min(low)))
-    items = (text[0].lower() + text[1:]).removesuffix(".").split("; ")
+    items = text.removesuffix(".").split("; ")
     if text.startswith("Nowhere in geometric mean"):
         if below:
             raise Wrong(f"it does not hold for {below[0][0]}")
@@ -212,6 +212,8 @@ def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, lis
     items = items[:-1] if rest else items
     expect(str(rest[1] if rest else 0), str(max(len(below) - LOST, 0)), "more in the table: ")
     known = dict(below)
+    if items[0] not in known:  # it begins the sentence
+        items[0] = items[0][0].lower() + items[0][1:]
     for item in items:
         if item not in known:
             raise Wrong(f"the records do not say: {item}")

@@ -26,6 +26,13 @@ NOTHING_TO_TUNE = [
     *("aspt", "aspt_sddmm", "dense_attention", "dense_mobilenet", "dense_transformer", "sparsert_fixed", "untuned"),
 ]
 """Kernels all of whose candidates are first choices."""
+STEP = {
+    "Sputnik's kernels": ["sputnik", "sputnik_transposed", "sputnik_sddmm"],
+    "the fastest sparse kernels": [
+        *("sputnik", "sputnik_transposed", "sputnik_sddmm", "merge_spmm", "ring_sddmm", "aspt_sddmm"),
+    ],
+}
+"""Kernels that do a training step together."""
 STUDIES = ("`sputnik_ablation`, ",)
 """What begins the name of a side that is one candidate alone, a kernel without one of its parts."""
 PAPERS = {"balanced": r"paper(_w\d+)?$", "direct_conv": "paper_"}
@@ -90,6 +97,8 @@ WORDS = {
     "of blocks of 32x32": (r"block_87\.5", ""),
 }
 """Labels of the problems that words stand for; of the rival's, where these are others and sums are compared."""
+PARTS = {"of a whole step": ("forward", "input", "weights")}
+"""How the labels of what is done one after another end; `dense_` before it where dense does more, at any level."""
 NAME = re.compile(
     r"(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
     r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8))?"
@@ -246,6 +255,8 @@ def side(frame: pd.DataFrame, words: str) -> pd.DataFrame:
         for kernel, variants in PAPERS.items():
             kept &= ~((frame["kernel"] == kernel) & frame["variant"].str.match(variants))
         return frame[kept]
+    if (found := re.fullmatch(r"(.+ kernels)(?: (\w+))?", words)) and found[1] in STEP:
+        return frame[frame["kernel"].isin(STEP[found[1]]) & (frame["math"] == MATHS[found[2] or "fp32"])]
     if found := re.fullmatch(r"best dense (\w+)", words):
         return frame[frame["kernel"].isin(DENSE) & (frame["math"] == MATHS[found[1]])]
     if found := re.fullmatch(r"(cuSPARSE)'s( column-major)? default (\w+)(?: in its best layout)?", words):
@@ -277,6 +288,10 @@ class Group:
         self.level = float(level[1]) if level else None
         rest = (rest[: level.start()] if level else rest).strip()
         self.op, self.like, self.rival = "", "", ""
+        self.parts = PARTS.get(rest, ())
+        if self.parts:
+            self.like = rf"(?P<of>.+?)_(?:dense_)?(?P<part>{'|'.join(self.parts)})"
+            return
         if rest not in WORDS and rest.partition(" ")[0] in OPS:
             word, _, rest = rest.partition(" ")
             self.op = OPS[word]
@@ -294,7 +309,7 @@ class Group:
             kept &= frame["label"].str.fullmatch(like)
         if self.level is not None and not other:
             near = frame["level"].isna() & ((frame["zeros"] - self.level).abs() <= 2.5)
-            kept &= (frame["level"] == self.level) | near
+            kept &= (frame["level"] == self.level) | near | (bool(self.parts) & frame["label"].str.contains("_dense_"))
         if self.columns is not None:
             kept &= frame["n"] == self.columns
         if self.op:
@@ -302,6 +317,13 @@ class Group:
         if self.sample:
             kept &= frame["source"].str.partition(":")[2].isin(sample())
         return frame[kept]
+
+    def whole(self, frame: pd.DataFrame) -> tuple[pd.Series, pd.Index]:
+        """Sums of the least times of all parts, where each has one; the problems that they are of."""
+        rows = frame.join(frame["label"].str.extract(self.like)) if len(frame) else frame.assign(of="", part="")
+        times = rows.pivot_table(index="of", columns="part", values="median_us", aggfunc="min")
+        whole = times.dropna().sum(axis=1) if set(self.parts) <= set(times.columns) else pd.Series(dtype=float)
+        return whole, pd.Index(rows.loc[rows["of"].isin(whole.index), "stem"].unique())
 
 
 @functools.cache
@@ -318,9 +340,14 @@ def ratio(folder: Path, group: str, policy: str, mine: str, rival: str) -> Ratio
         value = float(above.sum() / below.sum())
         cut = untuned(theirs, rival, above.index) | untuned(ours, mine, below.index)
         return Ratio(value, int(value > 1), 1, frozenset(above.index) | frozenset(below.index), cut)
-    both = (above / below).dropna()
+    if of.parts:
+        (above, others), (below, those) = of.whole(theirs), of.whole(ours)
+        both = (above / below).dropna()
+    else:
+        both = (above / below).dropna()
+        others = those = both.index
     if both.empty:
         return None
-    cut = untuned(theirs, rival, both.index) | untuned(ours, mine, both.index)
+    cut = untuned(theirs, rival, others) | untuned(ours, mine, those)
     value = math.exp(sum(map(math.log, both)) / len(both))
-    return Ratio(value, int((both > 1).sum()), len(both), frozenset(both.index), cut)
+    return Ratio(value, int((both > 1).sum()), len(both), frozenset(others) | frozenset(those), cut)

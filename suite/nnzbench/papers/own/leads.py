@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnzbench.report.data.series import Series
 from nnzbench.report.text import lead
 from nnzbench.report.text.groups import Group
 from nnzbench.report.text.lead import Lead, side
@@ -53,20 +54,25 @@ DLMC_N512 = Lead(
     ),
     second=side("sputnik", "f16"),
 )
+STEPS = {"forward": "forward", "input": "gradient of the input", "weights": "gradient of the weights"}
+"""Parts of a training step, as labels of problems end."""
+SPUTNIK_STEP = ("sputnik", "sputnik_transposed", "sputnik_sddmm")
+FASTEST_STEP = (*SPUTNIK_STEP, "merge_spmm", "ring_sddmm", "aspt_sddmm")
+_FASTEST = Series("fastest-step", "the fastest sparse kernels", FASTEST_STEP)
 TRAINING_STEP = Lead(
     "Is a training step of a recurrent layer faster with sparse weights than dense?",
     sides=(
-        side("sputnik"),
-        side("sputnik_transposed"),
-        side("ring_sddmm"),
-        side("sputnik_sddmm"),
-        side("merge_spmm"),
+        Series("sputnik-step", "Sputnik's kernels", SPUTNIK_STEP),
+        _FASTEST,
+        Series("sputnik-step-f16", "Sputnik's kernels fp16", SPUTNIK_STEP, "f16"),
     ),
-    rivals=(lead.CUBLAS, lead.TF32, lead.CUSPARSE),
+    rivals=(lead.DENSE, lead.TF32, lead.FP16, lead.CUSPARSE),
     groups=(
+        *(Group(words="of a whole step", level=level, parts=tuple(STEPS)) for level in (90, 80, 70)),
         Group(words="forward", like="*_forward"),
         Group(words="for the gradient of the input", like="*_input"),
         Group(words="for the gradient of the weights", like="*_weights"),
     ),
     answered=3,
+    second=_FASTEST,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from nnzbench.papers.own import leads
+from nnzbench.papers.own.leads import FASTEST_STEP, SPUTNIK_STEP, STEPS
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context
@@ -23,7 +24,6 @@ from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import marks
 from nnzbench.report.text.tables import GAP, markdown, number
 
-STEPS = {"forward": "forward", "input": "gradient of the input", "weights": "gradient of the weights"}
 COLOURS = {"forward": style.BLUE, "input": style.SKY, "weights": style.ORANGE}
 COLUMNS = (
     "row", "policy", "layer", "batch", "level", "way", "step", "problem", "kernel", "variant", "median_us", "q1_us",
@@ -33,45 +33,32 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Way:
-    """One way to compute all three steps: the kernels of each, in one arithmetic."""
+    """One way to compute all three steps: its kernels, each of which does one of them or all, in one arithmetic."""
 
     key: str
     label: str
     math: str
-    kernels: Mapping[str, tuple[str, ...]]
+    kernels: tuple[str, ...]
     dense: bool = False
 
     def series(self, step: str) -> Series:
         """The rows that compete in a step."""
-        return Series(f"{self.key}-{step}", self.label, self.kernels[step], self.math)
+        return Series(f"{self.key}-{step}", self.label, self.kernels, self.math)
 
     def level(self, level: float, step: str) -> float:
         """The level of its problem: the dense gradient of the weights is the same at any."""
         return 0.0 if self.dense and step == "weights" else level
 
 
-def _sputnik(math: str, label: str) -> Way:
-    names = {"forward": ("sputnik",), "input": ("sputnik_transposed",), "weights": ("sputnik_sddmm",)}
-    return Way(f"sputnik-{math}", label, math, names)
+def _dense(math: str, label: str) -> Way:
+    return Way(f"dense-{math}", label, math, ("cublas", "cublaslt"), dense=True)
 
 
-def _cublas(math: str, label: str) -> Way:
-    return Way(f"cublas-{math}", label, math, dict.fromkeys(STEPS, ("cublas",)), dense=True)
-
-
-BEST = Way(
-    "best-f32",
-    "best kernel of each step, fp32",
-    "f32",
-    {
-        "forward": ("sputnik", "merge_spmm"),
-        "input": ("sputnik_transposed",),
-        "weights": ("sputnik_sddmm", "ring_sddmm", "aspt_sddmm"),
-    },
-)
-SPUTNIK, SPUTNIK_F16 = _sputnik("f32", "Sputnik's kernels, fp32"), _sputnik("f16", "Sputnik's kernels, fp16")
-CUSPARSE = Way("cusparse-f32", "cuSPARSE, fp32", "f32", dict.fromkeys(STEPS, ("cusparse",)))
-DENSE, TF32, F16 = _cublas("f32", "cuBLAS fp32"), _cublas("tf32", "cuBLAS TF32"), _cublas("f16", "cuBLAS fp16")
+BEST = Way("best-f32", "best kernel of each step, fp32", "f32", FASTEST_STEP)
+SPUTNIK = Way("sputnik-f32", "Sputnik's kernels, fp32", "f32", SPUTNIK_STEP)
+SPUTNIK_F16 = Way("sputnik-f16", "Sputnik's kernels, fp16", "f16", SPUTNIK_STEP)
+CUSPARSE = Way("cusparse-f32", "cuSPARSE, fp32", "f32", ("cusparse",))
+DENSE, TF32, F16 = _dense("f32", "best dense fp32"), _dense("tf32", "best dense TF32"), _dense("f16", "best dense fp16")
 WAYS = (BEST, SPUTNIK, SPUTNIK_F16, CUSPARSE, DENSE, TF32, F16)
 RATIOS = ((BEST, DENSE), (BEST, TF32), (BEST, CUSPARSE), (SPUTNIK, DENSE), (SPUTNIK_F16, F16))
 """What the first table divides: the sparse way, and whose time over its own."""
@@ -312,5 +299,5 @@ PAGE = PageSpec(
     data=collect,
     sections=(SectionSpec("step", "Training step of recurrent layers, sparse over dense", _show),),
     summary=_summary,
-    series=lambda view: [way.series(step) for way in WAYS for step in way.kernels],
+    series=lambda view: [way.series(step) for way in WAYS for step in STEPS],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from dataclasses import dataclass
 
 import pandas as pd
@@ -30,6 +31,11 @@ class Group:
     """The rival's problems, where the dense network has problems of its own: then sums of times are compared."""
     sample: bool = False
     """The collection's representative sample alone."""
+    parts: tuple[str, ...] = ()
+    """Last words of the labels of what is done one after another; the times of all that begin alike are added.
+
+    `<beginning>_dense_<part>` is the rival's problem where it does more than the sparse one, the same at any level.
+    """
 
     @property
     def label(self) -> str:
@@ -58,8 +64,27 @@ class Group:
         return frozenset(
             str(name)
             for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
-            if _named(str(name), float(zeros), pattern, level)
+            if _named(str(name), float(zeros), pattern, None if self._dense_part(str(name)) else level)
         )
+
+    def part(self, label: str) -> tuple[str, str] | None:
+        """How the label of one of its parts begins, and which part it is."""
+        found = re.fullmatch(rf"(.+?)_(?:dense_)?({'|'.join(map(re.escape, self.parts))})", label)
+        return (found[1], found[2]) if found else None
+
+    def _dense_part(self, problem: str) -> bool:
+        return bool(self.parts) and "_dense_" in label_of(problem)
+
+    def whole(self, times: pd.Series[float]) -> tuple[pd.Series[float], list[str]]:
+        """Sums over the parts by how their labels begin, where all have a time; `times` and the list are by problem.
+
+        The list has what was added.
+        """
+        named = [(name, us, *part) for name, us in times.items() if (part := self.part(label_of(str(name))))]
+        rows = pd.DataFrame(named, columns=["name", "us", "of", "part"])
+        least = rows.groupby(["of", "part"])["us"].min().unstack()
+        whole = least.reindex(columns=list(self.parts)).dropna().sum(axis="columns")
+        return whole, list(rows.loc[rows["of"].isin(whole.index), "name"])
 
 
 def _named(problem: str, zeros: float, pattern: str, level: float | None) -> bool:

@@ -1,9 +1,10 @@
 """How a page begins: the question, the answer beside the paper's number, where it does not hold, a table of ratios.
 
 Every ratio is the geometric mean, over the problems that have both times under one policy, of the rival's time over the
-side's; only a group with `rival_like` divides sums. One that stands on kernels which the run did not tune carries the
-mark of `marks.py`, in sentences its words. The words follow one grammar, so that `runners/recompute.py`, which
-imports nothing of this package, can read each number and compute it again from the records.
+side's; a group with `rival_like` divides the sums of all, one with `parts` those of each layer. One that stands on
+kernels which the run did not tune carries the mark of `marks.py`, in sentences its words. The words follow one grammar,
+so that `runners/recompute.py`, which imports nothing of this package, can read each number and compute it again from
+the records.
 """
 
 from __future__ import annotations
@@ -120,18 +121,23 @@ Times = tuple[Cuts, "pd.Series[float]"]
 """What was not tuned for them, and microseconds by problem without its type."""
 
 
-def ratio(rival: Times, mine: Times, policy: str, sums: bool = False) -> Ratio | None:
-    """One time over another under a policy; None where no problem has both. `sums`: of the sums of times."""
+def ratio(rival: Times, mine: Times, policy: str, group: Group = ALL) -> Ratio | None:
+    """One time over another under a policy, over a group's problems; None where no problem has both."""
     (theirs, above), (ours, below) = rival, mine
-    if sums:
+    if group.rival_like:
         if above.empty or below.empty:
             return None
         value = math.fsum(above) / math.fsum(below)
         return Ratio(value, int(value > 1), 1, basis((theirs, above.index), (ours, below.index), policy=policy))
-    both = (above / below).dropna()
+    if group.parts:
+        (whole, others), (mine_whole, those) = group.whole(above), group.whole(below)
+        both = (whole / mine_whole).dropna()
+    else:
+        both = (above / below).dropna()
+        others = those = list(both.index)
     if both.empty:
         return None
-    on = basis((theirs, both.index), (ours, both.index), policy=policy)
+    on = basis((theirs, others), (ours, those), policy=policy)
     return Ratio(geometric_mean(both), int((both > 1).sum()), len(both), on)
 
 
@@ -212,7 +218,7 @@ def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
             for one in lead.sides:
                 below = cut[one.label], _of(times[one.label], policy, mine)
                 for rival, values in above.items():
-                    if found := ratio((cut[rival], values), below, policy, bool(group.rival_like)):
+                    if found := ratio((cut[rival], values), below, policy, group):
                         cells[group.label, one.label, rival, policy] = found
     return cells
 

@@ -49,7 +49,7 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
     page, drawn = report(tmp_path, records(EXPERIMENT, TIMED))
     assert "2.00× at 70 %, 2.00× at 80 %, 4.00× at 90 % zeros" in page  # 60 over 10 + 14 + 6
     assert "against TF32 0.50× at 70 %, 0.50× at 80 %, 1.00× at 90 % zeros" in page
-    assert "| Sputnik's kernels, fp32 | cuBLAS fp32 | **1.67×** (10 of 10 faster)" in page
+    assert "| Sputnik's kernels, fp32 | best dense fp32 | **1.67×** (10 of 10 faster)" in page
     assert "| best kernel of each step, fp32 | cuSPARSE, fp32 | **6.00×** (10 of 10 faster)" in page
     assert "| lstm2k | 32 | 90 % | 5.0 + 7.0 + 3.0 = **15.0** | 20.0 + 20.0 + 20.0 = **60.0** |" in page
     steps = drawn[(drawn["row"] == "step") & (drawn["way"] == "best-f32")].set_index(
@@ -57,6 +57,15 @@ def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
     )
     assert steps.loc[("gru2k", 128, 0.7, "weights"), "kernel"] == "ring_sddmm"
     assert steps.loc[("gru2k", 128, 0.7, "forward"), "variant"] == "y2"
+
+
+def test_the_page_begins_with_whole_steps(tmp_path: Path) -> None:
+    page, _ = report(tmp_path, records(EXPERIMENT, TIMED, keep=lambda p: not p.label.startswith("rnn2k_b32_input")))
+    answer = page.partition("**Answer.** ")[2].partition("\n")[0]
+    said = "Sputnik's kernels are **3.33×** as fast as best dense fp32 (hot, faster on 9 of 9)"  # 60 over 18
+    beside = "the fastest sparse kernels 4.00×"
+    assert answer.startswith(f"Of a whole step at 90 % zeros: {said}, {beside}. Of a whole step at 80 % zeros: ")
+    assert f"| {beside[:-6]} | of a whole step at 70 % zeros (9) | 2.00× (9) | 0.50× (0) | 6.00× (9) |" in page
 
 
 def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
@@ -73,7 +82,9 @@ def test_bars_are_stacked_to_the_ratio(tmp_path: Path, figures: dict[str, Figure
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["batch 32", "batch 128"]
     tops = [bar.get_y() + bar.get_height() for bar in figure.axes[0].patches]
     assert tops[2::3][:4] == pytest.approx([0.5, 0.5, 0.25, 1.0])
-    title = "A whole step at 90 % zeros: sparse is 4.00× as fast as cuBLAS fp32 and 1.00× as fast as cuBLAS TF32"
+    title = (
+        "A whole step at 90 % zeros: sparse is 4.00× as fast as best dense fp32 and 1.00× as fast as best dense TF32"
+    )
     assert figure.texts[0].get_text() == title
     apart(figure)
 
