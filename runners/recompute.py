@@ -18,10 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
-from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, ratio, rows
+from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, crossing, ratio, rows
 
 KEY = ["problem", "dtype", "kernel", "variant"]
 CHECKED = r"\*\*(\d+) candidates of (\d+) kernels on (\d+) problems were right, (\d+) were wrong or failed\.\*\*"
+CROSSES = (
+    r"(?P<group>.+?): (?P<side>.+?) (?:is|are) faster than (?P<rival>.+?) from \*\*(?P<at>.+?)\*\* zeros on "
+    r"\((?P<policy>\w+)(?P<cut>, before tuning)?\)(?:, (?P<second>.+?) from (?P<beside>.+?%)(?P<cut2> before tuning)?)?"
+    r"(?:; the paper: (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?\."
+)
 LOST = 4
 """How many combinations a page names under "where it does not hold"."""
 
@@ -75,6 +80,9 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
     if counts := re.fullmatch(CHECKED, sentence):
         checked(folder, counts)
         return
+    if crosses := re.fullmatch(CROSSES, sentence):
+        crossed(folder, crosses)
+        return
     found = re.fullmatch(
         r"(?P<group>.+?): (?P<side>.+?) (?:is|are) \*\*(?P<value>[\d.]+)×\*\* as fast as (?P<rival>.+?) "
         r"\((?P<policy>\w+), (?P<cut>before tuning, )?faster on (?P<wins>\d+) of (?P<count>\d+)\)"
@@ -102,6 +110,21 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
     if found["third"]:
         expect(found["third"], found["second"] or "nobody")
         told_beside(folder, group, found, ("third", "other", "also2", "cut4"))
+    if found["claim"]:
+        published(found["claim"], found["paper"], found["gpu"])
+
+
+def crossed(folder: Path, found: re.Match[str]) -> None:
+    """The sentence on the share of zeros from which on a side is faster."""
+    group = label_of(found["group"])
+    for side, at, cut, mark in (
+        (found["side"], found["at"], found["cut"], ", before tuning"),
+        (found["second"], found["beside"], found["cut2"], " before tuning"),
+    ):
+        if side:
+            wanted, before = crossing(folder, group, found["policy"], side, found["rival"])
+            expect(at, wanted)
+            expect(cut or "", mark if before else "", "of tuning: ")
     if found["claim"]:
         published(found["claim"], found["paper"], found["gpu"])
 

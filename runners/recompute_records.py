@@ -80,6 +80,7 @@ WORDS = {
     "at batch one": (r".*_b1", ""),
     "at batch eight": (r".*_b8", ""),
     "at batch 64": (r".*_b64", ""),
+    "on 8192×8192": ("llama_70b_qo", ""),
     "of the A100 figure": ("a100", ""),
     "of BERT": (r"bert_.*", ""),
     "of cubes": ("cube", ""),
@@ -351,3 +352,29 @@ def ratio(folder: Path, group: str, policy: str, mine: str, rival: str) -> Ratio
     cut = untuned(theirs, rival, others) | untuned(ours, mine, those)
     value = math.exp(sum(map(math.log, both)) / len(both))
     return Ratio(value, int((both > 1).sum()), len(both), frozenset(others) | frozenset(those), cut)
+
+
+def crossing(folder: Path, group: str, policy: str, mine: str, rival: str) -> tuple[str, bool]:
+    """From how many zeros on the side is faster for good; whether any of the ratios is before tuning.
+
+    Between two levels, time is taken for a power of the share of nonzeros. `group` has no level. Raises `Wrong` where
+    no problem has both times.
+    """
+    frame = rows(folder)
+    levels = sorted(set(Group(group).of(frame)["level"].dropna()))
+    columns = re.search(r" ?with \d+ columns?$", group)
+    before, after = (group[: columns.start()], columns[0]) if columns else (group, "")
+    before = "" if before == "all problems" else f"{before} "
+    every = [(level, ratio(folder, f"{before}at {level:g} % zeros{after}", policy, mine, rival)) for level in levels]
+    found = [(level, one) for level, one in every if one]
+    if not found:
+        raise Wrong("no problem has both times")
+    cut = any(one.cut for _, one in found)
+    slower = [at for at, (_, one) in enumerate(found) if one.value < 1]
+    if not slower:
+        return f"below {found[0][0]:g} %", cut
+    if slower[-1] == len(found) - 1:
+        return f"above {found[-1][0]:g} %", cut
+    (low, lost), (high, won) = found[slower[-1]], found[slower[-1] + 1]
+    exponent = math.log(won.value / lost.value) / math.log((100 - low) / (100 - high))
+    return f"{100 - (100 - low) * lost.value ** (1 / exponent):.1f} %", cut

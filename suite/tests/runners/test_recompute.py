@@ -195,6 +195,50 @@ def test_a_changed_number_over_the_second_rival_is_named(recompute, over_two_lay
     assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
 
 
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The first screen of figure 1 at three levels, of a run that tuned this project's kernel at none."""
+    rows = [
+        fake_records.record(
+            experiment="sputnik_figure1", problem=f"lstm_8192x2048x128_{level}_uniform", source="uniform:0", n=128,
+            sparsity=level / 100, kernel=kernel, variant=variant, median_us=time,
+        )
+        for level, left in ((50, 0.5), (80, 0.2), (90, 0.1))
+        for kernel, variant, time in (
+            ("cublas", "f32_default_nn", 100.0),
+            ("sputnik", "heuristic_x32", 800 * left),
+            ("ring", "t4", 1600 * left**2),
+        )
+    ]  # fmt: skip
+    folder = fake_records.write(tmp_path_factory.mktemp("crossed") / "sputnik_figure1", select(rows))
+    fake_records.tuned(folder, lambda row: ("first",) if row.kernel == "ring" else ("all",))
+    cells = lead.cells_of(leads.FIGURE1, load(folder).frame, ["hot"])
+    return folder, f"**Answer.** {lead.screen(leads.FIGURE1, cells, ['hot']).answer}\n"
+
+
+def test_the_share_of_zeros_from_which_on_a_side_is_faster_is_computed(recompute, crossed):
+    folder, text = crossed
+    said = "`sputnik`, its heuristic is faster than cuBLAS fp32 from **87.5 %** zeros on (hot)"  # 800 x is 100 at 1/8
+    assert f"All problems: {said}, this project's kernels from 75.0 % before tuning; the paper: 71 % zeros on V" in text
+    assert recompute.check(folder, text) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "other"),
+    [
+        ("**87.5 %**", "**87.4 %**"),
+        ("**87.5 %** zeros on (hot)", "**87.5 %** zeros on (hot, before tuning)"),
+        ("from 75.0 % before tuning", "from 75.0 %"),
+        ("from 75.0 %", "from below 50 %"),
+        ("71 % zeros", "72 % zeros"),
+    ],
+)
+def test_a_changed_share_of_zeros_is_named(recompute, crossed, said, other):
+    folder, text = crossed
+    assert said in text
+    assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
+
+
 def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):
     path = drawn / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
     text = path.read_text()

@@ -35,6 +35,9 @@ LLM_LAYERS = Lead(
     ),
     claims=("flash-llm-cublas-90", "flash-llm-cublas-70"),
     claim_words="of Flash-LLM at 8 to 64 columns",
+    crossing=tuple(
+        Group(words="on 8192×8192", like="llama_70b_qo", level=level, columns=16) for level in (50, 60, 70, 80, 90, 95)
+    ),
     second=side("flash_llm", "f16"),
 )
 DLMC_N512 = Lead(

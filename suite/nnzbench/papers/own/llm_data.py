@@ -17,8 +17,8 @@ from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import MATH_LABELS, Series, kernel_label, pick, rows_of
-from nnzbench.report.draw import crossover
 from nnzbench.report.draw.figures import SpeedupTable
+from nnzbench.report.text import crossover
 from nnzbench.report.text.tables import GAP
 
 LARGE_BYTES = 64 << 20

@@ -16,9 +16,10 @@ from nnzbench.papers.sputnik import leads
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, percent
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, speedup_series, speedups
-from nnzbench.report.draw import crossover, layout, style
+from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import few, series_line
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.text import crossover
 from nnzbench.report.text.baselines import RIVALS, Rival
 from nnzbench.report.text.tables import GAP, markdown, number
 

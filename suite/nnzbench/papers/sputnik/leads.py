@@ -16,9 +16,10 @@ FIGURE1 = Lead(
     "From how many zeros on is an LSTM's sparse product faster than the dense one?",
     sides=(*SPMM, *OURS),
     rivals=lead.PRODUCTS,
-    groups=(Group(level=70), Group(level=80), Group(level=90), Group(level=95)),
-    claims=("sputnik-crossover",),
-    claim_words="from which on its kernel is the faster",
+    groups=(Group(level=90), Group(level=70), Group(level=80), Group(level=95)),
+    answered=1,
+    crossing=tuple(Group(level=level) for level in (50, 55, 60, 65, 70, 71, 75, 80, 85, 90, 92, 94, 95, 96, 98)),
+    crossing_claim="sputnik-crossover",
 )
 FIGURE7 = Lead(
     "How much of its speed does a kernel keep where rows are uneven?",

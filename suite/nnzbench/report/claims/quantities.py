@@ -15,7 +15,7 @@ from nnzbench.report.claims.records import Records, Row
 from nnzbench.report.data import networks
 from nnzbench.report.data.frames import geometric_mean
 from nnzbench.report.data.series import MATH_LABELS, Series
-from nnzbench.report.draw import crossover
+from nnzbench.report.text import crossover
 
 Settled = Literal["", "contradicted", "stronger", "not measurable"]
 

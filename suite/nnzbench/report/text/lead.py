@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -21,6 +21,7 @@ from nnzbench.problems.names import stem_of
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series, pick
+from nnzbench.report.text import crossover
 from nnzbench.report.text.groups import ALL, Group
 from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis, cuts, sentence
 from nnzbench.report.text.tables import GAP, markdown, number
@@ -93,6 +94,10 @@ class Lead:
     """One of `rivals`: the 1x of the page's figures, which their titles speak of; None for the first."""
     second: Series | None = None
     """Told beside in the answer; None for the first of this project's rows."""
+    crossing: tuple[Group, ...] = ()
+    """Groups that differ in their level alone: the first sentence says from how many zeros on the side is faster."""
+    crossing_claim: str = ""
+    """The claim that holds the paper's number of it."""
     also_over: Series | None = None
     """One of `rivals`, told after the paper's number: what the paper's own rival would be taken for today."""
 
@@ -180,7 +185,7 @@ def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
         _answer(lead, cells, policies),
         _limits(lead, cells, policies),
         _table(lead, cells, policies),
-        sentence({"": [one.basis for one in cells.values()]}),
+        sentence({"": [one.basis for key, one in cells.items() if key[0] in {group.label for group in lead.groups}]}),
     )
 
 
@@ -211,7 +216,7 @@ def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
     times = {one.label: _times(frame, one) for one in {*lead.sides, *lead.rivals}}
     cut = {one.label: cuts(frame, one) for one in {*lead.sides, *lead.rivals}}
     cells: Cells = {}
-    for group in lead.groups:
+    for group in dict.fromkeys((*lead.groups, *lead.crossing)):
         mine, theirs = group.problems(frame), group.problems(frame, rival=True)
         for policy in policies:
             above = {one.label: _of(times[one.label], policy, theirs) for one in lead.rivals}
@@ -239,7 +244,28 @@ def _answer(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
         text += f"; {_paper(lead, lead.claims[at])}" if at < len(lead.claims) and lead.claims[at] else ""
         text += _also(lead, cells, (group.label, rival, policies[0]), [one[0] for one in told])
         said.append(text + ".")
-    return " ".join(said) or "Not recorded yet."
+    return " ".join([*_crossing(lead, cells, policies), *said]) or "Not recorded yet."
+
+
+def _crossing(lead: Lead, cells: Cells, policies: Sequence[str]) -> Iterator[str]:
+    """The sentence on the share of zeros from which on a side is as fast as the rival."""
+    told = max((_told(lead, cells, group, policies) for group in lead.crossing), key=len, default=[])
+    said = []
+    for mine, rival, _ in told:
+        found = {
+            group.level / 100: cell
+            for group in lead.crossing
+            if group.level is not None and (cell := cells.get((group.label, mine, rival, policies[0])))
+        }
+        at = crossover.crossover((level, cell.value) for level, cell in found.items())
+        cut = any(cell.basis.cuts for cell in found.values())
+        said.append((mine, rival, crossover.text(at, min(found), max(found)), cut))
+    if said:
+        (first, rival, where, cut), *others = said
+        text = f"{_capital(replace(lead.crossing[0], level=None).label)}: {first} {_is(first)} faster than {rival} "
+        text += f"from **{where}** zeros on ({policies[0]}{f', {WORDS}' * cut})"
+        text += "".join(f", {name} from {at}{f' {WORDS}' * before}" for name, _, at, before in others)
+        yield f"{text}; {_paper(lead, lead.crossing_claim)}." if lead.crossing_claim else f"{text}."
 
 
 def _also(lead: Lead, cells: Cells, said: tuple[str, str, str], sides: Sequence[str]) -> str:
