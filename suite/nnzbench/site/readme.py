@@ -113,7 +113,7 @@ def _shown(one: Set, records: Path) -> _Shown:
         raise ValueError(f"the page of {one.experiment} has no lead")
     (group,) = (group for group in spec.groups if group.label == one.group)
     policies = context.policies(results.frame)
-    spec = replace(spec, groups=(group,))
+    spec = replace(spec, groups=(group,), crossing=())
     cells = cells_of(spec, results.frame, policies)
     link = "/".join((*records.parent.parts[-3:], "README.md"))
     rivals = [rival.label for rival in PRODUCTS]
