@@ -23,6 +23,11 @@ class Rival:
     label: str
     series: tuple[str, ...]
 
+    @property
+    def half(self) -> bool:
+        """Whether it is of fp16 alone."""
+        return all(key.endswith("-f16") for key in self.series)
+
 
 RIVALS = (
     Rival("cuBLAS fp32, its default algorithm", ("cublas-f32",)),

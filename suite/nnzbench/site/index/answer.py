@@ -29,11 +29,13 @@ EVEN = 0.05
 RULE = (
     f"The answer is for {percent(QUESTION_LEVEL)} zeros: “yes” where the geometric mean is at least {1 + EVEN:g}× "
     f"under every policy, “no” where it is at most {1 - EVEN:g}× under every one, “even” between, else “it depends”. "
-    "It is told of the tuned kernels; of `untuned`, in brackets, where that differs."
+    "It is told of the tuned fp32 kernels; in brackets, where that differs, of those with fp16 values (against dense "
+    "fp16) and of `untuned`."
 )
 
 
 TUNED = replace(own(), label="tuned: the fastest of all kernels and tilings, per problem")
+HALF = replace(own("f16"), label="tuned, fp16 values: with sums in fp32")
 AS_DATA = replace(own(as_data=True), label="tuned, weights as data: without code made for one matrix")
 UNTUNED = Series("untuned-f32", "untuned: a rule picks kernel and tiling, nothing is measured", ("untuned",))
 
@@ -62,7 +64,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Row:
-    """One rival: the tuned best of this project's kernels, the same without generated code, and what is not tuned."""
+    """One rival: the tuned best of this project's kernels, the same with fp16 values (against dense fp16) and without
+    generated code, and what is not tuned.
+    """
 
     rival: str
     lines: tuple[Line, ...]
@@ -76,6 +80,14 @@ class Row:
     def untuned(self) -> str:
         """The verdict without tuning; `not recorded` where there is no such time."""
         return self.lines[-1].verdict
+
+    @property
+    def beside(self) -> str:
+        """The other verdicts where they differ, `fp16 values: yes; untuned: no`."""
+        others = {"fp16 values": [line.verdict for line in self.lines if line.words == HALF.label]}
+        others["untuned"] = [self.untuned]
+        told = [(words, said) for words, every in others.items() for said in every]
+        return "; ".join(f"{words}: {said}" for words, said in told if said not in (self.verdict, "not recorded"))
 
     @property
     def cells(self) -> tuple[Cell | None, ...]:
@@ -103,6 +115,12 @@ class Answer:
     mark: str = ""
     """What the mark of the numbers means; empty where none has it."""
 
+    @property
+    def legend(self) -> tuple[Line, ...]:
+        """A line of every kind, in their order."""
+        kinds = {line.words: line for row in self.rows for line in row.lines}
+        return tuple(kinds[one.label] for one in (TUNED, HALF, AS_DATA, UNTUNED) if one.label in kinds)
+
 
 def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     """Every rival that has a time; reads the sparse products of an experiment of `EXPERIMENTS`.
@@ -112,13 +130,17 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     table = _told(results, baselines.products_of(table))
     policies = context.policies(results.frame)
     columns = tuple((level, policy) for level in LEVELS if level in set(table.problems["level"]) for policy in policies)
-    times = {one.label: _times(results, table, one) for one in (TUNED, AS_DATA, UNTUNED)}
+    times = {one.label: _times(results, table, one) for one in (TUNED, HALF, AS_DATA, UNTUNED)}
     rows = []
     for rival in baselines.RIVALS:
         cut = marks.cuts(results.frame, *(one for one in table.series if one.key in rival.series))
-        lines = [_line(table, columns, rival, cut, words, mine) for words, mine in times.items()]
-        if lines[1].cells == lines[0].cells:
-            del lines[1]
+        every = [_line(table, columns, rival, cut, words, mine) for words, mine in times.items()]
+        lines = [
+            line
+            for line in every
+            if not (line.words == AS_DATA.label and line.cells == every[0].cells)
+            and not (line.words == HALF.label and not (rival.half and any(line.cells)))
+        ]
         if any(lines[0].cells):
             rows.append(Row(rival.label, tuple(lines)))
     return Answer(

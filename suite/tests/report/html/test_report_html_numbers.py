@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import fake_records
 import numpy as np
@@ -153,6 +154,22 @@ def test_sizes_that_are_not_the_papers_are_in_no_answer(tmp_path):
     (cell,) = found.rows[0].lines[0].cells
     assert cell is not None
     assert (cell.mean, cell.count) == (pytest.approx(2.0), 24)
+
+
+def test_dense_fp16_is_compared_with_fp16_kernels_too(tmp_path):
+    timed = (("ring", "n32", lambda _: 2.0), ("cublas", "f32_rowmajor", lambda p: 8.0 if p.op == "spmm" else None))
+    half = (("ring", "n32", lambda _: 0.5), ("cublas", "f16_rowmajor", lambda p: 1.0 if p.op == "spmm" else None))
+    rows = sputnik_records.records("sputnik_rnn", timed) + sputnik_records.records("sputnik_rnn", half, dtype="f16")
+    put(tmp_path, rows=rows)
+    results = load(tmp_path / H200 / "sputnik_rnn")
+    first, *_, last = html_answer.answer(results, html_data.tabulate(results)).rows
+    assert [line.words for line in first.lines] == [html_answer.TUNED.label, html_answer.UNTUNED.label]
+    kinds = [html_answer.TUNED.label, html_answer.HALF.label, html_answer.UNTUNED.label]
+    assert [line.words for line in last.lines] == kinds
+    assert [cell.mean for line in last.lines for cell in line.cells if cell] == [pytest.approx(0.5), pytest.approx(2.0)]
+    words = visible(rendered(tmp_path))
+    assert f"no against {last.rival} (fp16 values: yes)" in words
+    assert re.search(r"tuned, fp16 values ?: with sums in fp32", words)
 
 
 def test_what_is_not_tuned_stands_beside_what_is(tmp_path):
