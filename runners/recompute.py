@@ -310,20 +310,29 @@ def headline(readme: Path) -> list[str]:
 
 def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: list[str]) -> None:
     """Whom the kernels of a set are ahead of, and behind."""
-    found = re.fullmatch(r"\* \*\*(.+?)\*\*: (.+?) ((?:ahead|behind) .+)\.", bullet)
+    found = re.fullmatch(
+        r"\* \*\*(.+?)\*\*: (.+?) ((?:ahead|behind) .+?)(?:; with fp16 values ((?:ahead|behind) .+))?\.", bullet
+    )
     if found is None or found[1] not in sets:
         raise Wrong("nothing computes this sentence")
-    folder, group, policies = sets[found[1]]
+    expect(found[3], standing(sets[found[1]], found[2], rivals))
+    half = standing(sets[found[1]], f"{found[2]} fp16", ["best dense fp16"]) if "`" not in found[2] else ""
+    expect(found[4] or "", half, "of fp16 values: ")
+
+
+def standing(problems: tuple[Path, str, list[str]], mine: str, rivals: list[str]) -> str:
+    """Whom a side is ahead of under all policies, behind under all, and what depends on the policy."""
+    folder, group, policies = problems
     said: dict[str, list[str]] = {}
     for rival in rivals:
-        both = [one for policy in policies if (one := ratio(folder, group, policy, found[2], rival))]
+        both = [one for policy in policies if (one := ratio(folder, group, policy, mine, rival))]
         above = [one.value > 1 for one in both]
         if above:
             word = "ahead of" if all(above) else "ahead under one policy and behind under the other of"
             mark = "†" if any(one.cut for one in both) else ""
             said.setdefault(word if any(above) else "behind", []).append(rival + mark)
     order = ("ahead of", "behind", "ahead under one policy and behind under the other of")
-    expect(found[3], "; ".join(f"{word} {', '.join(said[word])}" for word in order if word in said))
+    return "; ".join(f"{word} {', '.join(said[word])}" for word in order if word in said)
 
 
 def counted(gpu: Path) -> Iterator[str]:

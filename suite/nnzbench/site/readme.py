@@ -12,10 +12,11 @@ from nnzbench import paths
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import load
+from nnzbench.report.data.series import Series
 from nnzbench.report.draw import layout
 from nnzbench.report.text import marks
 from nnzbench.report.text.groups import Group
-from nnzbench.report.text.lead import PRODUCTS, Cells, cells_of, lines
+from nnzbench.report.text.lead import FP16, PRODUCTS, Cells, cells_of, lines
 from nnzbench.report.text.tables import markdown
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
@@ -132,21 +133,28 @@ def _shown(one: Set, records: Path) -> _Shown:
 def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> str:
     """Whom the best of this project's kernels win against under every policy, whom under none, and whom under some.
 
-    A rival has the mark where one of its numbers has it: after tuning it may stand elsewhere.
+    Where they are fp32 ones, those with fp16 values are set against dense fp16, too. A rival has the mark where one of
+    its numbers has it: after tuning it may stand elsewhere.
     """
+    said = _standing(cells, group, one.kernel, PRODUCTS, policies)
+    half = _standing(cells, group, f"{one.kernel} fp16", (FP16,), policies)
+    return f"{one.kernel} {said}{f'; with fp16 values {half}' * bool(half)}." if said else "not recorded."
+
+
+def _standing(cells: Cells, group: Group, kernel: str, rivals: Sequence[Series], policies: Sequence[str]) -> str:
+    """`ahead of A, B; behind C; ahead under one policy and behind under the other of D`; empty for no numbers."""
     wins: dict[str, list[str]] = {
         "ahead of": [],
         "behind": [],
         "ahead under one policy and behind under the other of": [],
     }
-    for rival in PRODUCTS:
-        found = [cells.get((group.label, one.kernel, rival.label, policy)) for policy in policies]
+    for rival in rivals:
+        found = [cells.get((group.label, kernel, rival.label, policy)) for policy in policies]
         above = [cell.value > 1 for cell in found if cell]
         if above:
             word = list(wins)[0 if all(above) else 1 if not any(above) else 2]
             wins[word].append(rival.label + marks.mark_of(cell.basis for cell in found if cell))
-    said = [f"{word} {', '.join(names)}" for word, names in wins.items() if names]
-    return f"{one.kernel} {'; '.join(said)}." if said else "not recorded."
+    return "; ".join(f"{word} {', '.join(names)}" for word, names in wins.items() if names)
 
 
 def _folder(reports: Path) -> Path | None:

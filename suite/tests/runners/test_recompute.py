@@ -239,6 +239,31 @@ def test_a_changed_share_of_zeros_is_named(recompute, crossed, said, other):
     assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
 
 
+def test_the_headline_sets_fp16_kernels_against_dense_fp16(recompute, tmp_path):
+    """fp32 kernels are behind it, those with fp16 values ahead: both are told, and both are computed."""
+    times = {("ring", "f32"): 4.0, ("cublas", "f32"): 8.0, ("ring", "f16"): 1.0, ("cublas", "f16"): 2.0}
+    rows = [
+        fake_records.record(
+            experiment="sputnik_rnn", problem="rnn1k_b32_1024x1024x32_90_uniform", source="uniform:0", n=32,
+            sparsity=0.9, dtype=dtype, kernel=kernel, variant=f"{dtype}_rowmajor", median_us=time,
+        )
+        for (kernel, dtype), time in times.items()
+    ]  # fmt: skip
+    place = tmp_path / "reports" / "nvidia-h200"
+    fake_records.write(place / "sparsert_table1", fake_records.table1())
+    fake_records.write(place / "sputnik_rnn", select(rows))
+    path = tmp_path / "README.md"
+    path.write_text(MARKERS)
+    assert readme.write_headline(tmp_path / "reports")
+    said = "behind best dense fp16; with fp16 values ahead of best dense fp16."
+    assert f"* **Large recurrent layers**: this project's kernels ahead of cuBLAS fp32; {said}" in path.read_text()
+    assert recompute.headline(path) == []
+    for other in (said.replace("values ahead of", "values behind"), said.partition("; with")[0] + "."):
+        path.write_text(path.read_text().replace(said, other))
+        assert len(recompute.headline(path)) == 1
+        path.write_text(path.read_text().replace(other, said))
+
+
 def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):
     path = drawn / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
     text = path.read_text()
