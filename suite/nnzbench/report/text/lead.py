@@ -180,12 +180,13 @@ def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
     """Words it; what has no sides is answered by the page's first section."""
     if not lead.sides:
         return Screen(lead.question, "", "", "")
+    groups = {group.label for group in lead.groups}
     return Screen(
         lead.question,
         _answer(lead, cells, policies),
         _limits(lead, cells, policies),
         _table(lead, cells, policies),
-        sentence({"": [one.basis for key, one in cells.items() if key[0] in {group.label for group in lead.groups}]}),
+        sentence({"": [one.basis for (group, *_), one in cells.items() if group in groups]}),
     )
 
 

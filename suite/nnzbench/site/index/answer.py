@@ -84,9 +84,8 @@ class Row:
     @property
     def beside(self) -> str:
         """The other verdicts where they differ, `fp16 values: yes; untuned: no`."""
-        others = {"fp16 values": [line.verdict for line in self.lines if line.words == HALF.label]}
-        others["untuned"] = [self.untuned]
-        told = [(words, said) for words, every in others.items() for said in every]
+        told = [("fp16 values", line.verdict) for line in self.lines if line.words == HALF.label]
+        told.append(("untuned", self.untuned))
         return "; ".join(f"{words}: {said}" for words, said in told if said not in (self.verdict, "not recorded"))
 
     @property
@@ -134,15 +133,12 @@ def answer(results: ResultSet, table: SpeedupTable) -> Answer:
     rows = []
     for rival in baselines.RIVALS:
         cut = marks.cuts(results.frame, *(one for one in table.series if one.key in rival.series))
-        every = [_line(table, columns, rival, cut, words, mine) for words, mine in times.items()]
-        lines = [
-            line
-            for line in every
-            if not (line.words == AS_DATA.label and line.cells == every[0].cells)
-            and not (line.words == HALF.label and not (rival.half and any(line.cells)))
-        ]
-        if any(lines[0].cells):
-            rows.append(Row(rival.label, tuple(lines)))
+        tuned, half, as_data, untuned = (
+            _line(table, columns, rival, cut, words, mine) for words, mine in times.items()
+        )
+        beside = [half] * (rival.half and any(half.cells)) + [as_data] * (as_data.cells != tuned.cells)
+        if any(tuned.cells):
+            rows.append(Row(rival.label, (tuned, *beside, untuned)))
     return Answer(
         gpu=context.gpu_name(results.gpu, results.environment),
         slug=results.gpu,
