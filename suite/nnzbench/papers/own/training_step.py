@@ -41,9 +41,10 @@ class Way:
     kernels: tuple[str, ...]
     dense: bool = False
 
-    def series(self, step: str) -> Series:
-        """The rows that compete in a step."""
-        return Series(f"{self.key}-{step}", self.label, self.kernels, self.math)
+    @property
+    def series(self) -> Series:
+        """The rows that compete in its steps."""
+        return Series(self.key, self.label, self.kernels, self.math)
 
     def level(self, level: float, step: str) -> float:
         """The level of its problem: the dense gradient of the weights is the same at any."""
@@ -78,9 +79,9 @@ def times(results: ResultSet) -> pd.DataFrame:
     cases = dict.fromkeys(tuple(one.label.split("_")[:2]) for one in table)
     out = []
     for way in WAYS:
+        found = pick(frame, way.series, by=("label", "zeros", "policy"))
+        fastest = {(row.label, row.zeros, row.policy): row for row in each(found)}
         for step in STEPS:
-            found = pick(frame, way.series(step), by=("label", "zeros", "policy"))
-            fastest = {(row.label, row.zeros, row.policy): row for row in each(found)}
             for policy, (layer, batch), level in itertools.product(context.policies(frame), cases, levels):
                 name = f"{layer}_{batch}_{'dense_' if way.dense and step == 'weights' else ''}{step}"
                 row = fastest.get((name, way.level(level, step), policy))
@@ -152,7 +153,7 @@ def _headline(gains: pd.DataFrame, view: View[Steps]) -> str:
         for rival in (DENSE, TF32)
         for row in each(mine[mine["over"] == rival.key])
     ]
-    competing = (way.series(step) for way in (BEST, DENSE, TF32) for step in STEPS)
+    competing = (way.series for way in (BEST, DENSE, TF32))
     cut = f", {marks.WORDS}" if marks.cuts(view.frame, *competing).get(view.policy) else ""
     if not said:
         return ""
@@ -299,5 +300,5 @@ PAGE = PageSpec(
     data=collect,
     sections=(SectionSpec("step", "Training step of recurrent layers, sparse over dense", _show),),
     summary=_summary,
-    series=lambda view: [way.series(step) for way in WAYS for step in STEPS],
+    series=lambda view: [way.series for way in WAYS],
 )

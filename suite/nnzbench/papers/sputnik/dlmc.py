@@ -196,5 +196,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("collection", "The collection of pruned matrices", _show),),
     gaps=_gaps,
     summary=_summary,
-    series=lambda view: [one for kind in KINDS for one in (kind.cusparse, *kind.own, *kind.rivals, *kind.dense)],
+    series=lambda view: [one for kind in KINDS for one in kind.named],
 )

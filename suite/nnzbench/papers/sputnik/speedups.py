@@ -39,6 +39,11 @@ class Kind:
         )
 
     @property
+    def named(self) -> tuple[Series, ...]:
+        """Those whose labels stand in tables and legends."""
+        return (self.cusparse, *self.own, *self.rivals, *self.dense)
+
+    @property
     def cusparse(self) -> Series:
         """The fastest of cuSPARSE's algorithms, layouts and preprocessing."""
         return Series(f"cusparse-{self.math}", "cuSPARSE, best", ("cusparse",), self.math)
