@@ -285,8 +285,10 @@ def headline(readme: Path) -> list[str]:
     wrong: list[str] = []
     sets: dict[str, tuple[Path, str, list[str]]] = {}
     found_of: dict[str, list[Ratio | None]] = {}
+    on = ""
     for line in lines[2:]:
-        linked = re.fullmatch(r"\[(.+)\]\((.+)/README\.md\): (.+) \((\d+)\)", line[0])
+        on = line[0] or on  # an empty cell is the one above
+        linked = re.fullmatch(r"\[(.+)\]\((.+)/README\.md\): (.+) \((\d+)\)", on)
         if linked is None:
             wrong.append(f"no page is linked\n    in: {' | '.join(line)}")
             continue

@@ -85,7 +85,7 @@ def headline(folder: Path) -> str:
         pictures,
         "How many times as fast, in geometric mean, hot / cold; in brackets on how many of the problems the ratio "
         "is above 1 ([what hot, cold, tuned, `untuned` and the kernels' roles mean](docs/terms.md)):",
-        markdown(["on", "kernel", *rivals], [row for one in shown for row in one.rows], left=2),
+        markdown(["on", "kernel", *rivals], _told_once([row for one in shown for row in one.rows]), left=2),
         marks.sentence({one.words: one.numbers for one in shown}),
         f"Each number stands on the page linked in its row, with what it is made of. All experiments on one page "
         f"with filters and a roofline: [{root}/index.html]({root}/index.html) (download it; it needs no network). "
@@ -93,6 +93,11 @@ def headline(folder: Path) -> str:
         "`nnzbench report`.",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _told_once(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The rows, their first cell empty where it is the one above."""
+    return [["" if row[:1] == above[:1] else row[0], *row[1:]] for above, row in zip([[], *rows], rows, strict=False)]
 
 
 class _Shown(NamedTuple):
