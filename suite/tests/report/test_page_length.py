@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,18 @@ def test_no_committed_page_is_longer():
     assert len(pages) > 20
     long = {str(page.relative_to(ROOT)): count for page in pages if (count := shorter.words(page.read_text())) > LIMIT}
     assert not long
+
+
+def test_what_a_committed_page_leaves_to_the_file_beside_it_stands_there():
+    for page in (ROOT / "reports").rglob("README.md"):
+        left = re.findall(r"(?m)^A (table|list) of (\d+) lines: \[(.+)\]\(\3\)\.$", page.read_text())
+        for what, lines, beside in left:
+            text = (page.parent / beside).read_text()
+            head = 2 if what == "table" else 0
+            blocks = [
+                block[0].splitlines() for block in shorter.BLOCK.finditer(text) if (block[0][0] == "|") == bool(head)
+            ]
+            assert int(lines) + head in map(len, blocks), f"{page}: a {what} of {lines} lines"
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from fake_records import record
 
-from nnzbench.report.data import host_time, sessions, spread
+from nnzbench.report.data import clocks, host_time, sessions, spread
 
 
 def frame(*rows: tuple[str, str, float | None, bool, str]) -> pd.DataFrame:
@@ -118,3 +118,26 @@ def test_times_whose_quartiles_lie_far_apart_are_named() -> None:
         "Of 5 of 7 times the third quartile is more than 1.1× the first: cuBLAS on p6 (cold, 1.60×), "
     )
     assert text.endswith("cuBLAS on p3 (cold, 1.30×) and 1 more.")
+
+
+def clocked(*rows: tuple[float | None, bool, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["sm_clock_mhz", "selected", "reason"]).astype({"sm_clock_mhz": "float64"})
+
+
+USUAL = (1980.0, True, "")
+
+
+def test_times_that_met_a_limit_at_the_usual_clock_are_told_apart_from_slower_ones() -> None:
+    limit = "throttled (sw_power_cap); ended early, clearly behind a faster candidate"
+    found = clocks.note(clocked(USUAL, USUAL, (1980.0, True, limit), (1400.0, True, limit), (1860.0, False, limit)))
+    assert found == (
+        "3 met a limit on the clock, as their `reason` says: 2 ran more than 5 % below the usual 1980 MHz, 1 of them "
+        "the fastest of a kernel"
+    )
+    assert clocks.note(clocked(USUAL, (1900.0, True, limit))) == (
+        "1 met a limit on the clock, as their `reason` says, none of them more than 5 % below the usual 1940 MHz"
+    )
+
+
+def test_times_of_no_limit_need_no_note_even_below_the_usual_clock() -> None:
+    assert clocks.note(clocked(USUAL, (1400.0, True, "clearly behind"), (None, False, "unsupported"))) == ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.report.data import context, sessions
+from nnzbench.report.data import clocks, context, sessions
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.lead import Screen
@@ -55,8 +55,10 @@ def write(page: Page, results: ResultSet) -> Path:
     """Renders `README.md` and `summary.md` in the experiment's folder and returns the path of the former."""
     gaps = [*results.left_out, *page.gaps]
     failures = tables.failures(results.frame, page.problem_names)
-    paths.write_text(results.folder / SUMMARY, _summary(page, gaps, failures, results))
-    text, _ = shorter.fitted(_rendered(page, results, gaps, failures), SUMMARY)
+    text, moved = shorter.fitted(_rendered(page, results, gaps, failures), SUMMARY)
+    summary = _summary(page, gaps, failures, results)
+    rest = shorter.told([one for one in moved if one[1] not in summary])  # not a section's table: the environment's
+    paths.write_text(results.folder / SUMMARY, "\n\n".join([summary.rstrip("\n"), *rest]) + "\n")
     return _written(results.folder, text)
 
 
@@ -76,7 +78,7 @@ def _rendered(page: Page, results: ResultSet, gaps: list[str], failures: str) ->
             gaps=gaps,
             counts=frame["status"].value_counts().sort_index().to_dict(),
             rows=len(frame),
-            throttled=int(frame["reason"].fillna("").str.contains("throttl", case=False).sum()),
+            clocks=clocks.note(frame),
             failures=failures,
             summary=SUMMARY,
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from nnzbench import paths
 
 LIMIT = 2_400
 """Words of a page, as `wc -w` counts them: what stands between spaces, the bars of tables too."""
-_BLOCK = re.compile(r"(?m)^\|.*(?:\n\|.*)*$|^[*-] .*(?:\n(?:[*-] |  ).*)*$")
+BLOCK = re.compile(r"(?m)^\|.*(?:\n\|.*)*$|^[*-] .*(?:\n(?:[*-] |  ).*)*$")
 """A table, or a list."""
 _LEAST = 60
 """Words of the shortest block that is worth moving."""
@@ -26,18 +29,25 @@ def write(page: Path, text: str, tables: str = "summary.md") -> None:
     paths.write_text(page, short)
     beside = page.parent / tables
     if moved:
-        paths.write_text(beside, moved)
+        title = text.partition("\n")[0].lstrip("# ")
+        paths.write_text(beside, "\n\n".join([f"# Tables: {title}", *told(moved)]) + "\n")
     elif beside.is_file():
         beside.unlink()
 
 
-def fitted(text: str, tables: str, limit: int = LIMIT) -> tuple[str, str]:
-    """The page with links to `tables` in place of its longest blocks, and that file's text: empty where none is moved.
+def told(moved: Iterable[tuple[str, str]]) -> list[str]:
+    """Blocks that were moved, below the headings that they stood below, each once."""
+    parts = ((heading, *(block for _, block in those)) for heading, those in groupby(moved, key=itemgetter(0)))
+    return [part for one in parts for part in one]
+
+
+def fitted(text: str, tables: str, limit: int = LIMIT) -> tuple[str, list[tuple[str, str]]]:
+    """The page with links to `tables` in place of its longest blocks, and those with the heading that each stood below.
 
     The first screen, before the first heading of the second level, stays as it is.
     """
     after = text.find("\n## ")
-    found = [one for one in _BLOCK.finditer(text) if one.start() > after >= 0 and words(one[0]) >= _LEAST]
+    found = [one for one in BLOCK.finditer(text) if one.start() > after >= 0 and words(one[0]) >= _LEAST]
     chosen: list[re.Match[str]] = []
     length = words(text)
     for one in sorted(found, key=lambda one: -words(one[0])):
@@ -51,16 +61,16 @@ def fitted(text: str, tables: str, limit: int = LIMIT) -> tuple[str, str]:
             chosen.remove(one)
             length += cost
     if not chosen:
-        return text, ""
-    short, moved, last = "", [f"# Tables: {text.partition(chr(10))[0].lstrip('# ')}"], 0
+        return text, []
+    short, last = "", 0
+    moved: list[tuple[str, str]] = []
     for one in sorted(chosen, key=lambda one: one.start()):
         short += text[last : one.start()] + _link(one[0], tables)
         heading = text.rfind("\n## ", 0, one.start())
-        title = text[heading + 1 : text.find("\n", heading + 1)]
-        moved += [*([] if title in moved else [title]), one[0]]
+        moved.append((text[heading + 1 : text.find("\n", heading + 1)], one[0]))
         last = one.end()
     short += text[last:]
-    return _anchored(short, tables), "\n\n".join(moved) + "\n"
+    return _anchored(short, tables), moved
 
 
 def _link(block: str, tables: str) -> str:
