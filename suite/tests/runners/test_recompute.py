@@ -141,6 +141,13 @@ def test_a_changed_mark_is_named(recompute, marked, monkeypatch, capsys, file, f
     assert (status, error.count("the text says")) == (1, 1)
 
 
+def named(recompute, screen: tuple[Path, str], said: str, other: str) -> None:
+    """Asserts that a first screen (its records, its text) has one fault once it says something other."""
+    folder, text = screen
+    assert said in text
+    assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
+
+
 @pytest.fixture(scope="module")
 def over_two_layouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The first screen of recurrent layers of a run that tuned this project's kernel on no problem."""
@@ -190,9 +197,7 @@ def test_the_paper_s_number_stands_beside_the_rival_that_it_was_measured_against
     ],
 )
 def test_a_changed_number_over_the_second_rival_is_named(recompute, over_two_layouts, said, other):
-    folder, text = over_two_layouts
-    assert said in text
-    assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
+    named(recompute, over_two_layouts, said, other)
 
 
 @pytest.fixture(scope="module")
@@ -234,9 +239,7 @@ def test_the_share_of_zeros_from_which_on_a_side_is_faster_is_computed(recompute
     ],
 )
 def test_a_changed_share_of_zeros_is_named(recompute, crossed, said, other):
-    folder, text = crossed
-    assert said in text
-    assert len(recompute.check(folder, text.replace(said, other, 1))) == 1
+    named(recompute, crossed, said, other)
 
 
 def test_the_headline_sets_fp16_kernels_against_dense_fp16(recompute, tmp_path):
