@@ -325,16 +325,16 @@ def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: 
 def standing(problems: tuple[Path, str, list[str]], mine: str, rivals: list[str]) -> str:
     """Whom a side is ahead of under all policies, behind under all, and what depends on the policy."""
     folder, group, policies = problems
-    said: dict[str, list[str]] = {}
+    said: dict[str, list[str]] = {"ahead of": [], "behind": []}
     for rival in rivals:
-        both = [one for policy in policies if (one := ratio(folder, group, policy, mine, rival))]
-        above = [one.value > 1 for one in both]
+        both = {policy: one for policy in policies if (one := ratio(folder, group, policy, mine, rival))}
+        above = {policy: "ahead" if one.value > 1 else "behind" for policy, one in both.items()}
         if above:
-            word = "ahead of" if all(above) else "ahead under one policy and behind under the other of"
-            mark = "†" if any(one.cut for one in both) else ""
-            said.setdefault(word if any(above) else "behind", []).append(rival + mark)
-    order = ("ahead of", "behind", "ahead under one policy and behind under the other of")
-    return "; ".join(f"{word} {', '.join(said[word])}" for word in order if word in said)
+            mixed = " but ".join(f"{word} when {policy}" for policy, word in above.items()) + " against"
+            same = "ahead of" if "ahead" in above.values() else "behind"
+            mark = "†" if any(one.cut for one in both.values()) else ""
+            said.setdefault(mixed if len(set(above.values())) > 1 else same, []).append(rival + mark)
+    return "; ".join(f"{words} {', '.join(names)}" for words, names in said.items() if names)
 
 
 def counted(gpu: Path) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -147,19 +147,23 @@ def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> s
 
 
 def _standing(cells: Cells, group: Group, kernel: str, rivals: Sequence[Series], policies: Sequence[str]) -> str:
-    """`ahead of A, B; behind C; ahead under one policy and behind under the other of D`; empty for no numbers."""
-    wins: dict[str, list[str]] = {
-        "ahead of": [],
-        "behind": [],
-        "ahead under one policy and behind under the other of": [],
-    }
+    """`ahead of A, B; behind C; ahead when hot but behind when cold against D`; empty for no numbers."""
+    wins: dict[str, list[str]] = {"ahead of": [], "behind": []}
     for rival in rivals:
-        found = [cells.get((group.label, kernel, rival.label, policy)) for policy in policies]
-        above = [cell.value > 1 for cell in found if cell]
-        if above:
-            word = list(wins)[0 if all(above) else 1 if not any(above) else 2]
-            wins[word].append(rival.label + marks.mark_of(cell.basis for cell in found if cell))
-    return "; ".join(f"{word} {', '.join(names)}" for word, names in wins.items() if names)
+        by_policy = {policy: cells.get((group.label, kernel, rival.label, policy)) for policy in policies}
+        found = {policy: cell for policy, cell in by_policy.items() if cell}
+        if found:
+            words = _against({policy: cell.value > 1 for policy, cell in found.items()})
+            wins.setdefault(words, []).append(rival.label + marks.mark_of(cell.basis for cell in found.values()))
+    return "; ".join(f"{words} {', '.join(names)}" for words, names in wins.items() if names)
+
+
+def _against(above: Mapping[str, bool]) -> str:
+    """What is said before a rival's name: by policy, whether the ratio is above 1."""
+    if len(set(above.values())) == 1:
+        return "ahead of" if all(above.values()) else "behind"
+    each = (f"{'ahead' if ahead else 'behind'} when {policy}" for policy, ahead in above.items())
+    return f"{' but '.join(each)} against"
 
 
 def _folder(reports: Path) -> Path | None:

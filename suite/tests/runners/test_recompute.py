@@ -267,6 +267,28 @@ def test_the_headline_sets_fp16_kernels_against_dense_fp16(recompute, tmp_path):
         path.write_text(path.read_text().replace(other, said))
 
 
+def test_the_headline_names_the_policy_under_which_a_kernel_is_ahead(recompute, tmp_path):
+    times = {("sparsert", "hot"): 2.0, ("cublas", "hot"): 4.0, ("sparsert", "cold"): 6.0, ("cublas", "cold"): 5.0}
+    rows = [
+        fake_records.record(
+            problem="magnitude_0.9_512x512x32_90_real", source="uniform:0", sparsity=0.9, policy=policy, kernel=kernel,
+            variant="rowmajor", median_us=time,
+        )
+        for (kernel, policy), time in times.items()
+    ]  # fmt: skip
+    fake_records.write(tmp_path / "reports" / "nvidia-h200" / "sparsert_table1", select(rows))
+    path = tmp_path / "README.md"
+    path.write_text(MARKERS)
+    assert readme.write_headline(tmp_path / "reports")
+    said = "this project's kernels ahead when hot but behind when cold against cuBLAS fp32."
+    assert said in path.read_text()
+    assert recompute.headline(path) == []
+    path.write_text(
+        path.read_text().replace(said, said.replace("hot", "icy").replace("cold", "hot").replace("icy", "cold"))
+    )
+    assert len(recompute.headline(path)) == 1
+
+
 def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):
     path = drawn / "reports" / "nvidia-h200" / "sparsert_table1" / "README.md"
     text = path.read_text()
