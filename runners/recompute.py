@@ -88,7 +88,7 @@ def answered(folder: Path, sentence: str, seen: dict[str, list[str]]) -> None:
         r"\((?P<policy>\w+), (?P<cut>before tuning, )?faster on (?P<wins>\d+) of (?P<count>\d+)\)"
         r"(?:, (?P<second>.+?) (?P<beside>[\d.]+)×(?P<cut2> before tuning)?)?"
         r"(?:; the paper(?P<of>[^:]*): (?P<paper>.+?) on (?P<gpu>.+?) \(`(?P<claim>[\w.-]+)`\))?"
-        r"(?:; measured over (?P<other>cuSPARSE's .+? layout): (?P<also>[\d.]+)×(?P<cut3> before tuning)?"
+        r"(?:; measured over (?P<other>[^:;]+): (?P<also>[\d.]+)×(?P<cut3> before tuning)?"
         r"(?:, (?P<third>.+?) (?P<also2>[\d.]+)×(?P<cut4> before tuning)?)?)?\.",
         sentence,
     )
@@ -210,21 +210,17 @@ def cell_of(found: Ratio | None, most: int) -> str:
 
 
 def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, list[str]]) -> None:
-    """Where it does not hold: every combination of what the answer speaks of that is below 1, lowest first."""
-    heads = [head.rpartition(", ") for head in (lines[0][2:] if lines else [])]
-    policies = heads[0][2].split(" / ") if heads else []
-    groups = dict.fromkeys(line[1].rpartition(" (")[0] for line in lines[2:])
-    below, cut = [], False
-    for group in groups:
-        for mine in first_sides(group, lines, seen):
-            for rival, _, _ in heads:
-                both = [(policy, ratio(folder, group, policy, mine, rival)) for policy in policies]
-                values = [(policy, one) for policy, one in both if one]
-                cut = cut or any(one.cut for _, one in values)
-                low = [one.value for _, one in values if one.value < 1]
-                if low:
-                    words = " and ".join(f"{one.value:.2f}×{one.mark} {policy}" for policy, one in values)
-                    below.append((f"{mine} over {rival}, {group}: {words}", min(low)))
+    """Where it does not hold: every combination of what the answer speaks of that is below 1, lowest first.
+
+    Where none is, those of the table's other lines, against rivals of their own arithmetic.
+    """
+    of = [(line[1].rpartition(" (")[0], line[0]) for line in lines[2:]]
+    groups = dict.fromkeys(group for group, _ in of)
+    spoken = [(group, mine) for group in groups for mine in first_sides(group, lines, seen)]
+    below, cut = losses(folder, lines, spoken)
+    if not below:
+        below, others = losses(folder, lines, of, alike=True)
+        cut = cut or others
     items = text.removesuffix(".").split("; ")
     if text.startswith("Nowhere in geometric mean"):
         if below:
@@ -245,6 +241,34 @@ def limited(folder: Path, text: str, lines: list[list[str]], seen: dict[str, lis
         round(value, 9) for value in lowest
     ]:
         raise Wrong("these are not the lowest ratios below 1")
+
+
+def losses(
+    folder: Path, lines: list[list[str]], of: list[tuple[str, str]], alike: bool = False
+) -> tuple[list[tuple[str, float]], bool]:
+    """What is said of each ratio below 1 of these groups' sides, with the ratio; whether any is before tuning.
+
+    `alike`: only against rivals of the side's arithmetic.
+    """
+    heads = [head.rpartition(", ") for head in (lines[0][2:] if lines else [])]
+    policies = heads[0][2].split(" / ") if heads else []
+    below, cut = [], False
+    for group, mine in of:
+        for rival in (head[0] for head in heads if not alike or arithmetic(head[0]) == arithmetic(mine)):
+            both = [(policy, ratio(folder, group, policy, mine, rival)) for policy in policies]
+            values = [(policy, one) for policy, one in both if one]
+            cut = cut or any(one.cut for _, one in values)
+            low = [one.value for _, one in values if one.value < 1]
+            if low:
+                words = " and ".join(f"{one.value:.2f}×{one.mark} {policy}" for policy, one in values)
+                below.append((f"{mine} over {rival}, {group}: {words}", min(low)))
+    return below, cut
+
+
+def arithmetic(words: str) -> str:
+    """Of a side or a rival; fp32 where its name says nothing."""
+    found = re.search(r"\b(fp32|TF32|fp16|bf16|INT8)\b", words)
+    return found[1] if found else "fp32"
 
 
 def first_sides(group: str, lines: list[list[str]], seen: dict[str, list[str]]) -> list[str]:
@@ -313,7 +337,8 @@ def headline(readme: Path) -> list[str]:
 def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: list[str]) -> None:
     """Whom the kernels of a set are ahead of, and behind."""
     found = re.fullmatch(
-        r"\* \*\*(.+?)\*\*: (.+?) ((?:ahead|behind) .+?)(?:; with fp16 values ((?:ahead|behind) .+))?\.", bullet
+        r"\* \*\*(.+?)\*\*: (.+?) ((?:ahead|even|behind) .+?)(?:; with fp16 values ((?:ahead|even|behind) .+))?\.",
+        bullet,
     )
     if found is None or found[1] not in sets:
         raise Wrong("nothing computes this sentence")
@@ -325,15 +350,18 @@ def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: 
 def standing(problems: tuple[Path, str, list[str]], mine: str, rivals: list[str]) -> str:
     """Whom a side is ahead of under all policies, behind under all, and what depends on the policy."""
     folder, group, policies = problems
-    said: dict[str, list[str]] = {"ahead of": [], "behind": []}
+    said: dict[str, list[str]] = {"ahead of": [], "even with": [], "behind": []}
     for rival in rivals:
         both = {policy: one for policy in policies if (one := ratio(folder, group, policy, mine, rival))}
-        above = {policy: "ahead" if one.value > 1 else "behind" for policy, one in both.items()}
-        if above:
-            mixed = " but ".join(f"{word} when {policy}" for policy, word in above.items()) + " against"
-            same = "ahead of" if "ahead" in above.values() else "behind"
+        place = {
+            policy: "ahead" if one.value >= 1.05 else "behind" if one.value <= 0.95 else "even"
+            for policy, one in both.items()
+        }
+        if place:
+            mixed = " but ".join(f"{word} when {policy}" for policy, word in place.items()) + " against"
+            same = {"ahead": "ahead of", "even": "even with"}.get(next(iter(place.values())), "behind")
             mark = "†" if any(one.cut for one in both.values()) else ""
-            said.setdefault(mixed if len(set(above.values())) > 1 else same, []).append(rival + mark)
+            said.setdefault(mixed if len(set(place.values())) > 1 else same, []).append(rival + mark)
     return "; ".join(f"{words} {', '.join(names)}" for words, names in said.items() if names)
 
 

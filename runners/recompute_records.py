@@ -38,7 +38,7 @@ STUDIES = ("`sputnik_ablation`, ",)
 PAPERS = {"balanced": r"paper(_w\d+)?$", "direct_conv": "paper_"}
 CHOICES = {
     "its heuristic": r"(.*[_-])?(default|heuristic)([_-]|$)",
-    "the paper's mapping": "paper",
+    "the paper's mapping": r"paper(_w\d+)?$|paper_sbs[248]$",
     "the paper's mapping in sub-batches": "paper_sbs",
     "the paper's mapping of the whole batch": "paper_whole",
     "this project's mapping": "staged",
@@ -52,7 +52,7 @@ CHOICES = {
     "without scaled indices": "no_prescale",
 }
 """What stands behind a kernel's name: the beginning of its variants."""
-OPS = {"SpMM": "spmm", "SDDMM": "sddmm", "SpMV": "spmv"}
+OPS = {"SpMM": "spmm", "SDDMM": "sddmm", "SpMV": "spmv", "convolution": "conv2d"}
 WORDS = {
     "of figure 10": (r"(sddmm_)?(rnn|gru|lstm).*", ""),
     "with uneven rows against even ones": (r"cov1\.7", "cov0"),
@@ -70,7 +70,11 @@ WORDS = {
     "of balanced zeros at batch eight": (r"balanced_b8_.*", ""),
     "of PTB's LSTM": ("ptb_balanced", ""),
     "of VGG-16, each layer once": (r"vgg16_.*_balanced", ""),
+    "of all layers of VGG-16 together": (r"vgg16_.*_balanced", r"vgg16_.*_balanced"),
+    "of both products of a step": (r".*_b\d+", r".*_b\d+"),
     "with equal counts per channel": (r".*_equal", ""),
+    "with equal counts per channel in the last layers": ("08_equal", ""),
+    "with equal counts per channel on images of 32x32": (r".*_32_equal", ""),
     "with zeros anywhere": (r".*_uniform", ""),
     "with equal counts and a filter of two": ("filter2", ""),
     "with equal counts and a filter of three": ("filter3", ""),
@@ -262,7 +266,12 @@ def side(frame: pd.DataFrame, words: str) -> pd.DataFrame:
         return frame[frame["kernel"].isin(DENSE) & (frame["math"] == MATHS[found[1]])]
     if found := re.fullmatch(r"(cuSPARSE)'s( column-major)? default (\w+)(?: in its best layout)?", words):
         mine = frame[(frame["kernel"] == found[1].lower()) & (frame["math"] == MATHS[found[3]])]
-        return mine[mine["variant"].str.match("csr_default_col$" if found[2] else CHOICES["its heuristic"])]
+        return mine[
+            mine["variant"].str.match(r"(csr_default_col|spmv_csr_default)$" if found[2] else CHOICES["its heuristic"])
+        ]
+    if found := re.fullmatch(r"cuDNN's default (\w+) in NCHW", words):
+        mine = frame[(frame["kernel"] == "cudnn") & (frame["math"] == MATHS[found[1]])]
+        return mine[mine["variant"].str.match(r"[a-z0-9]+_nchw_.*_default$")]
     if found := re.fullmatch(r"(?:best )?(cuBLAS|cuSPARSE|cuDNN) (\w+)", words):
         return frame[(frame["kernel"] == found[1].lower()) & (frame["math"] == MATHS[found[2]])]
     if found := re.fullmatch(r"`(\w+)`(?: (\w+))?(?:, (.+))?", words):
@@ -336,7 +345,7 @@ def ratio(folder: Path, group: str, policy: str, mine: str, rival: str) -> Ratio
     theirs, ours = side(of.of(frame, rival=True), rival), side(of.of(frame), mine)
     above, below = theirs.groupby("stem")["median_us"].min(), ours.groupby("stem")["median_us"].min()
     if of.rival:
-        if above.empty or below.empty:
+        if above.empty or below.empty or (of.rival == of.like and set(above.index) != set(below.index)):
             return None
         value = float(above.sum() / below.sum())
         cut = untuned(theirs, rival, above.index) | untuned(ours, mine, below.index)

@@ -11,17 +11,20 @@ from typing import NamedTuple
 from nnzbench import paths
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import load
+from nnzbench.report.data.frames import load, percent
 from nnzbench.report.data.series import Series
 from nnzbench.report.draw import layout
 from nnzbench.report.text import marks
 from nnzbench.report.text.groups import Group
 from nnzbench.report.text.lead import FP16, PRODUCTS, Cells, cells_of, lines
 from nnzbench.report.text.tables import markdown
+from nnzbench.site.index.answer import EVEN
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 EXPERIMENT = "sparsert_table1"
 PREFERRED_GPU = "nvidia-h200"
+ALONE = {"ahead": "ahead of", "even": "even with", "behind": "behind"}
+"""What is said before a rival's name where it is so under every policy."""
 
 
 class Set(NamedTuple):
@@ -81,7 +84,7 @@ def headline(folder: Path) -> str:
     rivals = [rival.label for rival in PRODUCTS]
     parts = [
         f"[![Speed-up of sparse kernels over cuBLAS fp32 on {gpu}]({link}/{stem}.png)]({link}/README.md)",
-        f"On {gpu}{f', recorded {date}' if date else ''}:",
+        f"On {gpu}{f', recorded {date}' if date else ''}, in geometric mean (even: within {percent(EVEN)}):",
         pictures,
         "How many times as fast, in geometric mean, hot / cold; in brackets on how many of the problems the ratio "
         "is above 1 ([what hot, cold, tuned, `untuned` and the kernels' roles mean](docs/terms.md)):",
@@ -147,23 +150,26 @@ def _picture(one: Set, group: Group, cells: Cells, policies: Sequence[str]) -> s
 
 
 def _standing(cells: Cells, group: Group, kernel: str, rivals: Sequence[Series], policies: Sequence[str]) -> str:
-    """`ahead of A, B; behind C; ahead when hot but behind when cold against D`; empty for no numbers."""
-    wins: dict[str, list[str]] = {"ahead of": [], "behind": []}
+    """`ahead of A, B; behind C; ahead when hot but even when cold against D`; empty for no numbers."""
+    wins: dict[str, list[str]] = {words: [] for words in ALONE.values()}
     for rival in rivals:
         by_policy = {policy: cells.get((group.label, kernel, rival.label, policy)) for policy in policies}
         found = {policy: cell for policy, cell in by_policy.items() if cell}
         if found:
-            words = _against({policy: cell.value > 1 for policy, cell in found.items()})
+            words = _against({policy: cell.value for policy, cell in found.items()})
             wins.setdefault(words, []).append(rival.label + marks.mark_of(cell.basis for cell in found.values()))
     return "; ".join(f"{words} {', '.join(names)}" for words, names in wins.items() if names)
 
 
-def _against(above: Mapping[str, bool]) -> str:
-    """What is said before a rival's name: by policy, whether the ratio is above 1."""
-    if len(set(above.values())) == 1:
-        return "ahead of" if all(above.values()) else "behind"
-    each = (f"{'ahead' if ahead else 'behind'} when {policy}" for policy, ahead in above.items())
-    return f"{' but '.join(each)} against"
+def _against(ratios: Mapping[str, float]) -> str:
+    """What is said before a rival's name, of the ratio under each policy; nearer to 1 than `EVEN` is neither."""
+    place = {
+        policy: "ahead" if ratio >= 1 + EVEN else "behind" if ratio <= 1 - EVEN else "even"
+        for policy, ratio in ratios.items()
+    }
+    if len(set(place.values())) == 1:
+        return ALONE[next(iter(place.values()))]
+    return f"{' but '.join(f'{word} when {policy}' for policy, word in place.items())} against"
 
 
 def _folder(reports: Path) -> Path | None:

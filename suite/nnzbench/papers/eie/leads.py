@@ -10,7 +10,7 @@ ONE = Group(words="at batch one", like="*_b1")
 
 TABLE4 = Lead(
     "Are EIE's pruned layers faster in cuSPARSE than dense in cuBLAS?",
-    sides=(lead.CUSPARSE, own(), side("sputnik")),
+    sides=(lead.CUSPARSE_COLUMN, lead.CUSPARSE, own(), side("sputnik")),
     rivals=(lead.CUBLAS, lead.TF32, lead.FP16),
     groups=(ONE, Group(words="at batch 64", like="*_b64")),
     claims=("eie-gpu-1", "eie-gpu-64"),
@@ -24,8 +24,11 @@ FORMAT = Lead(
 )
 ESE = Lead(
     "Is ESE's pruned LSTM faster in cuSPARSE than dense in cuBLAS?",
-    sides=(lead.CUSPARSE, own(), side("sputnik")),
+    sides=(lead.CUSPARSE_COLUMN, lead.CUSPARSE, own(), side("sputnik")),
     rivals=(lead.CUBLAS, lead.TF32, lead.FP16),
-    groups=(Group(columns=32), Group(columns=1)),
+    groups=tuple(
+        Group(words="of both products of a step", columns=columns, like="*_b*", rival_like="*_b*")
+        for columns in (32, 1)
+    ),
     claims=("ese-gpu",),
 )

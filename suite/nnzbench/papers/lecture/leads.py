@@ -16,6 +16,7 @@ NM_SPARSITY = Lead(
         Group(words="of cubes", like="cube"),
     ),
     claims=("nm-half",),
+    claim_words="at best",
 )
 _KINDS = {
     "unstructured": "of single weights",
@@ -28,7 +29,11 @@ _KINDS = {
 GRANULARITY = Lead(
     "What does each granularity of pruning cost or gain at equal sparsity?",
     sides=(own(), own("f16"), side("cusparselt", "f16"), side("sputnik")),
-    rivals=(lead.CUDNN, lead.CUBLAS, lead.CUDNN_F16, lead.FP16),
-    groups=tuple(Group(level=87.5, words=words, like=f"{kind}_87.5") for kind, words in _KINDS.items()),
+    rivals=(lead.CUBLAS, lead.CUDNN, lead.FP16, lead.CUDNN_F16),
+    groups=tuple(
+        Group(op=op, level=87.5, words=words, like=f"{kind}_87.5")
+        for op, kinds in (("spmm", _KINDS), ("conv2d", list(_KINDS)[:4]))
+        for words, kind in ((_KINDS[kind], kind) for kind in kinds)
+    ),
     answered=6,
 )

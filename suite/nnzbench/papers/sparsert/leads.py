@@ -14,9 +14,10 @@ TABLE1 = Lead(
     "Is a pruned layer of ResNet-50, MobileNet or a Transformer faster as code generated from its weights than as "
     "cuBLAS's dense product?",
     sides=(PAPER, own(), own(as_data=True), lead.UNTUNED, side("sputnik", variants=DEFAULT)),
-    rivals=lead.PRODUCTS,
+    rivals=(lead.DENSE, *lead.PRODUCTS),
     groups=LEVELS,
     claims=("sparsert-spmm-90", "sparsert-spmm-95"),
+    drawn_over=lead.CUBLAS,
 )
 TABLE3 = Lead(
     "Is a pruned 3x3 convolution of ResNet-50 faster as code generated from its weights than in cuDNN?",

@@ -22,8 +22,8 @@ def word(*words: str) -> str:
 
 DEFAULT = word("default", "heuristic")
 """What a kernel or library would run by its own choice."""
-COLUMN_DEFAULT = "csr_default_col$"
-"""That choice of cuSPARSE's SpMM on column-major operands, which papers call."""
+COLUMN_DEFAULT = "(csr_default_col|spmv_csr_default)$"
+"""That choice of cuSPARSE on column-major operands, which papers call; a single column has no other layout."""
 
 
 @dataclass(frozen=True)

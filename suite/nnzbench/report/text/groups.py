@@ -11,7 +11,7 @@ import pandas as pd
 from nnzbench.problems.names import label_of, parse
 from nnzbench.problems.tables import dlmc_sample
 
-OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV"}
+OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV", "conv2d": "convolution"}
 NEAR = 2.5
 """Points of sparsity within which a problem whose name tells no level is of one."""
 
@@ -28,7 +28,7 @@ class Group:
     """Pattern (`fnmatch`) of labels; `words` say what they are."""
     words: str = ""
     rival_like: str = ""
-    """The rival's problems, where the dense network has problems of its own: then sums of times are compared."""
+    """The rival's problems where sums of times are compared: a dense network's own, or the same as `like`."""
     sample: bool = False
     """The collection's representative sample alone."""
     parts: tuple[str, ...] = ()

@@ -65,6 +65,9 @@ CUSPARSE_COLUMN = Series(
 CUSPARSE_F16 = Series("cusparse-f16", "best cuSPARSE fp16", ("cusparse",), "f16")
 INT8 = Series("dense-i8", "best dense INT8", ("cublas", "cublaslt"), "i8")
 CUDNN = Series("cudnn-f32", "best cuDNN fp32", ("cudnn",))
+CUDNN_DEFAULT = Series(
+    "cudnn-default", "cuDNN's default fp32 in NCHW", ("cudnn",), variants=r"[a-z0-9]+_nchw_.*_default$"
+)
 CUDNN_TF32 = Series("cudnn-tf32", "best cuDNN TF32", ("cudnn",), "tf32")
 CUDNN_F16 = Series("cudnn-f16", "best cuDNN fp16", ("cudnn",), "f16")
 PRODUCTS = (CUBLAS, TF32, FP16, CUSPARSE)
@@ -130,7 +133,8 @@ def ratio(rival: Times, mine: Times, policy: str, group: Group = ALL) -> Ratio |
     """One time over another under a policy, over a group's problems; None where no problem has both."""
     (theirs, above), (ours, below) = rival, mine
     if group.rival_like:
-        if above.empty or below.empty:
+        same = group.rival_like == group.like
+        if above.empty or below.empty or (same and set(above.index) != set(below.index)):
             return None
         value = math.fsum(above) / math.fsum(below)
         return Ratio(value, int(value > 1), 1, basis((theirs, above.index), (ours, below.index), policy=policy))
@@ -311,13 +315,21 @@ def _paper(lead: Lead, claim: str) -> str:
 
 
 def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
-    """What is told in words and has a ratio below 1 against any rival, the lowest first."""
+    """What is told in words and has a ratio below 1 against any rival, the lowest first.
+
+    If there is nothing, what is not told, against rivals of its own arithmetic.
+    """
     if not cells:
         return ""
     told = {(group.label, one[0]) for group in lead.groups for one in _told(lead, cells, group, policies)}
-    below = {key[:3]: found.value for key, found in reversed(cells.items()) if key[:2] in told and found.value < 1}
+    every = {key: one for key, one in cells.items() if key[:2] in told}
+    if not (below := _below(every)):
+        alike = {(mine.label, rival.label) for mine in lead.sides for rival in lead.rivals if mine.math == rival.math}
+        labels = {group.label for group in lead.groups}
+        every |= {key: one for key, one in cells.items() if key[0] in labels and key[1:3] in alike}
+        below = _below(every)
     if not below:
-        marked = any(found.basis.cuts for key, found in cells.items() if key[:2] in told)
+        marked = any(found.basis.cuts for found in every.values())
         return f"Nowhere in geometric mean, against the rivals below{f', {WORDS}' * marked}."
     said = []
     for group, mine, rival in sorted(below, key=lambda key: (below[key], key)):
@@ -327,6 +339,11 @@ def _limits(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:
     left = len(said) - LOST
     more = f"; {left} more {'is' if left == 1 else 'are'} in the table" if left > 0 else ""
     return _capital("; ".join(said[:LOST]) + more + ".")
+
+
+def _below(cells: Cells) -> dict[tuple[str, str, str], float]:
+    """The ratios below 1 by group, side and rival: of the first policy that has one."""
+    return {key[:3]: found.value for key, found in reversed(cells.items()) if found.value < 1}
 
 
 def _table(lead: Lead, cells: Cells, policies: Sequence[str]) -> str:

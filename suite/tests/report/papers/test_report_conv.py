@@ -63,7 +63,10 @@ def write(tmp_path: Path, experiment: str, rows: list[Record]) -> Path:
 
 
 def page_of(tmp_path: Path, experiment: str) -> str:
-    return fake_records.written(tmp_path / "nvidia-h200" / experiment).read_text()
+    """The page with the tables that it had no room for."""
+    page = fake_records.written(tmp_path / "nvidia-h200" / experiment)
+    beside = page.with_name("summary.md")
+    return page.read_text() + (beside.read_text() if beside.is_file() else "")
 
 
 def line_of(page: str, start: str) -> list[str]:
