@@ -43,6 +43,7 @@ CHOICES = {
     "the paper's mapping of the whole batch": "paper_whole",
     "this project's mapping": "staged",
     "4-bit weights": "codebook_sbs",
+    "at its own best tiling": "",
     "complete": "complete",
     "complete on even rows": "complete",
     "rows in their own order": "no_load_balancing",
@@ -52,6 +53,8 @@ CHOICES = {
     "without scaled indices": "no_prescale",
 }
 """What stands behind a kernel's name: the beginning of its variants."""
+SAME = ", at the same tiling"
+"""Behind a rival that is taken at the variant that is the side's fastest."""
 OPS = {"SpMM": "spmm", "SDDMM": "sddmm", "SpMV": "spmv", "convolution": "conv2d"}
 WORDS = {
     "of figure 10": (r"(sddmm_)?(rnn|gru|lstm).*", ""),
@@ -254,6 +257,7 @@ def sample() -> frozenset[str]:
 
 def side(frame: pd.DataFrame, words: str) -> pd.DataFrame:
     """The rows of a kernel, of this project's kernels, or of a rival. Raises `Wrong` for words without a meaning."""
+    words = words.removesuffix(SAME)
     if found := re.fullmatch(r"this project's kernels(?: (\w+))?(, weights as data)?", words):
         names = [name for name in OWN if not (found[2] and name in IN_CODE)]
         kept = frame["kernel"].isin(names) & (frame["math"] == MATHS[found[1] or "fp32"])
@@ -343,6 +347,9 @@ def ratio(folder: Path, group: str, policy: str, mine: str, rival: str) -> Ratio
     frame = frame[frame["policy"] == policy]
     of = Group(group)
     theirs, ours = side(of.of(frame, rival=True), rival), side(of.of(frame), mine)
+    if rival.endswith(SAME):
+        best = ours.loc[ours.groupby("problem")["median_us"].idxmin()].set_index("problem")["variant"]
+        theirs = theirs[theirs["variant"] == theirs["problem"].map(best)]
     above, below = theirs.groupby("stem")["median_us"].min(), ours.groupby("stem")["median_us"].min()
     if of.rival:
         if above.empty or below.empty or (of.rival == of.like and set(above.index) != set(below.index)):

@@ -32,8 +32,8 @@ in the same arithmetic, where that is another one. The number of problems stands
 * **contradicted**: the other direction, such as slower where the paper is faster; or a change where it sees none.
 * **not comparable**: there is a number, but not of the same thing: sizes that the paper does not print and that were
   guessed, problems or mappings that it leaves open, a quantity that was counted and not measured, a part of a model,
-  a kind of GPU that this suite does not run on, a rival that uses tensor cores here alone, or fewer problems than the
-  paper's.
+  a kind of GPU that this suite does not run on, a kernel or rival that differs here in the very part that the claim
+  is about, or fewer problems than the paper's.
 * **not measurable**: there is no number; the reason says why.
 
 Times are hot unless a column says cold. TF32 and fp16 are the same claim against the best dense product on tensor

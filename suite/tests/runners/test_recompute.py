@@ -15,7 +15,10 @@ import pytest
 from draft_figures import draft, pages_alone
 
 from nnzbench.kernels.registry import known
+from nnzbench.papers.balanced import leads as balanced_leads
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.papers.lecture import leads as lecture_leads
+from nnzbench.papers.sparsert import leads as sparsert_leads
 from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables
 from nnzbench.records.selection import select
@@ -287,6 +290,55 @@ def test_the_headline_names_the_policy_under_which_a_kernel_is_ahead(recompute, 
         path.read_text().replace(said, said.replace("hot", "icy").replace("cold", "hot").replace("icy", "cold"))
     )
     assert len(recompute.headline(path)) == 1
+
+
+def screen_of(folder: Path, asked: lead.Lead, times: list[tuple[dict[str, object], float]]) -> tuple[Path, str]:
+    """The first screen that rows with these fields and times have under the hot policy."""
+    rows = [fake_records.record(experiment=folder.name, median_us=us, **fields) for fields, us in times]
+    fake_records.write(folder, select(rows))
+    shown = lead.screen(asked, lead.cells_of(asked, load(folder).frame, ["hot"]), ["hot"])
+    return folder, f"**Answer.** {shown.answer}\n\n**Where it does not hold.** {shown.limits}\n\n{shown.table}\n"
+
+
+def test_a_part_is_left_out_at_the_tiling_of_the_whole(recompute, tmp_path):
+    """Not at its own fastest, which stands in a column of its own."""
+    times = [("sparsert_paper", "mb4", 2.0), ("sparsert_paper", "mb8", 3.0)]
+    times += [("sparsert_rolled", "mb4", 30.0), ("sparsert_rolled", "mb8", 12.0)]
+    rows = [({"kernel": kernel, "variant": variant}, us) for kernel, variant, us in times]
+    folder, text = screen_of(tmp_path / "sparsert_ablation", sparsert_leads.ABLATION, rows)
+    assert "`sparsert_paper` is **15.00×** as fast as `sparsert_rolled`, at the same tiling (hot" in text
+    assert "| 15.00× (1) | 6.00× (1) |" in text
+    assert recompute.check(folder, text) == []
+    named(recompute, (folder, text), "**15.00×**", "**6.00×**")
+
+
+def test_layers_together_are_sums_and_only_of_all_of_them(recompute, tmp_path):
+    """Twice as fast on the long layer and a tenth as fast on the short one: 12 / 15."""
+    names = [f"vgg16_{layer}_balanced_64x64x64_90_balanced" for layer in ("conv1_1", "conv1_2")]
+    rows = [
+        ({"problem": name, "kernel": kernel, "variant": variant, "source": "balanced:0"}, us)
+        for kernel, variant, both in (("balanced", "paper", (5.0, 10.0)), ("cublas", "f32_rowmajor", (10.0, 2.0)))
+        for name, us in zip(names, both, strict=True)
+    ]
+    folder, text = screen_of(tmp_path / "a" / "balanced_models", balanced_leads.MODELS, rows)
+    assert "Of all layers of VGG-16 together: `balanced`, the paper's mapping is **0.80×** as fast as cuBLAS" in text
+    assert recompute.check(folder, text) == []
+    folder, text = screen_of(tmp_path / "b" / "balanced_models", balanced_leads.MODELS, rows[1:])
+    assert "together" not in text
+    assert recompute.check(folder, text) == []
+
+
+def test_where_the_told_side_holds_everywhere_others_are_told(recompute, tmp_path):
+    """Of the same arithmetic alone: fp16 behind dense fp16, not behind dense INT8."""
+    times = {("cusparselt", "i8"): 1.0, ("cublas", "i8"): 2.0, ("cusparselt", "f16"): 4.0, ("cublas", "f16"): 3.0}
+    rows = [
+        ({"problem": f"a100_64x64x64_50_nm_{dtype}", "dtype": dtype, "kernel": kernel, "variant": f"{dtype}_x"}, us)
+        for (kernel, dtype), us in times.items()
+    ]
+    folder, text = screen_of(tmp_path / "nm_sparsity", lecture_leads.NM_SPARSITY, rows)
+    assert "hold.** `cusparselt` fp16 over best dense fp16, of the A100 figure: 0.75× hot.\n" in text
+    assert recompute.check(folder, text) == []
+    named(recompute, (folder, text), "fp16, of the A100 figure: 0.75×", "INT8, of the A100 figure: 0.50×")
 
 
 def test_a_sentence_that_nothing_computes_is_named(recompute, drawn, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from nnzbench.papers.sparsert import leads
 from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
-from nnzbench.report.data.series import Series, pick
+from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import style
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
@@ -29,13 +29,18 @@ LEFT_OUT = (
 
 
 def gains(frame: pd.DataFrame, policy: str) -> pd.DataFrame:
-    """Per problem and part left out: its time over that of the complete system, where both have one."""
-    complete = pick(frame, COMPLETE)
-    base = complete[complete["policy"] == policy].set_index("problem")["median_us"]
+    """Per problem and part left out: its time over that of the complete system, where both have one.
+
+    What is not unrolled has the tiling of the complete system, as in the paper; other parts are at their own best.
+    """
+    here = frame[frame["policy"] == policy]
+    complete = pick_under(here, policy, COMPLETE)
     parts = {}
     for series, _ in LEFT_OUT:
-        rows = pick(frame, series)
-        parts[series.label] = rows[rows["policy"] == policy].set_index("problem")["median_us"] / base
+        rows = here
+        if series.kernel == "sparsert_rolled":
+            rows = here[here["variant"] == here["problem"].map(complete["variant"])]
+        parts[series.label] = pick_under(rows, policy, series)["median_us"] / complete["median_us"]
     return pd.DataFrame(parts).dropna(how="all")
 
 
@@ -74,8 +79,8 @@ def collect(results: ResultSet) -> Parts:
 def _show(view: View[Parts]) -> Shown:
     found, names = view.data.gains[view.policy], view.data.names
     text = (
-        "Time without a part over time of the complete system (the paper's tilings, searched "
-        "exhaustively): 1× means that the part is worth nothing there."
+        "Time without a part over time of the complete system (the paper's tilings, searched exhaustively): 1× means "
+        "that the part is worth nothing there. What is not unrolled has the same tiling, the rest its own best."
     )
     tables = (_table(found, names), *generic.per_problem(view.data.table, view.policy))
     return Shown(_figure(found, names, view), text, tables)

@@ -119,6 +119,8 @@ WHOLE_NETWORKS = Lead(
     sides=(
         side("sparse_transformer", variants=DEFAULT),
         side("sparse_transformer"),
+        side("sparse_transformer", "tf32", DEFAULT),
+        side("sparse_transformer", "tf32"),
         side("sparse_mobilenet", variants=DEFAULT),
         side("sparse_mobilenet"),
     ),

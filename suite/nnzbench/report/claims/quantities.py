@@ -6,6 +6,7 @@ A quantity names its two sides and nothing else; which paper says what of it sta
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -146,6 +147,18 @@ def pairs(
     return Pairs([(mine.rows[case], other.rows[case]) for case in both], len(mine.expected), gap)
 
 
+def same_variants(
+    records: Records, experiment: str, rival: Sequence[Side], policy: str, arithmetic: str, both: Pairs
+) -> Pairs:
+    """The pairs, with the rival's row of the subject's variant; without those that have none."""
+    found = []
+    for mine, _ in both.rows:
+        named = [replace(side, variant=f"{re.escape(mine.variant)}$") for side in rival]
+        rows = times(records, experiment, named, policy, arithmetic).rows.values()
+        found += [(mine, other) for other in rows if other.stem == mine.stem]
+    return replace(both, rows=found)
+
+
 How = Literal["geometric mean", "mean percent", "mean loss", "largest", "share faster", "total"]
 HOW: dict[str, str] = {
     "geometric mean": "geometric mean of {rival}'s time over {subject}'s",
@@ -167,6 +180,8 @@ class Ratio:
     subject: tuple[Side, ...]
     rival: tuple[Side, ...]
     how: How = "geometric mean"
+    alike: bool = False
+    """The rival's rows of the variant that is the subject's fastest on the problem, instead of its own fastest."""
 
     @property
     def dense(self) -> bool:
@@ -174,7 +189,8 @@ class Ratio:
 
     @property
     def words(self) -> str:
-        text = HOW[self.how].format(rival=self.rival[0].label(), subject=self.subject[0].label())
+        rival = f"{self.rival[0].label()}{', at the same variant,' * self.alike}"
+        text = HOW[self.how].format(rival=rival, subject=self.subject[0].label())
         return f"{text}; {self.scope}"
 
     @property
@@ -183,6 +199,8 @@ class Ratio:
 
     def measure(self, records: Records, policy: str, arithmetic: str = "f32") -> Outcome:
         both = pairs(records, self.experiment, self.subject, self.rival, policy, arithmetic)
+        if self.alike:
+            both = same_variants(records, self.experiment, self.rival, policy, arithmetic, both)
         if not both.rows:
             return both.nothing()
         ratios = both.ratios

@@ -20,7 +20,7 @@ from nnzbench.kernels.registry import known
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
-from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series, pick
+from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series, pick, rows_of
 from nnzbench.report.text import crossover
 from nnzbench.report.text.groups import ALL, Group
 from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis, cuts, sentence
@@ -103,6 +103,8 @@ class Lead:
     """The claim that holds the paper's number of it."""
     also_over: Series | None = None
     """One of `rivals`, told after the paper's number: what the paper's own rival would be taken for today."""
+    alike: tuple[Series, ...] = ()
+    """Of `rivals`, those taken at the variant that is the side's own fastest, as where a part is left out."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,13 @@ def _times(frame: pd.DataFrame, series: Series) -> dict[str, pd.DataFrame]:
     rows = pick(frame, series, ("problem", "policy", "dtype"))[["problem", "policy", "median_us"]]
     rows = rows.assign(stem=[stem_of(name) for name in rows["problem"]])
     return {str(policy): mine for policy, mine in rows.groupby("policy")}
+
+
+def _alike(frame: pd.DataFrame, rival: Series, mine: Series) -> dict[str, pd.DataFrame]:
+    """The same of a rival's rows whose variant is the side's fastest on their problem."""
+    on = ["problem", "policy", "dtype"]
+    fastest = pick(frame, mine, on)[[*on, "variant"]]
+    return _times(rows_of(frame, rival).merge(fastest, on=[*on, "variant"]), rival)
 
 
 def _of(times: Mapping[str, pd.DataFrame], policy: str, problems: frozenset[str]) -> pd.Series[float]:
@@ -227,7 +236,8 @@ def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
             above = {one.label: _of(times[one.label], policy, theirs) for one in lead.rivals}
             for one in lead.sides:
                 below = cut[one.label], _of(times[one.label], policy, mine)
-                for rival, values in above.items():
+                same = {rival.label: _of(_alike(frame, rival, one), policy, theirs) for rival in lead.alike}
+                for rival, values in (above | same).items():
                     if found := ratio((cut[rival], values), below, policy, group):
                         cells[group.label, one.label, rival, policy] = found
     return cells
