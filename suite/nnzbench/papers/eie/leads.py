@@ -14,6 +14,7 @@ TABLE4 = Lead(
     rivals=(lead.CUBLAS, lead.TF32, lead.FP16),
     groups=(ONE, Group(words="at batch 64", like="*_b64")),
     claims=("eie-gpu-1", "eie-gpu-64"),
+    drawn=lead.CUSPARSE,
 )
 FORMAT = Lead(
     "Does one byte per nonzero make EIE's layers faster on a GPU than cuSPARSE and the dense product?",
@@ -25,10 +26,12 @@ FORMAT = Lead(
 ESE = Lead(
     "Is ESE's pruned LSTM faster in cuSPARSE than dense in cuBLAS?",
     sides=(lead.CUSPARSE_COLUMN, lead.CUSPARSE, own(), side("sputnik")),
-    rivals=(lead.CUBLAS, lead.TF32, lead.FP16),
+    rivals=(lead.CUBLAS, lead.DENSE, lead.TF32, lead.FP16),
     groups=tuple(
         Group(words="of both products of a step", columns=columns, like="*_b*", rival_like="*_b*")
         for columns in (32, 1)
     ),
     claims=("ese-gpu",),
+    drawn=lead.CUSPARSE,
+    drawn_over=lead.DENSE,
 )

@@ -95,6 +95,8 @@ class Lead:
     """How many groups the answer has a sentence on."""
     drawn_over: Series | None = None
     """One of `rivals`: the 1x of the page's figures, which their titles speak of; None for the first."""
+    drawn: Series | None = None
+    """One of `sides`: what the page's figures draw of the first, where that is not the first itself."""
     second: Series | None = None
     """Told beside in the answer; None for the first of this project's rows."""
     crossing: tuple[Group, ...] = ()
@@ -206,6 +208,7 @@ def screen(lead: Lead, cells: Cells, policies: Sequence[str]) -> Screen:
 def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
     """The title of a figure: what was found over one group of problems; empty where nothing was."""
     drawn = replace(lead, rivals=(lead.drawn_over, *lead.rivals)) if lead.drawn_over else lead
+    drawn = replace(drawn, sides=(lead.drawn, *lead.sides)) if lead.drawn else drawn
     told = _told(drawn, cells, group, (policy,))
     if not told:
         return ""
