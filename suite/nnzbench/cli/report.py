@@ -82,6 +82,11 @@ def _nothing(folder: Path) -> str:
                 f"{folder} holds records, and not in <gpu>/<experiment>/ as `nnzbench run` lays them out: "
                 f"if they lie so in {root}, give --reports {root}"
             )
+    if below := sorted({f"{path.parent.name}/" for path in folder.glob("*/*/*/records.csv")}):
+        return (
+            f"{folder} holds records in {', '.join(below)} alone, which have no page without those of the folder above "
+            "them: run the experiment without --standin, --uniform and --as too"
+        )
     return (
         f"no run is recorded in {folder} (<gpu>/<experiment>/records.csv): `nnzbench run EXPERIMENT` records one, and "
         f"`nnzbench report --reports {paths.reports().name}` redraws the published runs"

@@ -59,12 +59,8 @@ from nnzbench.records.folder import BELOW
 @click.option("--policy", "policies", callback=names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--dtype", "dtypes", callback=names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
-@click.option(
-    "--standin/--real",
-    "standin",
-    default=None,
-    help="Only stand-in patterns (into the folder standin/), or only real ones [default: real where on disk].",
-)
+@click.option("--standin", is_flag=True, help="Only stand-in patterns (into the folder standin/).")
+@click.option("--real", is_flag=True, help="Only real patterns [default: real where on disk].")
 @click.option("--candidates", type=click.IntRange(1, 100_000), help="At most so many candidates of each kernel.")
 @click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
 @click.option("--uniform", is_flag=True, help="Uniformly random patterns instead (into the folder uniform/).")
@@ -102,7 +98,8 @@ def command(
     policies: tuple[Policy, ...] | None,
     problems: tuple[str, ...],
     dtypes: tuple[DType, ...] | None,
-    standin: bool | None,
+    standin: bool,
+    real: bool,
     candidates: int | None,
     uniform: bool,
     full: bool,
@@ -123,8 +120,12 @@ def command(
     started = time.monotonic()
     if resume and overwrite:
         raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
-    if uniform and standin is not None:
+    if standin and real:
+        raise click.UsageError("--standin patterns are not --real ones: choose one")
+    if uniform and (standin or real):
         raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
+    if report:
+        _refuse_undrawn("--standin" if standin else "--uniform" if uniform else "--as" if as_arch else "")
     if yes and not overwrite:
         raise click.UsageError("--yes answers what --overwrite asks, and says nothing alone")
     if policies and device_name == "cpu":
@@ -139,7 +140,7 @@ def command(
         problems=problems or None,
         quick=quick,
         candidates=candidates,
-        real=False if uniform else None if standin is None else not standin,
+        real=False if uniform or standin else True if real else None,
         uniform=uniform,
         resume=resume,
         overwrite=overwrite,
@@ -178,6 +179,15 @@ def command(
     finally:
         device.close()
     _finish(ctx, chosen, summaries, folder, report)
+
+
+def _refuse_undrawn(option: str) -> None:
+    """Before hours are spent: what such a run records has no page without the records that lie above it."""
+    if option:
+        raise click.UsageError(
+            f"--report redraws the page of <gpu>/<experiment>/, and {option} records into a folder below it: leave "
+            "--report away"
+        )
 
 
 def _finish(ctx: click.Context, chosen: list[Experiment], summaries: list[Summary], folder: Path, report: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
+from nnzbench.contribute.published import Matrix, matrix
 from nnzbench.devices import DEVICES
 from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
@@ -96,16 +97,16 @@ def floors(rows: Sequence[Record], snapshots: Mapping[str, Mapping[str, Any]]) -
 def sources(rows: Sequence[Record]) -> Iterator[str]:
     """Patterns against the indices of the collections, and against what generates them."""
     made = [row for row in rows if row.pattern]
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[Matrix, str] = {}
     told: set[str] = set()
     again = 0
     for row in {(row.problem, row.source, row.pattern, row.nnz): row for row in made}.values():
         kind, _, name = row.source.partition(":")
         if kind in ("dlmc", "weights"):
-            order = (row.source, row.shape if row.op.startswith("conv") else "")
-            if seen.setdefault(order, row.pattern) != row.pattern and row.source not in told:
+            key = matrix(row.source, row.op, row.shape)
+            if seen.setdefault(key, row.pattern) != row.pattern and row.source not in told:
                 told.add(row.source)
-                yield f"{row.source} has two patterns, {seen[order]} and {row.pattern}"
+                yield f"{row.source} has two patterns, {seen[key]} and {row.pattern}"
             yield from _indexed(row, kind, name)
         elif kind in _MADE and again < _MOST_REGENERATED and row.m * max(row.k, 1) <= _REGENERATED:
             again += 1

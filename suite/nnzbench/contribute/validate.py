@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.contribute import possible, snapshots
+from nnzbench.contribute import possible, published, snapshots
 from nnzbench.kernels.registry import kernels, known
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
@@ -60,6 +60,7 @@ def validate(folder: Path) -> list[Finding]:
         *_place(folder, rows),
         *_rows(rows, bool(arch)),
         *possible.sources(rows),
+        *published.faults(folder, rows),
         *_memory(folder, rows),
         *snapshots.faults(folder, rows),
         *(_checked(rows, arch) if arch else _quick(rows)),
@@ -83,7 +84,7 @@ def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
             yield f"its folder is of {name} '{wanted}' and its rows are of {coverage.listed(other)}"
     if experiment not in EXPERIMENTS:
         yield f"'{experiment}' is not an experiment"
-    real = sorted({row.source for row in rows if row.source.startswith(("dlmc:", "weights:"))})
+    real = sorted({row.source for row in rows if row.source.startswith(published.REAL)})
     if below and real:
         yield f"it lies in {below}/ and has rows on real patterns: {coverage.listed(real)}"
 

@@ -150,7 +150,7 @@ def _execute(command: list[str], folder: Path) -> None:
             f"the kernel crashed with {name}: an access out of bounds or misaligned; the asan build finds where"
         )
     if code != 0:
-        raise LaunchError(f"the kernel's program ended with status {code}: {log.strip()[-500:]}")
+        raise LaunchError(f"the kernel's program ended with status {code}: {findings.said(log)}")
 
 
 def _wait(command: list[str], folder: Path) -> int:

@@ -20,7 +20,7 @@ from nnzbench.measure.first import first_choices
 from nnzbench.measure.phases import Phase, Phases, Work
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
-from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands, Reference
 from nnzbench.problems.parts import over_parts
@@ -210,7 +210,7 @@ def _run(
         error = relative_error(first, reference())
     seconds = conditions.clock() - start
     if not passes(error, tolerance):
-        return _with(facts, Outcome("wrong", _too_far(error, tolerance), error))
+        return _with(facts, Outcome("wrong", why(first, reference(), error, tolerance), error))
     if timer is None:
         return _with(facts, Outcome("ok", "", error))
     if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
@@ -243,7 +243,8 @@ def _run(
     with work.phases.of("checking"):
         again = error if _same_bits(first, last) else relative_error(last, reference())
     if not passes(again, tolerance):
-        return _with(facts, Outcome("wrong", f"after timing: {_too_far(again, tolerance)}", again))
+        reason = f"after timing: {why(last, reference(), again, tolerance)}"
+        return _with(facts, Outcome("wrong", reason, again))
     return _with(facts, Outcome("ok", "", max(error, again), measurements))
 
 
@@ -260,10 +261,6 @@ def _same_bits(first: Array, last: Array) -> bool:
     bits = np.dtype(f"u{first.itemsize}")
     one, other = (array.view(bits).ravel(order="K") for array in (first, last))
     return all(over_parts(lambda part: bool((one[part] == other[part]).all()), one.shape))
-
-
-def _too_far(error: float, tolerance: str) -> str:
-    return f"relative error {error:.3g} is outside the {tolerance} tolerance"
 
 
 def _with(facts: Outcome, outcome: Outcome) -> Outcome:

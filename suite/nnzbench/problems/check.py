@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,3 +65,67 @@ def _worst(result: NDArray[Any], value: NDArray[Any], scale: NDArray[Any], neare
 def passes(error: float, math: str) -> bool:
     """Whether an error is within the tolerance of its arithmetic class. NaN never passes."""
     return error <= TOLERANCE[math]
+
+
+def why(result: NDArray[Any], reference: Reference, error: float, math: str) -> str:
+    """What is wrong with a result whose error does not pass, in words that tell where to look.
+
+    Looked for only here: an infinite error alone may be a shape, an element that no thread wrote, or an empty row.
+    """
+    wanted = "int32" if math == "i8" else "float16" if math == "f16" else "float32"
+    fits = result.dtype.itemsize <= 4 and (result.dtype.kind == "f" or math == "i8")
+    kind = "" if fits else f"the output is {result.dtype}, not {wanted}: "
+    return kind + (_what(result, reference) or f"relative error {error:.3g} is outside the {math} tolerance")
+
+
+def _what(result: NDArray[Any], reference: Reference) -> str:
+    """The wrong shape, the elements that are no numbers, or one that must be 0; empty where it is none of these."""
+    sample = reference.sample
+    shape = reference.value.shape if sample is None else (sample.batch, *reference.value.shape[1:])
+    if result.shape != shape:
+        return f"the output is {_sizes(result.shape)}, not {_sizes(shape)}"
+    largest = np.iinfo(result.dtype).max if result.dtype.kind in "iu" else None  # what integers are filled with
+    count, at = _find(lambda part: np.isnan(result[part]) if largest is None else result[part] == largest, shape)
+    if count:
+        told = f"{_of(count, result.size)} {largest or 'NaN'}, first at {_place(at)}"
+        return f"{told}: never written, or computed so"
+    count, at = _find(lambda part: np.isinf(result[part]), shape)
+    if count:
+        return f"{_of(count, result.size)} infinite, first at {_place(at)}"
+    checked = result if sample is None else sample.of(result)
+    count, at = _find(lambda part: (checked[part] != 0) & (reference.scale[part] <= 0), checked.shape)
+    if not count:
+        return ""
+    if sample is not None:  # of the images, the first that is not 0 there
+        of_all: tuple[Any, ...] = (slice(None), *at[1:])
+        at = (int((result[of_all] != 0).argmax()), *at[1:])
+    elif result.ndim == 2 and not reference.scale[at[0]].any():
+        return f"row {at[0]} is empty and must be 0, and has {result[at]:.3g} at {_place(at)}"
+    return f"nothing is summed at {_place(at)}, which must be 0 and is {result[at]:.3g}"
+
+
+def _find(wrong: Callable[[Part], NDArray[np.bool_]], shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """How many elements are wrong, and the index of the first in row-major order."""
+
+    def look(part: Part) -> tuple[int, tuple[int, ...]]:
+        found = wrong(part)
+        if not found.any():
+            return 0, ()
+        first = np.unravel_index(int(found.argmax()), found.shape)
+        starts = [*(piece.start for piece in part), *(0 for _ in shape[len(part) :])]  # whole axes are left out
+        return int(np.count_nonzero(found)), tuple(start + int(at) for start, at in zip(starts, first, strict=True))
+
+    parts = over_parts(look, shape)
+    return sum(count for count, _ in parts), next((at for count, at in parts if count), ())
+
+
+def _of(count: int, size: int) -> str:
+    return f"all {size:,} elements are" if count == size else f"{count:,} of {size:,} elements are"
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
+
+
+def _place(at: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, at))})"

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from nnzbench import paths
 from nnzbench.records import memory
-from nnzbench.records.record import Key, Record, RecordError, append, mark_selected, read_records
+from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_records
 from nnzbench.records.selection import select
 
 BELOW = "as-"
@@ -130,20 +130,49 @@ class Results:
             return
         if not self._resume:
             raise RecordError(f"{self.records_path} exists already: add --resume to go on or --overwrite to start anew")
+        cut = {}
         for path in (self.records_path, self.tuning_path, self.memory_path):
-            if drop_cut_off_line(path):
+            cut[path] = drop_cut_off_line(path)
+            if cut[path]:
                 self._note(f"{path.name}: dropped a last line that was cut off")
+        last: tuple[str, ...] = ()
         if self.records_path.stat().st_size:
             for record in read_records(self.records_path):
                 self.done.add(record.key)
                 self.measured_in[record.problem, record.dtype] = record.environment
+                last = (record.problem, record.dtype, record.kernel)
         rows = read_tuning(self.tuning_path)
+        whole = self._whole(rows, _reason_of(cut[self.records_path]), last)
+        if len(whole) < len(rows):
+            lost = f"{len(rows) - len(whole)} of {len(rows)} lines of {self.tuning_path.name}"
+            self._note(f"{self.records_path.name} lacks rows of {lost}: they are run again")
         if rows:  # with the columns that are appended
             with paths.replacing(self.tuning_path) as partial:
-                for row in rows:
-                    _append_tuning(partial, row)
-        for row in rows:
+                _append_tuning(partial, *whole)
+        for row in whole:
             self._tuned(row)
+
+    def _whole(self, rows: Sequence[Tuning], cut: tuple[str, ...], last: tuple[str, ...]) -> list[Tuning]:
+        """Those of tuning.csv whose candidates all have their records.
+
+        A kernel may end with a row that is of no candidate but says why no further one came. Nothing counts these, so
+        where such a row was `cut`, or others are lost behind the `last` one, that kernel is asked again too.
+        """
+        found: dict[tuple[str, ...], set[str]] = {}
+        for _, problem, dtype, kernel, variant, device, policy in self.done:
+            found.setdefault((problem, dtype, kernel, device, policy), set()).add(variant)
+
+        def has_all(row: Tuning) -> bool:
+            for policy in row.policies.split("+"):
+                have = found.get((*row.key[:-1], policy), set())
+                candidates = len(have - {""}) or len(have)  # a user's kernel may name its only one so
+                if not have or candidates < row.candidates:
+                    return False
+            return True
+
+        whole = [row for row in rows if has_all(row)]
+        doubtful = (cut, last) if len(whole) < len(rows) else (cut,)
+        return [row for row in whole if row.key[:3] not in doubtful]
 
     def _delete(self) -> None:
         """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
@@ -238,24 +267,34 @@ def refuse_links(*paths: Path) -> None:
             raise RecordError(f"{path} is a link: nothing outside a results folder is read or written for it")
 
 
-def drop_cut_off_line(path: Path) -> bool:
-    """Cuts a last line without its line end, as a crash leaves it; True where there was one."""
+def drop_cut_off_line(path: Path) -> str:
+    """Cuts a last line without its line end, as a crash leaves it, and returns it; empty where there was none."""
     if not path.exists():
-        return False
+        return ""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     if whole == len(data):
-        return False
+        return ""
     os.truncate(path, whole)
-    return True
+    return data[whole:].decode("utf-8", errors="replace")
 
 
-def _append_tuning(path: Path, tuning: Tuning) -> None:
+def _reason_of(cut: str) -> tuple[str, ...]:
+    """Problem, dtype and kernel of a cut-off record that is of no candidate; empty for any other line."""
+    with contextlib.suppress(csv.Error):
+        row = dict(zip(COLUMNS, next(csv.reader([cut]), []), strict=False))
+        if row.get("variant") == "" and "selected" in row:
+            return (row["problem"], row["dtype"], row["kernel"])
+    return ()
+
+
+def _append_tuning(path: Path, *rows: Tuning) -> None:
     with paths.appending(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(field.name for field in fields(Tuning))
-        writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(tuning))
+        for row in rows:
+            writer.writerow(f"{cell:.3f}" if isinstance(cell, float) else cell for cell in astuple(row))
 
 
 def read_tuning(path: Path) -> list[Tuning]:

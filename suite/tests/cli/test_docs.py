@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import re
@@ -24,9 +25,11 @@ from nnzbench.measure import timing
 from nnzbench.measure.sweep import QUICK_CANDIDATES, QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.architectures import compiled_architectures
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import sources
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import COLUMNS, append, read_records
 
@@ -182,6 +185,20 @@ def test_the_kernels_of_the_readme_compute_what_it_says():
             assert known[name].dtypes == set(re.findall(r"\b(?:b?f\d+|i8)\b", dtypes)), name
     mentioned = set(re.findall(r"`(s\w+_\w+)`", "".join(text_of(ROOT / "README.md").split("## Reading")[:1])))
     assert mentioned - set(EXPERIMENTS) <= set(known)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("merge_spmm", "f32"), ("aspt", "f32"), ("flash_llm", "f16")])
+def test_the_columns_of_the_readme_are_those_that_a_published_kernel_takes(name, dtype):
+    taken = set()
+    for n in (3, 8, 9, 16, 32, 48, 64, 100, 128):
+        problem = Problem("t", f"n{n}", "spmm", 256, 256, n, 0.9, "uniform:0", dtype)
+        with contextlib.suppress(Unsupported):
+            taken |= {n for _ in kernels()[name].plans(problem, make_operands(problem), "sm_90")}
+    (said,) = re.findall(rf"(?m)^\| `{name}`.* as published: (.*) \|$", text_of(ROOT / "README.md"))
+    if said.startswith("any number of n columns"):
+        assert {3, 9, 100, 128} <= taken
+    else:
+        assert taken == set(map(int, re.findall(r"\d+", said.partition(" columns")[0])))
 
 
 def test_the_readme_names_every_kernel_and_the_notice_every_source():

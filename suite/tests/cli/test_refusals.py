@@ -47,6 +47,9 @@ def test_a_lost_device_is_told_in_one_sentence(world, tmp_path):
         (("run", "small", "--workers", "2"), "--workers is for --cluster"),
         (("run", "small", "--workers", "2", "--cluster", "tcp://h:1"), "those of tcp://h:1 run already"),
         (("run", "small", "--out", "/proc/nope"), "/proc/nope"),
+        (("run", "small", "--real", "--standin"), "--standin patterns are not --real ones: choose one"),
+        (("run", "small", "--standin", "--real"), "--standin patterns are not --real ones: choose one"),
+        (("run", "small", "--uniform", "--real"), "--uniform patterns are neither --standin nor --real ones"),
     ],
 )
 def test_bad_usage_is_status_2_and_one_sentence(world, args, sentence):
@@ -72,6 +75,23 @@ def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_p
     assert result.exit_code == 2, result.output
     assert sentence in " ".join(result.output.split())
     assert (tmp_path / "results/fake-gpu/small/records.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--standin", "--uniform", "--as"])
+def test_a_run_that_has_no_page_is_not_drawn_and_says_so_first(world, tmp_path, option):
+    result = invoke("run", "small", "--report", option, *(["sm_75"] if option == "--as" else []))
+    assert result.exit_code == 2
+    assert f"and {option} records into a folder below it: leave --report away" in " ".join(result.output.split())
+    assert not (tmp_path / "results").exists(), "nothing was measured"
+    assert not world["fake"].prepared
+
+
+def test_a_report_of_such_runs_alone_says_why_it_draws_nothing(world, tmp_path):
+    assert invoke("run", "small", "--standin").exit_code == 0
+    assert invoke("run", "small", "--uniform").exit_code == 0
+    result = invoke("report", "small", "--reports", str(tmp_path / "results"))
+    assert result.exit_code == 2
+    assert "holds records in standin/, uniform/ alone" in " ".join(result.output.split())
 
 
 def test_a_kernel_without_plans_is_refused_by_name(world):

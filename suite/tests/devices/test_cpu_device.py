@@ -15,6 +15,7 @@ import pytest
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import cpu_device, open_device
 from nnzbench.devices.cpu import build as cpu_build
+from nnzbench.devices.cpu import findings
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported
 
@@ -62,6 +63,48 @@ def test_read_past_a_buffer_is_found() -> None:
     assert finding(faulty, "asan") == (
         "heap-buffer-overflow: read of size 4 at generated.cu:4, 0 bytes to the right of buffer 'x' of 1024 bytes"
     )
+
+
+@pytest.mark.parametrize("build", ["asan", "tsan"])
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ("y[threadIdx.x + (1 << 28)] = 1;", "write at generated.cu:3"),
+        ("const int i = threadIdx.x;\ny[i] = x[i + (1LL << 40)];", "read at generated.cu:4"),
+        ("*(volatile float*)0x123456789abcdef0LL = 1;", "access at generated.cu:3"),
+    ],
+    ids=["write", "read", "no address"],
+)
+def test_access_far_from_every_buffer_is_found(build: Build, body: str, where: str) -> None:
+    """A crash, whose report tells no size of the access."""
+    assert finding(plan(body), build) == f"SEGV: {where}"
+
+
+def test_crash_that_is_no_access_is_found() -> None:
+    report = """==9==ERROR: AddressSanitizer: stack-overflow on address 0x7f1b2410b220 (pc 0x5578 T0)
+    #0 0x5578cf8932ba in kernel /tmp/generated.cu:2
+    #1 0x5578cf893689 in nnz_cpu::Call<&kernel>::run(void**) /tmp/runtime.h:158
+
+SUMMARY: AddressSanitizer: stack-overflow /tmp/generated.cu:2 in kernel
+"""
+    assert findings.first(report) == "stack-overflow: at generated.cu:2"
+    assert findings.first(report.split("    #0")[0]) == "stack-overflow: no .cu line known"
+
+
+def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_words() -> None:
+    """A write far off may hit what the sanitizer itself keeps beside a large buffer."""
+    words = 'ThreadSanitizer: CHECK failed: sanitizer_allocator_secondary.h:199 "((nearest_chunk))" (0x7, 0xc) (tid=9)'
+    report = f"""nnz-buffer 0x7fcda7b67000 c
+{words}
+    #0 __tsan::CheckUnwind() ../../../../src/libsanitizer/tsan/tsan_rtl.cpp:353 (libtsan.so.2+0x89ac4)
+    #1 kernel /tmp/generated.cu:27 (66e3+0x5468)
+
+"""
+    told = findings.first(report)
+    assert told is not None
+    assert told.startswith("the sanitizer's own data are broken")
+    assert told.endswith(": at generated.cu:27")
+    assert findings.said(report).startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_every_candidate_is_checked_timed_and_the_fastest_selected(tmp_path):
     ("fault", "status", "reason"),
     [
         ("wrong", "wrong", "outside the f32 tolerance"),
-        ("stale", "wrong", "after timing"),
+        ("stale", "wrong", "after timing: the output is float64"),
         ("launch", "launch-error", "too many resources"),
         (CompileError("no such intrinsic"), "compile-error", "no such intrinsic"),
         (CompileTimeout("stopped after 60 s"), "timeout", "stopped after 60 s"),

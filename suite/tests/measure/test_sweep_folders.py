@@ -53,6 +53,45 @@ def test_resume_repairs_a_line_that_a_crash_cut_off(tmp_path):
     assert len(rows(tmp_path)) == 4
 
 
+@pytest.mark.parametrize(
+    ("lost", "cut"),
+    [
+        *((lost, 30) for lost in range(1, 16)),
+        *((lost, 0) for lost in range(3, 16)),
+    ],  # 1 and 2 are reasons alone, which leave no trace
+)
+def test_resume_brings_back_rows_that_are_lost_each_once(tmp_path, lost, cut):
+    """Off the end, as of a disk that was full or a copy that was not: tuning.csv has them all."""
+    ends = FakeKernel(name="ends", variants={"v1": (5.0, ""), "v2": (1.0, "unsupported")})
+    none = FakeKernel(name="none", ops=frozenset({"sparse_softmax"}))
+    kernels = (FakeKernel(variants={"a": (5.0, ""), "b": (6.0, "")}), none, ends)
+    sweep(tmp_path, *kernels)
+    path, tuned = tmp_path / "out" / "records.csv", tmp_path / "out" / "tuning.csv"
+    before, lines = rows(tmp_path), path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-lost]) + (lines[-lost][:-cut] if cut else ""))
+    progress = Notes()
+    summary = sweep(tmp_path, *kernels, choice=Choice(resume=True), progress=progress)
+    assert sum(summary.statuses.values()) == lost
+    assert sorted(map(identity, rows(tmp_path))) == sorted(map(identity, before))
+    assert len({tuning.key for tuning in read_tuning(tuned)}) == len(read_tuning(tuned)) == 6
+    assert any("they are run again" in note for note in progress.notes)
+    for kernel in kernels:
+        kernel.prepared.clear()
+    assert sweep(tmp_path, *kernels, choice=Choice(resume=True)).statuses == {}
+    assert not any(kernel.prepared for kernel in kernels)
+
+
+def identity(row):
+    return row.key, row.status, row.reason
+
+
+def test_a_folder_whose_records_are_all_lost_is_begun_anew(tmp_path):
+    kernel = FakeKernel(variants={"a": (5.0, "")})
+    sweep(tmp_path, kernel)
+    (tmp_path / "out" / "records.csv").write_text("")
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).statuses == {"ok": 4}
+
+
 def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):
     kernel = FakeKernel(variants={f"v{i}": (5.0, "") for i in range(4)})
     sweep(tmp_path, kernel, choice=Choice(candidates=3))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nnzbench.problems import check
-from nnzbench.problems.check import TOLERANCE, passes, relative_error
+from nnzbench.problems.check import TOLERANCE, passes, relative_error, why
+from nnzbench.problems.image_sample import ImageSample
 from nnzbench.problems.operands import Reference
 from nnzbench.problems.parts import over_parts
 
@@ -121,3 +122,63 @@ def test_tolerances_are_above_the_rounding_of_their_class_and_below_its_double()
 def test_an_unknown_class_is_a_defect_not_a_pass():
     with pytest.raises(KeyError):
         passes(0.0, "fp8")
+
+
+def told(result, of, math="f32"):
+    error = relative_error(result, of)
+    assert not passes(error, math)
+    return why(result, of, error, math)
+
+
+EMPTY_ROW = truth([[1.0, -2.0], [0.0, 0.0]], [[4.0, 8.0], [0.0, 0.0]])
+
+
+def test_a_wrong_result_tells_what_is_wrong_with_it():
+    result = VALUE.astype(np.float32)
+    assert told(result + 1, truth()) == "relative error 0.5 is outside the f32 tolerance"
+    assert told(np.ones((2, 3), np.float32), truth()) == "the output is 2 x 3, not 2 x 2"
+    result[1, 0] = np.inf
+    assert told(result, truth()) == "1 of 4 elements are infinite, first at (1, 0)"
+    result[0, 1] = np.nan
+    assert told(result, truth()) == "1 of 4 elements are NaN, first at (0, 1): never written, or computed so"
+    result[...] = np.nan
+    assert told(result, truth()) == "all 4 elements are NaN, first at (0, 0): never written, or computed so"
+    assert told(result.astype(np.float64), truth()).startswith("the output is float64, not float32: all 4 elements")
+    counted = np.array([[1, -2], [3, np.iinfo(np.int32).max]], np.int32)
+    assert told(counted, truth(), "i8").startswith("1 of 4 elements are 2147483647, first at (1, 1): never written")
+    assert told(counted, truth(), "f16").startswith("the output is int32, not float16: 1 of 4")
+
+
+def test_what_must_be_zero_and_is_not_is_told():
+    result = np.array([[1.0, -2.0], [0.0, 0.5]], np.float32)
+    assert told(result, EMPTY_ROW) == "row 1 is empty and must be 0, and has 0.5 at (1, 1)"
+    one = truth([[1.0, 0.0]], [[4.0, 0.0]])
+    assert told(result[:1], one) == "nothing is summed at (0, 1), which must be 0 and is -2"
+    assert told(result[0], truth([1.0, 0.0], [4.0, 0.0])) == "nothing is summed at (1), which must be 0 and is -2"
+
+
+def test_of_a_sampled_batch_the_image_is_told():
+    sample = ImageSample((0, 3), np.array([0.0, 1.0, -1.0, 0.0]))
+    batch = np.zeros((4, 2), np.float32)
+    batched = Reference(np.zeros((3, 2)), np.array([[1.0, 0.0]] * 3), sample)
+    assert told(batch[:3], batched) == "the output is 3 x 2, not 4 x 2"
+    for image in range(4):
+        wrong = batch.copy()
+        wrong[image, 1] = 1.5
+        assert told(wrong, batched) == f"nothing is summed at ({image}, 1), which must be 0 and is 1.5"
+        wrong[image, 1] = np.nan
+        assert told(wrong, batched).startswith(f"1 of 8 elements are NaN, first at ({image}, 1)")
+
+
+@pytest.mark.parametrize("shape", [(200,), (40, 5), (5, 40), (3, 4, 5, 7)])
+def test_the_first_wrong_element_is_found_in_any_part(shape, many_parts):
+    for at in ((0,) * len(shape), tuple(size // 2 for size in shape), tuple(size - 1 for size in shape)):
+        wrong = np.ones(shape, np.float32)
+        wrong[at] = wrong.flat[-1] = np.nan
+        count = int(np.isnan(wrong).sum())
+        assert told(wrong, truth(np.ones(shape), np.ones(shape))) == (
+            f"{count} of {wrong.size} elements are NaN, first at ({', '.join(map(str, at))}): "
+            "never written, or computed so"
+        )
+        turned = np.asfortranarray(wrong)  # as results come that are transposed
+        assert told(turned, truth(np.ones(shape), np.ones(shape))) == told(wrong, truth(np.ones(shape), np.ones(shape)))

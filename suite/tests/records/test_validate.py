@@ -41,6 +41,13 @@ def row(problem="01_64x256x3136_90_dlmc", **changes):
     return fake_records.record(**{**work, **values})
 
 
+@pytest.fixture(autouse=True)
+def reports(tmp_path, monkeypatch):
+    """Where published records lie: none, and not those of this project, whose matrices have other patterns."""
+    monkeypatch.setattr(paths, "reports", lambda: tmp_path / "published")
+    return tmp_path / "published"
+
+
 @pytest.fixture
 def rows():
     """A set that is fit: four problems (a quick run has the three smallest), two variants, one of them wrong."""
@@ -131,6 +138,37 @@ def test_counts_and_sizes_are_those_of_the_index(folder, rows):
     mixed = [*rows[:3], *(dataclasses.replace(one, pattern="feedbeef") for one in rows[3:])]
     replace_all(folder / "records.csv", mixed)
     assert any("has two patterns, 0123abcd and feedbeef" in fault for fault in faults(folder))
+
+
+def published_as(reports, rows, pattern, experiment="sputnik_dlmc", gpu="nvidia-h200"):
+    changed = [dataclasses.replace(one, pattern=pattern, experiment=experiment, gpu=gpu) for one in rows]
+    return fake_records.write(reports / gpu / experiment, changed, SNAPSHOT)
+
+
+def test_patterns_of_real_matrices_are_those_of_published_records_of_any_gpu(folder, rows, reports):
+    published_as(reports, rows, rows[0].pattern)
+    assert faults(folder) == []
+    published_as(reports, rows, "feedbeef", gpu="tesla-t4")
+    assert faults(folder) == [
+        f"the pattern of 1 of its 1 real matrices is not that of published records: `dlmc:{ENTRY.path}` is 0123abcd "
+        "here and feedbeef in tesla-t4/sputnik_dlmc"
+    ]
+    assert command(folder).exit_code == 1
+    made = {"source": "standin:x", "pattern": "0" * 16}
+    assert not any("published" in fault for fault in replaced(folder, rows, **made)), "only a real one is a given one"
+
+
+def test_published_sets_agree_on_the_pattern_of_a_real_matrix(rows, reports):
+    sets = [published_as(reports, rows, "0123abcd", name) for name in ("sparsert_table1", "sputnik_dlmc")]
+    assert not any("published" in fault for one in sets for fault in faults(one))
+    replace_all(sets[1] / "records.csv", [dataclasses.replace(one, pattern="feedbeef") for one in rows])
+    told = [fault for one in sets for fault in faults(one) if "published" in fault]
+    assert [fault.rpartition(" in ")[2] for fault in told] == [
+        "nvidia-h200/sputnik_dlmc",
+        "nvidia-h200/sparsert_table1",
+    ]
+    (sets[1] / "records.csv").write_text("schema,\n\0")
+    assert not any("published" in fault for fault in faults(sets[0])), "a broken file is a fault of its own"
 
 
 def test_generated_patterns_are_made_again(folder, rows):
