@@ -15,14 +15,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.report.data.frames import each, geometric_mean
 from nnzbench.report.data.series import kernel_label
-from nnzbench.report.draw.style import BAND, INK, MUTED, look
+from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED, look
 from nnzbench.site.generations import peaks
 
-# Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
-_COLOURS = (
-    "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#DDCC77", "#661100",
-    "#888888",
-)  # fmt: skip
 _MARKERS = "oDs^vP<X>hd"
 HEAD_IN, ROW_IN, FOOT_IN = 0.95, 0.34, 1.05
 """Inches of title and caption, of one row of a chart, of axis and legend."""
@@ -39,7 +34,7 @@ def gpu_colour(gpu: str) -> tuple[str, str]:
     """Colour and marker of a GPU: by its line in `datasets/gpus.csv`, from its name where it is not listed."""
     known = list(peaks.listed())
     at = known.index(gpu) if gpu in known else zlib.crc32(gpu.encode())
-    return _COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)]
+    return GPU_COLOURS[at % len(GPU_COLOURS)], _MARKERS[at % len(_MARKERS)]
 
 
 def _line(gpu: GpuKey, size: float = 7) -> Line2D:

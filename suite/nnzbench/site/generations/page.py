@@ -74,6 +74,11 @@ def _headlines(found: Comparison, names: Mapping[GpuKey, str]) -> Iterator[str]:
         yield f"{headlines.speedup(points, names)}."
     if gains["sparse_gain"].notna().any():
         yield f"{headlines.gain(gains)}."
+    if {"measured", "published"} <= set(found.means["kind"]):
+        yield (
+            "Printed numbers are of the paper's kernel and measured ones of the fastest sparse kernel here: it is not "
+            "the GPU alone that differs between them."
+        )
 
 
 def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[str]:

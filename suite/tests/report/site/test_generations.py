@@ -199,6 +199,7 @@ def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(t
     assert "**A100**: nothing up to 98 % zeros (0.87× there)" in first
     assert "Sparsity is worth more on NVIDIA-H200 than on an older GPU in" in first
     assert "sparse kernels gained more than dense ones in 0 of 1 groups." in first
+    assert "Printed numbers are of the paper's kernel" in first
     generations_page.write(two)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     points = pd.read_csv(folder / "points.csv")
