@@ -28,14 +28,14 @@ from nnzbench.papers.sparsert.values import (
 )
 from nnzbench.report.data.frames import each, percent
 from nnzbench.report.draw import grouped_bars, style
-from nnzbench.report.draw.dots import PAPER_COLOUR
+from nnzbench.report.draw.dots import PAPER_COLOUR, marker_of
 from nnzbench.report.draw.grouped_bars import Bars, Panel, Range, light
 from nnzbench.report.page_spec import SectionSpec, Shown, View
 from nnzbench.report.text.fastest import Lost
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
-OTHER_COLOURS = (style.BLUE, style.GREEN, style.ORANGE, style.SKY, style.PURPLE)
-COLOURS = {SPARSERT: style.VERMILLION, CUBLAS: style.MUTED, CUSPARSE: style.ORANGE, SPUTNIK: style.BLUE}
+COLOURS = {series: style.look(series.partition("-")[0]).colour for series in (SPARSERT, CUBLAS, CUSPARSE, SPUTNIK)}
+"""The kernels' own, as on the page's first figure."""
 
 
 def _show4(view: View[Compared]) -> Shown:
@@ -155,7 +155,9 @@ def _figure5(here: Measured, others: Sequence[Measured], values: Values) -> list
     labels = labels_of(here.table, LEVELS[1])
     groups, whole = _groups(here, labels), (*labels, MEAN)
     gpus = [(here.gpu, here.name, COLOURS[SPARSERT])]
-    gpus += [(one.gpu, one.name, colour) for one, colour in zip(others, itertools.cycle(OTHER_COLOURS), strict=False)]
+    gpus += [
+        (one.gpu, one.name, colour) for one, colour in zip(others, itertools.cycle(style.GPU_COLOURS), strict=False)
+    ]
     panels = []
     for figure, over in (("5a", CUBLAS), ("5b", CUSPARSE)):
         bars = []
@@ -174,12 +176,19 @@ def _figure5(here: Measured, others: Sequence[Measured], values: Values) -> list
 def _figure6(here: Measured, values: Values) -> list[Panel]:
     groups = _groups(here, MOBILENET)
     words = {SPARSERT: "sparsert_paper", SPUTNIK: "sputnik, fastest tiling", HEURISTIC: "sputnik, its rule's tiling"}
-    colours = {**COLOURS, HEURISTIC: light(style.BLUE)}
+    tint = light(COLOURS[SPUTNIK])  # of the colour that both papers' kernels have, told apart by their markers
+    colours = {SPARSERT: COLOURS[SPARSERT], SPUTNIK: tint, HEURISTIC: light(tint)}
+    markers = {
+        SPARSERT: marker_of("sparsert_paper"),
+        SPUTNIK: marker_of("sputnik"),
+        HEURISTIC: marker_of("sputnik", hollow=True),
+    }
     speeds = tuple(
         Bars(
             words[series],
             values.of("6a", MOBILENET, "tflops", gpu=here.gpu, level=LEVELS[0], series=series),
             colours[series],
+            marker=markers[series],
         )
         for series in (SPARSERT, SPUTNIK, HEURISTIC)
     )
@@ -188,9 +197,10 @@ def _figure6(here: Measured, values: Values) -> list[Panel]:
         Bars(
             f"over {words[over]}",
             values.of("6b", whole, "speedup", gpu=here.gpu, level=LEVELS[0], series=SPARSERT, over=over),
-            colour,
+            colours[over],
+            marker=markers[over],
         )
-        for over, colour in ((SPUTNIK, style.GREEN), (HEURISTIC, light(style.GREEN)))
+        for over in (SPUTNIK, HEURISTIC)
     )
     stated = Range("SparseRT paper's words, T4 and V100", 0, len(SMALLER) - 1, *STATED)
     return [

@@ -8,12 +8,12 @@ from pathlib import Path
 import fake_records
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from nnzbench import paths
 from nnzbench.papers.own import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.selection import select
-from nnzbench.report import page_spec
 from nnzbench.report.data.frames import load
 from nnzbench.site.generations import pruned_model
 
@@ -123,11 +123,9 @@ def test_what_the_run_did_not_tune_is_marked_where_it_counts(folder: Path) -> No
     assert "**NVIDIA H200**, before tuning: nothing up to 98 % zeros" in pruned_model.answer([load(folder)]).words
 
 
-def test_a_colour_of_the_figure_means_one_gpu_or_one_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = []
-    monkeypatch.setattr(page_spec.style, "save", lambda figure, stem: figures.append(figure))
+def test_a_colour_of_the_figure_means_one_gpu_or_one_kernel(folder: Path, figures: dict[str, Figure]) -> None:
     fake_records.drawn(load(folder))
-    for figure in figures:
+    for figure in figures.values():
         meant: dict[str, set[str]] = {}
         for line in figure.axes[0].get_lines():
             gpu, _, kernel = str(line.get_label()).partition(": ")
