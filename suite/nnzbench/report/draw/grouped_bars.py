@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -93,7 +94,8 @@ def figure(panels: Sequence[Panel], title: str, caption: str, columns: int = 2) 
     return drawn
 
 
-def _legend(panels: Sequence[Panel]) -> tuple[list[Artist | tuple[Artist, ...]], list[str]]:
+def _legend(panels: Sequence[Panel]) -> tuple[list[Any], list[str]]:
+    """Artists, or of bars with a marker both, and what each is called."""
     handles: dict[str, Artist | tuple[Artist, ...]] = {}
     for bars in (bars for panel in panels for bars in panel.bars if known(bars.values)):
         face = "none" if bars.hollow else bars.colour

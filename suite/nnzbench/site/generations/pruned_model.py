@@ -87,8 +87,8 @@ def _pays(found: pd.DataFrame, library: str, recorded: Sequence[ResultSet]) -> I
     """Of each GPU that has the kernel, of measured ones under the hot policy."""
     here = found[(found["library"] == library) & found["policy"].isin(["", "hot"])]
     cut = {context.gpu_name(one.gpu, one.environment) for one in recorded if _cut(one, library)}
-    for gpu, rows in here.groupby("gpu", sort=False):
-        mine = rows.sort_values("level")
+    for gpu in dict.fromkeys(map(str, here["gpu"])):
+        mine = here[here["gpu"] == gpu].sort_values("level")
         pays, last = _from(mine), mine.iloc[-1]
         name = f"**{gpu}**, {marks.WORDS}" if gpu in cut and last["policy"] else f"**{gpu}**"
         if math.isnan(pays):
