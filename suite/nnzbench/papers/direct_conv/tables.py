@@ -88,7 +88,15 @@ def _show(table: Table, view: View[Any]) -> Shown:
         [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
         lost=_lost(times, layers),
         lines=_lines(times, layers, view.gpu),
+        times=_drawn(times, shown),
     )
+
+
+def _drawn(times: Times, layers: list[Layer]) -> pd.DataFrame:
+    """The recorded rows behind the figure, which has one kind of pattern."""
+    columns = [f"{what}_{dtype}" for what in ("ours", "paper", "cudnn") for dtype in DTYPES]
+    rows = pd.concat([times.rows[column].reset_index() for column in (*columns, "cudnn_tf32")], ignore_index=True)
+    return rows[rows["problem"].isin([problem for layer in layers for problem in layer.problems.values()])]
 
 
 def _page(number: int) -> PageSpec[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from nnzbench.papers.sparsert import findings, tables
@@ -52,6 +53,7 @@ def _show4(view: View[Compared]) -> Shown:
         tables.figure4(here, values),
         lost=lost(here, view.policy),
         headline=findings.headline4(here, values),
+        times=_times(view, (CUBLAS, CUSPARSE, SPARSERT), LEVELS),
     )
 
 
@@ -64,7 +66,9 @@ def _show5(view: View[Compared]) -> Shown:
     figure = _drawn(view, _figure5(here, others, values), caption)
     headline = findings.headline5(here, values)
     found = findings.figure5(here, others, values)
-    return Shown(figure, found, tables.figure5(here, others, values), headline=headline)
+    problems = labels_of(here.table, LEVELS[1])
+    times = _times(view, (CUBLAS, CUSPARSE, SPARSERT), LEVELS, problems)
+    return Shown(figure, found, tables.figure5(here, others, values), headline=headline, times=times)
 
 
 def _show6(view: View[Compared]) -> Shown:
@@ -76,7 +80,18 @@ def _show6(view: View[Compared]) -> Shown:
     )
     figure = _drawn(view, _figure6(here, values), caption)
     headline = findings.headline6(here, values)
-    return Shown(figure, findings.figure6(here, values), tables.figure6(here, values), headline=headline)
+    times = _times(view, (SPARSERT, SPUTNIK, HEURISTIC), LEVELS[:1], MOBILENET)
+    found = findings.figure6(here, values)
+    return Shown(figure, found, tables.figure6(here, values), headline=headline, times=times)
+
+
+def _times(
+    view: View[Compared], series: Sequence[str], levels: Sequence[float], labels: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The recorded rows of this GPU that a figure draws, of all of the paper's problems or of `labels`."""
+    found = (rates(view.data.here, view.policy, level, one) for one in series for level in levels)
+    rows = pd.concat(found, ignore_index=True)
+    return rows[rows["label"].isin(labels)] if labels else rows
 
 
 def _drawn(view: View[Compared], panels: Sequence[Panel], caption: str) -> Figure:

@@ -184,6 +184,27 @@ def test_a_kernel_looks_as_on_every_figure(tmp_path, figures):
     assert marked == [(style.look("sparsert_paper").marker, blue), ("o", blue), ("o", "none")]
 
 
+def test_notes_name_problems_that_their_figure_shows(tmp_path, figures):
+    """By the names there, which tell the levels apart: problem 6 at both, of which figure 6 has none."""
+    wide = {"6_0.9": 1.3, "6_0.95": 1.4, "12_0.9": 1.2, "1_0.9": 1.5}
+    records = [
+        dataclasses.replace(r, q3_us=r.median_us * wide[r.problem])
+        if r.kernel == "sparsert_paper" and r.problem in wide
+        else dataclasses.replace(r, q3_us=r.median_us * 2) if r.kernel == "sputnik" and r.problem == "5_0.9"
+        else r
+        for r in table1()
+    ]  # fmt: skip
+    page, _ = fake_records.drawn(load(folder(tmp_path, records)))
+    notes = {section.figure: section.note.partition("the first: ")[2] for section in page.sections}
+    six = "sparsert_paper on 6 at 95 % (hot, 1.40×), sparsert_paper on 6 at 90 % (hot, 1.30×)"
+    assert notes["figure4"] == (
+        f"sparsert_paper on 1 at 90 % (hot, 1.50×), {six}, sparsert_paper on 12 at 90 % (hot, 1.20×)."
+    )
+    assert notes["figure5"] == f"sparsert_paper on 1 at 90 % (hot, 1.50×), {six}."
+    assert notes["figure6"] == "sparsert_paper on 12 at 90 % (hot, 1.20×)."
+    assert notes["speedup"].startswith("sputnik on 5 at 90 % (hot, ")
+
+
 def test_texts_keep_apart_and_inside(tmp_path, figures):
     folder(tmp_path, table1("nvidia-a100", quicker=2.0), gpu="nvidia-a100")
     fake_records.drawn(load(folder(tmp_path, table1())))
