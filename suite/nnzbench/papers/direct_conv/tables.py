@@ -26,7 +26,7 @@ from nnzbench.report.data.frames import geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.text.fastest import Lost, mean_cell
+from nnzbench.report.text.fastest import Lost, by_reason, mean_cell
 from nnzbench.report.text.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
@@ -86,7 +86,7 @@ def _show(table: Table, view: View[Any]) -> Shown:
         dots.figure(panels, view.title, caption) if divided else None,
         _finding(times, shown),
         [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
-        lost=_lost(times, layers),
+        lost=_lost(times, layers, view.frame),
         lines=_lines(times, layers, view.gpu),
         times=_drawn(times, shown),
     )
@@ -106,6 +106,7 @@ def _page(number: int) -> PageSpec[Any]:
         title=f"Direct sparse convolution, table {number},",
         intro=table.intro,
         sections=(SectionSpec("speedup", table.title, partial(_show, table)),),
+        gaps=lambda view: _untimed_types(table),
         published=lambda: _published_lines(table, find_layers(table)),
         problem_names=lambda view: {
             problem: layer.text(dtype) for layer in find_layers(table) for dtype, problem in layer.problems.items()
@@ -290,14 +291,26 @@ def _published_lines(table: Table, layers: list[Layer]) -> list[dict[str, Any]]:
     return out
 
 
-def _lost(times: Times, layers: list[Layer]) -> list[Lost]:
-    out = []
+def _lost(times: Times, layers: list[Layer], frame: pd.DataFrame) -> Iterator[Lost]:
     for name, column in COLUMNS.items():
         dtype = "f16" if name.endswith("_f16") else "f32"
         able = [layer for layer in layers if dtype in layer.problems and (layer.padded or name not in PADDED)]
-        rows = tuple(layer.text(dtype) for layer in able if math.isnan(times.of(layer, name)))
-        out.append(Lost(column.label, times.policy, rows, len(able)))
-    return out
+        without = {layer.problem(dtype): layer.text(dtype) for layer in able if math.isnan(times.of(layer, name))}
+        yield from by_reason(frame, times.policy, column, column.label, without, len(able))
+
+
+def _untimed_types(table: Table) -> Iterator[str]:
+    """Sentences on columns that are empty because the table has no such problems."""
+    layers = find_layers(table)
+    for pattern in dict.fromkeys(layer.pattern for layer in layers):
+        mine = [layer for layer in layers if layer.pattern == pattern]
+        for dtype, text in DTYPES.items():
+            if not any(layer.problem(dtype) for layer in mine):
+                have = " and ".join(other for name, other in DTYPES.items() if any(one.problem(name) for one in mine))
+                yield (
+                    f"{PATTERNS[pattern].partition(':')[0]}: the experiment has them in {have} alone, so that measured "
+                    f"columns of {text} are empty there."
+                )
 
 
 TABLE6, TABLE7, TABLE8 = map(_page, (6, 7, 8))

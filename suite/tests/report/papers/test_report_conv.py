@@ -127,6 +127,29 @@ def test_conv_gaps_are_named_together(tmp_path: Path) -> None:
     )
 
 
+def test_empty_columns_of_a_type_have_their_reason(tmp_path: Path) -> None:
+    """Table 8 has random positions in fp32 alone; tables 6 and 7 have both types of both."""
+    write(tmp_path, "direct_conv_table8", records("direct_conv_table8"))
+    page = page_of(tmp_path, "direct_conv_table8")
+    assert (
+        "- Random positions: the experiment has them in fp32 alone, so that measured columns of fp16 are empty" in page
+    )
+    assert "Nothing: every row has a checked time." not in page
+    write(tmp_path, "direct_conv_table6", records("direct_conv_table6"))
+    assert "the experiment has them in" not in page_of(tmp_path, "direct_conv_table6")
+
+
+def test_variants_that_an_early_end_left_out_are_told_so(tmp_path: Path) -> None:
+    rows = [r for r in records("direct_conv_table6") if r.dtype != "f16" or "counts" not in r.variant]
+    folder = write(tmp_path, "direct_conv_table6", rows)
+    fake_records.tuned(folder, lambda row: ("first",) if row.dtype == "f16" else ("all",))
+    page = page_of(tmp_path, "direct_conv_table6")
+    assert (
+        "No checked time of the paper's method fp16 with a count per channel (hot) is recorded for any row: the run's "
+        "time was over there after the first choices of `direct_conv`, before such variants." in page
+    )
+
+
 @pytest.mark.figures(kind="svg")
 def test_conv_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     folder = write(tmp_path, "direct_conv_table8", records("direct_conv_table8"))
