@@ -72,6 +72,7 @@ def page(frame: pd.DataFrame, versions: Mapping[str, str], planned: Planned) -> 
         parts.append("Rows whose `graph` is False were timed as a loop, which may hold the host's own time.")
     parts += [
         "## Not measured",
+        *_why_none(frame, planned),
         "\n".join(gaps) or "Nothing is missing.",
         "## How it was measured",
         "Public calls of the libraries behind the vendor rows get the same operands (random patterns) and are checked "
@@ -111,5 +112,26 @@ def _gaps(frame: pd.DataFrame, planned: Planned) -> Iterator[str]:
     """Calls that gave no time, and cases without any row, as lines of a list."""
     failed = frame[frame["ratio"].isna()]
     yield from (f"* {row.call} on {row.problem} ({row.math}): {row.reason}" for row in failed.itertuples())
+    yield from (f"* {name} ({math}): no row" for name, math in _without(frame, planned))
+
+
+def _without(frame: pd.DataFrame, planned: Planned) -> list[tuple[str, str]]:
+    """The cases without any row."""
     have = set(zip(frame["problem"], frame["math"], strict=True))
-    yield from (f"* {name} ({math}): no row" for name, math in planned if (name, math) not in have)
+    return [one for one in planned if one not in have]
+
+
+def _why_none(frame: pd.DataFrame, planned: Planned) -> Iterator[str]:
+    """What a case without any row means: the rows tell whether the run ended before it, and otherwise no more."""
+    lost = _without(frame, planned)
+    if lost and lost == list(planned)[-len(lost) :]:
+        last = "is the last" if len(lost) == 1 else f"are the last {len(lost)}"
+        yield (
+            f"*No row*: {'this' if len(lost) == 1 else 'these'} {last} of the {len(planned)} cases in the order in "
+            "which a run takes them and writes their rows: it ended before it came to them."
+        )
+    elif lost:
+        yield (
+            "*No row*: the run ended before it came to the case, or no library that was installed has a call for it; "
+            "the rows do not tell which."
+        )

@@ -22,7 +22,14 @@ from nnzbench.report.data.series import (
     speedups,
     standing,
 )
-from nnzbench.report.draw.figures import PER_PANEL, SpeedupTable, level_figure, speedup_figure
+from nnzbench.report.draw.figures import (
+    PER_PANEL,
+    SpeedupTable,
+    drawn_times,
+    level_figure,
+    names_of,
+    speedup_figure,
+)
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import tables
 
@@ -109,7 +116,12 @@ def _show(view: View[SpeedupTable]) -> Shown:
     draw = speedup_figure if _fits(table) else level_figure
     caption = f"Speed-up over {table.baseline_text}; {context.policy_text(view.policy)}."
     figure = draw(table, view.policy, view.title, caption)
-    return Shown(figure, tables=(tables.means(table, view.policy), *per_problem(table, view.policy)))
+    return Shown(
+        figure,
+        tables=(tables.means(table, view.policy), *per_problem(table, view.policy)),
+        times=drawn_times(table, view.policy) if _fits(table) else None,
+        names=names_of(table),
+    )
 
 
 def _fits(table: SpeedupTable) -> bool:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from nnzbench.report.data import context, host_time, sessions, spread
 from nnzbench.report.data.frames import ResultSet
-from nnzbench.report.data.series import Series
+from nnzbench.report.data.series import Series, standing
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import lead as leading
@@ -80,6 +80,10 @@ class Shown(NamedTuple):
     """Title of the figure; empty for what was found over the section's group of the lead."""
     lines: Iterable[Mapping[str, Any] | None] = ()
     """Of `summary.csv`, where the page has `published` ones to set beside."""
+    times: pd.DataFrame | None = None
+    """The recorded rows that the figure draws; None for all that stand for their kernel."""
+    names: Mapping[str, str] | tuple[()] = ()
+    """What the figure calls recorded problems, where it has other names than the page's `problem_names`."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,10 @@ class SectionSpec(Generic[Data]):
     once: bool = False
     first: bool = False
     """Of one that stands once: before those of the policies."""
+
+
+_ROW = ["problem", "kernel", "variant", "math", "policy"]
+"""What one recorded time is of; several curves may draw it."""
 
 
 def _same(view: View[Any]) -> Drawn:
@@ -173,16 +181,17 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
         told = (*lead.sides, *lead.rivals) if lead else ()
         cut = marked.names(results.frame, (*marked.usual(results.frame), *told, *spec.series(view)))
 
+    names = dict(spec.problem_names(view))
+
     def shown_as(part: SectionSpec[Data], policy: str = "") -> tuple[Section, Shown] | None:
         here = replace(view, policy=policy)
-        return _show(part, here, name, folder, found(part, policy), marked.under(cut, policy))
+        return _show(part, here, name, folder, found(part, policy), marked.under(cut, policy), names)
 
     made = [shown_as(part) for part in alone if part.first]
     made += [shown_as(part, policy) for part, policy in order]
     gaps = [NO_TIMES] if results and not any(made) else []
     made += [shown_as(part) for part in alone if not part.first]
     sections, shown = [one[0] for one in made if one], [one[1] for one in made if one]
-    names = dict(spec.problem_names(view))
     gaps += [*spec.gaps(view), *(gap for one in shown for gap in one.gaps)]
     gaps += missing(lost for one in shown for lost in one.lost)
     page = Page(
@@ -201,7 +210,13 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
 
 
 def _show(
-    part: SectionSpec[Data], view: View[Data], page: str, folder: Path, found: str, cut: frozenset[str]
+    part: SectionSpec[Data],
+    view: View[Data],
+    page: str,
+    folder: Path,
+    found: str,
+    cut: frozenset[str],
+    names: Mapping[str, str],
 ) -> tuple[Section, Shown] | None:
     """Draws and saves a section's figure under the title `found`, or its own for none; None for nothing to show.
 
@@ -228,16 +243,18 @@ def _show(
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
         tables=tuple(text for _, text in tables),
-        note=_note(view) if view.recorded and shown.figure is not None else "",
+        note=_note(view, shown, names) if view.recorded and shown.figure is not None else "",
         marked=in_legend or any(before != after for before, after in tables),
     )
     return section, shown
 
 
-def _note(view: View[Any]) -> str:
+def _note(view: View[Any], shown: Shown, names: Mapping[str, str]) -> str:
     frame = view.frame[view.frame["policy"] == view.policy] if view.policy else view.frame
     several = sessions.note(frame, view.results.environments)
-    return " ".join(filter(None, (several, spread.note(frame), host_time.note(frame))))
+    times = standing(frame) if shown.times is None else shown.times.drop_duplicates(_ROW)
+    far = spread.note(times, {**names, **dict(shown.names)})
+    return " ".join(filter(None, (several, far, host_time.note(frame))))
 
 
 def _under(words: str, view: View[Data]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -68,13 +67,20 @@ def _page(verdicts: Sequence[Verdict], gpu: str) -> str:
             "not try all candidates of a side that is compared. Tuned, either side may be faster."
         )
     parts.append(_counts(verdicts))
-    for paper, group in groupby(verdicts, key=lambda one: one.paper):
-        of_paper = list(group)
+    for paper, of_paper in _by_paper(verdicts).items():
         rows = [_row(one) for one in of_paper]
         header = ["claim", "published", "as the paper compares", "against the best of today", "TF32", "fp16", "cold"]
         notes = "\n".join(_details(one) for one in of_paper)
         parts += [f"## {paper}", markdown(header, rows), f"How each was judged:\n\n{notes}"]
     return "\n\n".join(parts) + "\n"
+
+
+def _by_paper(verdicts: Iterable[Verdict]) -> dict[str, list[Verdict]]:
+    """Each paper once, in the order in which the table of claims first names them; its claims may lie apart there."""
+    found: dict[str, list[Verdict]] = {}
+    for one in verdicts:
+        found.setdefault(one.paper, []).append(one)
+    return found
 
 
 def _summary(verdicts: Sequence[Verdict]) -> str:
@@ -95,9 +101,7 @@ def _summary(verdicts: Sequence[Verdict]) -> str:
 
 def _counts(verdicts: Sequence[Verdict]) -> str:
     """How many claims of each paper got which verdict, and of all against other rivals."""
-    rows = []
-    for paper, group in groupby(verdicts, key=lambda one: one.paper):
-        rows.append(_count(paper, [one.verdict for one in group]))
+    rows = [_count(paper, [one.verdict for one in mine]) for paper, mine in _by_paper(verdicts).items()]
     rows.append(_count("**all, as the papers compare**", [one.verdict for one in verdicts]))
     rows.append(_count("**all, against the best of today**", [judged_today(one) for one in verdicts]))
     rows.append(_count("dense rival in TF32", [one.verdict_tf32 for one in verdicts]))

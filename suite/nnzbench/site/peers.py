@@ -1,7 +1,7 @@
 """Original codes beside this suite's kernels on the same problems, from `datasets/peers` and the records.
 
-The two were timed in different sessions, so a time of one is never divided by a time of the other: what is compared is
-how many times as fast as the dense product of its own session each is.
+The two were timed in different sessions, so a time of one over a time of the other says little: what is compared is how
+many times as fast as the dense product of its own session each is.
 """
 
 from __future__ import annotations

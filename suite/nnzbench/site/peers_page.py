@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,7 @@ from nnzbench.report.data.frames import each, percent
 from nnzbench.report.text import marks, shorter, tables
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
-from nnzbench.site.peers import AS_GOOD, MATCHES, Block, answer, blocks_of, read
+from nnzbench.site.peers import AS_GOOD, MATCHES, Block, Pair, answer, blocks_of, read
 
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")
@@ -48,6 +48,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         by_level=[(_name(codes, code), _by_level(times, code), _by_level_text(times, code)) for code in BY_LEVEL],
         codes=list(each(codes)),
         sessions=list(each(here)),
+        apart=_apart(blocks),
         gaps=_gaps(blocks),
     )
     path = folder / "README.md"
@@ -87,9 +88,10 @@ def _answers(blocks: Iterable[Block]) -> str:
     return markdown([*sides, "ours is", "problems", "dense", "faster on"], rows, left=2)
 
 
-def _title(block: Block) -> str:
-    words = [{"f16": "fp16"}.get(block.dtype, ""), {"cold": "cold"}.get(block.policy, "")]
-    extra = ", ".join(word for word in words if word)
+def _title(block: Block, both: bool = False) -> str:
+    """Its heading with what differs from others below it; `both` of what is true under either policy."""
+    policy = "hot and cold" if both else {"cold": "cold"}.get(block.policy, "")
+    extra = ", ".join(filter(None, ({"f16": "fp16"}.get(block.dtype, ""), policy)))
     return f"{block.match.heading}, {extra}" if extra else block.match.heading
 
 
@@ -170,15 +172,73 @@ def _by_level_text(times: pd.DataFrame, code: str) -> str:
     return f"{text} On {wrong} its result was wrong." if wrong else text
 
 
-def _gaps(blocks: Sequence[Block]) -> list[str]:
-    out = []
+def _gaps(blocks: Iterable[Block]) -> list[str]:
+    """Why problems of a session are not in its comparison, each reason with those that it is true of."""
+    found: dict[tuple[str, str, str], list[Block]] = {}
     for block in blocks:
-        lost = block.rows[block.rows["problem"] == ""]
-        if len(lost):
-            out.append(f"{_title(block)}: {len(lost)} of {len(block.rows)} problems are not recorded here.")
-        for at, pair in enumerate(block.match.pairs):
-            here = block.rows[(block.rows["problem"] != "") & block.rows[f"here{at}"].isna()]
-            if len(here):
-                words = f"`{pair.kernel}` ({pair.words})"
-                out.append(f"{_title(block)}: no checked time of {words} on {len(here)} recorded problems.")
-    return out
+        for said in _gaps_of(block):
+            found.setdefault((block.match.heading, block.dtype, said), []).append(block)
+    return [f"{_title(those[0], both=len(those) > 1)}: {said}" for (_, _, said), those in found.items()]
+
+
+def _gaps_of(block: Block) -> Iterator[str]:
+    known = block.rows[block.rows["problem"] != ""]
+    if lost := len(block.rows) - len(known):
+        yield f"{lost} of {len(block.rows)} problems are not recorded here."
+    for at, pair in enumerate(block.match.pairs):
+        if without := int(known[f"theirs{at}"].isna().sum()):
+            yield f"no right result of the original ({pair.theirs}) on {without} recorded problems."
+        if without := int(known[f"here{at}"].isna().sum()):
+            yield f"no checked time of {_kernel(pair)} on {without} recorded problems."
+    for where, rows in _undivided(block):
+        yield f"no time of the dense product in {where} for {_named(rows, len(block.rows))}."
+
+
+def _undivided(block: Block) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The recorded problems that lack one side's dense time, and in words where it should be."""
+    known = block.rows[block.rows["problem"] != ""]
+    for column, where in (("dense_theirs", "the original's session"), ("dense_here", f"`{block.experiment}`")):
+        rows = known[known[column].isna()]
+        if len(rows):
+            yield where, rows
+
+
+def _apart(blocks: Iterable[Block]) -> str:
+    """How the two codes' times compare on problems that no dense product joins; empty where there is none.
+
+    A verdict leaves these problems out, and they may be the ones that speak against it.
+    """
+    said = []
+    for block in blocks:
+        for _, rows in _undivided(block):
+            ratios = [
+                f"{_kernel(pair)} {found}" for at, pair in enumerate(block.match.pairs) if (found := _ratios(rows, at))
+            ]
+            if ratios:
+                said.append(f"{_title(block)}, {_named(rows, len(block.rows))}: {', '.join(ratios)}")
+    words = "*Left out* for want of a dense time; our time over the original's as they stand, sessions apart"
+    return f"{words}: {'. '.join(said)}." if said else ""
+
+
+def _ratios(rows: pd.DataFrame, at: int) -> str:
+    both = rows.dropna(subset=[f"theirs{at}", f"here{at}"])
+    found = both[f"here{at}"] / both[f"theirs{at}"]
+    if found.empty:
+        return ""
+    low, high = number(found.min()), number(found.max())
+    return f"{low if low == high else f'{low} to {high}'} (shorter on {int((found < 1).sum())} of {len(found)})"
+
+
+def _kernel(pair: Pair) -> str:
+    return f"`{pair.kernel}` ({pair.words})"
+
+
+def _named(rows: pd.DataFrame, of: int) -> str:
+    """How many of the problems, and which, by size and level."""
+    if len(rows) == of:
+        return f"all {of} problems"
+    levels: dict[str, list[str]] = {}
+    for row in each(rows):
+        levels.setdefault(str(row.size), []).append(percent(row.sparsity).removesuffix(" %"))
+    named = "; ".join(f"{size} at {', '.join(known)} % zeros" for size, known in levels.items())
+    return f"{len(rows)} of {of} problems ({named})"

@@ -111,13 +111,33 @@ def test_cold_times_of_long_calls_are_named_where_samples_were_not_taken_again()
 def test_times_whose_quartiles_lie_far_apart_are_named() -> None:
     times = [(f"p{at}", 10.0, 10.0 + at) for at in range(7)]  # 1 to 1.6 times
     rows = pd.DataFrame(times, columns=["problem", "q1_us", "q3_us"])
-    rows = rows.assign(policy="cold", kernel="cublas", selected=True, median_us=10.0)
+    rows = rows.assign(policy="cold", kernel="cublas", math="f32")
     assert spread.note(rows.iloc[:2]) == ""
     text = spread.note(rows)
     assert text.startswith(
         "Of 5 of 7 times the third quartile is more than 1.1× the first: cuBLAS on p6 (cold, 1.60×), "
     )
     assert text.endswith("cuBLAS on p3 (cold, 1.30×) and 1 more.")
+
+
+def wide(*times: tuple[str, str, float]) -> pd.DataFrame:
+    rows = pd.DataFrame(times, columns=["problem", "math", "q3_us"])
+    return rows.assign(kernel="cublas", policy="hot", q1_us=10.0)
+
+
+def test_problems_of_one_label_are_told_apart() -> None:
+    rows = wide(("06_8x8x8_90_dlmc", "f32", 12.0), ("06_8x8x8_95_dlmc", "f32", 13.0), ("7_9x9x9_95_dlmc", "f16", 14.0))
+    named = "cuBLAS fp16 on 7 (hot, 1.40×)", "cuBLAS on 06 8×8×8 at 95 % (hot, 1.30×)"
+    assert spread.note(rows).endswith(f"{', '.join(named)}, cuBLAS on 06 8×8×8 at 90 % (hot, 1.20×).")
+
+
+def test_times_of_what_has_one_name_in_the_figure_are_named_once() -> None:
+    rows = wide(*((f"p{at}", "f32", 12.0 + at) for at in range(3)), ("p3", "f16", 11.5), ("p3", "f32", 10.0))
+    text = spread.note(rows, {**{f"p{at}": "ResNet-50" for at in range(3)}, "p3": "BERT, fp16"})
+    assert text == (
+        "Of 4 of 5 times the third quartile is more than 1.1× the first: cuBLAS on ResNet-50 (hot, 3 times, up to "
+        "1.40×), cuBLAS on BERT, fp16 (hot, 1.15×)."
+    )
 
 
 def clocked(*rows: tuple[float | None, bool, str]) -> pd.DataFrame:

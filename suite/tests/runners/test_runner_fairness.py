@@ -184,6 +184,21 @@ def test_a_fairness_page_answers_by_its_lowest_ratio(fairness):
         assert "Nothing is missing." in text
 
 
+def test_a_fairness_page_says_why_cases_have_no_row(fairness):
+    """The rows tell that a run ended early, as cases are taken in their order; of a hole in between they don't."""
+    page = importlib.import_module("fairness_page")
+    planned = [(name, "f32") for name in "pqrs"]
+
+    def text(*have):
+        rows = [asdict(page.Row(name, "f32", "torch.mm", graph=True, ratio=1.0)) for name in have]
+        return page.page(pd.DataFrame(rows, columns=page.COLUMNS), {"gpu": "Fake GPU"}, planned)
+
+    assert "*No row*: these are the last 2 of the 4 cases in the order in which a run takes them" in text("p", "q")
+    assert "*No row*: this is the last of the 4 cases" in text("p", "q", "r")
+    assert "no library that was installed has a call for it; the rows do not tell which." in text("p", "r", "s")
+    assert "*No row*" not in text("p", "q", "r", "s")
+
+
 def test_the_exit_status_tells_findings(fairness, calls, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["fairness.py", str(tmp_path)])
     device = Device()

@@ -13,7 +13,7 @@ from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.text.fastest import SUMMARY_COLUMNS, Lost, mean_cell
+from nnzbench.report.text.fastest import SUMMARY_COLUMNS, Lost, by_reason, mean_cell
 from nnzbench.report.text.tables import GAP, markdown, number
 
 BATCHES = (1, 8)
@@ -119,7 +119,7 @@ def _show(view: View[pd.DataFrame]) -> Shown:
         draw(drawn, policy, view.gpu),
         "\n\n".join(filter(None, findings)),
         [_table(drawn, policy, batch, view.gpu) for batch in BATCHES],
-        lost=_lost(drawn, policy),
+        lost=_lost(view.frame, drawn, policy),
     )
 
 
@@ -202,13 +202,19 @@ def _table(drawn: pd.DataFrame, policy: str, batch: int, gpu: str) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=1)}"
 
 
-def _lost(drawn: pd.DataFrame, policy: str) -> Iterator[Lost]:
-    table = levels()
+def _lost(frame: pd.DataFrame, drawn: pd.DataFrame, policy: str) -> Iterator[Lost]:
+    table, recorded = levels(), problems_of(frame)
     for batch in BATCHES:
         have = set(_times(drawn, policy, batch))
         for source in SOURCES:
-            rows = [percent(r.sparsity) for r in each(table) if (source.key, int(r.kept_per_256)) not in have]
-            yield Lost(f"{LABELS[source.key]} at batch {batch}", policy, tuple(rows), len(table))
+            mine = recorded[(recorded["batch"] == batch) & recorded["pattern"].str.startswith(source.source)]
+            names = dict(zip(mine[KEPT], mine["problem"], strict=True))
+            without = {
+                names.get(int(r.kept_per_256), f"not recorded: {r.kept_per_256}"): percent(r.sparsity)
+                for r in each(table)
+                if (source.key, int(r.kept_per_256)) not in have
+            }
+            yield from by_reason(frame, policy, source, f"{LABELS[source.key]} at batch {batch}", without, len(table))
 
 
 def _outside(frame: pd.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.text.fastest import Lost, mean_cell, measured, summary, time_of
+from nnzbench.report.text.fastest import Lost, by_reason, mean_cell, measured, summary, time_of
 from nnzbench.report.text.tables import GAP, markdown, number
 
 EXPERIMENT = "balanced_models"
@@ -151,7 +151,7 @@ def _show(view: View[Models]) -> Shown:
             _vgg_table(works, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"),
             _small_table(works, times, paper, "timit", f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"),
         ),
-        lost=_lost(works, times, view.policy),
+        lost=_lost(works, times, view),
     )
 
 
@@ -255,10 +255,10 @@ def _sum(times: Times, keys: list[str], series: str) -> float:
     return math.fsum(times.get((key, series), math.nan) for key in keys)
 
 
-def _lost(works: list[Workload], times: Times, policy: str) -> Iterator[Lost]:
+def _lost(works: list[Workload], times: Times, view: View[Models]) -> Iterator[Lost]:
     for source in SOURCES:
-        rows = tuple(work.name for work in works if (work.key, source.key) not in times)
-        yield Lost(LABELS[source.key], policy, rows, len(works))
+        without = {_candidates(work, source)[0]: work.name for work in works if (work.key, source.key) not in times}
+        yield from by_reason(view.frame, view.policy, source, LABELS[source.key], without, len(works))
 
 
 PAGE = PageSpec(

@@ -15,7 +15,7 @@ from nnzbench.report.data.frames import geometric_mean, percent
 from nnzbench.report.data.series import MATH_LABELS, Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.text.fastest import Lost, mean_cell, measured, time_of
+from nnzbench.report.text.fastest import Lost, by_reason, mean_cell, measured, time_of
 from nnzbench.report.text.tables import markdown, number
 
 EXPERIMENT = "direct_conv_codebook"
@@ -57,7 +57,7 @@ def _show(view: View[Any]) -> Shown:
         dots.figure([_panel(times, found, one) for one in CLASSES], view.title, caption),
         _finding(times, found, view),
         [_table(times, found, view)],
-        lost=_lost(times, found, view.policy),
+        lost=_lost(times, found, view),
         lines=_lines(rows, found, times, view),
     )
 
@@ -116,11 +116,13 @@ def _table(times: Times, found: list[Problem], view: View[Any]) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=2)}"
 
 
-def _lost(times: Times, found: list[Problem], policy: str) -> Iterator[Lost]:
+def _lost(times: Times, found: list[Problem], view: View[Any]) -> Iterator[Lost]:
     for math_class in CLASSES:
-        for key, label, _, _ in SOURCES:
-            without = tuple(_layer(one) for one in found if (key, math_class, one.name) not in times)
-            yield Lost(f"{label} ({MATH_LABELS[math_class]})", policy, without, len(found))
+        for key, label, kernels, variants in SOURCES:
+            series = Series(key, label, kernels, math_class, variants)
+            without = {one.name: _layer(one) for one in found if (key, math_class, one.name) not in times}
+            what = f"{label} ({MATH_LABELS[math_class]})"
+            yield from by_reason(view.frame, view.policy, series, what, without, len(found))
 
 
 def _lines(

@@ -26,7 +26,7 @@ from nnzbench.report.data.frames import geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.text.fastest import Lost, mean_cell
+from nnzbench.report.text.fastest import Lost, by_reason, mean_cell
 from nnzbench.report.text.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
@@ -86,9 +86,17 @@ def _show(table: Table, view: View[Any]) -> Shown:
         dots.figure(panels, view.title, caption) if divided else None,
         _finding(times, shown),
         [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
-        lost=_lost(times, layers),
+        lost=_lost(times, layers, view.frame),
         lines=_lines(times, layers, view.gpu),
+        times=_drawn(times, shown),
     )
+
+
+def _drawn(times: Times, layers: list[Layer]) -> pd.DataFrame:
+    """The recorded rows behind the figure, which has one kind of pattern."""
+    columns = [f"{what}_{dtype}" for what in ("ours", "paper", "cudnn") for dtype in DTYPES]
+    rows = pd.concat([times.rows[column].reset_index() for column in (*columns, "cudnn_tf32")], ignore_index=True)
+    return rows[rows["problem"].isin([problem for layer in layers for problem in layer.problems.values()])]
 
 
 def _page(number: int) -> PageSpec[Any]:
@@ -98,11 +106,13 @@ def _page(number: int) -> PageSpec[Any]:
         title=f"Direct sparse convolution, table {number},",
         intro=table.intro,
         sections=(SectionSpec("speedup", table.title, partial(_show, table)),),
+        gaps=lambda view: _untimed_types(table),
         published=lambda: _published_lines(table, find_layers(table)),
         problem_names=lambda view: {
             problem: layer.text(dtype) for layer in find_layers(table) for dtype, problem in layer.problems.items()
         },
-        math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; cuDNN uses tensor cores for TF32 and fp16",
+        math_text="fp32 is IEEE fp32 with TF32 off; fp16 sums in fp32; TF32 is of tensor cores, and whether a plan of "
+        "cuDNN in fp16 uses them is not recorded",
         series=lambda view: _named(),
     )
 
@@ -156,7 +166,7 @@ def _finding(times: Times, layers: list[Layer]) -> str:
     for ours, theirs, words in (
         ("ours_f32", "cudnn_f32", "cuDNN fp32"),
         ("ours_f32", "cudnn_tf32", "cuDNN TF32"),
-        ("ours_f16", "cudnn_f16", "cuDNN fp16 tensor cores"),
+        ("ours_f16", "cudnn_f16", "cuDNN fp16"),
         ("ours_f32", "paper_f32", "the paper's method in fp32"),
     ):
         gains = [gain for gain in _gains(times, layers, ours, theirs) if not math.isnan(gain)]
@@ -170,6 +180,20 @@ def _finding(times: Times, layers: list[Layer]) -> str:
     return (
         f"With equal counts, the best of this project's kernels is {'; '.join(sentences)}. The fastest plan stands for "
         "either side, in the type named: fp32 kernels against cuDNN's fp32 and TF32, fp16 kernels against its fp16."
+        + _half_of_cudnn(times, layers)
+    )
+
+
+def _half_of_cudnn(times: Times, layers: list[Layer]) -> str:
+    """Where cuDNN is slower in fp16 than in TF32, which makes it an easy rival of fp16 kernels; else empty."""
+    longer = [gain for gain in _gains(times, layers, "cudnn_tf32", "cudnn_f16") if not math.isnan(gain)]
+    if not longer or geometric_mean(longer) <= 1:
+        return ""
+    over = [gain for gain in _gains(times, layers, "ours_f16", "cudnn_tf32") if not math.isnan(gain)]
+    beside = f", and over its TF32 fp16 kernels are {geometric_mean(over):.2f}× as fast" if over else ""
+    return (
+        f" cuDNN's fastest fp16 plan is slower than its TF32 one here: it takes {geometric_mean(longer):.2f} times as "
+        f"long in geometric mean (slower on {sum(gain > 1 for gain in longer)} of {len(longer)}){beside}."
     )
 
 
@@ -282,14 +306,26 @@ def _published_lines(table: Table, layers: list[Layer]) -> list[dict[str, Any]]:
     return out
 
 
-def _lost(times: Times, layers: list[Layer]) -> list[Lost]:
-    out = []
+def _lost(times: Times, layers: list[Layer], frame: pd.DataFrame) -> Iterator[Lost]:
     for name, column in COLUMNS.items():
         dtype = "f16" if name.endswith("_f16") else "f32"
         able = [layer for layer in layers if dtype in layer.problems and (layer.padded or name not in PADDED)]
-        rows = tuple(layer.text(dtype) for layer in able if math.isnan(times.of(layer, name)))
-        out.append(Lost(column.label, times.policy, rows, len(able)))
-    return out
+        without = {layer.problem(dtype): layer.text(dtype) for layer in able if math.isnan(times.of(layer, name))}
+        yield from by_reason(frame, times.policy, column, column.label, without, len(able))
+
+
+def _untimed_types(table: Table) -> Iterator[str]:
+    """Sentences on columns that are empty because the table has no such problems."""
+    layers = find_layers(table)
+    for pattern in dict.fromkeys(layer.pattern for layer in layers):
+        mine = [layer for layer in layers if layer.pattern == pattern]
+        for dtype, text in DTYPES.items():
+            if not any(layer.problem(dtype) for layer in mine):
+                have = " and ".join(other for name, other in DTYPES.items() if any(one.problem(name) for one in mine))
+                yield (
+                    f"{PATTERNS[pattern].partition(':')[0]}: the experiment has them in {have} alone, so that measured "
+                    f"columns of {text} are empty there."
+                )
 
 
 TABLE6, TABLE7, TABLE8 = map(_page, (6, 7, 8))

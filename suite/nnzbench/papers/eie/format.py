@@ -117,6 +117,7 @@ def _show(view: View[Any]) -> Shown:
         [_table(times, found, batch, gpu, policy) for batch in BATCHES],
         lost=_lost(times, found, policy),
         lines=_lines(rows, of, times, policy, gpu),
+        times=pd.concat([rows[key].reset_index() for key in ("dense_f16", *DRAWN)], ignore_index=True),
     )
 
 

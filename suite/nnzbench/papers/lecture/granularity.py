@@ -39,6 +39,10 @@ SPREAD = 1.5
 """From which ratio of the slowest to the fastest time of one dense layer its noise is told."""
 
 
+CONVOLVED = (75.0, 87.5)
+"""Levels at which the experiment runs sparse convolutions (its `only`): their programs are generated for weights."""
+
+
 class Form(NamedTuple):
     """How the layer is computed, and with what."""
 
@@ -217,14 +221,18 @@ def _table(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
     return f"{lead}\n\n{markdown(header, rows, left=2)}"
 
 
+_NOT_RUN = f"the experiment runs sparse convolutions at {' and '.join(f'{level:g}' for level in CONVOLVED)} % alone"
+
+
 def _lost(by_math: Mapping[str, Mapping[Key, Cell]], found: Mapping[Key, Problem], policy: str) -> Iterator[Lost]:
     for math_class, cells in by_math.items():
         for form in FORMS:
             names = [key for key in found if key[0] == form.key]
-            without = tuple(
-                f"{NAMES[name]} at {level:g} %" for key in names if key not in cells for _, name, level in [key]
-            )
-            yield Lost(f"{MATHS[math_class][0]} as a {form.words}", policy, without, len(names))
+            lost = [one for one in names if one not in cells]
+            left_out = [one for one in lost if form.key == "conv" and one[2] not in CONVOLVED]
+            for some, why in (([one for one in lost if one not in left_out], ""), (left_out, _NOT_RUN)):
+                without = tuple(f"{NAMES[name]} at {level:g} %" for _, name, level in some)
+                yield Lost(f"{MATHS[math_class][0]} as a {form.words}", policy, without, len(names), why)
 
 
 def _lines(

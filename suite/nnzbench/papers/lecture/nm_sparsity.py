@@ -84,6 +84,7 @@ def _show(view: View[Any]) -> Shown:
         [_table(times, dtype, view.gpu, view.policy) for dtype in CLASSES],
         lost=_lost(times, view.policy),
         lines=_lines(rows, times, view.policy, view.gpu),
+        times=pd.concat([one.reset_index() for one in rows.values()], ignore_index=True),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from nnzbench.papers.sparsert import findings, tables
@@ -28,14 +29,14 @@ from nnzbench.papers.sparsert.values import (
 )
 from nnzbench.report.data.frames import each, percent
 from nnzbench.report.draw import grouped_bars, style
-from nnzbench.report.draw.dots import PAPER_COLOUR
+from nnzbench.report.draw.dots import PAPER_COLOUR, marker_of
 from nnzbench.report.draw.grouped_bars import Bars, Panel, Range, light
 from nnzbench.report.page_spec import SectionSpec, Shown, View
 from nnzbench.report.text.fastest import Lost
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
-OTHER_COLOURS = (style.BLUE, style.GREEN, style.ORANGE, style.SKY, style.PURPLE)
-COLOURS = {SPARSERT: style.VERMILLION, CUBLAS: style.MUTED, CUSPARSE: style.ORANGE, SPUTNIK: style.BLUE}
+COLOURS = {series: style.look(series.partition("-")[0]).colour for series in (SPARSERT, CUBLAS, CUSPARSE, SPUTNIK)}
+"""The kernels' own, as on the page's first figure."""
 
 
 def _show4(view: View[Compared]) -> Shown:
@@ -52,6 +53,7 @@ def _show4(view: View[Compared]) -> Shown:
         tables.figure4(here, values),
         lost=lost(here, view.policy),
         headline=findings.headline4(here, values),
+        times=_times(view, (CUBLAS, CUSPARSE, SPARSERT), LEVELS),
     )
 
 
@@ -64,7 +66,9 @@ def _show5(view: View[Compared]) -> Shown:
     figure = _drawn(view, _figure5(here, others, values), caption)
     headline = findings.headline5(here, values)
     found = findings.figure5(here, others, values)
-    return Shown(figure, found, tables.figure5(here, others, values), headline=headline)
+    problems = labels_of(here.table, LEVELS[1])
+    times = _times(view, (CUBLAS, CUSPARSE, SPARSERT), LEVELS, problems)
+    return Shown(figure, found, tables.figure5(here, others, values), headline=headline, times=times)
 
 
 def _show6(view: View[Compared]) -> Shown:
@@ -76,7 +80,18 @@ def _show6(view: View[Compared]) -> Shown:
     )
     figure = _drawn(view, _figure6(here, values), caption)
     headline = findings.headline6(here, values)
-    return Shown(figure, findings.figure6(here, values), tables.figure6(here, values), headline=headline)
+    times = _times(view, (SPARSERT, SPUTNIK, HEURISTIC), LEVELS[:1], MOBILENET)
+    found = findings.figure6(here, values)
+    return Shown(figure, found, tables.figure6(here, values), headline=headline, times=times)
+
+
+def _times(
+    view: View[Compared], series: Sequence[str], levels: Sequence[float], labels: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The recorded rows of this GPU that a figure draws, of all of the paper's problems or of `labels`."""
+    found = (rates(view.data.here, view.policy, level, one) for one in series for level in levels)
+    rows = pd.concat(found, ignore_index=True)
+    return rows[rows["label"].isin(labels)] if labels else rows
 
 
 def _drawn(view: View[Compared], panels: Sequence[Panel], caption: str) -> Figure:
@@ -155,7 +170,9 @@ def _figure5(here: Measured, others: Sequence[Measured], values: Values) -> list
     labels = labels_of(here.table, LEVELS[1])
     groups, whole = _groups(here, labels), (*labels, MEAN)
     gpus = [(here.gpu, here.name, COLOURS[SPARSERT])]
-    gpus += [(one.gpu, one.name, colour) for one, colour in zip(others, itertools.cycle(OTHER_COLOURS), strict=False)]
+    gpus += [
+        (one.gpu, one.name, colour) for one, colour in zip(others, itertools.cycle(style.GPU_COLOURS), strict=False)
+    ]
     panels = []
     for figure, over in (("5a", CUBLAS), ("5b", CUSPARSE)):
         bars = []
@@ -174,12 +191,19 @@ def _figure5(here: Measured, others: Sequence[Measured], values: Values) -> list
 def _figure6(here: Measured, values: Values) -> list[Panel]:
     groups = _groups(here, MOBILENET)
     words = {SPARSERT: "sparsert_paper", SPUTNIK: "sputnik, fastest tiling", HEURISTIC: "sputnik, its rule's tiling"}
-    colours = {**COLOURS, HEURISTIC: light(style.BLUE)}
+    tint = light(COLOURS[SPUTNIK])  # of the colour that both papers' kernels have, told apart by their markers
+    colours = {SPARSERT: COLOURS[SPARSERT], SPUTNIK: tint, HEURISTIC: light(tint)}
+    markers = {
+        SPARSERT: marker_of("sparsert_paper"),
+        SPUTNIK: marker_of("sputnik"),
+        HEURISTIC: marker_of("sputnik", hollow=True),
+    }
     speeds = tuple(
         Bars(
             words[series],
             values.of("6a", MOBILENET, "tflops", gpu=here.gpu, level=LEVELS[0], series=series),
             colours[series],
+            marker=markers[series],
         )
         for series in (SPARSERT, SPUTNIK, HEURISTIC)
     )
@@ -188,9 +212,10 @@ def _figure6(here: Measured, values: Values) -> list[Panel]:
         Bars(
             f"over {words[over]}",
             values.of("6b", whole, "speedup", gpu=here.gpu, level=LEVELS[0], series=SPARSERT, over=over),
-            colour,
+            colours[over],
+            marker=markers[over],
         )
-        for over, colour in ((SPUTNIK, style.GREEN), (HEURISTIC, light(style.GREEN)))
+        for over in (SPUTNIK, HEURISTIC)
     )
     stated = Range("SparseRT paper's words, T4 and V100", 0, len(SMALLER) - 1, *STATED)
     return [

@@ -15,7 +15,7 @@ from nnzbench.records.record import RecordError
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.data.series import BEST, Series, geometric_means, speedup_series, speedups
-from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
+from nnzbench.report.draw.figures import SpeedupTable, drawn_times, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import baselines, tables
 
@@ -90,6 +90,7 @@ def _show(view: View[Compared]) -> Shown:
             f"Every series against {BASELINE_TEXT}:\n\n{tables.means(table, policy)}",
             *per_level,
         ),
+        times=drawn_times(table, policy),
     )
 
 

@@ -12,7 +12,7 @@ from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, DEFAULT, Series, pick
 from nnzbench.report.draw import grouped_bars, style
-from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
+from nnzbench.report.draw.figures import SpeedupTable, drawn_times, speedup_figure
 from nnzbench.report.draw.grouped_bars import Bars, Panel, light
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import tables
@@ -45,6 +45,7 @@ def _show(view: View[SpeedupTable]) -> Shown:
         speedup_figure(table, policy, view.title, caption),
         _finding(table, view.results, policy),
         (tables.means(table, policy), *generic.per_problem(table, policy)),
+        times=drawn_times(table, policy),
     )
 
 

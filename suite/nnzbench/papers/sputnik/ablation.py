@@ -111,7 +111,13 @@ def _times(rows: pd.DataFrame, kernel: str, start: str) -> pd.Series[float]:
 def _show(view: View[pd.DataFrame]) -> Shown:
     here = view.data[view.data["policy"] == view.policy]
     tables = tuple(f"{TITLES[op]}:\n\n{_table(here[here['op'] == op], view.gpu)}" for op in KERNELS)
-    return Shown(_figure(here, view.title), _finding(here), tables, _gaps(here))
+    return Shown(_figure(here, view.title), _finding(here), tables, _gaps(here), names=_sets(view.frame))
+
+
+def _sets(frame: pd.DataFrame) -> dict[str, str]:
+    """The bars that recorded layers are in: single layers have no name in the figure."""
+    of = {row.stem: f"{TITLES[row.op]}, {_set(row.model, row.batch)}" for row in each(_layers())}
+    return {name: of[case_of(name)] for name in set(frame["problem"]) if case_of(name) in of}
 
 
 def _gaps(rows: pd.DataFrame) -> Iterator[str]:

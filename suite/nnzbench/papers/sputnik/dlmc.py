@@ -14,9 +14,9 @@ from nnzbench.papers.sputnik import leads
 from nnzbench.papers.sputnik import table1 as sputnik_table1
 from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics, table
 from nnzbench.problems import tables as problem_tables
-from nnzbench.problems.names import parse
+from nnzbench.problems.names import label_of, parse
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet
+from nnzbench.report.data.frames import ResultSet, each
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import series_line
@@ -92,7 +92,9 @@ def _show(view: View[Collection]) -> Shown:
     by_class = sputnik_table1.by_class(view.data.classes[view.policy])
     tables.append(f"By model, batch and zeros as counted, the best of this project's kernels:\n\n{by_class}")
     finding = "Table I: over all problems recorded, each row's kernel against each rival."
-    return Shown(_figure(here, view), finding, tables)
+    dots = here.drop_duplicates("problem")
+    names = {str(row.problem): f"{label_of(row.problem)} ({row.flops:.2g} FLOP)" for row in each(dots)}
+    return Shown(_figure(here, view), finding, tables, times=here, names=names)
 
 
 def _intro(view: View[Collection]) -> str:

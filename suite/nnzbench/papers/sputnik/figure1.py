@@ -17,7 +17,7 @@ from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each, percent
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, speedup_series, speedups
 from nnzbench.report.draw import layout, style
-from nnzbench.report.draw.figures import few, series_line
+from nnzbench.report.draw.figures import MOST, few, series_line
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import crossover
 from nnzbench.report.text.baselines import RIVALS, Rival
@@ -103,30 +103,35 @@ def _show(view: View[Crossings]) -> Shown:
 
 
 def _figure(points: pd.DataFrame, found: pd.DataFrame, data: Crossings, view: View[Crossings]) -> Figure:
+    series = [one for one in data.series if one != BEST]
+    shown = few(series, points, MOST - bool(len(data.paper)), subject="sputnik")
+    more = sum((points["series"] == one.key).any() for one in series) - len(shown)
+    best = found[(found["series"] == BEST.key) & (found["rival"] == DENSE[0].label)]["sparsity"]
+    low, high = 100 * points["sparsity"].min(), 100 * points["sparsity"].max()
+    crossed = len(best) > 0 and float(best.iloc[0]) < math.inf
+    start = max(low, 100 * float(best.iloc[0])) if crossed else math.nan
     caption = (
-        f"{view.policy_sentence}\nDense products take the same time at every sparsity. The paper prints at which "
-        "sparsity its curves meet the dense one, and no times: diamonds on the dense line."
+        f"{view.policy_sentence}{f' {more} more series are in the tables.' * bool(more)}\n"
+        "The paper prints no times, but where its curves meet the dense one: diamonds."
+        f"{f' Shaded: {BEST.label} faster than {BASELINE.label}, from {start:.1f} %.' * crossed}"
     )
-    series = data.series
     figure = layout.headed(5.6, view.title, caption)
     axis = figure.add_axes((0.075, 0.235, 0.915, 0.6))
     axis.set_yscale("log")
     axis.grid(axis="y", which="both")
     handles: list[Line2D] = []
-    for one in few([one for one in series if one != BEST], points, subject="sputnik"):
+    for one in shown:
         rows = points[points["series"] == one.key]
         line = _line(one)
         line.set_data(100 * rows["sparsity"], rows["median_us"])
         handles.append(axis.add_line(line))
     axis.autoscale_view()
-    best = found[(found["series"] == BEST.key) & (found["rival"] == DENSE[0].label)]["sparsity"]
-    low, high = 100 * points["sparsity"].min(), 100 * points["sparsity"].max()
-    if len(best) and best.iloc[0] != math.inf:
-        start = max(low, 100 * float(best.iloc[0]))
+    if crossed:
         axis.axvspan(start, high, color=style.BAND, lw=0, zorder=0)
-        label = f"best faster than {BASELINE.label}: from {start:.1f} %"
-        handles.append(Line2D([], [], color=style.BAND, lw=8, label=label))
-    handles += [axis.add_line(line) for line in _published(points, data.paper)]
+    for line in (printed := list(_published(points, data.paper))):
+        axis.add_line(line)
+    if printed:
+        handles.append(_diamond(style.INK, label="the paper: " + ", ".join(str(line.get_label()) for line in printed)))
     axis.set_xlim(low - 1, high + 1)
     axis.set_xlabel("sparsity (%)")
     axis.set_ylabel("runtime (µs, log)")
@@ -138,13 +143,19 @@ def _figure(points: pd.DataFrame, found: pd.DataFrame, data: Crossings, view: Vi
 
 
 def _published(points: pd.DataFrame, paper: pd.DataFrame) -> Iterator[Line2D]:
-    """The paper's crossings with cuBLAS fp32, at the height of that line here."""
+    """The paper's crossings with cuBLAS fp32, at the height of that line here, each in its kernel's colour."""
     dense = points[points["series"] == BASELINE.key]["median_us"]
     for row in each(paper) if len(dense) else ():
-        colour = style.look(str(row.kernel)).colour
-        label = f"paper ({row.gpu}): {kernel_label(str(row.kernel))} meets cuBLAS at {100 * row.sparsity:.3g} %"
-        place = [100 * row.sparsity], [dense.median()]
-        yield Line2D(*place, color=colour, marker="D", ms=9, mfc="white", mew=2, ls="", zorder=5, label=label)
+        line = _diamond(
+            style.look(str(row.kernel)).colour,
+            f"{kernel_label(str(row.kernel))} {100 * row.sparsity:.3g} % ({row.gpu})",
+        )
+        line.set_data([100 * row.sparsity], [dense.median()])
+        yield line
+
+
+def _diamond(colour: str, label: str) -> Line2D:
+    return Line2D([], [], color=colour, marker="D", ms=9, mfc="white", mew=2, ls="", zorder=5, label=label)
 
 
 def _line(series: Series) -> Line2D:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from nnzbench.papers.sputnik import leads
+from nnzbench.problems.names import label_of
 from nnzbench.report.data import context, networks, published
 from nnzbench.report.data.frames import ResultSet, each
 from nnzbench.report.data.series import Series
@@ -96,7 +97,15 @@ def _show(view: View[pd.DataFrame]) -> Shown:
         ),
         _gaps(here),
         headline=_headline(here),
+        names={name: _of_network(name) for name in set(view.frame["problem"])},
     )
+
+
+def _of_network(problem: str) -> str:
+    """`layer pw11 of dense 1.2`: which point of the figure a layer is a part of."""
+    model, _, rest = label_of(problem).partition("_w")
+    width, _, layer = rest.partition("_")
+    return f"layer {layer} of {model} {width}" if layer else label_of(problem) or problem
 
 
 def _frames(rows: pd.DataFrame, curve: str, model: str, width: float) -> float:

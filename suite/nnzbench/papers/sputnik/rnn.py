@@ -26,7 +26,7 @@ from nnzbench.problems.names import case_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent, size_of
 from nnzbench.report.data.series import COLUMN_DEFAULT, geometric_means, kernel_label, speedup_series, speedups
-from nnzbench.report.draw.figures import SpeedupTable, speedup_figure
+from nnzbench.report.draw.figures import SpeedupTable, drawn_times, names_of, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import baselines, tables
 
@@ -126,6 +126,8 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
             *more,
         ),
         _gaps(kind, found, policy),
+        times=drawn_times(found, policy),
+        names=names_of(found),
     )
 
 

@@ -93,6 +93,21 @@ def _shown(table: SpeedupTable, policy: str) -> list[Series]:
     return few(others, here, MOST - bool(_paper_words(table)), table.subject, table.told)
 
 
+def drawn_times(table: SpeedupTable, policy: str) -> pd.DataFrame:
+    """The recorded rows behind the speed-up figure: of the series shown, and those that they are divided by."""
+    keys = {one.key for one in (*_shown(table, policy), table.baseline)}
+    return table.points[(table.points["policy"] == policy) & table.points["series"].isin(keys)]
+
+
+def names_of(table: SpeedupTable) -> dict[str, str]:
+    """What the speed-up figure calls its problems: as on its axis, and in which panel."""
+    return {
+        str(row.problem): f"{row.label}: {row.size} at {percent(row.level)} zeros"
+        for row in each(table.problems)
+        if isinstance(row.problem, str)
+    }
+
+
 def _paper_words(table: SpeedupTable) -> str:
     """Legend of the paper's numbers, by problem or over all of them; empty for none."""
     return table.paper_label or table.paper_mean[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from nnzbench.report.draw import style
-from nnzbench.report.draw.dots import PAPER_COLOUR
+from nnzbench.report.draw.dots import PAPER_COLOUR, Marker
 from nnzbench.report.draw.figures import paper_line
 from nnzbench.report.draw.layout import WIDTH_IN
 
@@ -37,6 +38,8 @@ class Bars:
     hollow: bool = False
     printed: tuple[float, ...] = ()
     """The paper's value of the same bar, drawn as a diamond over it; empty for none."""
+    marker: Marker | None = None
+    """On the bar's end: the kernel's own, where a figure has bars of two kernels that share a colour."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,13 @@ def figure(panels: Sequence[Panel], title: str, caption: str, columns: int = 2) 
     return drawn
 
 
-def _legend(panels: Sequence[Panel]) -> tuple[list[Artist], list[str]]:
-    handles: dict[str, Artist] = {}
+def _legend(panels: Sequence[Panel]) -> tuple[list[Any], list[str]]:
+    """Artists, or of bars with a marker both, and what each is called."""
+    handles: dict[str, Artist | tuple[Artist, ...]] = {}
     for bars in (bars for panel in panels for bars in panel.bars if known(bars.values)):
         face = "none" if bars.hollow else bars.colour
-        handles.setdefault(bars.label, Patch(facecolor=face, edgecolor=bars.colour, lw=1.1))
+        patch = Patch(facecolor=face, edgecolor=bars.colour, lw=1.1)
+        handles.setdefault(bars.label, patch if bars.marker is None else (patch, bars.marker.line()))
     for stated in (one for panel in panels for one in panel.stated):
         handles.setdefault(stated.label, Patch(color=PAPER_COLOUR, alpha=0.18, lw=0))
     if any(known(bars.printed) for panel in panels for bars in panel.bars):
@@ -128,6 +133,11 @@ def _panel(axis: Axes, panel: Panel) -> None:
         inner = 0.8 if bars.hollow else 0.94
         face = "none" if bars.hollow else bars.colour
         axis.bar(xs, heights, width * inner, bottom=base, facecolor=face, edgecolor=bars.colour, lw=0.9 * bars.hollow)
+        if bars.marker is not None:
+            mark = bars.marker.line()
+            mark.set(markersize=min(5.0, 26 * width), zorder=3)
+            mark.set_data(xs, [value for _, value in there])
+            axis.add_line(mark)
         if bars.printed:
             line = paper_line()
             line.set(markersize=min(5.0, 26 * width), markerfacecolor="white", zorder=3)  # seen over any bar

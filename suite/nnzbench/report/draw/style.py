@@ -25,6 +25,11 @@ PALETTE = {
     "vermillion": VERMILLION, "purple": PURPLE, "ink": INK,
 }  # fmt: skip
 """Colours by the names that kernels give."""
+# Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
+GPU_COLOURS = (
+    "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#DDCC77", "#661100",
+    "#888888",
+)  # fmt: skip
 _SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">"), Look(VERMILLION, "H"))
 
 

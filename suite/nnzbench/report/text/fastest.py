@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from nnzbench.kernels.registry import kernels
 from nnzbench.report.data.frames import geometric_mean
+from nnzbench.report.data.series import Series
 from nnzbench.report.text.tables import GAP, number
 
 SUMMARY_COLUMNS = (
@@ -59,21 +61,52 @@ class Lost(NamedTuple):
     rows: tuple[str, ...]
     total: int
     """Rows that should have one."""
+    why: str = ""
+    """The reason for all of these, without a full stop; empty where it is not known."""
+
+
+def by_reason(
+    frame: pd.DataFrame, policy: str, series: Series, what: str, without: Mapping[str, str], total: int
+) -> list[Lost]:
+    """What a series lacks under a policy, apart for each reason that the records tell.
+
+    `without` has the rows of the table, by the problems that they are of.
+    """
+    reasons: dict[str, list[str]] = {}
+    for problem, row in without.items():
+        reasons.setdefault(_why(frame[frame["problem"] == problem], policy, series), []).append(row)
+    return [Lost(what, policy, tuple(rows), total, why) for why, rows in reasons.items()]
+
+
+def _why(recorded: pd.DataFrame, policy: str, series: Series) -> str:
+    """Why none of the rows recorded of a problem is a time of the series; empty where they do not tell."""
+    if recorded.empty or not series.kernels:
+        return ""
+    names, op = " and ".join(f"`{name}`" for name in series.kernels), str(recorded["op"].iloc[0])
+    here = kernels()
+    if all(name in here and op not in here[name].ops for name in series.kernels):
+        return f"{names} {'does' if len(series.kernels) == 1 else 'do'} not compute {op}"
+    tried = recorded[(recorded["policy"] == policy) & (recorded["math"] == series.math)]
+    tried = tried[tried["kernel"].isin(series.kernels)]
+    if (tried["cut_short"] == "first").any():
+        return f"the run's time was over there after the first choices of {names}, before such variants"
+    return ""
 
 
 def missing(found: Iterable[Lost]) -> list[str]:
     """Sentences naming what is missing where; what is missing in the same rows under the same policies is one."""
-    policies: dict[tuple[str, tuple[str, ...], int], list[str]] = {}
+    policies: dict[tuple[str, tuple[str, ...], int, str], list[str]] = {}
     for lost in found:
         if lost.rows:
-            policies.setdefault((lost.what, lost.rows, lost.total), []).append(lost.policy)
-    together: dict[tuple[tuple[str, ...], int, tuple[str, ...]], list[str]] = {}
-    for (what, rows, total), names in policies.items():
-        together.setdefault((rows, total, tuple(names)), []).append(what)
+            policies.setdefault((lost.what, lost.rows, lost.total, lost.why), []).append(lost.policy)
+    together: dict[tuple[tuple[str, ...], int, tuple[str, ...], str], list[str]] = {}
+    for (what, rows, total, why), names in policies.items():
+        together.setdefault((rows, total, tuple(names), why), []).append(what)
     sentences = []
-    for (rows, total, under), whats in together.items():
+    for (rows, total, under, why), whats in together.items():
         where = "for any row" if len(rows) == total else f"for {', '.join(rows)}"
-        sentences.append(f"No checked time of {'; '.join(whats)} ({', '.join(under)}) is recorded {where}.")
+        reason = f": {why}" if why else ""
+        sentences.append(f"No checked time of {'; '.join(whats)} ({', '.join(under)}) is recorded {where}{reason}.")
     return sentences
 
 

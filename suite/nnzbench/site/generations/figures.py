@@ -15,14 +15,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.report.data.frames import each, geometric_mean
 from nnzbench.report.data.series import kernel_label
-from nnzbench.report.draw.style import BAND, INK, MUTED, look
+from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED, look
 from nnzbench.site.generations import peaks
 
-# Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
-_COLOURS = (
-    "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#DDCC77", "#661100",
-    "#888888",
-)  # fmt: skip
 _MARKERS = "oDs^vP<X>hd"
 HEAD_IN, ROW_IN, FOOT_IN = 0.95, 0.34, 1.05
 """Inches of title and caption, of one row of a chart, of axis and legend."""
@@ -39,7 +34,7 @@ def gpu_colour(gpu: str) -> tuple[str, str]:
     """Colour and marker of a GPU: by its line in `datasets/gpus.csv`, from its name where it is not listed."""
     known = list(peaks.listed())
     at = known.index(gpu) if gpu in known else zlib.crc32(gpu.encode())
-    return _COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)]
+    return GPU_COLOURS[at % len(GPU_COLOURS)], _MARKERS[at % len(_MARKERS)]
 
 
 def _line(gpu: GpuKey, size: float = 7) -> Line2D:
@@ -75,7 +70,10 @@ def speedup_figure(points: pd.DataFrame, names: Mapping[GpuKey, str], title: str
 def gain_figure(
     gains: pd.DataFrame, points: pd.DataFrame, names: Mapping[GpuKey, str], title: str, caption: str
 ) -> Figure:
-    """What the dense and the sparse kernel gained from one GPU to the next, beside what the data sheets gained."""
+    """What the dense and the sparse kernel gained from one GPU to the next, beside what either would by data sheet.
+
+    That is the table's yardstick: of the row's own arithmetic, or of device memory, whichever takes longer.
+    """
     rows = gains[gains["sparse_gain"].notna()].reset_index(drop=True)
     older = [names[r.gpu_from, r.kind_from].partition(" (")[0] for r in each(rows)]  # the page names the paper
     newer = [names[r.gpu_to, "measured"] for r in each(rows)]
@@ -84,24 +82,26 @@ def gain_figure(
     values = []
     kernels = list(dict.fromkeys(_kernel(points, row) for row in each(rows)))
     for y, row in enumerate(each(rows)):
-        old, new = peaks.data_sheet(row.gpu_from), peaks.data_sheet(row.gpu_to)
+        kernel = look(_kernel(points, row))
         marks = [
-            (row.dense_gain, "|", INK, 16, 2.4),
-            (row.sparse_gain, look(_kernel(points, row)).marker, look(_kernel(points, row)).colour, 7, 0.8),
-            (new.bandwidth_gbs / old.bandwidth_gbs, "$B$", MUTED, 7, 0.4),
-            (new.fp32_tflops / old.fp32_tflops, "$F$", MUTED, 7, 0.4),
+            (row.dense_gain, y, "|", INK, 16, 2.4),
+            (row.sparse_gain, y, kernel.marker, kernel.colour, 7, 0.8),
+            (row.expected_dense, y - 0.2, "$D$", MUTED, 7, 0.4),
+            (row.expected_sparse, y + 0.2, "$S$", MUTED, 7, 0.4),
         ]
-        for value, marker, colour, size, width in marks:
+        for value, height, marker, colour, size, width in marks:
             if not math.isnan(value):
                 values.append(value)
-                axis.plot([value], [y], ls="", marker=marker, ms=size, mfc=colour, mec=colour, mew=width)
+                axis.plot([value], [height], ls="", marker=marker, ms=size, mfc=colour, mec=colour, mew=width)
     axis.axvline(1, color=INK, lw=1.0)
     _powers(axis, values, "time on the older GPU over time on the newer one (log)")
     handles = [
         (Line2D([], [], ls="", marker="|", ms=12, mec=INK, mew=2.4), "dense baseline"),
         *((_kernel_mark(kernel), f"sparse: {kernel_label(kernel)}") for kernel in kernels),
-        (Line2D([], [], ls="", marker="$B$", ms=7, mfc=MUTED, mec=MUTED), "device-memory bandwidth, data sheet"),
-        (Line2D([], [], ls="", marker="$F$", ms=7, mfc=MUTED, mec=MUTED), "fp32 rate, data sheet"),
+        *(
+            (Line2D([], [], ls="", marker=f"${kind[0].upper()}$", ms=7, mfc=MUTED, mec=MUTED), f"{kind} by data sheet")
+            for kind in ("dense", "sparse")
+        ),
     ]
     _legend(figure, handles)
     return figure

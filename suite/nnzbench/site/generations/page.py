@@ -74,6 +74,11 @@ def _headlines(found: Comparison, names: Mapping[GpuKey, str]) -> Iterator[str]:
         yield f"{headlines.speedup(points, names)}."
     if gains["sparse_gain"].notna().any():
         yield f"{headlines.gain(gains)}."
+    if {"measured", "published"} <= set(found.means["kind"]):
+        yield (
+            "Printed numbers are of the paper's kernel and measured ones of the fastest sparse kernel here: it is not "
+            "the GPU alone that differs between them."
+        )
 
 
 def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[str]:
@@ -86,7 +91,8 @@ def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[s
     if hot["gains"]["sparse_gain"].notna().any():
         words = (
             headlines.gain(hot["gains"]),
-            "Geometric means over common problems, hot policy.",
+            "Geometric means over common problems, hot policy. D and S: what the dense and the sparse kernel would "
+            "gain by data sheet,\nat the rate of the row's arithmetic or of device memory, whichever takes longer.",
         )
         figures["gain"] = lambda: gain_figure(hot["gains"], hot["points"], names, *words)
     if not hot["shares"].empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -14,6 +14,9 @@ from nnzbench.report.data.frames import ResultSet, each, percent
 from nnzbench.report.text import marks
 from nnzbench.report.text.tables import markdown, number
 
+RULE, OURS = "sputnik", "ours"
+"""Of `dlmc_n512.SERIES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
+
 
 class Pruned(NamedTuple):
     """What the page says of a pruned model, in Markdown."""
@@ -21,58 +24,85 @@ class Pruned(NamedTuple):
     words: str
     """From which level on pruning pays, GPU by GPU."""
     section: str
-    """Dense over fastest sparse time per GPU and level as a table, what it is of, and its caveats."""
+    """Dense over sparse time per GPU and level as a table, what it is of, and its caveats."""
 
 
 def answer(sets: Sequence[ResultSet]) -> Pruned:
-    """Of the GPUs whose times are published, and of these sets that have the same products."""
+    """Of the GPUs whose times are published, and of these sets that have the same products.
+
+    GPUs are set side by side with one kernel, Sputnik's, and its rule; what this project's kernels gain stands beside.
+    """
     recorded = [results for results in sets if results.experiment == dlmc_n512.EXPERIMENT]
     parts = [dlmc_n512.by_gpu(results) for results in recorded] or [dlmc_n512.by_gpu(None)]
     found = dlmc_n512.gains(pd.concat(parts, ignore_index=True).drop_duplicates())
-    best = found.sort_values("gain", ascending=False).drop_duplicates(["gpu", "policy", "level"])
-    order = list(dict.fromkeys(zip(found["gpu"], found["policy"], strict=True)))
     levels = sorted(set(found["level"]))
-    counts = found[found["library"] == "sputnik"].groupby(["gpu", "policy"])["count"].sum()
-    count = int(counts.max())
-    cells = {(row.gpu, row.policy, row.level): row for row in each(best)}
-    rows = []
-    for gpu, policy in order:
-        line = [cells.get((gpu, policy, level)) for level in levels]
-        gains = [number(math.nan if one is None else one.gain) for one in line]
-        kernels = list(dict.fromkeys(dlmc_n512.LABELS[one.library] for one in line if one is not None))
-        some = int(counts.get((gpu, policy), 0))
-        known = "" if some == count else f", {some} of {count}"
-        rows.append([gpu, (f"measured, {policy}" if policy else "published") + known, *gains, "; ".join(kernels)])
-    header = ["GPU", "", *(percent(level) for level in levels), "by"]
+    count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())
     missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
+    beside = (
+        " The best of this project's kernels, per matrix the fastest of all candidates, was run on the measured GPUs "
+        "alone: no comparison of GPUs."
+    )
     section = "\n\n".join(
         (
-            f"Dense time over the time of the fastest sparse kernel, fp16, geometric mean over {count} pruned weight "
-            "matrices of a Transformer times 512 columns, by share of zeros. Over 1, pruning pays on that GPU; under 1 "
-            f"the dense product of the unpruned model is faster.{missing}",
-            markdown(header, rows, left=2),
+            "Dense time over the time of Sputnik's kernel with the paper's rule for its tile, which all of these GPUs "
+            f"ran, fp16, geometric mean over {count} pruned weight matrices of a Transformer times 512 columns, by "
+            "share of zeros. Over 1, pruning pays on that GPU; under 1 the dense product of the unpruned model is "
+            f"faster.{beside if recorded else missing}",
+            markdown(
+                ["GPU", "", *(percent(level) for level in levels)],
+                [line for library in (RULE, OURS) for line in _lines(found, library, levels, count)],
+                left=2,
+            ),
             dlmc_n512.CAVEATS,
         )
     )
-    cut = {context.gpu_name(one.gpu, one.environment) for one in recorded if (one.frame["cut_short"] != "").any()}
-    return Pruned(_words(best, order, cut), section)
+    return Pruned(_words(found, recorded), section)
 
 
-def _words(best: pd.DataFrame, order: Sequence[tuple[str, str]], cut: Set[str]) -> str:
-    """From which level on pruning pays, GPU by GPU; of measured ones the hot policy, `cut` those not fully tuned."""
-    out = []
-    for gpu, policy in order:
-        if policy in ("", "hot"):
-            mine = best[(best["gpu"] == gpu) & (best["policy"] == policy)].sort_values("level")
-            pays = _from(mine)
-            last = mine.iloc[-1]
-            name = f"**{gpu}**, {marks.WORDS}" if policy and gpu in cut else f"**{gpu}**"
-            if math.isnan(pays):
-                out.append(f"{name}: nothing up to {percent(last['level'])} zeros ({number(last['gain'])}× there)")
-            else:
-                gain = float(mine[mine["level"] == pays]["gain"].iloc[0])
-                out.append(f"{name}: {number(gain)}× at {percent(pays)} zeros, less than 1 below")
-    return f"By pruning a Transformer each GPU gains, in fp16 with 512 columns: {'; '.join(out)}."
+def _lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: int) -> Iterator[list[str]]:
+    """A line of the table per GPU and policy that has the kernel."""
+    here = found[found["library"] == library]
+    for key, rows in here.groupby(["gpu", "policy"], sort=False):
+        gpu, policy = map(str, key)
+        gains = dict(zip(rows["level"], rows["gain"], strict=True))
+        some = int(rows["count"].sum())
+        known = "" if some == count else f", {some} of {count}"
+        how = (f"measured, {policy}" if policy else "published") + known
+        name = gpu if library == RULE else f"{gpu}: {dlmc_n512.LABELS[library]}"
+        yield [name, how, *(number(gains.get(level, math.nan)) for level in levels)]
+
+
+def _words(found: pd.DataFrame, recorded: Sequence[ResultSet]) -> str:
+    """From which level on pruning pays: GPU by GPU with the kernel that all have, then with this project's."""
+    rule, ours = (list(_pays(found, library, recorded)) for library in (RULE, OURS))
+    words = (
+        "By pruning a Transformer each GPU gains, in fp16 with 512 columns and Sputnik's kernel with the paper's rule: "
+        f"{'; '.join(rule)}."
+    )
+    beside = f" With the best of this project's kernels, which the others did not run: {'; '.join(ours)}."
+    return words + beside * bool(ours)
+
+
+def _pays(found: pd.DataFrame, library: str, recorded: Sequence[ResultSet]) -> Iterator[str]:
+    """Of each GPU that has the kernel, of measured ones under the hot policy."""
+    here = found[(found["library"] == library) & found["policy"].isin(["", "hot"])]
+    cut = {context.gpu_name(one.gpu, one.environment) for one in recorded if _cut(one, library)}
+    for gpu in dict.fromkeys(map(str, here["gpu"])):
+        mine = here[here["gpu"] == gpu].sort_values("level")
+        pays, last = _from(mine), mine.iloc[-1]
+        name = f"**{gpu}**, {marks.WORDS}" if gpu in cut and last["policy"] else f"**{gpu}**"
+        if math.isnan(pays):
+            yield f"{name}: nothing up to {percent(last['level'])} zeros ({number(last['gain'])}× there)"
+        else:
+            gain = float(mine[mine["level"] == pays]["gain"].iloc[0])
+            below = ", less than 1 below" if pays > mine.iloc[0]["level"] else ""
+            yield f"{name}: {number(gain)}× at {percent(pays)} zeros{below}"
+
+
+def _cut(results: ResultSet, library: str) -> bool:
+    """Whether the run did not tune what its gain under the hot policy stands on."""
+    series = (one for one in dlmc_n512.SERIES if one.key in (library, dlmc_n512.DENSE))
+    return "hot" in marks.cuts(results.frame, *series)
 
 
 def _from(mine: pd.DataFrame) -> float:

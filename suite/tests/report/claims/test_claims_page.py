@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
+import re
 
 import fake_records
 from fake_claim_records import CLAIMS, GPU, table1
@@ -31,6 +32,19 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     assert line in text
     assert f"**{len(CLAIMS)} claims, " in text
     assert text.count('<a id="') == len(CLAIMS)
+
+
+def test_each_paper_is_counted_once_with_all_of_its_claims(tmp_path):
+    """Claims of one paper need not stand together in their table."""
+    verdicts = claims.judge(tmp_path, GPU)
+    apart, paper = [*verdicts[1:], verdicts[0]], verdicts[0].paper
+    page = claims_page.write(tmp_path, GPU, apart)
+    text = page.read_text() + (page.parent / "claims-tables.md").read_text()
+    assert re.findall("(?m)^## (.*)", page.read_text()) == list(dict.fromkeys(one.paper for one in apart))
+    lines = [line for line in text.splitlines() if line.startswith(f"| {paper} |")]
+    assert len(lines) == 1
+    counts = sum(int(cell) for cell in lines[0].split("|")[2:-1])
+    assert counts == sum(one.paper == paper for one in verdicts)
 
 
 def test_numbers_before_tuning_have_the_mark_and_one_sentence_says_what_it_is(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fake_records
 import pytest
+from matplotlib.figure import Figure
 
 from nnzbench.papers.balanced import figure4 as balanced_figure4
 from nnzbench.papers.balanced import weights as balanced_weights
@@ -15,6 +16,7 @@ from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import load
+from nnzbench.report.draw.figures import MOST
 
 FIGURE4 = tables.load("balanced_figure4")
 
@@ -105,8 +107,21 @@ def test_figure4_page_says_what_was_found(tmp_path: Path) -> None:
     assert "faster at 11 of 11 sparsities" in page
     assert "cuSPARSE on random positions is faster than cuBLAS fp32 from 62.5 % zeros" in page
     assert "Times in µs on NVIDIA H200, hot policy, fp32" in page
-    assert "No checked time of sputnik, random positions at batch 1 (hot, cold) is recorded for any row." in page
+    why = "`sputnik` does not compute spmv"
+    assert (
+        f"No checked time of sputnik, random positions at batch 1 (hot, cold) is recorded for any row: {why}." in page
+    )
     assert {"figure4.png", "figure4.svg", "figure4_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_figure4_has_one_entry_for_the_ideal_of_either_overhead(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    """More than eight entries are not told apart; the two ideals are never in one panel."""
+    write(tmp_path, "balanced_figure4", figure4(("hot",)))
+    page_of(tmp_path, "balanced_figure4")
+    legend = [text.get_text() for text in figures["figure4"].legends[0].get_texts()]
+    assert legend.count("ideal") == 1
+    assert len(legend) <= MOST
+    assert "The ideal's overhead is as measured above, 10 µs below." in figures["figure4"].texts[1].get_text()
 
 
 @pytest.mark.figures(kind="svg")
@@ -195,7 +210,9 @@ def test_model_tables_hold_the_papers_rows_beside_ours(tmp_path: Path) -> None:
     assert "| 1600.0 |" in total
     assert total.endswith("| 400.0 | 4.00 | 6814.1 | 33407.4 | 5886.1 | 5213.0 | 1.31 |")
     assert "`balanced` is 4.00× as fast as cuBLAS fp32 in geometric mean over 18 of 18 workloads" in page
-    assert "No checked time of cuBLAS TF32; sputnik, random positions (hot, cold) is recorded for any row." in page
+    assert "No checked time of cuBLAS TF32 (hot, cold) is recorded for any row." in page
+    vectors = "PTB LSTM, fc6, fc7, fc8, TIMIT LSTM: `sputnik` does not compute spmv."
+    assert f"No checked time of sputnik, random positions (hot, cold) is recorded for {vectors}" in page
     assert {"speedup.png", "speedup_cold.svg", "weight_maps.png", "weight_maps.svg"} <= {
         p.name for p in folder.iterdir()
     }

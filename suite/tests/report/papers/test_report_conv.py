@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import fake_records
@@ -83,7 +84,8 @@ def test_table6_has_the_papers_columns_and_ours(tmp_path: Path) -> None:
     assert first[7:10] == ["4.00", "1.50", "0.50"]
     assert first[10:] == ["60.730", "27.080", "19.070", "31.820", "0.31", "1.18"]
     assert "4.00× as fast as cuDNN fp32 in geometric mean (8 of 8 faster)" in page
-    assert "0.50× as fast as cuDNN fp16 tensor cores in geometric mean (0 of 8 faster)" in page
+    assert "0.50× as fast as cuDNN fp16 in geometric mean (0 of 8 faster)" in page
+    assert "slower than its TF32 one" not in page
     assert "columns `paper` are published (V100)" in page
     assert {"speedup.png", "speedup.svg", "speedup_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
@@ -127,6 +129,45 @@ def test_conv_gaps_are_named_together(tmp_path: Path) -> None:
     assert (
         "No checked time of cuDNN fp32; cuDNN fp32 NCHW; cuDNN fp32 NHWC; cuDNN TF32 (hot) is recorded for any row."
         in page
+    )
+
+
+def test_a_page_says_where_cudnn_is_slower_in_fp16_than_in_tf32(tmp_path: Path) -> None:
+    """Fast over such a rival is no fast fp16 kernel."""
+    rows = [
+        dataclasses.replace(r, median_us=300.0, q1_us=300.0, q3_us=300.0)
+        if (r.kernel, r.dtype) == ("cudnn", "f16")
+        else r
+        for r in records("direct_conv_table6")
+    ]
+    write(tmp_path, "direct_conv_table6", rows)
+    page = page_of(tmp_path, "direct_conv_table6")
+    assert (
+        "cuDNN's fastest fp16 plan is slower than its TF32 one here: it takes 2.00 times as long in geometric mean "
+        "(slower on 8 of 8), and over its TF32 fp16 kernels are 2.50× as fast."
+    ) in page
+
+
+def test_empty_columns_of_a_type_have_their_reason(tmp_path: Path) -> None:
+    """Table 8 has random positions in fp32 alone; tables 6 and 7 have both types of both."""
+    write(tmp_path, "direct_conv_table8", records("direct_conv_table8"))
+    page = page_of(tmp_path, "direct_conv_table8")
+    assert (
+        "- Random positions: the experiment has them in fp32 alone, so that measured columns of fp16 are empty" in page
+    )
+    assert "Nothing: every row has a checked time." not in page
+    write(tmp_path, "direct_conv_table6", records("direct_conv_table6"))
+    assert "the experiment has them in" not in page_of(tmp_path, "direct_conv_table6")
+
+
+def test_variants_that_an_early_end_left_out_are_told_so(tmp_path: Path) -> None:
+    rows = [r for r in records("direct_conv_table6") if r.dtype != "f16" or "counts" not in r.variant]
+    folder = write(tmp_path, "direct_conv_table6", rows)
+    fake_records.tuned(folder, lambda row: ("first",) if row.dtype == "f16" else ("all",))
+    page = page_of(tmp_path, "direct_conv_table6")
+    assert (
+        "No checked time of the paper's method fp16 with a count per channel (hot) is recorded for any row: the run's "
+        "time was over there after the first choices of `direct_conv`, before such variants." in page
     )
 
 

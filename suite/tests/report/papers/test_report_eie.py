@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import fake_records
 import pytest
 
+from nnzbench.papers import lecture
 from nnzbench.papers.eie import table4 as eie_table4
+from nnzbench.papers.lecture import granularity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
@@ -194,7 +197,17 @@ def test_granularities_are_ranked_at_equal_sparsity(tmp_path: Path) -> None:
     ]
     assert line_of(page, "| the whole dense layer | conv |")[2] == "40.00"
     assert "blocks 32×32 at 50 %, blocks 32×32 at 75 %" in page
+    assert ": the experiment runs sparse convolutions at 75 and 87.5 % alone." in page
     assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+
+
+def test_the_levels_of_sparse_convolutions_are_those_that_the_experiment_runs() -> None:
+    (experiment,) = (one for one in lecture.EXPERIMENTS if one.name == "granularity")
+    for one in tables.load("granularity"):
+        if one.conv and not one.label.startswith("channel"):
+            level = float(one.label.rpartition("_")[2])
+            runs = fnmatch.fnmatchcase(one.label, experiment.only["direct_conv"])
+            assert runs == (level in granularity.CONVOLVED), one.label
 
 
 def steps(one: Problem) -> dict[tuple[str, str], float]:

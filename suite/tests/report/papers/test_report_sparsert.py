@@ -10,6 +10,7 @@ from pathlib import Path
 import fake_records
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgba
 
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import table1 as sparsert
@@ -20,7 +21,7 @@ from nnzbench.records.record import append
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import geometric_mean, load
 from nnzbench.report.data.published import sparsert_table1
-from nnzbench.report.draw import grouped_bars
+from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.text.fastest import missing
 
 TIMES = {
@@ -160,6 +161,48 @@ def test_the_summary_has_every_bar_and_each_policy_its_sections(tmp_path, figure
         caption = figures[f"{name}_cold"].texts[1].get_text()
         assert "TF32 off." in caption
         assert "cold policy" in caption.lower()
+
+
+def test_a_kernel_looks_as_on_every_figure(tmp_path, figures):
+    """Bars have the registry's colours, at the second level their tint; two kernels of one colour differ by markers."""
+    folder(tmp_path, table1("nvidia-a100", quicker=2.0), gpu="nvidia-a100")
+    fake_records.drawn(load(folder(tmp_path, table1())))
+    blue, orange, ink = (style.look(name).colour for name in ("sparsert_paper", "cusparse", "cublas"))
+    assert style.look("sputnik").colour == blue
+    tint = grouped_bars.light(blue)
+    other = style.GPU_COLOURS[0]
+    expected = {
+        "figure4": {blue, tint, orange, ink},
+        "figure5": {blue, tint, other, grouped_bars.light(other)},
+        "figure6": {blue, tint, grouped_bars.light(tint)},
+    }
+    for name, colours in expected.items():
+        bars = [bar for axis in figures[name].axes for container in axis.containers for bar in container]
+        found = {to_hex(bar.get_facecolor()) for bar in bars if to_rgba(bar.get_facecolor())[3]}
+        assert found == {to_hex(colour) for colour in colours}, name
+    marked = [(line.get_marker(), line.get_markerfacecolor()) for line in figures["figure6"].axes[0].get_lines()]
+    assert marked == [(style.look("sparsert_paper").marker, blue), ("o", blue), ("o", "none")]
+
+
+def test_notes_name_problems_that_their_figure_shows(tmp_path, figures):
+    """By the names there, which tell the levels apart: problem 6 at both, of which figure 6 has none."""
+    wide = {"6_0.9": 1.3, "6_0.95": 1.4, "12_0.9": 1.2, "1_0.9": 1.5}
+    records = [
+        dataclasses.replace(r, q3_us=r.median_us * wide[r.problem])
+        if r.kernel == "sparsert_paper" and r.problem in wide
+        else dataclasses.replace(r, q3_us=r.median_us * 2) if r.kernel == "sputnik" and r.problem == "5_0.9"
+        else r
+        for r in table1()
+    ]  # fmt: skip
+    page, _ = fake_records.drawn(load(folder(tmp_path, records)))
+    notes = {section.figure: section.note.partition("the first: ")[2] for section in page.sections}
+    six = "sparsert_paper on 6 at 95 % (hot, 1.40×), sparsert_paper on 6 at 90 % (hot, 1.30×)"
+    assert notes["figure4"] == (
+        f"sparsert_paper on 1 at 90 % (hot, 1.50×), {six}, sparsert_paper on 12 at 90 % (hot, 1.20×)."
+    )
+    assert notes["figure5"] == f"sparsert_paper on 1 at 90 % (hot, 1.50×), {six}."
+    assert notes["figure6"] == "sparsert_paper on 12 at 90 % (hot, 1.20×)."
+    assert notes["speedup"].startswith("sputnik on 5 at 90 % (hot, ")
 
 
 def test_texts_keep_apart_and_inside(tmp_path, figures):

@@ -17,6 +17,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.report.data.frames import load
+from nnzbench.report.draw.figures import MOST
 from nnzbench.report.text import crossover
 
 # crossover
@@ -91,11 +92,27 @@ def test_figure1_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None
     (axis,) = figures["runtime"].axes
     assert axis.get_xlim() == pytest.approx((49, 99))
     legend = {text.get_text() for text in figures["runtime"].legends[0].get_texts()}
-    assert {"sputnik", "cuBLAS fp32", "cuBLAS TF32", "best faster than cuBLAS fp32: from 75.0 %"} <= legend
-    assert {"paper (V100): sputnik meets cuBLAS at 71 %", "paper (V100): cuSPARSE meets cuBLAS at 97.9 %"} <= legend
+    assert {"sputnik", "cuBLAS fp32", "cuBLAS TF32", "the paper: sputnik 71 % (V100), cuSPARSE 97.9 % (V100)"} <= legend
+    caption = figures["runtime"].texts[1].get_text()
+    assert "Shaded: best of this project's kernels faster than cuBLAS fp32, from 75.0 %." in caption
+    assert "more series" not in caption
     crossings = [line for line in axis.lines if line.get_marker() == "D"]
     assert [line.get_xdata()[0] for line in crossings] == pytest.approx([71, 97.93])
     assert {line.get_ydata()[0] for line in crossings} == {100}  # on the dense line
+
+
+def test_figure1_has_no_more_entries_than_can_be_told_apart(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    more: tuple[Timed, ...] = tuple(
+        (kernel, variant, lambda p, us=us: us * (1 - p.sparsity))
+        for kernel, variant, us in (("ring", "m32", 300), ("row_stream", "n128", 350), ("sparsert", "r8", 320))
+    )
+    more += (("cublaslt", "f32_algo3_nn", lambda _: 90.0), ("cublaslt", "tf32_algo3_nn", lambda _: 9.0))
+    page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1 + more))
+    legend = [text.get_text() for text in figures["runtime"].legends[0].get_texts()]
+    assert len(legend) == MOST == 8
+    assert "4 more series are in the tables." in figures["runtime"].texts[1].get_text()
+    for name in ("cuBLASLt fp32, best", "sparsert", "row_stream", "ring"):
+        assert name in legend or f" {name} |" in page
     apart(figures["runtime"])
 
 

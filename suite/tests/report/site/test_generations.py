@@ -23,6 +23,7 @@ from nnzbench.site.generations import page as generations_page
 from nnzbench.site.generations import peaks
 from nnzbench.site.generations import published as generations_published
 from nnzbench.site.generations import summary as generations_summary
+from nnzbench.site.generations.figures import gain_figure
 
 T4, H200 = "tesla-t4", "nvidia-h200"
 NAMES = ("01_64x256x3136_90_dlmc", "02_256x64x3136_90_dlmc", "03_128x512x784_90_dlmc")
@@ -178,6 +179,23 @@ def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(peaks.listed())
 
 
+def test_the_yardsticks_drawn_are_those_of_the_table(tmp_path):
+    """An fp16 product, whose operations tensor cores do, gains what bandwidth did; the fp32 rate is no yardstick."""
+    for gpu in (T4, H200):
+        single = [row for row in rows(gpu) if row.dtype == "f32" and not row.variant.startswith("tf32")]
+        made = [dataclasses.replace(row, dtype="f16", problem=f"{row.problem}_f16") for row in single]
+        put(tmp_path, gpu, [dataclasses.replace(row, variant=row.variant.replace("f32", "f16")) for row in made])
+    found = generations_summary.compare(generations.tabulate(tmp_path))
+    gains = pick(found.gains, kind_from="measured", gpu_to=H200)
+    sheets = peaks.data_sheet(T4), peaks.data_sheet(H200)
+    assert gains["expected_dense"].tolist() == pytest.approx([sheets[1].bandwidth_gbs / sheets[0].bandwidth_gbs])
+    drawn = gain_figure(gains, found.points, {(T4, "measured"): "T4", (H200, "measured"): "H200"}, "", "")
+    marks = {str(line.get_marker()): list(line.get_xdata()) for line in drawn.axes[0].get_lines()}
+    assert marks["$D$"] == gains["expected_dense"].tolist()
+    assert marks["$S$"] == gains["expected_sparse"].tolist()
+    assert sheets[1].fp32_tflops / sheets[0].fp32_tflops not in [x for xs in marks.values() for x in xs]
+
+
 @pytest.mark.figures("generations", kind="svg")
 def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(two):
     with pages_alone():
@@ -199,6 +217,7 @@ def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(t
     assert "**A100**: nothing up to 98 % zeros (0.87× there)" in first
     assert "Sparsity is worth more on NVIDIA-H200 than on an older GPU in" in first
     assert "sparse kernels gained more than dense ones in 0 of 1 groups." in first
+    assert "Printed numbers are of the paper's kernel" in first
     generations_page.write(two)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     points = pd.read_csv(folder / "points.csv")

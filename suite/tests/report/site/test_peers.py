@@ -178,5 +178,51 @@ def test_a_page_of_tuned_kernels_has_no_mark(tmp_path):
     assert "†" not in peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("side", "where"), [("dense_theirs", "the original's session"), ("dense_here", "`sparsert_table1`")]
+)
+def test_what_has_no_dense_time_is_told_with_the_times_that_there_are(tmp_path, monkeypatch, side, where):
+    """Problems that a verdict leaves out may be those that speak against it: here two that are slower."""
+    rows, times = recorded(0.8), peers.read()
+    original = session("table1_real", code="sputnik", choice="heuristic").head(2)
+    gone = {(one.m, one.k, one.n, one.sparsity) for one in original.itertuples()}
+    if side == "dense_here":
+        rows = [one for one in rows if one.kernel != "cublas" or one.problem not in ("p0", "p1")]
+    else:
+        keys = zip(*(times[2][name] for name in ("m", "k", "n", "sparsity")), strict=True)
+        kept = [code != "cublas" or key not in gone for code, key in zip(times[2]["code"], keys, strict=True)]
+        monkeypatch.setattr(peers_page, "read", lambda: (*times[:2], times[2][kept]))
+    write(tmp_path / GPU / "sparsert_table1", rows)
+    text = peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
+    assert "| 28 of 30 |" in text
+    sizes = "64×256×3136 at 90.98 % zeros; 256×64×3136 at 90.98 % zeros"
+    assert f"- Sputnik on real pruned layers: no time of the dense product in {where} for 2 of 30 problems" in text
+    above = text.partition("\n## ")[0]
+    assert (
+        f"Sputnik on real pruned layers, 2 of 30 problems ({sizes}): `sputnik` (the paper's rule for the tile) 1.25 "
+        "(shorter on 0 of 2)" in above
+    )
+
+
+def test_every_problem_that_a_comparison_lacks_is_counted_under_a_reason(tmp_path):
+    """On the original's wrong results too, which have no time."""
+    write(tmp_path / GPU / "sparsert_table1", recorded(1.0, count=20))
+    match = next(match for match in peers.MATCHES if match.code == "flash_llm")
+    rows = []
+    for place, one in enumerate(session("llm_flash_llm", code="flash_llm").itertuples()):
+        sizes = {"m": int(one.m), "k": int(one.k), "n": int(one.n), "sparsity": float(one.sparsity)}
+        same = {"problem": f"p{place}", "experiment": "llm_layers", "source": "uniform:0", "dtype": "f16", **sizes}
+        rows += [
+            row(kernel="flash_llm", us=9.0, variant="split", policy="hot", **same),
+            row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="hot", **same),
+        ]
+    write(tmp_path / GPU / "llm_layers", select(rows))
+    page = peers_page.write(tmp_path, GPU)
+    text = page.read_text(encoding="utf-8") + (page.parent / "summary.md").read_text(encoding="utf-8")
+    assert "Sputnik on real pruned layers: 10 of 30 problems are not recorded here." in text
+    wrong = session("llm_flash_llm", code="flash_llm", policy="hot", status="wrong")
+    assert f"no right result of the original ({match.pairs[0].theirs}) on {len(wrong)} recorded problems." in text
+
+
 def test_nothing_in_common_is_no_verdict():
     assert Answer(math.nan, math.nan, math.nan, 0, 31, 0).verdict == "not known"
