@@ -15,8 +15,9 @@ from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import Series, kernel_label, pick_under
 from nnzbench.report.draw import layout, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost
+from nnzbench.report.text.marks import MARK
 from nnzbench.report.text.tables import GAP, markdown, number
 
 COLUMNS = (
@@ -73,7 +74,8 @@ def _show(view: View[Costs]) -> Shown | None:
     here, ratios = (rows[rows["policy"] == view.policy] for rows in (view.data.found, view.data.ratios))
     if here.empty:
         return None
-    return Shown(_figure(here, view), _finding(here, ratios), (_table(here),), lost=_lost(view, here))
+    none = here.iloc[:0]  # each line is of one problem, so it has its mark itself
+    return Shown(_figure(here, view), _finding(here, ratios), (TableOf(_table(here), none),), lost=_lost(view, here))
 
 
 def _lost(view: View[Costs], here: pd.DataFrame) -> Iterator[Lost]:
@@ -125,7 +127,7 @@ def _table(here: pd.DataFrame) -> str:
     rows = [
         [
             size_of(row),
-            kernel_label(row.kernel),
+            kernel_label(row.kernel) + MARK * (row.cut_short != ""),
             f"`{row.variant}`",
             f"{row.nnz:,}",
             number(row.median_us, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from nnzbench.papers.sparsert import findings, tables
@@ -30,7 +31,7 @@ from nnzbench.report.data.frames import each, percent
 from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.draw.dots import PAPER_COLOUR
 from nnzbench.report.draw.grouped_bars import Bars, Panel, Range, light
-from nnzbench.report.page_spec import SectionSpec, Shown, View
+from nnzbench.report.page_spec import SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
@@ -46,12 +47,14 @@ def _show4(view: View[Compared]) -> Shown:
         "format and algorithm are the fastest per problem."
     )
     figure = _drawn(view, _figure4(here, values), caption)
+    rows = _rows(view, (CUBLAS, CUSPARSE, SPARSERT))
     return Shown(
         figure,
         findings.figure4(here, values),
-        tables.figure4(here, values),
+        [TableOf(text, rows) for text in tables.figure4(here, values)],
         lost=lost(here, view.policy),
         headline=findings.headline4(here, values),
+        drawn=[rows],
     )
 
 
@@ -64,7 +67,9 @@ def _show5(view: View[Compared]) -> Shown:
     figure = _drawn(view, _figure5(here, others, values), caption)
     headline = findings.headline5(here, values)
     found = findings.figure5(here, others, values)
-    return Shown(figure, found, tables.figure5(here, others, values), headline=headline)
+    rows = _rows(view, (CUBLAS, CUSPARSE, SPARSERT), labels_of(here.table, LEVELS[1]))
+    shown = [TableOf(text, rows) for text in tables.figure5(here, others, values)]
+    return Shown(figure, found, shown, headline=headline, drawn=[rows])
 
 
 def _show6(view: View[Compared]) -> Shown:
@@ -76,7 +81,17 @@ def _show6(view: View[Compared]) -> Shown:
     )
     figure = _drawn(view, _figure6(here, values), caption)
     headline = findings.headline6(here, values)
-    return Shown(figure, findings.figure6(here, values), tables.figure6(here, values), headline=headline)
+    rows = _rows(view, (SPARSERT, SPUTNIK, HEURISTIC), MOBILENET)
+    rows = rows[rows["level"] == LEVELS[0]]
+    shown = [TableOf(text, rows) for text in tables.figure6(here, values)]
+    return Shown(figure, findings.figure6(here, values), shown, headline=headline, drawn=[rows])
+
+
+def _rows(view: View[Compared], series: Sequence[str], labels: Sequence[str] = ()) -> pd.DataFrame:
+    """This GPU's times of these series under the policy, of the problems with these numbers (all for none)."""
+    points = view.data.here.table.points
+    rows = points[(points["policy"] == view.policy) & points["series"].isin(series)]
+    return rows[rows["label"].astype(str).isin(labels)] if labels else rows
 
 
 def _drawn(view: View[Compared], panels: Sequence[Panel], caption: str) -> Figure:
