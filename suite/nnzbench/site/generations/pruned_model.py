@@ -35,6 +35,11 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
     counts = found[found["library"] == "sputnik"].groupby(["gpu", "policy"])["count"].sum()
     count = int(counts.max())
     cells = {(row.gpu, row.policy, row.level): row for row in each(best)}
+    cut = {
+        (context.gpu_name(one.gpu, one.environment), policy)
+        for one in recorded
+        for policy in marks.cuts(one.frame, *dlmc_n512.SERIES)
+    }
     rows = []
     for gpu, policy in order:
         line = [cells.get((gpu, policy, level)) for level in levels]
@@ -42,7 +47,8 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
         kernels = list(dict.fromkeys(dlmc_n512.LABELS[one.library] for one in line if one is not None))
         some = int(counts.get((gpu, policy), 0))
         known = "" if some == count else f", {some} of {count}"
-        rows.append([gpu, (f"measured, {policy}" if policy else "published") + known, *gains, "; ".join(kernels)])
+        mark = marks.MARK * ((gpu, policy) in cut)
+        rows.append([gpu, (f"measured, {policy}{mark}" if policy else "published") + known, *gains, "; ".join(kernels)])
     header = ["GPU", "", *(percent(level) for level in levels), "by"]
     missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
     section = "\n\n".join(
@@ -54,11 +60,10 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
             dlmc_n512.CAVEATS,
         )
     )
-    cut = {context.gpu_name(one.gpu, one.environment) for one in recorded if (one.frame["cut_short"] != "").any()}
     return Pruned(_words(best, order, cut), section)
 
 
-def _words(best: pd.DataFrame, order: Sequence[tuple[str, str]], cut: Set[str]) -> str:
+def _words(best: pd.DataFrame, order: Sequence[tuple[str, str]], cut: Set[tuple[str, str]]) -> str:
     """From which level on pruning pays, GPU by GPU; of measured ones the hot policy, `cut` those not fully tuned."""
     out = []
     for gpu, policy in order:
@@ -66,7 +71,7 @@ def _words(best: pd.DataFrame, order: Sequence[tuple[str, str]], cut: Set[str]) 
             mine = best[(best["gpu"] == gpu) & (best["policy"] == policy)].sort_values("level")
             pays = _from(mine)
             last = mine.iloc[-1]
-            name = f"**{gpu}**, {marks.WORDS}" if policy and gpu in cut else f"**{gpu}**"
+            name = f"**{gpu}**, {marks.WORDS}" if (gpu, policy) in cut else f"**{gpu}**"
             if math.isnan(pays):
                 out.append(f"{name}: nothing up to {percent(last['level'])} zeros ({number(last['gain'])}× there)")
             else:
