@@ -247,7 +247,7 @@ def _show(
         stem = layout.stem(part.stem, view.policy) if view.policy else part.stem
         if shown.figure is not None:
             layout.retitle(shown.figure, title, shown.headline or found, view.policy_sentence if view.policy else "")
-            in_legend = marked.legend(shown.figure, cut(shown.drawn or None))
+            in_legend = marked.legend(shown.figure, cut(shown.drawn or None), view.gpu)
             style.save(shown.figure, folder / stem)
         else:
             for ending in (".png", ".svg"):  # of an earlier report, which the page shows no more

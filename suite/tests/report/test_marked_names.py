@@ -75,6 +75,25 @@ def test_a_legend_has_the_mark_and_the_caption_its_meaning() -> None:
     assert not marked.legend(figure, {"ring"})
 
 
+@pytest.mark.parametrize(
+    ("entry", "marked_as"),
+    [
+        ("over sputnik", "over sputnik†"),
+        ("sputnik at 90 % zeros", "sputnik at 90 % zeros†"),
+        (f"{GPU}: sputnik", f"{GPU}: sputnik†"),
+        ("V100: sputnik", "V100: sputnik"),
+        ("sputnik, its heuristic", "sputnik, its heuristic"),
+        ("paper (V100): sputnik meets cuBLAS at 71 %", "paper (V100): sputnik meets cuBLAS at 71 %"),
+    ],
+)
+def test_a_legend_calls_a_series_by_more_than_its_label(entry: str, marked_as: str) -> None:
+    axis = Figure().add_subplot()
+    axis.plot([1], label=entry)
+    axis.legend()
+    marked.legend(axis.figure, LABELS, GPU)
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [marked_as]
+
+
 def test_names_are_of_series_that_tuning_may_make_faster(tmp_path: Path) -> None:
     folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
     fake_records.tuned(folder, lambda row: ("first",) if row.kernel == "sputnik" and row.policy == "cold" else ("all",))

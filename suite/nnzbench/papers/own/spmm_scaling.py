@@ -33,10 +33,14 @@ def costs(results: ResultSet) -> pd.DataFrame:
     parts = []
     for policy in context.policies(results.frame):
         for kernel in kernels(results.frame):
-            rows = pick_under(results.frame, policy, Series(kernel, kernel_label(kernel), (kernel,))).reset_index()
+            rows = pick_under(results.frame, policy, _series(kernel)).reset_index()
             parts.append(rows.sort_values(["n", "nnz"], kind="stable"))
     found = pd.concat(parts, ignore_index=True) if parts else results.frame.iloc[:0]
     return found.assign(row="time", picoseconds=1e6 * found["median_us"] / (found["nnz"] * found["n"]))
+
+
+def _series(kernel: str) -> Series:
+    return Series(kernel, kernel_label(kernel), (kernel,))
 
 
 def kernels(frame: pd.DataFrame) -> list[str]:
@@ -180,4 +184,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("scaling", "Cost of a sparse product by its nonzeros", _show),),
     summary=_summary,
     problem_names=lambda view: view.data.names,
+    series=lambda view: [_series(kernel) for kernel in kernels(view.frame)],
 )

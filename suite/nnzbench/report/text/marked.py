@@ -107,11 +107,18 @@ def table(text: str, labels: Set[str], gpu: str) -> str:
     return "\n".join(lines)
 
 
-def legend(figure: Figure, labels: Set[str]) -> bool:
-    """Puts the mark behind these labels in the figure's legends, and what it means into its caption; whether it did."""
+def legend(figure: Figure, labels: Set[str], gpu: str = "") -> bool:
+    """Puts the mark behind these labels in the figure's legends, and what it means into its caption; whether it did.
+
+    Before a label may stand this GPU, or that it is divided by, and behind it a level.
+    """
+    if not labels:
+        return False
     legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
     texts = [text for one in legends if one is not None for text in one.get_texts()]
-    found = [text for text in texts if text.get_text().removeprefix("1× = ") in labels]
+    one_of = "|".join(map(re.escape, labels))
+    name = re.compile(rf"(?:1× = |over |{re.escape(gpu)}: )?(?:{one_of})(?: at [\d.]+ % zeros)?")
+    found = [text for text in texts if name.fullmatch(text.get_text())]
     for text in found:
         text.set_text(text.get_text() + MARK)
     if found and len(figure.texts) > 1:
