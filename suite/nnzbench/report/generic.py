@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -22,15 +23,8 @@ from nnzbench.report.data.series import (
     speedups,
     standing,
 )
-from nnzbench.report.draw.figures import (
-    PER_PANEL,
-    SpeedupTable,
-    drawn_times,
-    level_figure,
-    names_of,
-    speedup_figure,
-)
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.draw.figures import PER_PANEL, SpeedupTable, drawn_times, level_figure, names_of, speedup_figure
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text import tables
 
 USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
@@ -118,8 +112,8 @@ def _show(view: View[SpeedupTable]) -> Shown:
     figure = draw(table, view.policy, view.title, caption)
     return Shown(
         figure,
-        tables=(tables.means(table, view.policy), *per_problem(table, view.policy)),
-        times=drawn_times(table, view.policy) if _fits(table) else None,
+        tables=(tables.means(table, view.policy), *per_problem(table, view)),
+        drawn=[drawn_times(table, view.policy)],
         names=names_of(table),
     )
 
@@ -145,12 +139,16 @@ def gaps(table: SpeedupTable) -> list[str]:
     return out
 
 
-def per_problem(table: SpeedupTable, policy: str) -> list[str]:
-    """Markdown, one table per level, of every problem's speed-ups; none where problems are too many."""
+def per_problem(table: SpeedupTable, view: View[Any]) -> list[TableOf]:
+    """One table per level, of every problem's speed-ups; none where problems are too many."""
     if not _fits(table):
         return []
     levels = dict.fromkeys(table.problems["level"])
-    return [f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}" for level in levels]
+    problems = {level: table.problems.loc[table.problems["level"] == level, "problem"] for level in levels}
+    return [
+        TableOf(f"{percent(level)} zeros:\n\n{tables.speedups(table, view.policy, level)}", view.of(some))
+        for level, some in problems.items()
+    ]
 
 
 PAGE = PageSpec(

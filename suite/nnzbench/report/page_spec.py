@@ -6,8 +6,9 @@ files, saves figures, and collects what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from nnzbench.report.data.series import Series, standing
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import lead as leading
-from nnzbench.report.text import marked
+from nnzbench.report.text import marked, marks
 from nnzbench.report.text.fastest import NO_TIMES, Lost, missing, summary, unknown_problems
 from nnzbench.report.text.lead import Lead
 from nnzbench.report.text.pages import FP32_TEXT, Page, Section
@@ -28,6 +29,9 @@ from nnzbench.report.text.pages import FP32_TEXT, Page, Section
 Data = TypeVar("Data")
 Drawn = SpeedupTable | pd.DataFrame
 """What `summary.csv` holds: exactly what is drawn."""
+Cut = Callable[[str, Sequence[pd.DataFrame] | None], frozenset[str]]
+"""By policy and rows shown (`marked.labels`): the names of what was not tuned."""
+_ROW = ["problem", "dtype", "kernel", "variant", "policy"]
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,24 @@ class View(Generic[Data]):
         """Policies with a time, hot first."""
         return context.policies(self.frame) if self.recorded else []
 
+    def of(self, problems: Iterable[str]) -> pd.DataFrame:
+        """The rows of these problems under the section's policy, or under any."""
+        rows = self.frame[self.frame["problem"].isin(set(problems))]
+        return rows[rows["policy"] == self.policy] if self.policy else rows
+
     @property
     def policy_sentence(self) -> str:
         """What the policy means, for a caption."""
         return context.sentence(context.policy_text(self.policy))
+
+
+class TableOf(NamedTuple):
+    """A table of some of a section's problems alone: a name in it has the mark by what was not tuned on these."""
+
+    text: str
+    """Markdown."""
+    rows: pd.DataFrame
+    """Whose problems and types it is of: none where all of it is published, or its lines have the mark themselves."""
 
 
 class Shown(NamedTuple):
@@ -70,7 +88,7 @@ class Shown(NamedTuple):
 
     figure: Figure | None
     finding: str = ""
-    tables: Iterable[str] = ()
+    tables: Iterable[str | TableOf] = ()
     """Markdown."""
     gaps: Iterable[str] = ()
     """Sentences that name what is not there."""
@@ -80,8 +98,11 @@ class Shown(NamedTuple):
     """Title of the figure; empty for what was found over the section's group of the lead."""
     lines: Iterable[Mapping[str, Any] | None] = ()
     """Of `summary.csv`, where the page has `published` ones to set beside."""
-    times: pd.DataFrame | None = None
-    """The recorded rows that the figure draws; None for all that stand for their kernel."""
+    drawn: Sequence[pd.DataFrame] = ()
+    """The rows that the figure shows, by part of it whose times are compared with none of another part's, such as a
+    panel of each type; none for all of the section's policy, in all types of a problem."""
+    unit: str = "problems"
+    """What the figure compares, in words, where `drawn` has a column `sessions.WHOLE`."""
     names: Mapping[str, str] | tuple[()] = ()
     """What the figure calls recorded problems, where it has other names than the page's `problem_names`."""
 
@@ -118,6 +139,10 @@ def _same(view: View[Any]) -> Drawn:
 
 def _none(view: View[Any]) -> tuple[()]:
     return ()
+
+
+def _nothing(policy: str, shown: Sequence[pd.DataFrame] | None) -> frozenset[str]:
+    return frozenset()
 
 
 def _no_data(results: ResultSet) -> Any:
@@ -176,16 +201,16 @@ def assemble(spec: PageSpec[Data], folder: Path, results: ResultSet | None = Non
             return ""
         return leading.headline(lead, cells, lead.groups[group], policy or view.policies[0])
 
-    cut: marked.Names = {}
+    cut: Cut = _nothing
     if results and spec.timed and marked.any_cut(results.frame):
         told = (*lead.sides, *lead.rivals) if lead else ()
-        cut = marked.names(results.frame, (*marked.usual(results.frame), *told, *spec.series(view)))
+        cut = partial(marked.labels, results.frame, marked.known(results.frame, (*told, *spec.series(view))))
 
     names = dict(spec.problem_names(view))
 
     def shown_as(part: SectionSpec[Data], policy: str = "") -> tuple[Section, Shown] | None:
         here = replace(view, policy=policy)
-        return _show(part, here, name, folder, found(part, policy), marked.under(cut, policy), names)
+        return _show(part, here, name, folder, found(part, policy), partial(cut, policy), names)
 
     made = [shown_as(part) for part in alone if part.first]
     made += [shown_as(part, policy) for part, policy in order]
@@ -215,12 +240,12 @@ def _show(
     page: str,
     folder: Path,
     found: str,
-    cut: frozenset[str],
+    cut: Callable[[Sequence[pd.DataFrame] | None], frozenset[str]],
     names: Mapping[str, str],
 ) -> tuple[Section, Shown] | None:
     """Draws and saves a section's figure under the title `found`, or its own for none; None for nothing to show.
 
-    Names in `cut` get the mark, in tables and in the figure's legend.
+    Names that `cut` has of the rows that are shown get the mark, in tables and in the figure's legend.
     """
     title = _under(part.title or page, view) if isinstance(part.title, str) else part.title(view)
     with style.styled():
@@ -230,31 +255,38 @@ def _show(
         stem = layout.stem(part.stem, view.policy) if view.policy else part.stem
         if shown.figure is not None:
             layout.retitle(shown.figure, title, shown.headline or found, view.policy_sentence if view.policy else "")
-            in_legend = marked.legend(shown.figure, cut)
+            in_legend = marked.legend(shown.figure, cut(shown.drawn or None), view.gpu)
             style.save(shown.figure, folder / stem)
         else:
             for ending in (".png", ".svg"):  # of an earlier report, which the page shows no more
                 (folder / f"{stem}{ending}").unlink(missing_ok=True)
-    tables = [(one, marked.table(one, cut, view.gpu)) for one in shown.tables]
+    tables = [
+        marked.table(one.text, cut([one.rows]), view.gpu)
+        if isinstance(one, TableOf)
+        else marked.table(one, cut(None), view.gpu)
+        for one in shown.tables
+    ]
     heading = f"{part.heading}, {view.policy} policy" if part.heading else f"{view.policy.capitalize()} policy"
     section = Section(
         heading=heading if view.policy else part.heading,
         text=shown.finding,
         figure=stem if shown.figure is not None else "",
         figure_alt=_under(part.alt, view) if part.alt else title,
-        tables=tuple(text for _, text in tables),
+        tables=tuple(tables),
         note=_note(view, shown, names) if view.recorded and shown.figure is not None else "",
-        marked=in_legend or any(before != after for before, after in tables),
+        marked=in_legend or any(marks.MARK in text for text in tables),
     )
     return section, shown
 
 
 def _note(view: View[Any], shown: Shown, names: Mapping[str, str]) -> str:
+    """What has to be said at the figure of the rows that it shows."""
     frame = view.frame[view.frame["policy"] == view.policy] if view.policy else view.frame
-    several = sessions.note(frame, view.results.environments)
-    times = standing(frame) if shown.times is None else shown.times.drop_duplicates(_ROW)
-    far = spread.note(times, {**names, **dict(shown.names)})
-    return " ".join(filter(None, (several, far, host_time.note(frame))))
+    parts = shown.drawn or [frame]
+    several = sessions.note(parts, view.results.environments, shown.unit)
+    every = pd.concat(parts).drop_duplicates(_ROW)
+    far = spread.note(every if shown.drawn else standing(frame), {**names, **dict(shown.names)})
+    return " ".join(filter(None, (several, far, host_time.note(every))))
 
 
 def _under(words: str, view: View[Data]) -> str:

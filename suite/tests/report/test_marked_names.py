@@ -75,6 +75,25 @@ def test_a_legend_has_the_mark_and_the_caption_its_meaning() -> None:
     assert not marked.legend(figure, {"ring"})
 
 
+@pytest.mark.parametrize(
+    ("entry", "marked_as"),
+    [
+        ("over sputnik", "over sputnik†"),
+        ("sputnik at 90 % zeros", "sputnik at 90 % zeros†"),
+        (f"{GPU}: sputnik", f"{GPU}: sputnik†"),
+        ("V100: sputnik", "V100: sputnik"),
+        ("sputnik, its heuristic", "sputnik, its heuristic"),
+        ("paper (V100): sputnik meets cuBLAS at 71 %", "paper (V100): sputnik meets cuBLAS at 71 %"),
+    ],
+)
+def test_a_legend_calls_a_series_by_more_than_its_label(entry: str, marked_as: str) -> None:
+    axis = Figure().add_subplot()
+    axis.plot([1], label=entry)
+    axis.legend()
+    marked.legend(axis.figure, LABELS, GPU)
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == [marked_as]
+
+
 def test_names_are_of_series_that_tuning_may_make_faster(tmp_path: Path) -> None:
     folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
     fake_records.tuned(folder, lambda row: ("first",) if row.kernel == "sputnik" and row.policy == "cold" else ("all",))
@@ -84,9 +103,29 @@ def test_names_are_of_series_that_tuning_may_make_faster(tmp_path: Path) -> None
         Series("c", "sparse: row_stream", ("row_stream",)),
         Series("d", "any: of ours", ("row_stream", "sputnik")),
     ]
-    found = marked.names(load(folder).frame, series)
-    assert found == {"cold": {"sputnik", "any: of ours", "of ours"}}
-    assert (marked.under(found, "hot"), marked.under(found, "")) == (frozenset(), frozenset(found["cold"]))
+    frame = load(folder).frame
+    found = {policy: marked.labels(frame, series, policy, None) for policy in ("hot", "cold", "")}
+    assert found["cold"] == found[""] == {"sputnik", "any: of ours", "of ours"}
+    assert found["hot"] == frozenset()
+
+
+def test_names_are_marked_by_the_problems_and_types_that_are_shown(tmp_path: Path) -> None:
+    folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1(policies=("hot",)))
+    fake_records.tuned(folder, lambda row: ("first",) if row.sparsity < 0.94 else ("all",))
+    frame = load(folder).frame
+    series = [Series("a", "sputnik", ("sputnik",))]
+    at90, at95 = frame[frame["sparsity"] < 0.94], frame[frame["sparsity"] > 0.94]
+    assert marked.labels(frame, series, "hot", [at90]) == marked.labels(frame, series, "hot", [at95, at90]) != set()
+    assert marked.labels(frame, series, "hot", [at95]) == marked.labels(frame, series, "hot", [at90.iloc[:0]]) == set()
+    assert marked.labels(frame, series, "hot", [at90.assign(dtype="f16")]) == set()
+
+
+def test_a_page_s_own_meaning_of_a_name_is_the_only_one(tmp_path: Path) -> None:
+    frame = load(fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())).frame
+    own = Series("mine", "this project's best", ("ring",))
+    named = [one for one in marked.known(frame, [own, own]) if one.label == own.label]
+    assert named == [own]
+    assert len(marked.known(frame, [])) == len(marked.known(frame, [own]))
 
 
 def test_every_page_names_series_of_known_kernels(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import ResultSet, load
 from nnzbench.report.data.series import DEFAULT
-from nnzbench.report.text import lead, marks
+from nnzbench.report.text import lead, marks, tables
 from nnzbench.report.text.groups import Group
 from nnzbench.report.text.lead import Lead, own, side
 from nnzbench.site import conclusion, readme
@@ -128,8 +128,8 @@ def test_both_kinds_of_cut_stand_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_kernel_with_nothing_to_tune_is_not_said_to_be_untuned(tmp_path: Path) -> None:
     results = recorded(tmp_path, lambda row: FIRST)
-    assert not any("`untuned`" in sentence for sentence in results.left_out)
-    assert any("`sputnik` is not tuned on 31 problems" in sentence for sentence in results.left_out)
+    assert "`untuned`" not in tables.untuned(results.frame)
+    assert "| `sputnik` | 31 |" in tables.untuned(results.frame)
     assert set(results.frame.loc[results.frame["kernel"] == "untuned", "cut_short"]) == {""}
 
 

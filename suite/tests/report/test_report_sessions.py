@@ -16,7 +16,8 @@ from nnzbench.report.data import clocks, host_time, sessions, spread
 
 def frame(*rows: tuple[str, str, float | None, bool, str]) -> pd.DataFrame:
     names = ["problem", "policy", "median_us", "selected", "environment"]
-    return pd.DataFrame(rows, columns=names).astype({"median_us": "float64"})
+    found = pd.DataFrame(rows, columns=names).astype({"median_us": "float64"})
+    return found.assign(dtype=["f16" if name.endswith("_f16") else "f32" for name in found["problem"]])
 
 
 def snapshots(**of: tuple[str, str | None]) -> list[tuple[str, int, dict[str, Any]]]:
@@ -43,17 +44,17 @@ TWICE = frame(
 def test_one_session_for_each_problem_needs_no_note() -> None:
     rows = frame(("a", "hot", 1.0, True, "e.json"), ("b", "hot", 1.0, True, "f.json"))
     found = snapshots(e=("1", "x"), f=("2", "y"))
-    assert sessions.note(rows, found) == sessions.sentence(rows, found) == ""
+    assert sessions.note([rows], found) == sessions.sentence(rows, found) == ""
 
 
 def test_rows_without_a_time_are_of_no_session() -> None:
     rows = frame(("a", "hot", None, True, "e.json"))
-    assert sessions.note(rows, snapshots(e=("1", "x"))) == sessions.sentence(rows, snapshots(e=("1", "x"))) == ""
+    assert sessions.note([rows], snapshots(e=("1", "x"))) == sessions.sentence(rows, snapshots(e=("1", "x"))) == ""
 
 
 def test_sessions_of_one_commit_on_one_gpu_are_told_once_and_linked_at_the_figure() -> None:
     found = snapshots(e=("1", "x"), f=("1", "x"))
-    assert sessions.note(TWICE, found) == "Rows of [several sessions](#sessions)."
+    assert sessions.note([TWICE], found) == "Rows of [several sessions](#sessions)."
     assert sessions.sentence(TWICE, found) == (
         '<a id="sessions"></a>On 1 of 4 problems the rows compared are of several sessions (2 in all), each problem\'s '
         "of one commit on one GPU: ratios carry the few percent by which sessions differ."
@@ -74,17 +75,42 @@ def test_several_commits_or_gpus_within_a_problem_are_told_at_the_figure(
     one: tuple[str, str | None], other: tuple[str, str | None], words: str
 ) -> None:
     found = snapshots(e=one, f=other)
-    assert sessions.note(TWICE, found) == (
+    assert sessions.note([TWICE], found) == (
         f"On 1 of 4 problems the rows compared here are of several {words} ([sessions](#sessions))."
     )
     assert f"(2 in all), on 1 of several {words}: ratios carry" in sessions.sentence(TWICE, found)
 
 
-def test_the_types_of_a_problem_are_compared_with_each_other() -> None:
+NAMES = ("q_64x256x3136_90_uniform", "q_64x256x3136_90_uniform_f16")
+BY_TYPE = frame(*((name, "hot", 1.0, True, file) for name, file in zip(NAMES, ("e.json", "f.json"), strict=True)))
+"""The types of one problem, each on a GPU of its own."""
+TWO_GPUS = snapshots(e=("1", "x"), f=("1", "y"))
+
+
+def test_the_types_of_a_problem_are_compared_where_a_figure_shows_both() -> None:
     """Dense fp16 is set beside sparse fp32, whose problems have other names."""
-    names = ("q_64x256x3136_90_uniform", "q_64x256x3136_90_uniform_f16")
-    rows = frame(*((name, "hot", 1.0, True, file) for name, file in zip(names, ("e.json", "f.json"), strict=True)))
-    assert sessions.note(rows, snapshots(e=("1", "x"), f=("1", "y"))).startswith("On 1 of 1 problems")
+    assert sessions.note([BY_TYPE], TWO_GPUS).startswith("On 1 of 1 problems")
+
+
+def test_types_that_a_figure_shows_apart_or_not_at_all_are_not() -> None:
+    parts = [rows for _, rows in BY_TYPE.groupby("dtype")]
+    assert sessions.note(parts, TWO_GPUS) == sessions.note(parts[:1], TWO_GPUS) == ""
+
+
+def test_the_page_s_sentence_says_what_is_left_within_one_type() -> None:
+    assert "on 1 of several GPUs, on none within one type: ratios" in sessions.sentence(BY_TYPE, TWO_GPUS)
+    both = pd.concat([BY_TYPE, TWICE])
+    assert "on 2 of several GPUs, on 1 within one type: ratios" in sessions.sentence(both, TWO_GPUS)
+
+
+def test_parts_of_a_sum_are_compared_as_one() -> None:
+    """`b` is of one session and `d` of another under a policy of its own, but both are parts of one step."""
+    rows = frame(("b", "hot", 1.0, True, "e.json"), ("d", "hot", 1.0, True, "f.json"))
+    assert sessions.note([rows], TWO_GPUS) == ""
+    whole = rows.assign(**{sessions.WHOLE: "a step"})
+    assert sessions.note([whole], TWO_GPUS, "steps") == (
+        "On 1 of 1 steps the rows compared here are of several GPUs ([sessions](#sessions))."
+    )
 
 
 def test_a_page_has_the_place_that_its_figures_link(tmp_path: Path) -> None:
@@ -94,7 +120,10 @@ def test_a_page_has_the_place_that_its_figures_link(tmp_path: Path) -> None:
     (folder / "environment-2.json").write_bytes((folder / "environment.json").read_bytes())
     text = fake_records.written(folder).read_text(encoding="utf-8")
     figures, _, below = text.partition("## How it was measured")
-    assert figures.count("*Rows of [several sessions](#sessions).") == figures.count("![")
+    compared = [part.partition("*")[2] for part in figures.split("![")[1:] if "](figure6" not in part]
+    assert len(compared) == 6  # figure 6 has no cuBLAS
+    assert all(note.startswith("Rows of [several sessions](#sessions).") for note in compared)
+    assert figures.count("(#sessions)") == 6
     assert text.count('<a id="sessions"></a>On 31 of 31 problems') == below.count('<a id="sessions">') == 1
 
 

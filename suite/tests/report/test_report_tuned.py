@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fake_records
 import pytest
 from fake_records import failed, record, table1, write
 
 from nnzbench.records.record import RecordError, append
+from nnzbench.records.selection import select
 from nnzbench.report.data import tuned
 from nnzbench.report.data.frames import load
-from nnzbench.report.text import tables
+from nnzbench.report.text import lead, tables
+from nnzbench.report.text.lead import Lead, side
 
 HEADER = "problem,dtype,kernel,device,policies,candidates,ok,seconds\n"
 
@@ -78,13 +81,51 @@ def test_a_page_says_which_kernels_a_time_limit_left_untuned(tmp_path):
         text += line.format(p=problem, k=kernel, s="all") if kernel != "sputnik" or problem == rows[0].problem else ""
     place = write(tmp_path, rows)
     (place / "tuning.csv").write_text(text, encoding="utf-8")
-    (sentence,) = (one for one in load(place).left_out if "not tuned" in one)
-    assert sentence.startswith("`sputnik` is not tuned on 30 problems: what its rule")
+    table = "| kernel | problems |\n| :-- | --: |\n| `sputnik` | 30 |"
+    told = tables.untuned(load(place).frame)
+    assert told.startswith("Not tuned on so many problems, as the run's time was over")
+    assert told.endswith(f"is drawn.\n\n{table}")
     (place / "tuning.csv").write_text(text.replace(",first", ",some"), encoding="utf-8")
-    (sentence,) = (one for one in load(place).left_out if "not tuned" in one)
-    assert sentence == (
-        "`sputnik` is not tuned on 30 problems: the run tried few candidates, as `--quick` or `--candidates` asks."
+    assert tables.untuned(load(place).frame) == (
+        f"Of few candidates on so many problems, as `--quick` or `--candidates` asks.\n\n{table}"
     )
+    (place / "tuning.csv").write_text(text.replace(",first", ",all"), encoding="utf-8")
+    assert tables.untuned(load(place).frame) == ""
+
+
+def test_a_page_counts_a_problem_once_for_all_its_types_as_its_first_screen_does(tmp_path: Path) -> None:
+    cut = {("sputnik", "f32", 0), ("sputnik", "f16", 0), ("sputnik", "f16", 1), ("cublas", "f16", 2)}
+    rows = [
+        record(
+            problem=f"{at}_64x256x3136_90_uniform{'_f16' * (dtype == 'f16')}", dtype=dtype, kernel=kernel, variant=math
+        )
+        for at in range(3)
+        for dtype in ("f32", "f16")
+        for kernel, math in (("sputnik", f"{dtype}_x64"), ("cublas", f"{dtype}_default_nn"))
+    ]
+    place = write(tmp_path / "nvidia-h200" / "sparsert_ablation", select(rows))
+    fake_records.tuned(
+        place, lambda row: ("first",) if (row.kernel, row.dtype, int(row.problem[0])) in cut else ("all",)
+    )
+    asked = Lead("?", sides=(side("sputnik"), side("sputnik", "f16")), rivals=(lead.CUBLAS, lead.FP16))
+    results = load(place)
+    screen = lead.screen(asked, lead.cells_of(asked, results.frame, ["hot"]), ["hot"])
+    assert "of `sputnik` on 2 of 3 problems, of `cublas` on 1" in screen.mark
+    assert tables.untuned(results.frame).splitlines()[2:] == [
+        "| kernel | problems | in fp32 | in fp16 |",
+        "| :-- | --: | --: | --: |",
+        "| `sputnik` | 2 | 1 | 2 |",
+        "| `cublas` | 1 | 0 | 1 |",
+    ]
+    assert "A problem counts once for all its types." in tables.untuned(results.frame)
+
+
+def test_the_page_has_that_table_where_it_says_what_is_missing(tmp_path: Path) -> None:
+    place = write(tmp_path / "nvidia-h200" / "sparsert_table1", table1())
+    fake_records.tuned(place, lambda row: ("first",) if row.kernel == "sputnik" else ("all",))
+    page = fake_records.written(place)
+    for path in (page, page.with_name("summary.md")):
+        assert "| `sputnik` | 31 |" in path.read_text(encoding="utf-8").partition("## What is missing")[2]
 
 
 def test_what_tuning_brought_is_told_where_the_table_names_what_runs_untuned(tmp_path: Path) -> None:

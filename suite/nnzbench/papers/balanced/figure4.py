@@ -12,7 +12,7 @@ from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import SUMMARY_COLUMNS, Lost, by_reason, mean_cell
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -115,10 +115,11 @@ def _measured(frame: pd.DataFrame, recorded: pd.DataFrame, policy: str, source: 
 def _show(view: View[pd.DataFrame]) -> Shown:
     drawn, policy = view.data, view.policy
     findings = (_finding(drawn, policy, batch) for batch in BATCHES)
+    rows = view.of(view.frame["problem"])
     return Shown(
         draw(drawn, policy, view.gpu),
         "\n\n".join(filter(None, findings)),
-        [_table(drawn, policy, batch, view.gpu) for batch in BATCHES],
+        [TableOf(_table(drawn, policy, batch, view.gpu), rows[rows["n"] == batch]) for batch in BATCHES],
         lost=_lost(view.frame, drawn, policy),
     )
 

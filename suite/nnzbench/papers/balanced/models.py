@@ -18,7 +18,7 @@ from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, by_reason, mean_cell, measured, summary, time_of
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -143,14 +143,19 @@ def _show(view: View[Models]) -> Shown:
         "Speed-up over cuBLAS fp32, which multiplies by every weight. Each pattern has the sparsity the paper "
         f"reached with it.\n{view.policy_sentence}"
     )
+    ptb, timit = (next(work for work in works if work.key == key) for key in ("ptb", "timit"))
+    vgg = [work for work in works if work.model]
     return Shown(
         dots.figure([_panel(works, times, paper)], view.title, caption),
         _finding(works, times, paper),
-        (
-            _small_table(works, times, paper, "ptb", f"Table 1, PTB LSTM: two 6000×3072 products; {unit}"),
-            _vgg_table(works, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"),
-            _small_table(works, times, paper, "timit", f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"),
-        ),
+        [
+            TableOf(text, view.of(one.name for work in some for one in work.problems.values()))
+            for text, some in (
+                (_small_table(ptb, times, paper, f"Table 1, PTB LSTM: two 6000×3072 products; {unit}"), [ptb]),
+                (_vgg_table(vgg, times, paper, f"Table 2, VGG-16: one image, without im2col; {unit}"), vgg),
+                (_small_table(timit, times, paper, f"Table 3, TIMIT LSTM: two 4096×2048 products; {unit}"), [timit]),
+            )
+        ],
         lost=_lost(works, times, view),
     )
 
@@ -202,9 +207,8 @@ def _finding(works: list[Workload], times: Times, paper: Times) -> str:
     )
 
 
-def _small_table(works: list[Workload], times: Times, paper: Times, key: str, lead: str) -> str:
-    work = next(work for work in works if work.key == key)
-    rows = []
+def _small_table(work: Workload, times: Times, paper: Times, lead: str) -> str:
+    key, rows = work.key, []
     for source in SOURCES:
         pattern = PATTERNS.get(source.source, "")
         level = percent(work.problems[pattern].sparsity) if pattern else "0 %"
@@ -222,8 +226,7 @@ def _small_table(works: list[Workload], times: Times, paper: Times, key: str, le
     return f"{lead}\n\n{markdown(['', 'zeros', 'time', 'over cuBLAS fp32', 'paper: time', 'paper: over dense'], rows)}"
 
 
-def _vgg_table(works: list[Workload], times: Times, paper: Times, lead: str) -> str:
-    layers = [work for work in works if work.model]
+def _vgg_table(layers: list[Workload], times: Times, paper: Times, lead: str) -> str:
     rows = []
     for work in layers:
         line = [work.name, work.size]

@@ -12,9 +12,9 @@ from nnzbench.papers.direct_conv import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import geometric_mean, percent
-from nnzbench.report.data.series import MATH_LABELS, Series, pick_under
+from nnzbench.report.data.series import MATH_LABELS, Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, by_reason, mean_cell, measured, time_of
 from nnzbench.report.text.tables import markdown, number
 
@@ -27,6 +27,8 @@ SOURCES = (
 )
 """Key, label, kernels and variants of each column."""
 DRAWN = {"paper": dots.marker_of("direct_conv", hollow=True), "codebook": dots.Marker(style.BLUE, "h")}
+STORED = {"f32": 8, "f16": 4}
+"""Bytes of a weight and its offset."""
 Times = dict[tuple[str, str, str], float]
 """Microseconds by series, arithmetic and problem, only what is known."""
 
@@ -36,11 +38,15 @@ def problems() -> list[Problem]:
     return [row.problem for row in problem_tables.rows(EXPERIMENT)]
 
 
+def _series(math_class: str) -> list[Series]:
+    return [Series(key, label, kernels, math_class, variants) for key, label, kernels, variants in SOURCES]
+
+
 def _rows(frame: pd.DataFrame, policy: str) -> dict[tuple[str, str], pd.DataFrame]:
     return {
-        (key, math_class): pick_under(frame, policy, Series(key, label, kernels, math_class, variants))
-        for key, label, kernels, variants in SOURCES
-        for math_class in CLASSES
+        (one.key, one.math): pick_under(frame, policy, one)
+        for both in zip(*map(_series, CLASSES), strict=True)
+        for one in both
     }
 
 
@@ -52,13 +58,15 @@ def _show(view: View[Any]) -> Shown:
         for one in found
         if one.name in some.index
     }
+    drawn = {one: pick_any(view.of(problem.name for problem in found), _series(one)) for one in CLASSES}
     caption = f"Speed-up over cuDNN in the same arithmetic, which multiplies by every weight.\n{view.policy_sentence}"
     return Shown(
         dots.figure([_panel(times, found, one) for one in CLASSES], view.title, caption),
         _finding(times, found, view),
-        [_table(times, found, view)],
+        [TableOf(_table(times, found, view, math_class), some) for math_class, some in drawn.items()],
         lost=_lost(times, found, view),
         lines=_lines(rows, found, times, view),
+        drawn=list(drawn.values()),
     )
 
 
@@ -97,7 +105,7 @@ def _finding(times: Times, found: list[Problem], view: View[Any]) -> str:
     return " ".join(sentences)
 
 
-def _table(times: Times, found: list[Problem], view: View[Any]) -> str:
+def _table(times: Times, found: list[Problem], view: View[Any], math_class: str) -> str:
     header = ["arithmetic", "series", *(_layer(one) for one in found), "over cuDNN, geometric mean"]
     rows = [
         [
@@ -106,12 +114,11 @@ def _table(times: Times, found: list[Problem], view: View[Any]) -> str:
             *(number(times.get((key, math_class, one.name), math.nan)) for one in found),
             mean_cell(_gain(times, key, math_class, one) for one in found),
         ]
-        for math_class in CLASSES
         for key, label, _, _ in SOURCES
     ]
     lead = (
         f"Channels × filters, image; batch 128. Times in µs on {view.gpu}, {view.policy} policy. A stored weight and "
-        "its offset take 8 bytes in fp32 and 4 in fp16, an index and its offset 4 in both."
+        f"its offset take {STORED[math_class]} bytes in {MATH_LABELS[math_class]}, an index and its offset 4."
     )
     return f"{lead}\n\n{markdown(header, rows, left=2)}"
 
@@ -149,9 +156,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("speedup", "4-bit weights in the direct convolution", _show),),
     published=lambda: (),
     problem_names=lambda view: {one.name: _layer(one) for one in problems()},
-    series=lambda view: [
-        Series(key, label, kernels, math_class, variants)
-        for key, label, kernels, variants in SOURCES
-        for math_class in CLASSES
-    ],
+    series=lambda view: [one for math_class in CLASSES for one in _series(math_class)],
 )

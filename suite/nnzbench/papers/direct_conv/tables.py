@@ -23,21 +23,22 @@ from nnzbench.papers.direct_conv.layers import (
     sub_batch_of,
 )
 from nnzbench.report.data.frames import geometric_mean, percent
-from nnzbench.report.data.series import BEST, Series, pick_under
+from nnzbench.report.data.series import Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, by_reason, mean_cell
 from nnzbench.report.text.tables import GAP, markdown, number
 
 DTYPES = {"f32": "fp32", "f16": "fp16"}
 NAMED = {
     "ours": "ours, padding included",
-    "paper": "paper's method, padded input given",
+    "paper": "the paper's method, padded input given",
     "paper_counts": "with a count per channel",
     "cudnn_nchw": "cuDNN, NCHW",
     "cudnn_nhwc": "cuDNN, NHWC",
 }
-"""What the table of stages calls columns of either type."""
+"""What the table of stages calls columns of either type, and the figure the paper's."""
+BEST_OF_OURS = "best of this project's kernels"
 PATTERNS = {
     "equal_rows": "Equal counts: every output channel keeps the same number of weights, as the method assumes",
     "uniform": "Random positions: the method fills every channel up to the longest",
@@ -85,18 +86,21 @@ def _show(table: Table, view: View[Any]) -> Shown:
     return Shown(
         dots.figure(panels, view.title, caption) if divided else None,
         _finding(times, shown),
-        [make(times, some, view.gpu) for some in patterns.values() for make in (_main_table, _stage_table)],
+        [
+            TableOf(make(times, some, view.gpu), view.of(name for layer in some for name in layer.problems.values()))
+            for some in patterns.values()
+            for make in (_main_table, _stage_table)
+        ],
         lost=_lost(times, layers, view.frame),
         lines=_lines(times, layers, view.gpu),
-        times=_drawn(times, shown),
+        drawn=[pick_any(view.of(one.problem(dtype) for one in shown), _curves(dtype)) for dtype in DTYPES],
     )
 
 
-def _drawn(times: Times, layers: list[Layer]) -> pd.DataFrame:
-    """The recorded rows behind the figure, which has one kind of pattern."""
-    columns = [f"{what}_{dtype}" for what in ("ours", "paper", "cudnn") for dtype in DTYPES]
-    rows = pd.concat([times.rows[column].reset_index() for column in (*columns, "cudnn_tf32")], ignore_index=True)
-    return rows[rows["problem"].isin([problem for layer in layers for problem in layer.problems.values()])]
+def _curves(dtype: str) -> list[Series]:
+    """What the panel of a type divides."""
+    more = ["cudnn_tf32"] if dtype == "f32" else []
+    return [COLUMNS[key] for key in (f"cudnn_{dtype}", f"ours_{dtype}", f"paper_{dtype}", *more)]
 
 
 DRAWN = {6: 1, 7: 1, 8: 2}
@@ -125,22 +129,23 @@ def _named() -> Iterator[Series]:
     """The columns as tables call them, and legends where that is another name."""
     for dtype, text in DTYPES.items():
         yield COLUMNS[f"cudnn_{dtype}"]
-        yield replace(COLUMNS[f"ours_{dtype}"], label=f"ours {text}")
+        for label in (f"ours {text}", BEST_OF_OURS):
+            yield replace(COLUMNS[f"ours_{dtype}"], label=label)
         for key, label in NAMED.items():
             yield replace(COLUMNS[f"{key}_{dtype}"], label=label)
-    yield from (COLUMNS["cudnn_tf32"], replace(COLUMNS["ours_f32"], label="ours"), replace(BEST, math="f16"))
+    yield from (COLUMNS["cudnn_tf32"], replace(COLUMNS["ours_f32"], label="ours"))
 
 
 def _panel(times: Times, layers: list[Layer], dtype: str) -> dots.Panel:
     base = f"cudnn_{dtype}"
     curves = [
         dots.Curve(
-            "best of this project's kernels",
+            BEST_OF_OURS,
             _gains(times, layers, f"ours_{dtype}", base),
             dots.marker_of("direct_conv"),
         ),
         dots.Curve(
-            "the paper's method, padded input given",
+            NAMED["paper"],
             _gains(times, layers, f"paper_{dtype}", base),
             dots.marker_of("direct_conv", hollow=True),
         ),
@@ -266,8 +271,8 @@ def _stage_table(times: Times, layers: list[Layer], gpu: str) -> str:
         times.table.heading,
         "type",
         "our variant",
-        "ours, padding included",
-        "paper's method, padded input given",
+        NAMED["ours"],
+        NAMED["paper"],
     ]
     header += ["its sub-batch", "with a count per channel", "padding", "layout conversion"]
     header += ["cuDNN, NCHW", "cuDNN, NHWC"]

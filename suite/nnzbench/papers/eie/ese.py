@@ -16,7 +16,7 @@ from nnzbench.report.data import published
 from nnzbench.report.data.frames import each
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, measured, time_of
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -93,7 +93,10 @@ def _show(view: View[Any]) -> Shown:
     return Shown(
         dots.figure([_panel(times)], view.title, caption),
         " ".join(filter(None, (_finding(times, batch, view.gpu) for batch in BATCHES))),
-        [_table(times, found, batch, view) for batch in BATCHES],
+        [
+            TableOf(_table(times, found, batch, view), view.of(found[batch, product].name for product in PRODUCTS))
+            for batch in BATCHES
+        ],
         lost=_lost(times, policy),
         lines=_lines(rows, found, times, view),
     )

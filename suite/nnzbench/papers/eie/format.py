@@ -18,7 +18,7 @@ from nnzbench.report.data import published
 from nnzbench.report.data.frames import each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, mean_cell, measured, time_of
 from nnzbench.report.text.tables import markdown, number
 
@@ -111,13 +111,18 @@ def _show(view: View[Any]) -> Shown:
         "Speed-up over the faster of cuBLAS and cuBLASLt in fp16, which multiply by every weight; the balanced kernel "
         f"is timed on a twin of each layer.\n{view.policy_sentence}"
     )
+    drawn = pd.concat([rows[key].reset_index() for key in ("dense_f16", *DRAWN)], ignore_index=True)
+    by_batch = {batch: [one for one in found.values() if one.n == batch] for batch in BATCHES}
     return Shown(
         dots.figure([_panel(times, found, batch) for batch in BATCHES], view.title, caption),
         " ".join(filter(None, (_finding(times, found, batch, gpu, policy) for batch in BATCHES))),
-        [_table(times, found, batch, gpu, policy) for batch in BATCHES],
+        [
+            TableOf(_table(times, found, batch, gpu, policy), view.of(one.name for one in some))
+            for batch, some in by_batch.items()
+        ],
         lost=_lost(times, found, policy),
         lines=_lines(rows, of, times, policy, gpu),
-        times=pd.concat([rows[key].reset_index() for key in ("dense_f16", *DRAWN)], ignore_index=True),
+        drawn=[drawn[drawn["n"] == batch] for batch in BATCHES],
     )
 
 

@@ -13,9 +13,9 @@ from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import each, geometric_mean, percent
-from nnzbench.report.data.series import DEFAULT, Series, pick_under
+from nnzbench.report.data.series import DEFAULT, Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, mean_cell, time_of
 from nnzbench.report.text.tables import markdown, number
 
@@ -86,12 +86,14 @@ def _show(view: View[Any]) -> Shown:
         "Speed-up over cuBLAS fp32, which multiplies by every weight; the paper's is its sparse over its dense "
         f"row.\n{view.policy_sentence}"
     )
+    drawn = pick_any(view.of(one.name for one in found.values()), SOURCES)
     return Shown(
         dots.figure([_panel(times, paper, found, batch) for batch in BATCHES], view.title, caption),
         " ".join(filter(None, (_finding(times, paper, found, batch, gpu) for batch in BATCHES))),
-        [_table(times, paper, found, batch, gpu, policy) for batch in BATCHES],
+        [TableOf(_table(times, paper, found, batch, gpu, policy), drawn[drawn["n"] == batch]) for batch in BATCHES],
         lost=_lost(times, found, policy),
         lines=_lines(rows, times, found, policy, gpu),
+        drawn=[drawn],
     )
 
 

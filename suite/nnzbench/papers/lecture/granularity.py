@@ -12,11 +12,13 @@ import pandas as pd
 from nnzbench.kernels.registry import about
 from nnzbench.papers.lecture import leads
 from nnzbench.problems import tables as problem_tables
+from nnzbench.problems.names import stem_of
 from nnzbench.problems.problem import Problem
-from nnzbench.report.data.series import Series, kernel_label, pick_under
+from nnzbench.report.data.series import Series, kernel_label, pick_any, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, measured, time_of
+from nnzbench.report.text.marks import MARK, cuts
 from nnzbench.report.text.tables import GAP, markdown, number
 
 EXPERIMENT = "granularity"
@@ -51,6 +53,18 @@ class Form(NamedTuple):
     sparse: tuple[str, ...]
     dense: tuple[str, ...]
 
+    @property
+    def label(self) -> str:
+        """What the legend calls it."""
+        return f"as a {self.words}"
+
+    def series(self, math_class: str) -> tuple[Series, Series]:
+        """The kernels that compete for a granularity, and those of the dense layer."""
+        return (
+            Series("sparse", self.label, self.sparse, math_class),
+            Series("dense", self.label, self.dense, math_class),
+        )
+
 
 FORMS = (
     Form("conv", "convolution", ("direct_conv", "sparsert_conv"), ("cudnn",)),
@@ -76,6 +90,13 @@ class Cell(NamedTuple):
     problem: str
     us: float
     dense_us: float
+    cut: bool = False
+    """Whether a kernel that competes for it, or the dense one beside it, was not tuned on its problem."""
+
+    @property
+    def mark(self) -> str:
+        """Behind its speed-up."""
+        return MARK * self.cut
 
     @property
     def kernel(self) -> str:
@@ -105,10 +126,9 @@ def _cells(frame: pd.DataFrame, policy: str, math_class: str) -> dict[Key, Cell]
     """
     found, out = problems(), {}
     for form in FORMS:
-        rows = {
-            kind: pick_under(frame, policy, Series(kind, kind, kernels, math_class))
-            for kind, kernels in (("sparse", form.sparse), ("dense", form.dense))
-        }
+        series = form.series(math_class)
+        rows = {one.key: pick_under(frame, policy, one) for one in series}
+        untuned = {cut.problem for cut in cuts(frame, *series).get(policy, ())}
         dense = _dense_times(rows["dense"], form)
         whole = statistics.median(dense) if dense else math.nan
         for (key, name, level), one in found.items():
@@ -116,7 +136,8 @@ def _cells(frame: pd.DataFrame, policy: str, math_class: str) -> dict[Key, Cell]
                 continue
             some = rows["dense" if name == "channel" else "sparse"]
             if one.name in some.index:
-                out[key, name, level] = Cell(some, one.name, time_of(some, one.name), whole)
+                us, cut = time_of(some, one.name), stem_of(one.name) in untuned
+                out[key, name, level] = Cell(some, one.name, us, whole, cut)
     return out
 
 
@@ -136,13 +157,17 @@ def _show(view: View[Any]) -> Shown:
         f"(cuDNN, or the faster of cuBLAS and cuBLASLt).\n{view.policy_sentence}"
     )
     panels = [_panel(cells, math_class) for math_class, cells in by_math.items()]
+    here = view.of(one.name for one in found.values())
     return Shown(
         dots.figure(panels, view.title, caption),
-        " ".join(filter(None, (_finding(cells, name, view) for name, cells in by_math.items()))),
-        [_table(cells, math_class, view) for math_class, cells in by_math.items()],
+        tables=[
+            TableOf(text, here.iloc[:0])  # its numbers have the mark
+            for text in (_overview(by_math, view), *(_table(cells, name, view) for name, cells in by_math.items()))
+        ],
         gaps=_noise(view),
         lost=_lost(by_math, found, view.policy),
         lines=_lines(by_math, found, view),
+        drawn=[pick_any(here, (one for form in FORMS for one in form.series(name))) for name in MATHS],
     )
 
 
@@ -150,8 +175,8 @@ def _noise(view: View[Any]) -> Iterator[str]:
     """Where one dense layer has times far apart."""
     for math_class, (words, _) in MATHS.items():
         for form in FORMS:
-            series = Series("dense", "dense", form.dense, math_class)
-            times = _dense_times(pick_under(view.frame, view.policy, series), form)
+            _, dense = form.series(math_class)
+            times = _dense_times(pick_under(view.frame, view.policy, dense), form)
             if times and max(times) > SPREAD * min(times):
                 yield (
                     f"The same dense layer as a {form.words} takes {number(min(times))} to {number(max(times))} µs in "
@@ -171,7 +196,7 @@ def _panel(cells: Mapping[Key, Cell], math_class: str) -> dots.Panel:
     places = [(name, level) for level in LEVELS for name in NAMES]
     curves = tuple(
         dots.Curve(
-            f"as a {form.words}",
+            form.label,
             tuple(cells[form.key, n, s].gain if (form.key, n, s) in cells else math.nan for n, s in places),
             DRAWN[form.key],
         )
@@ -182,18 +207,35 @@ def _panel(cells: Mapping[Key, Cell], math_class: str) -> dots.Panel:
     return dots.Panel(f"{MATHS[math_class][0]}: 1× is the dense layer", rows, groups, curves, "speed-up (log)")
 
 
-def _finding(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
-    sentences = []
-    for level in LEVELS:
-        ranked = [(cell.gain, NAMES[name], cell) for name in NAMES if (cell := _best(cells, name, level))]
-        ranked.sort(key=lambda one: -one[0])
-        if ranked:
-            words = ", ".join(f"{label} {gain:.2f}× ({kernel_label(cell.kernel)})" for gain, label, cell in ranked)
-            sentences.append(f"at {level:g} % zeros {words}")
-    if not sentences:
-        return ""
-    words = f"{MATHS[math_class][0]}, {view.policy}, over the dense layer on {view.gpu}, best first"
-    return f"{words}: {'; '.join(sentences)}."
+def _overview(by_math: Mapping[str, Mapping[Key, Cell]], view: View[Any]) -> str:
+    """Each granularity at each level in the better form, in both types."""
+    places = [(math_class, level) for math_class in by_math for level in LEVELS]
+    found = {
+        name: [_best(by_math[math_class], name, level) for math_class, level in places]
+        for name in NAMES
+        if any(_best(by_math[math_class], name, level) for math_class, level in places)
+    }
+    highest = [
+        max((one.gain for one in column if one), default=math.nan) for column in zip(*found.values(), strict=True)
+    ]
+    rows = []
+    for name, cells in found.items():
+        texts = [
+            GAP if one is None else f"{_bold(one, top)} {kernel_label(one.kernel)}"
+            for one, top in zip(cells, highest, strict=True)
+        ]
+        rows.append([NAMES[name], *texts])
+    lead = (
+        f"Speed-up of each granularity's best kernel, in the better form, over the dense layer on {view.gpu}, "
+        f"{view.policy}, by type and share of zeros; the highest in bold."
+    )
+    header = ["granularity", *(f"{MATHS[math_class][0]}, {level:g} %" for math_class, level in places)]
+    return f"{lead}\n\n{markdown(header, rows)}" if rows else ""
+
+
+def _bold(cell: Cell, highest: float) -> str:
+    text = f"{number(cell.gain)}×"
+    return f"**{text}**{cell.mark}" if cell.gain == highest else f"{text}{cell.mark}"
 
 
 def _table(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
@@ -208,7 +250,7 @@ def _table(cells: Mapping[Key, Cell], math_class: str, view: View[Any]) -> str:
             row = [label, form.key]
             for level in LEVELS:
                 cell = cells.get((form.key, name, level))
-                known = (number(cell.us), number(cell.gain), f"`{cell.kernel}`") if cell else (GAP,) * 3
+                known = (number(cell.us), number(cell.gain) + cell.mark, f"`{cell.kernel}`") if cell else (GAP,) * 3
                 row += known
             rows.append(row)
         whole = {level: cells.get((form.key, DENSE_REFERENCE, level)) for level in LEVELS}
@@ -262,6 +304,7 @@ PAGE = PageSpec(
     ),
     sections=(SectionSpec("speedup", "Speed-up of each granularity", _show),),
     published=lambda: (),
+    series=lambda view: [one for form in FORMS for math_class in MATHS for one in form.series(math_class)],
     problem_names=lambda view: {
         one.name: f"{NAMES[name]} at {level:g} %, {form}" for (form, name, level), one in problems().items()
     },

@@ -15,11 +15,12 @@ from nnzbench.plans import architectures
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import geometric_mean
-from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick_under
+from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost, mean_cell, time_of
-from nnzbench.report.text.tables import markdown, number
+from nnzbench.report.text.marks import MARK, cuts
+from nnzbench.report.text.tables import GAP, markdown, number
 
 EXPERIMENT = "nm_sparsity"
 PUBLISHED_FACTOR = 2.0
@@ -78,13 +79,21 @@ def _show(view: View[Any]) -> Shown:
         "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "
         f"2× at most.\n{view.policy_sentence}"
     )
+    drawn = {
+        dtype: pick_any(
+            view.of(one.name for one in problems(dtype)), [replace(one, math=math_class) for one in SOURCES]
+        )
+        for dtype, (math_class, _) in CLASSES.items()
+    }
     return Shown(
         dots.figure([_panel(times, dtype) for dtype in CLASSES], view.title, caption),
-        _finding(times, view.gpu),
-        [_table(times, dtype, view.gpu, view.policy) for dtype in CLASSES],
+        tables=[
+            TableOf(_overview(times, view), view.frame.iloc[:0]),  # its numbers have the mark
+            *(TableOf(_table(times, dtype, view.gpu, view.policy), some) for dtype, some in drawn.items()),
+        ],
         lost=_lost(times, view.policy),
         lines=_lines(rows, times, view.policy, view.gpu),
-        times=pd.concat([one.reset_index() for one in rows.values()], ignore_index=True),
+        drawn=list(drawn.values()),
     )
 
 
@@ -130,18 +139,22 @@ def _panel(times: Times, dtype: str) -> dots.Panel:
     return dots.Panel(f"{words}: 1× is the best dense product", rows, groups, tuple(curves), "speed-up (log)")
 
 
-def _finding(times: Times, gpu: str) -> str:
-    sentences = []
-    for dtype, (_, words) in CLASSES.items():
-        for key, group in GROUPS.items():
-            gains = [_gain(times, "search", p) for p in problems(dtype) if p.label.partition("_")[0] == key]
-            gains = [gain for gain in gains if not math.isnan(gain)]
-            if gains:
-                sentences.append(
-                    f"{words}, {group}: {geometric_mean(gains):.2f}× in geometric mean, {min(gains):.2f} to "
-                    f"{max(gains):.2f}× over {len(gains)} products."
-                )
-    return f"cuSPARSELt over the best dense product on {gpu}: {' '.join(sentences)}" if sentences else ""
+def _overview(times: Times, view: View[Any]) -> str:
+    """Geometric means and spans by group of products and arithmetic."""
+    rows = []
+    for key, group in GROUPS.items():
+        cells = []
+        for dtype, (math_class, _) in CLASSES.items():
+            some = {p.name: _gain(times, "search", p) for p in problems(dtype) if p.label.partition("_")[0] == key}
+            gains = [gain for gain in some.values() if not math.isnan(gain)]
+            compared = (replace(one, math=math_class) for one in SOURCES if one.key in ("dense", "search"))
+            mark = MARK if cuts(view.of(some), *compared) else ""
+            mean, span = geometric_mean(gains), f"{min(gains):.2f} to {max(gains):.2f}" if gains else ""
+            cells.append(f"**{mean:.2f}×**{mark} ({span}, {len(gains)} products)" if gains else GAP)
+        if set(cells) != {GAP}:
+            rows.append([group, *cells])
+    lead = f"cuSPARSELt over the best dense product on {view.gpu}, {view.policy}, in geometric mean:"
+    return f"{lead}\n\n{markdown(['', *(words for _, words in CLASSES.values())], rows)}" if rows else ""
 
 
 def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:

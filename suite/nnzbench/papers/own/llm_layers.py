@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 
@@ -25,13 +26,14 @@ from nnzbench.papers.own.llm_data import (
 from nnzbench.problems import tables as problem_tables
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import each, percent
-from nnzbench.report.data.series import MATH_LABELS, kernel_label
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.data.series import MATH_LABELS, Series, kernel_label
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.tables import GAP, markdown, number
 
 PEERS = {"llm_flash_llm": "Flash-LLM, the authors' code", "llm_spinfer": "SpInfer, the authors' code"}
 """Sessions of `datasets/peers/times.csv` with the same layers on uniform patterns."""
 PEER_LEVELS = (0.7, 0.8, 0.9)
+OWN_BEST = "this project's best"
 
 
 def _intro(view: View[Layers]) -> str:
@@ -88,7 +90,13 @@ def _overview(view: View[Layers]) -> Shown | None:
     title = f"Sparse over dense fp16 on {view.gpu}"
     figure = llm_figures.overview(data, view.data.policies, title, caption, _flash_llm())
     means = (_means_table(view, data.means, "large layers"), _means_table(view, data.small_means, "layers of 32 MB"))
-    return Shown(figure, tables=(*means, _crossing_table(view), *_other_tables(view)))
+    drawn = [_drawn(data.points[data.points["layer"].isin([layer.label for layer in layers() if layer.large])])]
+    return Shown(figure, tables=(*means, _crossing_table(view), *_other_tables(view)), drawn=drawn)
+
+
+def _drawn(points: pd.DataFrame) -> pd.DataFrame:
+    """What the figures divide: the best sparse and dense times on uniform patterns."""
+    return points[points["series"].isin((BEST, DENSE)) & (points["pattern"] == "uniform")]
 
 
 def _both(view: View[Layers], cell: dict[str, str]) -> str:
@@ -128,11 +136,12 @@ def _crossing_table(view: View[Layers]) -> str:
     return f"{lead}\n\n{markdown(['layer', *(f'N = {n}' for n in data.columns)], rows)}" if rows else ""
 
 
-def _other_tables(view: View[Layers]) -> Iterator[str]:
-    yield _two_of_four(view)
+def _other_tables(view: View[Layers]) -> Iterator[str | TableOf]:
+    points = view.data.points
+    yield TableOf(_two_of_four(view), points[points["pattern"] == "nm"])
     yield _other_arithmetic(view)
     yield _peers_table(view)
-    yield _published_table(view)
+    yield TableOf(_published_table(view), points.iloc[:0])
 
 
 def _two_of_four(view: View[Layers]) -> str:
@@ -147,7 +156,7 @@ def _two_of_four(view: View[Layers]) -> str:
                 for n in view.data.columns
             ]
             if set(line) != {GAP}:
-                label = kernel_label(series) if series != BEST else "this project's best"
+                label = kernel_label(series) if series != BEST else OWN_BEST
                 rows.append([layer.name, label, *line])
     lead = f"2:4 patterns (50 % zeros, two of every four): speed-up over dense fp16, {' / '.join(view.data.policies)}:"
     header = ["layer", "", *(f"N = {n}" for n in view.data.columns)]
@@ -202,7 +211,7 @@ def _peers_table(view: View[Layers]) -> str:
     sizes = {key[1:4] for key in ratios}
     words = dict(PEERS)
     for key in ("flash_llm", "spinfer", BEST):
-        words[key] = "this project's best" if key == BEST else f"`{key}` of this suite"
+        words[key] = OWN_BEST if key == BEST else f"`{key}` of this suite"
         for row in each(of_series(points, key)):
             ratios[key, row.m, row.k, row.n, row.zeros, row.policy] = row.speedup
     rows = []
@@ -254,7 +263,7 @@ def _by_layer(view: View[Layers]) -> Shown | None:
         f"{view.policy_sentence}"
     )
     figure = llm_figures.by_layer(data, view.policy, view.title, caption)
-    return Shown(figure, _fastest(here), (_times(here, data), llm_limits.table(here, data)))
+    return Shown(figure, _fastest(here), (_times(here, data), llm_limits.table(here, data)), drawn=[_drawn(here)])
 
 
 def _fastest(here: pd.DataFrame) -> str:
@@ -315,6 +324,13 @@ def _names(view: View[Layers]) -> dict[str, str]:
     return names
 
 
+def _named(frame: pd.DataFrame) -> Iterator[Series]:
+    """The series, and what the table of authors' codes calls them."""
+    for one in series_of(frame, HALF):
+        yield one
+        yield replace(one, label=OWN_BEST if one.key == BEST else f"`{one.key}` of this suite")
+
+
 PAGE = PageSpec(
     lead=leads.LLM_LAYERS,
     title="Layers of language models on tensor cores",
@@ -329,5 +345,5 @@ PAGE = PageSpec(
     problem_names=_names,
     table=table,
     math_text="fp16 with sums in fp32 unless a row names another arithmetic",
-    series=lambda view: series_of(view.frame, HALF),
+    series=lambda view: list(_named(view.frame)),
 )

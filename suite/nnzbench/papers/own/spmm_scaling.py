@@ -15,8 +15,9 @@ from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import Series, kernel_label, pick_under
 from nnzbench.report.draw import layout, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost
+from nnzbench.report.text.marks import MARK
 from nnzbench.report.text.tables import GAP, markdown, number
 
 COLUMNS = (
@@ -32,10 +33,14 @@ def costs(results: ResultSet) -> pd.DataFrame:
     parts = []
     for policy in context.policies(results.frame):
         for kernel in kernels(results.frame):
-            rows = pick_under(results.frame, policy, Series(kernel, kernel_label(kernel), (kernel,))).reset_index()
+            rows = pick_under(results.frame, policy, _series(kernel)).reset_index()
             parts.append(rows.sort_values(["n", "nnz"], kind="stable"))
     found = pd.concat(parts, ignore_index=True) if parts else results.frame.iloc[:0]
     return found.assign(row="time", picoseconds=1e6 * found["median_us"] / (found["nnz"] * found["n"]))
+
+
+def _series(kernel: str) -> Series:
+    return Series(kernel, kernel_label(kernel), (kernel,))
 
 
 def kernels(frame: pd.DataFrame) -> list[str]:
@@ -73,7 +78,8 @@ def _show(view: View[Costs]) -> Shown | None:
     here, ratios = (rows[rows["policy"] == view.policy] for rows in (view.data.found, view.data.ratios))
     if here.empty:
         return None
-    return Shown(_figure(here, view), _finding(here, ratios), (_table(here),), lost=_lost(view, here))
+    none = here.iloc[:0]  # each line is of one problem, so it has its mark itself
+    return Shown(_figure(here, view), _finding(here, ratios), (TableOf(_table(here), none),), lost=_lost(view, here))
 
 
 def _lost(view: View[Costs], here: pd.DataFrame) -> Iterator[Lost]:
@@ -125,7 +131,7 @@ def _table(here: pd.DataFrame) -> str:
     rows = [
         [
             size_of(row),
-            kernel_label(row.kernel),
+            kernel_label(row.kernel) + MARK * (row.cut_short != ""),
             f"`{row.variant}`",
             f"{row.nnz:,}",
             number(row.median_us, 1),
@@ -178,4 +184,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("scaling", "Cost of a sparse product by its nonzeros", _show),),
     summary=_summary,
     problem_names=lambda view: view.data.names,
+    series=lambda view: [_series(kernel) for kernel in kernels(view.frame)],
 )

@@ -19,6 +19,7 @@ from nnzbench.problems.names import parse
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick
+from nnzbench.report.data.sessions import WHOLE
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import marks
@@ -63,6 +64,8 @@ DENSE, TF32, F16 = _dense("f32", "best dense fp32"), _dense("tf32", "best dense 
 WAYS = (BEST, SPUTNIK, SPUTNIK_F16, CUSPARSE, DENSE, TF32, F16)
 RATIOS = ((BEST, DENSE), (BEST, TF32), (BEST, CUSPARSE), (SPUTNIK, DENSE), (SPUTNIK_F16, F16))
 """What the first table divides: the sparse way, and whose time over its own."""
+DRAWN = (BEST, DENSE, TF32)
+"""Those of the figure."""
 LAYER = ["policy", "layer", "batch", "level"]
 
 
@@ -142,7 +145,17 @@ def _show(view: View[Steps]) -> Shown | None:
         return None
     figure = _figure(parts, whole, view) if (whole["way"] == DENSE.key).any() else None
     tables = (_gains(gains), _whole(parts))
-    return Shown(figure, _finding(gains), tables, tuple(_lost(whole)), headline=_headline(gains, view))
+    drawn = [_rows(parts, view)]
+    headline = _headline(gains, view)
+    return Shown(figure, _finding(gains), tables, tuple(_lost(whole)), headline=headline, drawn=drawn, unit="steps")
+
+
+def _rows(parts: pd.DataFrame, view: View[Steps]) -> pd.DataFrame:
+    """The recorded rows of the ways that the figure shows, by the step that their times are added to."""
+    drawn = parts[parts["way"].isin([way.key for way in DRAWN])]
+    steps = [f"{row.layer} {row.batch} {row.level}" for row in each(drawn)]
+    key = ["policy", "problem", "kernel", "variant"]
+    return drawn[key].assign(**{WHOLE: steps}).merge(view.frame, on=key)
 
 
 def _headline(gains: pd.DataFrame, view: View[Steps]) -> str:
@@ -153,7 +166,7 @@ def _headline(gains: pd.DataFrame, view: View[Steps]) -> str:
         for rival in (DENSE, TF32)
         for row in each(mine[mine["over"] == rival.key])
     ]
-    competing = (way.series for way in (BEST, DENSE, TF32))
+    competing = (way.series for way in DRAWN)
     cut = f", {marks.WORDS}" if marks.cuts(view.frame, *competing).get(view.policy) else ""
     if not said:
         return ""

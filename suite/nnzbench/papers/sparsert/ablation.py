@@ -15,7 +15,7 @@ from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import style
 from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text import tables
 from nnzbench.report.text.tables import GAP, markdown, number
 
@@ -82,7 +82,7 @@ def _show(view: View[Parts]) -> Shown:
         "Time without a part over time of the complete system (the paper's tilings, searched exhaustively): 1× means "
         "that the part is worth nothing there. What is not unrolled has the same tiling, the rest its own best."
     )
-    tables = (_table(found, names), *generic.per_problem(view.data.table, view.policy))
+    tables: list[str | TableOf] = [_table(found, names), *generic.per_problem(view.data.table, view)]
     return Shown(_figure(found, names, view), text, tables)
 
 

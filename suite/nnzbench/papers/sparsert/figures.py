@@ -31,7 +31,7 @@ from nnzbench.report.data.frames import each, percent
 from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.draw.dots import PAPER_COLOUR, marker_of
 from nnzbench.report.draw.grouped_bars import Bars, Panel, Range, light
-from nnzbench.report.page_spec import SectionSpec, Shown, View
+from nnzbench.report.page_spec import SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import Lost
 
 RATE, SPEEDUP = "TFLOP/s", "speed-up (log)"
@@ -47,13 +47,14 @@ def _show4(view: View[Compared]) -> Shown:
         "format and algorithm are the fastest per problem."
     )
     figure = _drawn(view, _figure4(here, values), caption)
+    rows = _rows(view, (CUBLAS, CUSPARSE, SPARSERT))
     return Shown(
         figure,
         findings.figure4(here, values),
-        tables.figure4(here, values),
+        [TableOf(text, rows) for text in tables.figure4(here, values)],
         lost=lost(here, view.policy),
         headline=findings.headline4(here, values),
-        times=_times(view, (CUBLAS, CUSPARSE, SPARSERT), LEVELS),
+        drawn=[rows],
     )
 
 
@@ -66,9 +67,9 @@ def _show5(view: View[Compared]) -> Shown:
     figure = _drawn(view, _figure5(here, others, values), caption)
     headline = findings.headline5(here, values)
     found = findings.figure5(here, others, values)
-    problems = labels_of(here.table, LEVELS[1])
-    times = _times(view, (CUBLAS, CUSPARSE, SPARSERT), LEVELS, problems)
-    return Shown(figure, found, tables.figure5(here, others, values), headline=headline, times=times)
+    rows = _rows(view, (CUBLAS, CUSPARSE, SPARSERT), labels_of(here.table, LEVELS[1]))
+    shown = [TableOf(text, rows) for text in tables.figure5(here, others, values)]
+    return Shown(figure, found, shown, headline=headline, drawn=[rows])
 
 
 def _show6(view: View[Compared]) -> Shown:
@@ -80,18 +81,17 @@ def _show6(view: View[Compared]) -> Shown:
     )
     figure = _drawn(view, _figure6(here, values), caption)
     headline = findings.headline6(here, values)
-    times = _times(view, (SPARSERT, SPUTNIK, HEURISTIC), LEVELS[:1], MOBILENET)
-    found = findings.figure6(here, values)
-    return Shown(figure, found, tables.figure6(here, values), headline=headline, times=times)
+    rows = _rows(view, (SPARSERT, SPUTNIK, HEURISTIC), MOBILENET)
+    rows = rows[rows["level"] == LEVELS[0]]
+    shown = [TableOf(text, rows) for text in tables.figure6(here, values)]
+    return Shown(figure, findings.figure6(here, values), shown, headline=headline, drawn=[rows])
 
 
-def _times(
-    view: View[Compared], series: Sequence[str], levels: Sequence[float], labels: Sequence[str] = ()
-) -> pd.DataFrame:
-    """The recorded rows of this GPU that a figure draws, of all of the paper's problems or of `labels`."""
-    found = (rates(view.data.here, view.policy, level, one) for one in series for level in levels)
-    rows = pd.concat(found, ignore_index=True)
-    return rows[rows["label"].isin(labels)] if labels else rows
+def _rows(view: View[Compared], series: Sequence[str], labels: Sequence[str] = ()) -> pd.DataFrame:
+    """This GPU's times of these series under the policy, of the problems with these numbers (all for none)."""
+    points = view.data.here.table.points
+    rows = points[(points["policy"] == view.policy) & points["series"].isin(series)]
+    return rows[rows["label"].astype(str).isin(labels)] if labels else rows
 
 
 def _drawn(view: View[Compared], panels: Sequence[Panel], caption: str) -> Figure:

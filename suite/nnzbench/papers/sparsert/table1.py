@@ -16,7 +16,7 @@ from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.data.series import BEST, Series, geometric_means, speedup_series, speedups
 from nnzbench.report.draw.figures import SpeedupTable, drawn_times, speedup_figure
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text import baselines, tables
 
 BASELINE = Series("cublas-f32", "cuBLAS fp32", ("cublas",), "f32")
@@ -80,17 +80,21 @@ def _show(view: View[Compared]) -> Shown:
     table, policy = view.data.here.table, view.policy
     caption = f"Speed-up over {BASELINE_TEXT}. Sizes are M×K×N.\n{view.policy_sentence}"
     levels = list(dict.fromkeys(table.problems["level"]))
-    per_level = [f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}" for level in levels]
+    drawn = table.points[table.points["policy"] == policy]
+    per_level = [
+        TableOf(f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}", drawn[drawn["level"] == level])
+        for level in levels
+    ]
     return Shown(
         speedup_figure(table, policy, view.title, caption),
         _finding(table, policy)
         + "\n\nThe same best sparse kernel against each rival (geometric mean of the ratio of times per problem):",
         (
-            baselines.against(table, policy),
-            f"Every series against {BASELINE_TEXT}:\n\n{tables.means(table, policy)}",
+            TableOf(baselines.against(table, policy), drawn),
+            TableOf(f"Every series against {BASELINE_TEXT}:\n\n{tables.means(table, policy)}", drawn),
             *per_level,
         ),
-        times=drawn_times(table, policy),
+        drawn=[drawn_times(table, policy)],
     )
 
 

@@ -44,8 +44,8 @@ def _show(view: View[SpeedupTable]) -> Shown:
     return Shown(
         speedup_figure(table, policy, view.title, caption),
         _finding(table, view.results, policy),
-        (tables.means(table, policy), *generic.per_problem(table, policy)),
-        times=drawn_times(table, policy),
+        (tables.means(table, policy), *generic.per_problem(table, view)),
+        drawn=[drawn_times(table, policy)],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -20,12 +20,15 @@ from nnzbench.report.data.frames import ResultSet, each
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import series_line
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 
 LEVELS = ((0.6, "0 to 60 %"), (0.85, "60 to 85 %"), (0.93, "85 to 93 %"), (1.0, "93 % and more"))
 """Groups of sparsity as counted: below which, and in words."""
 MANY = 400
 """Dots of one series above which they are stored in vector figures as an image."""
+_TUNED = "Sputnik's kernel, best tile"
+CALLED = {"cublas": "cuBLAS, in the type of the data", "sputnik": _TUNED, "sputnik_sddmm": _TUNED}
+"""What the figure's legend calls the kernels that panels of different types and operations share."""
 COLUMNS = (
     "row", "kind", "policy", "series", "model", "batch", "zeros", "problem", "kernel", "variant", "sparsity", "source",
     "flops", "median_us", "q1_us", "q3_us", "gflops", "rival", "geometric_mean", "peak", "won", "count",
@@ -85,16 +88,21 @@ def collect(results: ResultSet) -> Collection:
 def _show(view: View[Collection]) -> Shown:
     found, stats = view.data.points, view.data.all[view.policy]
     here = found[found["policy"] == view.policy]
-    tables = [sputnik_table1.all_problems(here, stats, view.gpu)]
+    marked = here.iloc[:0]  # of tables whose columns, or numbers, have their mark each
+    rows = view.of(here["problem"])
+    tables = [TableOf(sputnik_table1.all_problems(here, stats, rows, view.gpu), marked)]
     for kind, one in zip(KINDS, stats, strict=True):
         if one["count"].any():
-            tables.append(f"{kind.title}:\n\n{table(one, paper_rows(kind, 'sputnik_table1_dataset'))}")
+            text = f"{kind.title}:\n\n{table(one, paper_rows(kind, 'sputnik_table1_dataset'))}"
+            tables.append(TableOf(text, kind.rows(rows)))
     by_class = sputnik_table1.by_class(view.data.classes[view.policy])
-    tables.append(f"By model, batch and zeros as counted, the best of this project's kernels:\n\n{by_class}")
+    text = f"By model, batch and zeros as counted, the best of this project's kernels:\n\n{by_class}"
+    tables.append(TableOf(text, marked))
     finding = "Table I: over all problems recorded, each row's kernel against each rival."
     dots = here.drop_duplicates("problem")
     names = {str(row.problem): f"{label_of(row.problem)} ({row.flops:.2g} FLOP)" for row in each(dots)}
-    return Shown(_figure(here, view), finding, tables, times=here, names=names)
+    drawn = [here[here["kind"] == kind.key] for kind in KINDS]
+    return Shown(_figure(here, view), finding, tables, drawn=drawn, names=names)
 
 
 def _intro(view: View[Collection]) -> str:
@@ -159,7 +167,7 @@ def _figure(found: pd.DataFrame, view: View[Collection]) -> Figure:
 
 
 def _dots(axis: Axes, rows: pd.DataFrame, series: Series, value: str) -> tuple[str, Line2D]:
-    """Draws a series and returns its name and mark for the legend, the same in every panel."""
+    """Draws a series and returns its name and mark for the legend."""
     line = series_line(series)
     if series.key == "best":
         line = Line2D([], [], ls="", marker="x", ms=4.5, mec=style.GREEN, mew=1.2)
@@ -170,8 +178,12 @@ def _dots(axis: Axes, rows: pd.DataFrame, series: Series, value: str) -> tuple[s
     line.set(alpha=0.75, rasterized=len(rows) > MANY)
     line.set_data(rows["flops"], rows[value])
     axis.add_line(line)
-    names = {"best": series.label, "cublas": "cuBLAS, in the type of the data", "cusparse": "cuSPARSE, best"}
-    return names.get(series.kernel or series.key, "Sputnik's kernel, best tile"), line
+    return _called(series), line
+
+
+def _called(series: Series) -> str:
+    """Its name in the legend, the same in every panel."""
+    return CALLED.get(series.kernel or series.key, series.label)
 
 
 def _gaps(view: View[Collection]) -> Iterator[str]:
@@ -190,6 +202,13 @@ def _gaps(view: View[Collection]) -> Iterator[str]:
     yield "SDDMM has no dense rival: cuBLAS computes all of A Bᵀ, which no kernel of this suite is timed for."
 
 
+def _named() -> Iterator[Series]:
+    """The series as tables and the legend call them."""
+    for kind in KINDS:
+        yield from kind.named
+        yield from (replace(series, label=_called(series)) for series in drawn_series(kind))
+
+
 PAGE = PageSpec(
     lead=leads.DLMC,
     title="Sputnik figure 9 and table I",
@@ -198,5 +217,5 @@ PAGE = PageSpec(
     sections=(SectionSpec("collection", "The collection of pruned matrices", _show),),
     gaps=_gaps,
     summary=_summary,
-    series=lambda view: [one for kind in KINDS for one in kind.named],
+    series=lambda view: list(_named()),
 )

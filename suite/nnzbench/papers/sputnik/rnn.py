@@ -27,7 +27,7 @@ from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent, size_of
 from nnzbench.report.data.series import COLUMN_DEFAULT, geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.draw.figures import SpeedupTable, drawn_times, names_of, speedup_figure
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
+from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text import baselines, tables
 
 RIVALS = {"merge_spmm": "mergespmm", "aspt": "aspt", "aspt_sddmm": "aspt"}
@@ -102,7 +102,10 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
     found, beside = view.data[kind.op]
     own_sizes = len(found.problems) > 0
     more = [
-        f"{text}{percent(level)} zeros:\n\n{tables.speedups(one, policy, level)}"
+        TableOf(
+            f"{text}{percent(level)} zeros:\n\n{tables.speedups(one, policy, level)}",
+            view.of(one.problems.loc[one.problems["level"] == level, "problem"]),
+        )
         for text, one in (("", found), ("Further sizes, not the paper's, ", beside))
         for level in dict.fromkeys(one.problems["level"])
     ]
@@ -113,20 +116,20 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
     against = baselines.against(found, policy)
     products = view.frame[view.frame["op"] == kind.op]
     levels = dict(zip(found.problems["problem"], found.problems["level"], strict=True))
-    drawn = found.points.loc[found.points["policy"] == policy, "speedup"].notna().any()
+    drawn = found.points[found.points["policy"] == policy]
     half = baselines.in_half(products, policy, levels)
     rivals = _over_cusparse(kind, mine, policy)
     return Shown(
-        speedup_figure(found, policy, view.title, caption) if drawn else None,
+        speedup_figure(found, policy, view.title, caption) if drawn["speedup"].notna().any() else None,
         " ".join(filter(None, (_finding(kind, mine, policy), _rivals_finding(rivals)))),
         (
-            table(statistics(kind, mine, policy), paper_rows(kind)),
-            f"By share of zeros:\n\n{against}" if against else "",
-            f"The same products with fp16 values and fp32 sums:\n\n{half}" if half else "",
+            TableOf(table(statistics(kind, mine, policy), paper_rows(kind)), drawn),
+            TableOf(f"By share of zeros:\n\n{against}" if against else "", drawn),
+            TableOf(f"The same products with fp16 values and fp32 sums:\n\n{half}" if half else "", products),
             *more,
         ),
         _gaps(kind, found, policy),
-        times=drawn_times(found, policy),
+        drawn=[drawn_times(found, policy)],
         names=names_of(found),
     )
 

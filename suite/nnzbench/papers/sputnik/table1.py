@@ -7,13 +7,17 @@ import pandas as pd
 from nnzbench.papers.sputnik.speedups import KINDS, peak, summary, times
 from nnzbench.report.data import published
 from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.text.marks import MARK, cuts
 from nnzbench.report.text.tables import GAP, markdown, number
 
 NAMES = {"rn50": "ResNet-50", "transformer": "Transformer"}
 
 
 def classes(results: ResultSet, found: pd.DataFrame, policy: str) -> pd.DataFrame:
-    """Table I by kind, model, batch and group of sparsity: the best kernel over each rival, and peak throughput."""
+    """Table I by kind, model, batch and group of sparsity: the best kernel over each rival, and peak throughput.
+
+    `mark` is that of a ratio of kernels which were not tuned on all problems of its class.
+    """
     out = []
     for kind in KINDS:
         rows = kind.rows(results.frame)
@@ -24,6 +28,7 @@ def classes(results: ResultSet, found: pd.DataFrame, policy: str) -> pd.DataFram
             gains = (times(rows, rival) / own).dropna()
             for (model, batch, zeros), group in best.groupby(["model", "batch", "zeros"], sort=True):
                 here = gains[gains.index.isin(group["problem"])]
+                counted = rows[rows["problem"].isin(here.index)]
                 out.append(
                     {
                         "row": "class",
@@ -36,13 +41,17 @@ def classes(results: ResultSet, found: pd.DataFrame, policy: str) -> pd.DataFram
                         "rival": rival.key,
                         **summary(here),
                         "peak_tflops": group["gflops"].max() / 1e3,
+                        "mark": MARK if cuts(counted, kind.own[0], rival) else "",
                     }
                 )
     return pd.DataFrame(out)
 
 
-def all_problems(found: pd.DataFrame, stats: list[pd.DataFrame], gpu: str) -> str:
-    """Markdown: the paper's three lines and the share of problems won, ours and the paper's side by side."""
+def all_problems(found: pd.DataFrame, stats: list[pd.DataFrame], frame: pd.DataFrame, gpu: str) -> str:
+    """Markdown: the paper's three lines and the share of problems won, ours and the paper's side by side.
+
+    `frame` has the records under the policy: a column of ratios of kernels that were not tuned has the mark.
+    """
     columns = ("kernel", "precision", "geomean_speedup", "peak_speedup", "peak_tflops", "percent_faster")
     printed = published.read("sputnik_table1_dataset", columns)
     paper = {f"{row.kernel}_{row.precision}": row for row in each(printed)}
@@ -52,7 +61,8 @@ def all_problems(found: pd.DataFrame, stats: list[pd.DataFrame], gpu: str) -> st
         for series in kind.own[:2]:
             (row,) = each(one[(one["series"] == series.key) & (one["rival"] == kind.cusparse.key)])
             rows = found[(found["kind"] == kind.key) & (found["series"] == series.key)]
-            header.append(f"{kind.title}: {'best' if series.key == 'best' else series.kernel}")
+            cut = MARK if cuts(kind.rows(frame), series, kind.cusparse) else ""
+            header.append(f"{kind.title}: {'best' if series.key == 'best' else series.kernel}{cut}")
             won = GAP if not row.count else f"{100 * row.won / row.count:.1f} % of {row.count}"
             cells = [f"**{number(row.geometric_mean)}×**", peak(row.peak), won, number(rows["gflops"].max() / 1e3)]
             for line, cell in zip(lines, cells, strict=True):
@@ -86,4 +96,4 @@ def by_class(groups: pd.DataFrame) -> str:
 def _gain(row: object) -> str:
     if row is None or not row.count:  # type: ignore[attr-defined]
         return GAP
-    return f"**{number(row.geometric_mean)}×** ({row.won} of {row.count})"  # type: ignore[attr-defined]
+    return f"**{number(row.geometric_mean)}×**{row.mark} ({row.won} of {row.count})"  # type: ignore[attr-defined]

@@ -109,11 +109,10 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
     kept = [record for record in records if record.device == devices[0]]
     kept, unfinished = tuned.split(kept, folder / "tuning.csv")
     kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
-    cut = tuned.cut_short(kept, folder / "tuning.csv")
     measured = to_frame(kept).assign(
         memory_bytes=_memory(kept, folder / memory.FILE),
         untuned=tuned.chosen_untuned(kept, folder / "tuning.csv"),
-        cut_short=cut,
+        cut_short=tuned.cut_short(kept, folder / "tuning.csv"),
     )
     environments = {name: read_environment(folder, name) for name in dict.fromkeys(one.environment for one in kept)}
     measured = measured.assign(host_time=host_time.may_hold(kept, environments))
@@ -129,7 +128,6 @@ def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> Result
         left_out=(
             *_left_out(records, devices, kept),
             *tuned.sentences(unfinished),
-            *tuned.untuned(kept, cut),
             *patterns,
         ),
         environment=environments[kept[-1].environment],

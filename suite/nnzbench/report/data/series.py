@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -158,6 +158,12 @@ def pick(frame: pd.DataFrame, series: Series, by: Sequence[str] = ("problem", "p
 def pick_under(frame: pd.DataFrame, policy: str, series: Series) -> pd.DataFrame:
     """The same under one policy, indexed by problem."""
     return pick(frame[frame["policy"] == policy], series).set_index("problem")
+
+
+def pick_any(frame: pd.DataFrame, series: Iterable[Series]) -> pd.DataFrame:
+    """The rows of all these series that `pick` takes, each once."""
+    taken = frozenset().union(*(pick(frame, one).index for one in series))
+    return frame[frame.index.isin(taken)]
 
 
 def standing(frame: pd.DataFrame) -> pd.DataFrame:

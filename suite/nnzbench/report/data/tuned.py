@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,24 +65,6 @@ def cut_short(records: Sequence[Record], path: Path) -> list[str]:
 
 def _short_of_all(scopes: set[str]) -> str:
     return "" if "all" in scopes else "some" if "some" in scopes else "first" if "first" in scopes else ""
-
-
-def untuned(records: Sequence[Record], cut: Sequence[str]) -> list[str]:
-    """A sentence per kernel of which a run recorded the first choices alone, or as few candidates as it was asked.
-
-    `cut` is `cut_short` of the same records.
-    """
-    kinds = {
-        "first": "what its rule, its paper or its library chooses is drawn, as the run's time was over before the "
-        "other candidates",
-        "some": "the run tried few candidates, as `--quick` or `--candidates` asks",
-    }
-    timed = {(scope, _key(record)) for record, scope in zip(records, cut, strict=True) if record.status == "ok"}
-    return [
-        f"`{kernel}` is not tuned on {count} problem{'s' * (count != 1)}: {why}."
-        for kind, why in kinds.items()
-        for kernel, count in sorted(Counter(kernel for scope, (_, _, kernel, _) in timed if scope == kind).items())
-    ]
 
 
 def _key(record: Record) -> tuple[str, str, str, str]:

@@ -7,12 +7,13 @@ the page says what it means. The page declares the series whose labels it shows 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from nnzbench.kernels.registry import dense_libraries
 from nnzbench.report.data.series import BEST, Series, speedup_series
 from nnzbench.report.text import baselines
 from nnzbench.report.text.marks import MARK, WORDS, cuts
@@ -26,17 +27,32 @@ UNNAMED = "On some of the problems the run did not try all candidates of a kerne
 _CELL = re.compile(r"(?<!\\)\|")
 _CAPTION = f" {MARK} {WORDS}."
 
-Names = Mapping[str, Set[str]]
-"""Labels with the mark, by policy."""
+
+def labels(
+    frame: pd.DataFrame, series: Iterable[Series], policy: str, shown: Sequence[pd.DataFrame] | None
+) -> frozenset[str]:
+    """Labels of the series that have rows of kernels which were not tuned, under a policy or (empty) under any.
+
+    Counted are the problems and types of the rows `shown` alone, all for None: what was tuned there has no mark, even
+    if the same name stands for more elsewhere on the page.
+    """
+    rows = frame[(frame["cut_short"] != "") & ((frame["policy"] == policy) | (policy == ""))]
+    if shown is not None:
+        keys = {key for one in shown for key in zip(one["problem"], one["dtype"], strict=True)}
+        rows = rows[[key in keys for key in zip(rows["problem"], rows["dtype"], strict=True)]]
+    return frozenset().union(*(_called(one) for one in series if cuts(rows, one))) if len(rows) else frozenset()
 
 
-def names(frame: pd.DataFrame, series: Iterable[Series]) -> Names:
-    """Labels of the series that have rows of kernels which were not tuned; also without what is before `: `."""
-    found: dict[str, set[str]] = {}
-    for one in dict.fromkeys(series):
-        for policy in cuts(frame, one):
-            found.setdefault(policy, set()).update({one.label, one.label.partition(": ")[2] or one.label})
-    return found
+def _called(one: Series) -> set[str]:
+    """Its label; also without what is before `: `."""
+    return {one.label, one.label.partition(": ")[2] or one.label}
+
+
+def known(frame: pd.DataFrame, named: Iterable[Series]) -> list[Series]:
+    """A page's own series, and every kernel by its usual names but those that the page means something else by."""
+    own = list(dict.fromkeys(named))
+    taken = {label for one in own for label in _called(one)}
+    return [*own, *(one for one in usual(frame) if one.label not in taken)]
 
 
 def usual(frame: pd.DataFrame) -> list[Series]:
@@ -45,6 +61,8 @@ def usual(frame: pd.DataFrame) -> list[Series]:
     return [
         *speedup_series(frame, Series("none", "", ("none",))),
         *(replace(BEST, label=label) for label in ("best sparse kernel", "this project's best")),
+        replace(BEST, label="best fp16 kernel", math="f16"),
+        Series("dense-f16", "best dense fp16", dense_libraries("f16"), "f16"),
         *(Series(f"{kernel}-{math}", label, (kernel,), math) for label, kernel, math in rivals),
     ]
 
@@ -57,11 +75,6 @@ def any_cut(frame: pd.DataFrame) -> bool:
 def sentence(frame: pd.DataFrame, marked: bool) -> str:
     """What a page says of them below its first screen; `marked`: whether a name on it has the mark."""
     return "" if not any_cut(frame) else SENTENCE if marked else UNNAMED
-
-
-def under(found: Names, policy: str) -> frozenset[str]:
-    """The labels of a section: under its policy, or under any."""
-    return frozenset(found.get(policy, ())) if policy else frozenset().union(*found.values())
 
 
 def table(text: str, labels: Set[str], gpu: str) -> str:
@@ -94,11 +107,18 @@ def table(text: str, labels: Set[str], gpu: str) -> str:
     return "\n".join(lines)
 
 
-def legend(figure: Figure, labels: Set[str]) -> bool:
-    """Puts the mark behind these labels in the figure's legends, and what it means into its caption; whether it did."""
+def legend(figure: Figure, labels: Set[str], gpu: str = "") -> bool:
+    """Puts the mark behind these labels in the figure's legends, and what it means into its caption; whether it did.
+
+    Before a label may stand this GPU, or that it is divided by, and behind it a level.
+    """
+    if not labels:
+        return False
     legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
     texts = [text for one in legends if one is not None for text in one.get_texts()]
-    found = [text for text in texts if text.get_text().removeprefix("1× = ") in labels]
+    one_of = "|".join(map(re.escape, labels))
+    name = re.compile(rf"(?:1× = |over |{re.escape(gpu)}: )?(?:{one_of})(?: at [\d.]+ % zeros)?")
+    found = [text for text in texts if name.fullmatch(text.get_text())]
     for text in found:
         text.set_text(text.get_text() + MARK)
     if found and len(figure.texts) > 1:

@@ -80,6 +80,7 @@ def _rendered(page: Page, results: ResultSet, gaps: list[str], failures: str) ->
             rows=len(frame),
             clocks=clocks.note(frame),
             failures=failures,
+            untuned=tables.untuned(frame),
             summary=SUMMARY,
         )
     )
@@ -104,8 +105,9 @@ def _summary(page: Page, gaps: list[str], failures: str, results: ResultSet) -> 
     parts = [f"# Tables: {page.title}", page.mark]
     for section in page.sections:
         parts += [f"## {section.heading}", *(table for table in section.tables if table)]
-    if gaps or failures:
-        parts += ["## What is missing", "\n".join(f"- {gap}" for gap in gaps), failures]
+    untuned = tables.untuned(results.frame)
+    if gaps or failures or untuned:
+        parts += ["## What is missing", "\n".join(f"- {gap}" for gap in gaps), untuned, failures]
     parts += ["## Cost of tuning", "What choosing each kernel's variants took, once per problem, outside every time."]
     parts.append(tables.tuning(results.frame, results.tuning_seconds))
     return "\n\n".join(part for part in parts if part) + "\n"

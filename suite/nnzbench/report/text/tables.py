@@ -10,8 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.problems.names import stem_of
 from nnzbench.report.data.frames import each, geometric_mean, percent
-from nnzbench.report.data.series import BEST, Series
+from nnzbench.report.data.series import BEST, MATH_LABELS, Series
 from nnzbench.report.draw.figures import SpeedupTable
 
 POINT_COLUMNS = (
@@ -142,6 +143,38 @@ def failures(frame: pd.DataFrame, names: dict[str, str]) -> str:
         policies = ", ".join(dict.fromkeys(group["policy"]))
         rows.append([kernel, f"`{variant}`" if variant else GAP, status, reason, shown, policies, str(len(group))])
     return markdown(["kernel", "variant", "status", "reason", "problems", "policy", "rows"], rows, left=6)
+
+
+_UNTUNED = {
+    "first": "Not tuned on so many problems, as the run's time was over: what their rule, their paper or their library "
+    "chooses is drawn.",
+    "some": "Of few candidates on so many problems, as `--quick` or `--candidates` asks.",
+}
+
+
+def untuned(frame: pd.DataFrame) -> str:
+    """Markdown: on how many problems each kernel was not tuned, as first screens count them. Empty where all were.
+
+    A problem counts once for all its types; where the records have several, columns beside count it in each.
+    """
+    cut = frame[(frame["cut_short"] != "") & frame["median_us"].notna()]
+    cut = cut.assign(stem=[stem_of(name) for name in cut["problem"]])
+    several = frame["dtype"].nunique() > 1
+    parts = []
+    for scope, words in _UNTUNED.items():
+        here = cut[cut["cut_short"] == scope]
+        types = [one for one in MATH_LABELS if several and (here["dtype"] == one).any()]
+        counts = here.groupby("kernel")["stem"].nunique().sort_index().sort_values(ascending=False, kind="stable")
+        by_type = here.groupby(["kernel", "dtype"])["stem"].nunique().to_dict()
+        rows = [
+            [f"`{kernel}`", str(count), *(str(by_type.get((kernel, one), 0)) for one in types)]
+            for kernel, count in counts.items()
+        ]
+        if rows:
+            once = " A problem counts once for all its types." if types else ""
+            header = ["kernel", "problems", *(f"in {MATH_LABELS[one]}" for one in types)]
+            parts.append(f"{words}{once}\n\n{markdown(header, rows)}")
+    return "\n\n".join(parts)
 
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w|\.\d)")

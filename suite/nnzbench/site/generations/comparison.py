@@ -26,7 +26,7 @@ from nnzbench.site.generations.peaks import Ceilings
 COLUMNS = (
     "gpu", "kind", "experiment", "problem", "kernel", "policy", "math", "time_us", "speedup", "baseline",
     "share_of_bandwidth", "share_of_flops", "share_of_limit", "memory", "paper", "case", "level", "op", "dtype", "m",
-    "k", "n", "pattern", "source", "variant", "role", "flops", "bytes", "floor_us",
+    "k", "n", "pattern", "source", "variant", "role", "flops", "bytes", "floor_us", "untuned", "speedup_untuned",
 )  # fmt: skip
 
 CASE = ["gpu", "kind", "experiment", "case", "policy"]
@@ -43,6 +43,8 @@ def tabulate(reports: Path) -> pd.DataFrame:
     and operations executed (a dense library's zeros included) against the rate of its arithmetic. `share_of_limit` is
     limit over time, of measured rows alone. `role` is `dense` for the baseline's row, `best` for the fastest sparse
     kernel in the baseline's arithmetic (this project's, or cuSPARSE where none has a time), else empty.
+    `untuned` names the kernels that compete for the row and that the run did not tune there; `speedup_untuned` says
+    whether there is one, or the baseline's was not tuned.
 
     Raises `RecordError` for a result set that breaks the schema.
     """
@@ -99,6 +101,7 @@ def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
             "level": level_of_case(case, row.sparsity),
             "flops": executed,
             "floor_us": row.floor_us,
+            "untuned": row.kernel if row.cut_short else "",
             **_shares(executed, row.bytes, row.median_us, row.policy, row.math, ceilings[row.environment]),
         }
 
@@ -155,27 +158,33 @@ def _shares(
 def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     """Adds baseline, speed-up and role. Times of different baselines are never mixed: each row names its own."""
     frame = frame.copy()
-    for name in ("paper", "pattern", "source", "variant", "baseline", "role"):
+    for name in ("paper", "pattern", "source", "variant", "baseline", "role", "untuned"):
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "")
     # a published speed-up without times has no row of its baseline
     rank = {f"{kernel}-{math_class}": at for at, (kernel, math_class) in enumerate(references(sparse=False))}
     series = frame["kernel"] + "-" + frame["math"]
     place = series.map(rank)
     base = frame[place.notna() & frame["time_us"].notna()].assign(
-        place=place, baseline_series=series, baseline_us=frame["time_us"]
+        place=place, baseline_series=series, baseline_us=frame["time_us"], baseline_untuned=frame["untuned"]
     )
     first = base.sort_values([*CASE, "place"], kind="stable").drop_duplicates(CASE)
-    frame = frame.merge(first[[*CASE, "baseline_series", "baseline_us"]], on=CASE, how="left")
+    frame = frame.merge(first[[*CASE, "baseline_series", "baseline_us", "baseline_untuned"]], on=CASE, how="left")
     known = frame["baseline_series"].notna()
     frame.loc[known, "baseline"] = frame.loc[known, "baseline_series"]
     frame.loc[known, "speedup"] = frame.loc[known, "baseline_us"] / frame.loc[known, "time_us"]
     frame.loc[known & (frame["kernel"] + "-" + frame["math"] == frame["baseline"]), "role"] = "dense"
-    frame.loc[_best(frame), "role"] = "best"
+    best = _best(frame)
+    frame.loc[best.index, "role"] = "best"
+    frame.loc[best.index, "untuned"] = best
+    frame["speedup_untuned"] = (frame["untuned"] != "") | (frame["baseline_untuned"].fillna("") != "")
     return frame[list(COLUMNS)]
 
 
-def _best(frame: pd.DataFrame) -> pd.Index[Any]:
-    """Rows of the fastest sparse kernel per problem, in its baseline's arithmetic (its own type where it has none)."""
+def _best(frame: pd.DataFrame) -> pd.Series[str]:
+    """Rows of the fastest sparse kernel per problem, in its baseline's arithmetic (its own type where it has none).
+
+    Values are the kernels that were not tuned among those that compete there.
+    """
     wanted = frame["baseline"].str.rpartition("-")[2].where(frame["baseline"] != "", frame["dtype"])
     said = {name: about(name) for name in set(frame["kernel"])}
     library = frame["kernel"].map({name: one.role == "library" for name, one in said.items()})
@@ -184,7 +193,11 @@ def _best(frame: pd.DataFrame) -> pd.Index[Any]:
     sparse = frame[(roles.isin(OURS) | (library & stands)) & (frame["math"] == wanted)]
     ranked = sparse.assign(library=library, slowness=sparse["time_us"].fillna(1 / sparse["speedup"]))
     ranked = ranked.sort_values([*CASE, "library", "slowness", "kernel"], kind="stable")
-    return ranked.drop_duplicates(CASE).index
+    first = ranked.drop_duplicates(CASE)
+    rows = ranked[ranked["untuned"] != ""].groupby([*CASE, "library"])["untuned"]
+    cut = {key: " ".join(sorted(set(names))) for key, names in rows}
+    keys = zip(*(first[name] for name in (*CASE, "library")), strict=True)
+    return pd.Series([cut.get(key, "") for key in keys], index=first.index, dtype=object)
 
 
 def _order(frame: pd.DataFrame) -> pd.DataFrame:

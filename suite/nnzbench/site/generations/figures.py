@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from nnzbench.report.data.frames import each, geometric_mean
 from nnzbench.report.data.series import kernel_label
 from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED, look
+from nnzbench.report.text.marks import MARK, WORDS
 from nnzbench.site.generations import peaks
 
 _MARKERS = "oDs^vP<X>hd"
@@ -48,7 +49,9 @@ def speedup_figure(points: pd.DataFrame, names: Mapping[GpuKey, str], title: str
     best = points[points["compared"] & (points["role"] == "best")]
     groups = list(dict.fromkeys(best["group"]))
     keys = _present(best, names)
-    figure, axis = _rows(groups, title, f"{caption}\nSmall dots are problems, large markers their geometric mean.")
+    labels = _marked(groups, best.loc[best["speedup_untuned"], "group"])
+    text = f"{caption}\nSmall dots are problems, large markers their geometric mean."
+    figure, axis = _rows(labels, title, text + _meaning(labels))
     step = 0.72 / max(len(keys), 1)
     for place, key in enumerate(keys):
         colour, _ = gpu_colour(key[0])
@@ -77,8 +80,10 @@ def gain_figure(
     rows = gains[gains["sparse_gain"].notna()].reset_index(drop=True)
     older = [names[r.gpu_from, r.kind_from].partition(" (")[0] for r in each(rows)]  # the page names the paper
     newer = [names[r.gpu_to, "measured"] for r in each(rows)]
-    labels = [f"{r.group}\n{old} → {new}" for r, old, new in zip(each(rows), older, newer, strict=True)]
-    figure, axis = _rows(labels, title, caption, row_in=0.55)
+    cut = rows.loc[(rows[["untuned_dense", "untuned_sparse"]] > 0).any(axis=1), "group"]
+    first = _marked(rows["group"], cut)
+    labels = [f"{group}\n{old} → {new}" for group, old, new in zip(first, older, newer, strict=True)]
+    figure, axis = _rows(labels, title, caption + _meaning(first), row_in=0.55)
     values = []
     kernels = list(dict.fromkeys(_kernel(points, row) for row in each(rows)))
     for y, row in enumerate(each(rows)):
@@ -113,13 +118,14 @@ def share_figure(shares: pd.DataFrame, names: Mapping[GpuKey, str], title: str, 
     more = shares["group"].nunique() - len(groups)
     shares = shares[shares["group"].isin(groups)]
     keys = _present(shares, names)
+    labels = _marked(groups, shares.loc[shares["untuned"] > 0, "group"])
     height = HEAD_IN + ROW_IN * len(groups) + FOOT_IN
     figure = Figure(figsize=(10.4, height))
     for side, (column, label) in enumerate(
         (("share_of_bandwidth", "share of peak bandwidth (log)"), ("share_of_flops", "share of peak FLOP/s (log)"))
     ):
         axis = figure.add_axes((0.235 + 0.385 * side, (FOOT_IN - 0.1) / height, 0.36, (ROW_IN * len(groups)) / height))
-        _bands(axis, groups, labels=side == 0)
+        _bands(axis, labels, labels=side == 0)
         for key in keys:
             for role, size in (("dense", 3.6), ("best", 7.0)):
                 rows = _of(shares, key)
@@ -130,7 +136,7 @@ def share_figure(shares: pd.DataFrame, names: Mapping[GpuKey, str], title: str, 
         _percents(axis, list(shares[column].dropna()), label)
     rest = f" {more} more groups are in the table." if more else ""
     marks = "Large: best sparse kernel. Small: dense baseline. Geometric means over problems."
-    _head(figure, title, f"{caption}\n{marks}{rest}\n{ABOVE}")
+    _head(figure, title, f"{caption}\n{marks}{rest}{_meaning(labels)}\n{ABOVE}")
     _legend(figure, [(_line(key), names[key]) for key in keys])
     return figure
 
@@ -143,6 +149,17 @@ def share_rows(shares: pd.DataFrame) -> list[str]:
     order = sorted(gpus.index, key=lambda group: (gpus[group] == 1, -float(nearest.get(group, 0.0))))
     kept = set(order[:SHARE_ROWS])
     return [group for group in dict.fromkeys(shares["group"]) if group in kept]
+
+
+def _marked(groups: Iterable[str], cut: Collection[str]) -> list[str]:
+    """The groups' names, with the mark where a run did not tune what is drawn."""
+    there = set(cut)
+    return [group + MARK * (group in there) for group in groups]
+
+
+def _meaning(labels: Iterable[str]) -> str:
+    """What the mark means, where one has it."""
+    return f" {MARK} {WORDS}." if any(label.endswith(MARK) for label in labels) else ""
 
 
 def _kernel_mark(kernel: str) -> Line2D:

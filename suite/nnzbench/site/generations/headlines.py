@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.report.text.marks import WORDS
 from nnzbench.site.generations.figures import GpuKey, share_rows
 
 
@@ -28,7 +29,10 @@ def speedup(points: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
     if newest is None or not pairs:
         return "Speed-up of sparse over dense, by GPU"
     won = sum(mine > theirs for mine, theirs in pairs)
-    return f"Sparsity is worth more on {names[newest]} than on an older GPU in {won} of {len(pairs)} comparisons"
+    groups = {group for group, key in means if key != newest}
+    cut = best["speedup_untuned"] & best["group"].isin(groups)
+    words = f"Sparsity is worth more on {names[newest]} than on an older GPU in {won} of {len(pairs)} comparisons"
+    return words + _before(bool(cut.any()))
 
 
 def gain(gains: pd.DataFrame) -> str:
@@ -37,7 +41,10 @@ def gain(gains: pd.DataFrame) -> str:
     if both.empty:
         return "What each kernel gained from one GPU to the next"
     won = int((both["sparse_gain"] > both["dense_gain"]).sum())
-    return f"From the older GPU to the newer, sparse kernels gained more than dense ones in {won} of {len(both)} groups"
+    words = (
+        f"From the older GPU to the newer, sparse kernels gained more than dense ones in {won} of {len(both)} groups"
+    )
+    return words + _before(bool((both[["untuned_dense", "untuned_sparse"]] > 0).any(axis=None)))
 
 
 def shares(found: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
@@ -48,5 +55,11 @@ def shares(found: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
         known = sparse.dropna(subset=[column])
         if len(known):
             (top,) = each(known.nlargest(1, column))
-            said.append(f"{100 * float(getattr(top, column)):.0f} % of {names[top.gpu, 'measured']}'s {words}")
+            share = f"{100 * float(getattr(top, column)):.0f} % of {names[top.gpu, 'measured']}'s {words}"
+            said.append(f"{share} {WORDS}" if top.untuned else share)
     return f"Sparse kernels reach up to {' and '.join(said)}" if said else "Share of each GPU's peaks"
+
+
+def _before(untuned: bool) -> str:
+    """Behind what stands on kernels that a run did not tune."""
+    return f", {WORDS}" if untuned else ""

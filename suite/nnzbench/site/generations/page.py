@@ -10,10 +10,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean
 from nnzbench.report.draw import style
 from nnzbench.report.text import shorter
+from nnzbench.report.text.marks import MARK, WORDS
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 from nnzbench.site.generations import comparison as generations
@@ -49,6 +51,7 @@ def write(reports: Path) -> Path | None:
         .render(
             intro=_intro(names),
             answer=" ".join((pruned.words, *_headlines(found, names))),
+            mark=_mark(found.points),
             pruned_model=pruned.section,
             findings=_findings(found, names),
             drawn=drawn,
@@ -86,18 +89,19 @@ def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[s
     hot = {name: table[table["policy"] == "hot"] for name, table in vars(found).items() if name != "gaps"}
     figures: dict[str, Callable[[], Figure]] = {}
     if not hot["means"].empty:
-        title = headlines.speedup(hot["points"], names)
+        title = _title(headlines.speedup(hot["points"], names))
         figures["speedup"] = lambda: speedup_figure(hot["points"], names, title, _CAPTION)
     if hot["gains"]["sparse_gain"].notna().any():
         words = (
-            headlines.gain(hot["gains"]),
+            _title(headlines.gain(hot["gains"])),
             "Geometric means over common problems, hot policy. D and S: what the dense and the sparse kernel would "
             "gain by data sheet,\nat the rate of the row's arithmetic or of device memory, whichever takes longer.",
         )
         figures["gain"] = lambda: gain_figure(hot["gains"], hot["points"], names, *words)
     if not hot["shares"].empty:
         caption = "Hot policy. Filled: measured, against peaks measured in the same run; hollow: printed, data sheet."
-        figures["shares"] = lambda: share_figure(hot["shares"], names, headlines.shares(hot["shares"], names), caption)
+        reached = _title(headlines.shares(hot["shares"], names))
+        figures["shares"] = lambda: share_figure(hot["shares"], names, reached, caption)
     with style.styled():
         for name in ("speedup", "gain", "shares"):
             if name in figures:
@@ -106,6 +110,11 @@ def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[s
                 for ending in (".png", ".svg"):
                     (folder / f"{name}{ending}").unlink(missing_ok=True)
     return set(figures)
+
+
+def _title(words: str) -> str:
+    """A headline where there is no room for words: the caption has what the mark means."""
+    return words.replace(f", {WORDS}", MARK).replace(f" {WORDS}", MARK)
 
 
 def _write_csv(folder: Path, found: Comparison) -> None:
@@ -145,6 +154,8 @@ def _findings(found: Comparison, names: Mapping[GpuKey, str]) -> list[str]:
     for row in each(found.gains[found.gains["policy"] == "hot"]):
         old, new = names[row.gpu_from, row.kind_from], names.get((row.gpu_to, "measured"), row.gpu_to)
         problems = f"{row.count} problem{'s' if row.count > 1 else ''}"
+        cut = max(row.untuned_from, row.untuned_to)
+        problems += f", {cut} of them {WORDS}" if cut else ""
         text = (
             f"**{row.group}**, {old} → {new} ({problems}): sparse over dense goes from "
             f"{number(row.speedup_from)}× to {number(row.speedup_to)}×. {_moved(row)}"
@@ -170,8 +181,12 @@ def _findings(found: Comparison, names: Mapping[GpuKey, str]) -> list[str]:
 def _tensor_cores(arithmetic: pd.DataFrame, row: Any) -> str:
     """What the sparse kernel is worth on the newer GPU where the dense product may use other arithmetic."""
     here = arithmetic[(arithmetic["group"] == row.group) & (arithmetic["policy"] == row.policy)]
-    here = here[here["gpu"] == row.gpu_to].set_index("math")["geometric_mean"]
-    said = [f"{number(float(here[name]))}× over {text}" for name, text in TENSOR.items() if name in here.index]
+    found = {one.math: one for one in each(here[here["gpu"] == row.gpu_to])}
+    said = [
+        f"{number(one.geometric_mean)}× over {text}{f' {WORDS}' * (one.untuned > 0)}"
+        for name, text in TENSOR.items()
+        if (one := found.get(name))
+    ]
     return f" Against its tensor cores the sparse kernel is at {' and '.join(said)}." if said else ""
 
 
@@ -185,7 +200,9 @@ def _arithmetic_table(arithmetic: pd.DataFrame, names: Mapping[GpuKey, str]) -> 
         for name in ("f32", *TENSOR):
             cell = cells.get(name)
             line += (
-                [GAP, GAP] if cell is None else [f"**{number(cell.geometric_mean)}**", f"{cell.faster} of {cell.count}"]
+                [GAP, GAP]
+                if cell is None
+                else [f"**{number(cell.geometric_mean)}**{_cut(cell.untuned)}", f"{cell.faster} of {cell.count}"]
             )
         rows.append(line)
     return markdown(["", "GPU", "policy", "over fp32", "wins", "over TF32", "wins", "over fp16", "wins"], rows, left=3)
@@ -208,8 +225,10 @@ def _gain_table(gains: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
                 f"{names[row.gpu_from, row.kind_from]} → {names.get((row.gpu_to, 'measured'), row.gpu_to)}",
                 row.policy,
                 str(row.count),
-                f"{number(row.speedup_from)} → {number(row.speedup_to)}",
-                *(number(value) for value in (row.dense_gain, row.sparse_gain, row.dense_over_sparse)),
+                f"{number(row.speedup_from)}{_cut(row.untuned_from)} → {number(row.speedup_to)}{_cut(row.untuned_to)}",
+                _number(row.dense_gain, row.untuned_dense),
+                _number(row.sparse_gain, row.untuned_sparse),
+                _number(row.dense_over_sparse, row.untuned_from + row.untuned_to),
                 f"{number(row.expected_dense, 1)}, {number(row.expected_sparse, 1)}",
                 f"{row.in_l2_from} → {row.in_l2_to}",
                 f"{_percent(row.floor_of_dense)}, {_percent(row.floor_of_sparse)}",
@@ -217,6 +236,31 @@ def _gain_table(gains: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
         )
     header = ["", "from → to", "policy", "problems", "speed-up", "dense gained", "sparse gained", "dense over sparse"]
     return markdown([*header, "data sheet (dense, sparse)", "in L2", "floor (dense, sparse)"], rows, left=3)
+
+
+def _cut(untuned: int) -> str:
+    """The mark of a number with so many problems on which a run did not tune what competes."""
+    return MARK if untuned else ""
+
+
+def _number(value: float, untuned: int) -> str:
+    return GAP if math.isnan(value) else number(value) + _cut(untuned)
+
+
+def _mark(points: pd.DataFrame) -> str:
+    """What the mark means, and on how many problems (each once for all its types) of which experiments it is so."""
+    said: list[str] = []
+    for experiment, rows in points[points["kind"] == "measured"].groupby("experiment", sort=True):
+        problems = rows["problem"].map(stem_of)
+        cut = problems[rows["untuned"] != ""].nunique()
+        if cut:
+            said.append(f"in `{experiment}` on {cut} of {problems.nunique()}{'' if said else ' problems'}")
+    return (
+        f"{MARK} {WORDS.capitalize()}: the run did not try all candidates of a kernel that competes {', '.join(said)} "
+        "(the experiments' pages name the kernels). Tuned, these may be faster."
+        if said
+        else ""
+    )
 
 
 def _percent(share: float) -> str:
@@ -251,7 +295,7 @@ def _mean_table(means: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
         for key in keys:
             cell = cells.get(key)
             partial = "" if cell is None or cell.count == cell.of else f" ({cell.count} of {cell.of})"
-            line.append(GAP if cell is None else f"**{number(cell.geometric_mean)}**{partial}")
+            line.append(GAP if cell is None else f"**{number(cell.geometric_mean)}**{_cut(cell.untuned)}{partial}")
         rows.append(line)
     return markdown(["", "1× is", "policy", *(names[key] for key in keys)], rows, left=3)
 
@@ -283,15 +327,18 @@ def _measured_collection(
     for gpu in dict.fromkeys(rows["gpu"]):
         mine = rows[rows["gpu"] == gpu]
         ours = mine[mine["kernel"] == ("sputnik" if op == "spmm" else "sputnik_sddmm")].set_index("case")
-        library = mine[mine["kernel"] == "cusparse"].set_index("case")["time_us"].rename("library_us")
-        both = ours.join(library, how="inner")
+        library = mine[mine["kernel"] == "cusparse"].set_index("case")[["time_us", "untuned"]]
+        both = ours.join(library.add_prefix("library_"), how="inner")
         if both.empty:
             continue
-        ratios = both["library_us"] / both["time_us"]
+        ratios = both["library_time_us"] / both["time_us"]
+        own = _cut((both["untuned"] != "").sum())
+        either = _cut((both["untuned"] + both["library_untuned"] != "").sum())
         rate = float((both["flops"] / both["time_us"]).max()) * 1e-6
         best = both.assign(rate=both["flops"] / both["time_us"])["rate"].idxmax()
         share = _percent(float(both.loc[best, "share_of_flops"])) if math_class == "f32" else GAP
-        cells = [number(geometric_mean(ratios)), number(float(ratios.max())), number(rate), share, str(len(both))]
+        cells = [number(value) + either for value in (geometric_mean(ratios), float(ratios.max()))]
+        cells += [number(rate) + own, share, str(len(both))]
         out.append([names[gpu, "measured"], "cuSPARSE, best", *cells])
     return out
 
@@ -302,7 +349,7 @@ def _share_table(shares: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
         [
             row.group,
             names[row.gpu, row.kind],
-            words[row.role],
+            words[row.role] + _cut(row.untuned),
             row.policy,
             str(row.count),
             *(_percent(value) for value in (row.share_of_bandwidth, row.share_of_flops, row.share_of_limit)),
@@ -327,7 +374,7 @@ def _problem_tables(points: pd.DataFrame, names: Mapping[GpuKey, str]) -> list[t
             for key in keys:
                 row = cells.get((case, *key))
                 named = "" if row is None or row.kind == "published" else f" {row.kernel}"
-                line.append(GAP if row is None else f"{number(row.speedup)}{named}")
+                line.append(GAP if row is None else f"{number(row.speedup)}{MARK * row.speedup_untuned}{named}")
             rows.append(line)
         out.append((f"{group} zeros, {policy} policy", markdown(["problem", *(names[key] for key in keys)], rows)))
     return out

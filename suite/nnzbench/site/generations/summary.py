@@ -19,21 +19,28 @@ from nnzbench.site.generations.published import UNNAMED
 SPLIT_LEVELS, SPLIT_CASES = 3, 3
 """A group keeps its sparsity levels apart where there are at most so many, each with at least so many problems."""
 
-MEANS = ("group", "policy", "gpu", "kind", "baseline", "geometric_mean", "smallest", "largest", "faster", "count", "of")
+MEANS = (
+    "group", "policy", "gpu", "kind", "baseline", "geometric_mean", "smallest", "largest", "faster", "count", "of",
+    "untuned",
+)  # fmt: skip
 GAINS = (
     "group", "policy", "gpu_from", "kind_from", "gpu_to", "count", "speedup_from", "speedup_to", "dense_gain",
     "sparse_gain", "dense_over_sparse", "expected_dense", "expected_sparse", "in_l2_from", "in_l2_to", "floor_of_dense",
-    "floor_of_sparse", "dense_kernel",
+    "floor_of_sparse", "dense_kernel", "untuned_from", "untuned_to", "untuned_dense", "untuned_sparse",
 )  # fmt: skip
-ARITHMETIC = ("group", "policy", "gpu", "math", "geometric_mean", "faster", "count")
+ARITHMETIC = ("group", "policy", "gpu", "math", "geometric_mean", "faster", "count", "untuned")
 SHARES = (
-    "group", "policy", "gpu", "kind", "role", "count", "share_of_bandwidth", "share_of_flops", "share_of_limit", "in_l2"
+    "group", "policy", "gpu", "kind", "role", "count", "share_of_bandwidth", "share_of_flops", "share_of_limit",
+    "in_l2", "untuned",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the problems that two or more GPUs have in common say. Columns: `MEANS`, `GAINS`, `ARITHMETIC`, `SHARES`."""
+    """What the problems that two or more GPUs have in common say. Columns: `MEANS`, `GAINS`, `ARITHMETIC`, `SHARES`.
+
+    `untuned` and its like count the problems of a number on which a run did not tune what competes in it.
+    """
 
     points: pd.DataFrame
     """Rows of the baseline and of the best sparse kernel, with `group`; of problems on one GPU too."""
@@ -117,7 +124,8 @@ def _means(points: pd.DataFrame) -> pd.DataFrame:
         rows = _where(best, ["group", "policy", "gpu", "kind"], key)
         values = rows["speedup"].dropna()
         spread = (values.min(), values.max(), int((values > 1).sum()), len(values), int(sizes[key[0], key[1]]))
-        out.append((*key, rows["baseline"].iloc[0], geometric_mean(values), *spread))
+        cut = int(rows.loc[values.index, "speedup_untuned"].sum())
+        out.append((*key, rows["baseline"].iloc[0], geometric_mean(values), *spread, cut))
     return pd.DataFrame(out, columns=list(MEANS))
 
 
@@ -166,7 +174,14 @@ def _gain(rows: pd.DataFrame, old: tuple[str, str], new: tuple[str, str], policy
         _floor_share(new_dense),
         _floor_share(of(new, "best").loc[list(sparse.index)]),
         str(sparse["baseline_to"].iloc[0]),
+        *(int(sparse[f"speedup_untuned_{end}"].sum()) for end in ("from", "to")),
+        *(_count(pairs["untuned_from"] + pairs["untuned_to"]) for pairs in (dense, sparse)),
     )
+
+
+def _count(untuned: pd.Series[str]) -> int:
+    """On how many problems there are such kernels."""
+    return int((untuned != "").sum())
 
 
 def _mean_ratio(pairs: pd.DataFrame) -> float:
@@ -197,7 +212,8 @@ def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     best = points[(points["role"] == "best") & (points["kind"] == "measured") & (points["math"] == "f32")]
     libraries = {name for name in set(frame["kernel"]) if about(name).work == "dense"}
     dense = frame[frame["kernel"].isin(libraries) & (frame["kind"] == "measured") & frame["time_us"].notna()]
-    fastest = dense.groupby(["gpu", "experiment", "case", "policy", "math"])["time_us"].min().rename("rival_us")
+    rivals = dense.groupby(["gpu", "experiment", "case", "policy", "math"])
+    fastest = rivals["time_us"].min().to_frame("rival_us").assign(rivals_untuned=rivals["untuned"].agg("".join))
     out = []
     for key in _keys(best, ["group", "policy", "gpu"]):
         mine = _where(best, ["group", "policy", "gpu"], key).set_index(["gpu", "experiment", "case", "policy"])
@@ -207,7 +223,8 @@ def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
             both = mine.join(fastest.xs(math_class, level="math"), how="inner")
             ratios = both["rival_us"] / both["time_us"]
             if len(ratios):
-                out.append((*key, math_class, geometric_mean(ratios), int((ratios > 1).sum()), len(ratios)))
+                cut = _count(both["untuned"] + both["rivals_untuned"])
+                out.append((*key, math_class, geometric_mean(ratios), int((ratios > 1).sum()), len(ratios), cut))
     return pd.DataFrame(out, columns=list(ARITHMETIC))
 
 
@@ -218,7 +235,7 @@ def _shares(points: pd.DataFrame) -> pd.DataFrame:
     for key in _keys(timed, ["group", "policy", "gpu", "kind", "role"]):
         rows = _where(timed, ["group", "policy", "gpu", "kind", "role"], key)
         means = [geometric_mean(rows[f"share_of_{name}"].dropna()) for name in ("bandwidth", "flops", "limit")]
-        out.append((*key, len(rows), *means, int((rows["memory"] == "L2").sum())))
+        out.append((*key, len(rows), *means, int((rows["memory"] == "L2").sum()), _count(rows["untuned"])))
     return pd.DataFrame(out, columns=list(SHARES)).dropna(subset=["share_of_bandwidth", "share_of_flops"], how="all")
 
 

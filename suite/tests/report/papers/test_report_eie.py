@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fake_records
 import pytest
+from matplotlib.figure import Figure
 
 from nnzbench.papers import lecture
 from nnzbench.papers.eie import table4 as eie_table4
@@ -17,6 +18,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
+from nnzbench.report.data.frames import load
 
 Times = Callable[[Problem], dict[tuple[str, str], float]]
 
@@ -109,9 +111,12 @@ def test_nm_compares_with_the_best_dense_product_in_the_same_arithmetic(tmp_path
     first = line_of(page, "| m = n = 10240 (figure 3) | 10240×1280×10240 |")
     assert first[2:] == ["100.00", "90.00", "60.00", "50.00", "2.00", "1.80", "nearly 2"]
     assert line_of(page, "| layers of BERT-large | qkv 1024×1024×256 |", 2)[2] == "100.00"  # TF32, not fp32
-    assert "fp16, 2:4, m = n = 10240 (figure 3): 1.80× in geometric mean" in page
-    assert "INT8, 2:4, m = n = 10240 (figure 3): 1.80× in geometric mean" in page
-    assert "TF32, 1:2, layers of BERT-large: 1.80× in geometric mean" in page
+    assert "|  | INT8, 2:4 | fp16, 2:4 | TF32, 1:2 |" in page
+    figure3, bert, _ = (
+        line_of(page, f"| {group} | **") for group in ("m = n = 10240 (figure 3)", "layers of BERT-large", "cubes")
+    )
+    assert figure3[1:] == ["**1.80×** (1.80 to 1.80, 4 products)"] * 2 + ["–"]
+    assert bert[3] == "**1.80×** (1.80 to 1.80, 6 products)"
     assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
@@ -182,9 +187,14 @@ def grains(one: Problem) -> dict[tuple[str, str], float]:
 def test_granularities_are_ranked_at_equal_sparsity(tmp_path: Path) -> None:
     page, folder = page_of(tmp_path, "granularity", records("granularity", grains, ("hot",)))
     assert (
-        "fp32, hot, over the dense layer on NVIDIA H200, best first: at 50 % zeros single weights 4.00× (ring)" in page
+        "Speed-up of each granularity's best kernel, in the better form, over the dense layer on NVIDIA H200, hot"
+        in page
     )
-    assert "channels: smaller dense 2.00× (cuDNN)" in page
+    assert line_of(page, "| single weights | **")[1] == "**4.00×** ring"
+    assert line_of(page, "| patterns, 4 of 9 (PatDNN) | –")[1:3] == ["–", "**4.00×** ring"]
+    assert line_of(page, "| channels: smaller dense | 2")[1] == "2.00× cuDNN"
+    assert "best first" not in page
+    assert "†" not in page
     assert line_of(page, "| single weights | product |")[2:5] == ["10.00", "4.00", "`ring`"]
     assert line_of(page, "| blocks 32×32 | product |")[2:5] == ["–", "–", "–"]
     assert line_of(page, "| patterns, 4 of 9 (PatDNN) | conv |")[2:8] == [
@@ -208,6 +218,24 @@ def test_the_levels_of_sparse_convolutions_are_those_that_the_experiment_runs() 
             level = float(one.label.rpartition("_")[2])
             runs = fnmatch.fnmatchcase(one.label, experiment.only["direct_conv"])
             assert runs == (level in granularity.CONVOLVED), one.label
+
+
+def test_what_was_not_tuned_of_a_granularity_is_marked_there_alone(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    rows = records("granularity", grains, ("hot",))
+    folder = fake_records.write(tmp_path / "granularity", rows)
+    fake_records.tuned(
+        folder, lambda row: ("first",) if (row.kernel, row.sparsity) == ("direct_conv", 0.875) else ("all",)
+    )
+    page, _ = fake_records.drawn(load(folder))
+    overview, fp32, _ = page.sections[0].tables
+    assert line_of(overview, "| patterns, 4 of 9 (PatDNN) |")[3] == "**4.00×** ring"
+    conv = line_of(fp32, "| patterns, 4 of 9 (PatDNN) | conv |")
+    assert (conv[6], conv[9]) == ("2.50", "2.50†")
+    assert "†" not in line_of(fp32, "| channels: smaller dense | conv |") + line_of(
+        fp32, "| single weights | product |"
+    )
+    legend = {text.get_text() for text in figures["speedup"].legends[0].get_texts()}
+    assert legend == {"as a convolution†", "as a product (im2col not included)"}
 
 
 def steps(one: Problem) -> dict[tuple[str, str], float]:

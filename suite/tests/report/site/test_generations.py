@@ -196,6 +196,73 @@ def test_the_yardsticks_drawn_are_those_of_the_table(tmp_path):
     assert sheets[1].fp32_tflops / sheets[0].fp32_tflops not in [x for xs in marks.values() for x in xs]
 
 
+CUT = [
+    ("sputnik", {"sputnik"}, {"sparsert": "sputnik"}, True),  # it competes with the fastest, and may become it
+    ("sparsert", {"sparsert"}, {"sparsert": "sparsert"}, True),
+    ("cublas", {"cublas"}, {"cublas": "cublas"}, True),
+    ("cusparse", {"cusparse"}, {}, False),  # competes with nothing where this project has a time
+]
+
+
+@pytest.mark.parametrize(("kernel", "own", "roles", "speedup"), CUT)
+def test_a_speedup_stands_on_what_competes_on_either_side(two, kernel, own, roles, speedup):
+    folder = two / H200 / "sparsert_table1"
+    fake_records.tuned(folder, lambda r: ("first",) if (r.kernel, r.problem) == (kernel, NAMES[0]) else ("all",))
+    frame = generations.tabulate(two)
+    here = pick(frame, gpu=H200, kind="measured", math="f32")
+    cut = here[here["untuned"] != ""]
+    assert set(cut["problem"]) == {NAMES[0]}
+    assert {row.kernel: row.untuned for row in cut[cut["role"] != ""].itertuples()} == roles
+    assert own <= set(cut["kernel"])
+    best = pick(here, role="best").set_index("problem")["speedup_untuned"]
+    assert best.to_dict() == dict.fromkeys(NAMES, False) | {NAMES[0]: speedup}
+    assert not pick(frame, gpu=T4)["speedup_untuned"].any()
+    assert not pick(frame, kind="published")["speedup_untuned"].any()
+
+
+def test_the_page_marks_what_was_not_tuned(two):
+    fake_records.tuned(
+        two / H200 / "sparsert_table1",
+        lambda r: ("first",) if (r.kernel, r.problem) == ("sparsert", NAMES[0]) else ("all",),
+    )
+    generations_page.write(two)
+    page = "".join(path.read_text() for path in sorted((two / "generations").glob("*.md")))
+    assert "on an older GPU in 0 of 2 comparisons, before tuning." in page
+    assert "in 0 of 1 groups, before tuning." in page
+    assert "candidates of a kernel that competes in `sparsert_table1` on 1 of 3 problems" in page
+    assert "NVIDIA-H200 (3 problems, 1 of them before tuning): sparse over dense goes from 4.00× to 2.00×" in page
+    assert "at 0.50× over TF32 before tuning and 0.25× over fp16 before tuning" in page
+    assert "| 4.00 → 2.00† | 10.00 | 5.00† | 2.00† |" in page
+    assert "| **4.00** | **2.00**† |" in page
+    assert "| NVIDIA-H200 | best sparse† | hot | 3 |" in page
+    assert "| `01_64x256x3136_90` | 4.30 | 4.00 sparsert | 2.00† sparsert |" in page
+    assert "| `02_256x64x3136_90` | 2.50 | 4.00 sparsert | 2.00 sparsert |" in page
+    assert list(pick(pd.read_csv(two / "generations" / "means.csv"), gpu=H200)["untuned"]) == [1]
+
+
+def test_the_page_of_tuned_runs_has_no_mark(two):
+    generations_page.write(two)
+    page = (two / "generations" / "README.md").read_text()
+    assert "†" not in page
+    assert "efore tuning" not in page
+
+
+def test_titles_have_the_mark_and_captions_its_meaning(two, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(generations_page.style, "save", lambda figure, path: drawn.update({path.name: figure}))
+    fake_records.tuned(two / H200 / "sparsert_table1", lambda r: ("first",) if r.kernel == "sparsert" else ("all",))
+    generations_page.write(two)
+    assert set(drawn) == {"speedup", "gain", "shares"}
+    for name, figure in drawn.items():
+        title, caption, *_ = (text.get_text() for text in figure.texts)
+        assert ("†" in title) == (name != "shares"), name  # the highest shares are the older GPU's
+        assert "before tuning" not in title, name
+        assert "† before tuning." in caption, name
+        assert any(label.get_text().partition("\n")[0].endswith("†") for label in figure.axes[0].get_yticklabels()), (
+            name
+        )
+
+
 @pytest.mark.figures("generations", kind="svg")
 def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(two):
     with pages_alone():
