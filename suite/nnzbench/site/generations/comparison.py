@@ -26,7 +26,8 @@ from nnzbench.site.generations.peaks import Ceilings
 COLUMNS = (
     "gpu", "kind", "experiment", "problem", "kernel", "policy", "math", "time_us", "speedup", "baseline",
     "share_of_bandwidth", "share_of_flops", "share_of_limit", "memory", "paper", "case", "level", "op", "dtype", "m",
-    "k", "n", "pattern", "source", "variant", "role", "flops", "bytes", "floor_us", "untuned", "speedup_untuned",
+    "k", "n", "pattern", "source", "variant", "role", "alike", "flops", "bytes", "floor_us", "untuned",
+    "speedup_untuned",
 )  # fmt: skip
 
 CASE = ["gpu", "kind", "experiment", "case", "policy"]
@@ -34,7 +35,8 @@ CASE = ["gpu", "kind", "experiment", "case", "policy"]
 
 
 def tabulate(reports: Path) -> pd.DataFrame:
-    """One row per GPU, problem, kernel, arithmetic and policy with a time or a published speed-up.
+    """One row per GPU, problem, kernel, arithmetic and policy with a time or a published speed-up; of a kernel with a
+    paper's variants and this project's, one of each.
 
     Columns (`COLUMNS`): `kind` is `measured` or `published`; `time_us` the median, NaN where a paper prints speed-ups
     only; `speedup` over `baseline` (`<kernel>-<math>` of the same GPU, problem and policy), NaN without one;
@@ -43,6 +45,8 @@ def tabulate(reports: Path) -> pd.DataFrame:
     and operations executed (a dense library's zeros included) against the rate of its arithmetic. `share_of_limit` is
     limit over time, of measured rows alone. `role` is `dense` for the baseline's row, `best` for the fastest sparse
     kernel in the baseline's arithmetic (this project's, or cuSPARSE where none has a time), else empty.
+    `alike` is true of what GPUs are compared by: the fastest sparse kernel, and where a paper published the problem's
+    time on another GPU the fastest of that paper's method, written anew, or of the library that it timed.
     `untuned` names the kernels that compete for the row and that the run did not tune there; `speedup_untuned` says
     whether there is one, or the baseline's was not tuned.
 
@@ -88,7 +92,9 @@ def level_of_case(case: str, sparsity: float) -> float:
 def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
     frame = results.frame
     ceilings = {name: peaks.measured(found) for name, _, found in results.environments}
-    for row in each(standing(frame)):
+    methods = frame[(frame["status"] == "ok") & frame["median_us"].notna() & (frame["role"] == "paper")]
+    both = pd.concat([standing(frame), methods.sort_values("median_us", kind="stable")])
+    for row in each(both.drop_duplicates(["problem", "policy", "kernel", "math", "role"])):
         case = case_of(row.problem)
         executed = row.flops * _executed_over_useful(row)
         yield {
@@ -176,8 +182,29 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     best = _best(frame)
     frame.loc[best.index, "role"] = "best"
     frame.loc[best.index, "untuned"] = best
+    like = _best(frame[_as_published(frame)])
+    frame["alike"] = frame.index.isin(like.index)
+    frame.loc[like.index, "untuned"] = like
     frame["speedup_untuned"] = (frame["untuned"] != "") | (frame["baseline_untuned"].fillna("") != "")
     return frame[list(COLUMNS)]
+
+
+def _as_published(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Not this project's designs where a paper's own kernel was published, nor another paper's kernel.
+
+    All are, where no measured GPU has a time of that kernel.
+    """
+    methods: dict[tuple[str, str], set[str]] = {}
+    for row in each(frame[frame["kind"] == "published"]):
+        methods.setdefault((row.experiment, row.case), set()).add(row.kernel)
+    case = pd.Series(list(zip(frame["experiment"], frame["case"], strict=True)), index=frame.index)
+    like = [
+        row.kind == "measured"
+        and row.kernel.removesuffix("_paper") in methods.get(one, set())
+        and role_of(row.kernel, row.variant) in ("paper", "library")
+        for row, one in zip(each(frame), case, strict=True)
+    ]
+    return ~case.isin(set(case[like])) | pd.Series(like, index=frame.index) | (frame["kind"] == "published")
 
 
 def _best(frame: pd.DataFrame) -> pd.Series[str]:

@@ -46,7 +46,7 @@ def _line(gpu: GpuKey, size: float = 7) -> Line2D:
 
 def speedup_figure(points: pd.DataFrame, names: Mapping[GpuKey, str], title: str, caption: str) -> Figure:
     """Per group of problems and GPU: each speed-up as a dot, the geometric mean as a large marker. One policy."""
-    best = points[points["compared"] & (points["role"] == "best")]
+    best = points[points["compared"] & points["alike"]]
     groups = list(dict.fromkeys(best["group"]))
     keys = _present(best, names)
     labels = _marked(groups, best.loc[best["speedup_untuned"], "group"])
@@ -168,8 +168,8 @@ def _kernel_mark(kernel: str) -> Line2D:
 
 
 def _kernel(points: pd.DataFrame, row: Any) -> str:
-    """The kernel that is best most often in the group on the newer GPU."""
-    rows = points[(points["group"] == row.group) & (points["gpu"] == row.gpu_to) & (points["role"] == "best")]
+    """The like kernel that is the fastest most often in the group on the newer GPU."""
+    rows = points[(points["group"] == row.group) & (points["gpu"] == row.gpu_to) & points["alike"]]
     return str(rows["kernel"].mode().iloc[0])
 
 

@@ -13,7 +13,7 @@ from nnzbench.site.generations.figures import GpuKey, share_rows
 
 def speedup(points: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
     """In how many groups each measured GPU's mean is above the older one's, measured or printed. Rows of one policy."""
-    best = points[points["compared"] & (points["role"] == "best")]
+    best = points[points["compared"] & points["alike"]]
     means = {
         (str(group), (str(gpu), str(kind))): geometric_mean(rows["speedup"].dropna())
         for (group, gpu, kind), rows in best.groupby(["group", "gpu", "kind"], sort=False)

@@ -79,8 +79,8 @@ def _headlines(found: Comparison, names: Mapping[GpuKey, str]) -> Iterator[str]:
         yield f"{headlines.gain(gains)}."
     if {"measured", "published"} <= set(found.means["kind"]):
         yield (
-            "Printed numbers are of the paper's kernel and measured ones of the fastest sparse kernel here: it is not "
-            "the GPU alone that differs between them."
+            "Measured numbers beside a paper's are of its method, written anew, or of the library that it timed, where "
+            "these were recorded."
         )
 
 
@@ -144,8 +144,10 @@ def _intro(names: Mapping[GpuKey, str]) -> str:
     return (
         f"Measured: {', '.join(measured)}. Published: {'; '.join(printed)}. A speed-up divides by the dense product "
         "(cuBLAS or cuDNN, in the same arithmetic) of the same GPU: it tells what sparsity is worth there, not how "
-        "fast the GPU is. Published numbers come from other software and, where a paper does not name its matrices, "
-        "from other patterns of the same sizes and levels."
+        "fast the GPU is. GPUs are compared by one method: where a paper published a problem, by its own, written "
+        "anew for the measured GPUs (or the library that it timed), and not by this project's designs, which the "
+        "published GPUs did not run; elsewhere by the fastest sparse kernel. Published numbers come from other "
+        "software and, where a paper does not name its matrices, from other patterns of the same sizes and levels."
     )
 
 
@@ -362,7 +364,7 @@ def _share_table(shares: pd.DataFrame, names: Mapping[GpuKey, str]) -> str:
 
 
 def _problem_tables(points: pd.DataFrame, names: Mapping[GpuKey, str]) -> list[tuple[str, str]]:
-    best = points[points["compared"] & (points["role"] == "best")]
+    best = points[points["compared"] & points["alike"]]
     out = []
     for group, policy in dict.fromkeys(zip(best["group"], best["policy"], strict=True)):
         here = best[(best["group"] == group) & (best["policy"] == policy)]

@@ -43,7 +43,10 @@ class Comparison:
     """
 
     points: pd.DataFrame
-    """Rows of the baseline and of the best sparse kernel, with `group`; of problems on one GPU too."""
+    """Rows of the baseline, of the best sparse kernel and of the one that GPUs are compared by, with `group`.
+
+    Of problems on one GPU too.
+    """
     means: pd.DataFrame
     gains: pd.DataFrame
     arithmetic: pd.DataFrame
@@ -55,14 +58,14 @@ class Comparison:
 
 def compare(frame: pd.DataFrame) -> Comparison:
     """Compares the rows of `generations.tabulate`."""
-    points = frame[frame["role"] != ""].copy()
+    points = frame[(frame["role"] != "") | frame["alike"]].copy()
     points["compared"], gaps = _comparable(points)
     points["group"] = _groups(points)
     return Comparison(points, _means(points), _gains(points), _arithmetic(points, frame), _shares(points), tuple(gaps))
 
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
-    """Whether a row's problem has a best kernel on two GPUs, on one pattern and over one baseline."""
+    """Whether a row's problem has a like kernel on two GPUs, on one pattern and over one baseline."""
     keep = pd.Series(False, index=points.index)
     unlike: dict[str, set[str]] = {}
     for (experiment, case, _), rows in points.groupby(["experiment", "case", "policy"], sort=True):
@@ -72,7 +75,7 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
         same = rows["pattern"].isin(patterns) & rows["baseline"].isin(newest["baseline"]) & rows["speedup"].notna()
         if not rows["pattern"].isin(patterns).all():
             unlike.setdefault(str(experiment), set()).add(str(case))
-        if len(rows[same & (rows["role"] == "best")][["gpu", "kind"]].drop_duplicates()) > 1:
+        if len(rows[same & rows["alike"]][["gpu", "kind"]].drop_duplicates()) > 1:
             keep[rows.index[same]] = True
     gaps = [
         f"{len(cases)} problems of {experiment} were run on other patterns (real ones or stand-ins) on another GPU and "
@@ -116,8 +119,8 @@ def _span(levels: Iterable[float]) -> str:
 
 
 def _means(points: pd.DataFrame) -> pd.DataFrame:
-    """Per group, policy and GPU: geometric mean speed-up of the best sparse kernel over the compared problems."""
-    best = points[points["compared"] & (points["role"] == "best")]
+    """Per group, policy and GPU: geometric mean speed-up of the like sparse kernel over the compared problems."""
+    best = points[points["compared"] & points["alike"]]
     sizes = best.groupby(["group", "policy"])["case"].nunique()
     out = []
     for key in _keys(best, ["group", "policy", "gpu", "kind"]):
@@ -148,13 +151,14 @@ def _gains(points: pd.DataFrame) -> pd.DataFrame:
 
 def _gain(rows: pd.DataFrame, old: tuple[str, str], new: tuple[str, str], policy: str) -> tuple[Any, ...] | None:
     def of(gpu: tuple[str, str], role: str) -> pd.DataFrame:
-        found = rows[(rows["gpu"] == gpu[0]) & (rows["kind"] == gpu[1]) & (rows["role"] == role)]
+        mine = rows["role"] == "dense" if role == "dense" else rows["alike"]
+        found = rows[(rows["gpu"] == gpu[0]) & (rows["kind"] == gpu[1]) & mine]
         return found.set_index("case")
 
     def both(role: str) -> pd.DataFrame:
         return of(old, role).merge(of(new, role), left_index=True, right_index=True, suffixes=("_from", "_to"))
 
-    sparse = both("best")
+    sparse = both("alike")
     if sparse.empty:
         return None
     dense = both("dense")
@@ -169,10 +173,10 @@ def _gain(rows: pd.DataFrame, old: tuple[str, str], new: tuple[str, str], policy
         _mean_ratio(sparse),
         before / after,
         _expected(new_dense, *sheets),
-        _expected(of(new, "best").loc[list(sparse.index)], *sheets),
+        _expected(of(new, "alike").loc[list(sparse.index)], *sheets),
         *(int((sparse["bytes_to"] <= sheet.l2_bytes).sum()) for sheet in sheets),
         _floor_share(new_dense),
-        _floor_share(of(new, "best").loc[list(sparse.index)]),
+        _floor_share(of(new, "alike").loc[list(sparse.index)]),
         str(sparse["baseline_to"].iloc[0]),
         *(int(sparse[f"speedup_untuned_{end}"].sum()) for end in ("from", "to")),
         *(_count(pairs["untuned_from"] + pairs["untuned_to"]) for pairs in (dense, sparse)),
@@ -230,7 +234,7 @@ def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _shares(points: pd.DataFrame) -> pd.DataFrame:
     """Per group, policy, GPU and role, over all problems with a time: geometric means of the shares of the peaks."""
-    timed = points[points["time_us"].notna()]
+    timed = points[points["time_us"].notna() & (points["role"] != "")]
     out = []
     for key in _keys(timed, ["group", "policy", "gpu", "kind", "role"]):
         rows = _where(timed, ["group", "policy", "gpu", "kind", "role"], key)

@@ -90,7 +90,7 @@ def test_notes_on_quartiles_name_what_the_figure_shows(tmp_path: Path, figures: 
         for row in records("sputnik_rnn", RNN, keep=gru)
     ]
     forward, backward = page_of(tmp_path / "r", rows).sections
-    assert "more than 1.1× the first: sputnik on gru2k" in forward.note
+    assert "more than 1.1× the first: sputnik on 2k: 6144×2048×32" in forward.note
     assert backward.note == ""
 
 
