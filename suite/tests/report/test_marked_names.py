@@ -94,6 +94,20 @@ def test_a_legend_calls_a_series_by_more_than_its_label(entry: str, marked_as: s
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [marked_as]
 
 
+def test_a_panel_that_says_what_it_divides_by_has_the_mark_there() -> None:
+    figure = Figure()
+    for text in ("title", "caption"):
+        figure.text(0, 0, text)
+    titles = ("fp32: 1× is cuBLAS fp32, its fastest plan", "fp16: 1× is cuBLAS fp16, its fastest plan", "cuBLAS fp32")
+    for title in titles:
+        figure.add_subplot().set_title(title, loc="left")
+    assert marked.legend(figure, LABELS, GPU)
+    first, *others = (axis.get_title(loc="left") for axis in figure.axes)
+    assert first == "fp32: 1× is cuBLAS fp32†, its fastest plan"
+    assert others == list(titles[1:])
+    assert figure.texts[1].get_text() == "caption † before tuning."
+
+
 def test_names_are_of_series_that_tuning_may_make_faster(tmp_path: Path) -> None:
     folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
     fake_records.tuned(folder, lambda row: ("first",) if row.kernel == "sputnik" and row.policy == "cold" else ("all",))

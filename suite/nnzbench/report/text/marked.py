@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from nnzbench.kernels.registry import dense_libraries
 from nnzbench.report.data.series import BEST, Series, speedup_series
@@ -110,7 +111,8 @@ def table(text: str, labels: Set[str], gpu: str) -> str:
 def legend(figure: Figure, labels: Set[str], gpu: str = "") -> bool:
     """Puts the mark behind these labels in the figure's legends, and what it means into its caption; whether it did.
 
-    Before a label may stand this GPU, or that it is divided by, and behind it a level.
+    Before a label may stand this GPU, or that it is divided by, and behind it a level. Panels whose title says what 1×
+    is have no entry of a legend for it: there the title has the mark.
     """
     if not labels:
         return False
@@ -121,6 +123,12 @@ def legend(figure: Figure, labels: Set[str], gpu: str = "") -> bool:
     found = [text for text in texts if name.fullmatch(text.get_text())]
     for text in found:
         text.set_text(text.get_text() + MARK)
+    base = re.compile(rf"(?<=: 1× is )({one_of})(?=,|$)")
+    titles = (one for axis in figure.axes for one in axis.get_children() if isinstance(one, Text))
+    for title in titles:  # on whichever side of its axis it stands
+        if base.search(title.get_text()):
+            title.set_text(base.sub(rf"\1{MARK}", title.get_text()))
+            found.append(title)
     if found and len(figure.texts) > 1:
         lines = figure.texts[1].get_text().split("\n")
         shortest = min(range(len(lines)), key=lambda at: len(lines[at]))
