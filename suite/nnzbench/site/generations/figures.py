@@ -169,7 +169,8 @@ def _kernel_mark(kernel: str) -> Line2D:
 
 def _kernel(points: pd.DataFrame, row: Any) -> str:
     """The like kernel that is the fastest most often in the group on the newer GPU."""
-    rows = points[(points["group"] == row.group) & (points["gpu"] == row.gpu_to) & points["alike"]]
+    alike = points["alike"] & points["compared"]
+    rows = points[(points["group"] == row.group) & (points["gpu"] == row.gpu_to) & alike]
     return str(rows["kernel"].mode().iloc[0])
 
 

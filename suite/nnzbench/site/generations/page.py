@@ -26,7 +26,7 @@ from nnzbench.site.generations.summary import Comparison, compare
 
 FOLDER = "generations"
 TENSOR = {"tf32": "TF32", "f16": "fp16"}
-_CAPTION = "Best sparse kernel against cuBLAS or cuDNN in the same arithmetic, hot policy. Hollow: printed in a paper."
+_CAPTION = "A paper's method (where none was published: the fastest kernel) against cuBLAS or cuDNN in the same arithmetic, hot policy. Hollow: printed in a paper."
 
 
 def write(reports: Path) -> Path | None:
