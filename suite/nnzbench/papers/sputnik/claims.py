@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nnzbench.report.claims.attention import AttentionMemory
 from nnzbench.report.claims.quantities import (
-    AttentionMemory,
     Crossover,
     CrossoverNonzeros,
     How,

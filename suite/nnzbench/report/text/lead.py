@@ -9,21 +9,20 @@ the records.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from nnzbench.kernels.registry import known
-from nnzbench.problems.names import stem_of
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean
-from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series, pick, rows_of
+from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series
 from nnzbench.report.text import crossover
 from nnzbench.report.text.groups import ALL, Group
-from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis, cuts, sentence
+from nnzbench.report.text.marks import WORDS, cuts, sentence
+from nnzbench.report.text.ratios import Ratio, alike, on, ratio, times_of
 from nnzbench.report.text.tables import GAP, markdown, number
 
 TITLE = 104
@@ -109,72 +108,6 @@ class Lead:
     """Of `rivals`, those taken at the variant that is the side's own fastest, as where a part is left out."""
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """One cell of the table."""
-
-    value: float
-    wins: int
-    count: int
-    basis: Basis = ALL_TUNED
-
-    @property
-    def text(self) -> str:
-        """`2.34×`, with the mark where it stands on kernels that were not tuned."""
-        return f"{number(self.value)}×{self.basis.mark}"
-
-    @property
-    def told(self) -> str:
-        """The same in a sentence: `2.34×`, or `2.34× before tuning`."""
-        return f"{number(self.value)}×{f' {WORDS}' * bool(self.basis.cuts)}"
-
-
-Times = tuple[Cuts, "pd.Series[float]"]
-"""What was not tuned for them, and microseconds by problem without its type."""
-
-
-def ratio(rival: Times, mine: Times, policy: str, group: Group = ALL) -> Ratio | None:
-    """One time over another under a policy, over a group's problems; None where no problem has both."""
-    (theirs, above), (ours, below) = rival, mine
-    if group.rival_like:
-        same = group.rival_like == group.like
-        if above.empty or below.empty or (same and set(above.index) != set(below.index)):
-            return None
-        value = math.fsum(above) / math.fsum(below)
-        return Ratio(value, int(value > 1), 1, basis((theirs, above.index), (ours, below.index), policy=policy))
-    if group.parts:
-        (whole, others), (mine_whole, those) = group.whole(above), group.whole(below)
-        both = (whole / mine_whole).dropna()
-    else:
-        both = (above / below).dropna()
-        others = those = list(both.index)
-    if both.empty:
-        return None
-    on = basis((theirs, others), (ours, those), policy=policy)
-    return Ratio(geometric_mean(both), int((both > 1).sum()), len(both), on)
-
-
-def _times(frame: pd.DataFrame, series: Series) -> dict[str, pd.DataFrame]:
-    """By policy: problem, the same without its type, and least microseconds in each type."""
-    rows = pick(frame, series, ("problem", "policy", "dtype"))[["problem", "policy", "median_us"]]
-    rows = rows.assign(stem=[stem_of(name) for name in rows["problem"]])
-    return {str(policy): mine for policy, mine in rows.groupby("policy")}
-
-
-def _alike(frame: pd.DataFrame, rival: Series, mine: Series) -> dict[str, pd.DataFrame]:
-    """The same of a rival's rows whose variant is the side's fastest on their problem."""
-    on = ["problem", "policy", "dtype"]
-    fastest = pick(frame, mine, on)[[*on, "variant"]]
-    return _times(rows_of(frame, rival).merge(fastest, on=[*on, "variant"]), rival)
-
-
-def _of(times: Mapping[str, pd.DataFrame], policy: str, problems: frozenset[str]) -> pd.Series[float]:
-    rows = times.get(policy)
-    if rows is None:
-        return pd.Series(dtype=float)
-    return rows[rows["problem"].isin(problems)].groupby("stem")["median_us"].min()
-
-
 Cells = dict[tuple[str, str, str, str], Ratio]
 """By the labels of group, side and rival, and policy."""
 
@@ -230,16 +163,16 @@ def headline(lead: Lead, cells: Cells, group: Group, policy: str) -> str:
 
 def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
     """Every ratio of the table for which there are times."""
-    times = {one.label: _times(frame, one) for one in {*lead.sides, *lead.rivals}}
+    times = {one.label: times_of(frame, one) for one in {*lead.sides, *lead.rivals}}
     cut = {one.label: cuts(frame, one) for one in {*lead.sides, *lead.rivals}}
     cells: Cells = {}
     for group in dict.fromkeys((*lead.groups, *lead.crossing)):
         mine, theirs = group.problems(frame), group.problems(frame, rival=True)
         for policy in policies:
-            above = {one.label: _of(times[one.label], policy, theirs) for one in lead.rivals}
+            above = {one.label: on(times[one.label], policy, theirs) for one in lead.rivals}
             for one in lead.sides:
-                below = cut[one.label], _of(times[one.label], policy, mine)
-                same = {rival.label: _of(_alike(frame, rival, one), policy, theirs) for rival in lead.alike}
+                below = cut[one.label], on(times[one.label], policy, mine)
+                same = {rival.label: on(alike(frame, rival, one), policy, theirs) for rival in lead.alike}
                 for rival, values in (above | same).items():
                     if found := ratio((cut[rival], values), below, policy, group):
                         cells[group.label, one.label, rival, policy] = found

@@ -26,7 +26,10 @@ from nnzbench.site.generations.summary import Comparison, compare
 
 FOLDER = "generations"
 TENSOR = {"tf32": "TF32", "f16": "fp16"}
-_CAPTION = "A paper's method (where none was published: the fastest kernel) against cuBLAS or cuDNN in the same arithmetic, hot policy. Hollow: printed in a paper."
+_CAPTION = (
+    "Sparse over cuBLAS or cuDNN in the same arithmetic, hot policy: a paper's method, where none was published the "
+    "fastest kernel.\nHollow: printed in a paper."
+)
 
 
 def write(reports: Path) -> Path | None:
