@@ -20,8 +20,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
-from nnzbench.advise.estimate import Recorded, certain_hot, load
 from nnzbench.advise.model import Model
+from nnzbench.advise.recorded import Recorded, certain_hot, load
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 

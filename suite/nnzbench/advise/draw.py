@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from nnzbench.advise.answer import Answer, rounded
+from nnzbench.advise.answer import Answer
+from nnzbench.advise.figures import rounded
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.report.draw.style import BLUE, INK, MUTED, VERMILLION, save, styled
 

@@ -7,167 +7,27 @@ out.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nnzbench.advise.answer import FAR_OCTAVES, Answer, Entry, Near, Width, crossing, ranked
-from nnzbench.advise.layer import Layer, Op
+from nnzbench.advise.answer import FAR_OCTAVES, Answer, Entry, Near, Width, ranked
+from nnzbench.advise.crossover import crossing
+from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
-from nnzbench.kernels.registry import Kernel, about, kernels, rivals
-from nnzbench.matrices import index
-from nnzbench.operators.binding import ITEM_BYTES, stored_bytes, weights_bytes
-from nnzbench.plans.plan import Unsupported, one_line
+from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot
+from nnzbench.advise.taking import that_run
+from nnzbench.kernels.registry import about
+from nnzbench.operators.binding import stored_bytes
 from nnzbench.problems.experiment import POLICIES
-from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
-from nnzbench.records.record import COLUMNS, RecordError
-from nnzbench.records.selection import class_of
+from nnzbench.records.record import RecordError
 
-FEWEST = 20
-"""Recorded problems of a kernel from which on its time is estimated."""
-LEAST_CERTAIN = 0.5
-"""A kernel whose estimates are off by more on average gets none."""
-LAUNCH_SHARE = 0.65
-"""Of the least time recorded under a policy, what an estimate takes for the launch."""
-TRIAL = "best_trial"
-"""Folder of what `runners/trials/best_trial.py` sums up."""
-CHECKS = "awkward_sizes"
-"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
-BLOCKED = r"(?:^|_)bell\d"
-"""Variants of cuSPARSE's blocked format: fast where nonzeros lie in blocks, which sizes alone don't say."""
-_USED = (
-    "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
-    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
-)  # fmt: skip
-_LONGEST_HEADER = 1 << 16
-_WIDEST = 8192
 _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(27)}))
 """Widths that the crossover is looked for at."""
-
-
-class Recorded:
-    """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy."""
-
-    def __init__(self, gpu: str, frame: pd.DataFrame) -> None:
-        self.gpu, self._frame = gpu, frame
-        self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
-        self._before: Recorded | None = None
-        """What this one has rows more than: models without new rows are the same."""
-
-    @property
-    def arch(self) -> str:
-        """Architecture of the GPU."""
-        return str(self._frame["arch"].mode().iloc[0])
-
-    def _least_us(self, policy: object) -> float:
-        frame = self._frame
-        return LAUNCH_SHARE * float(frame.loc[frame["policy"] == policy, "median_us"].min())
-
-    def joined(self, more: pd.DataFrame) -> Recorded:
-        """The same with rows more."""
-        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True))
-        joined._before = self
-        return joined
-
-    def models(self, op: Op, dtype: DType) -> dict[tuple[str, str, str], Model]:
-        """By kernel, arithmetic and policy; those with enough rows."""
-        if (op, dtype) not in self._models:
-            frame = self._frame
-            chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
-            chosen = chosen[chosen["kernel"].isin(rivals(op))]
-            before = self._before.models(op, dtype) if self._before else {}
-            self._models[op, dtype] = {}
-            for (kernel, maths, policy), rows in chosen.groupby(["kernel", "math", "policy"]):
-                key = (str(kernel), str(maths), str(policy))
-                known = before.get(key)
-                if known is not None and len(known.rows) == len(rows):
-                    self._models[op, dtype][key] = known
-                elif len(rows) >= FEWEST:
-                    dense, sddmm = about(key[0]).work == "dense", op == "sddmm"
-                    self._models[op, dtype][key] = Model(rows, dense, sddmm, ITEM_BYTES[dtype], self._least_us(policy))
-        return self._models[op, dtype]
-
-
-def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
-    """What is recorded on `gpu` in the results folders, but for rows of the sources `without`.
-
-    Raises `RecordError` where that is nothing or not readable.
-    """
-    found = (file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv")))
-    files = [file for file in found if file.parent.name != CHECKS]
-    if not files:
-        known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
-        there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
-        raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
-    tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
-    frames = [*map(_read, files), *(_read_trial(file) for file in tried if file.exists())]
-    frame = pd.concat(frames, ignore_index=True)
-    return Recorded(gpu, frame[~frame["source"].isin(without)])
-
-
-def _read(file: Path) -> pd.DataFrame:
-    if file.is_symlink():
-        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
-    try:
-        with file.open(encoding="utf-8") as stream:
-            if stream.readline(_LONGEST_HEADER).rstrip("\r\n").split(",") != list(COLUMNS):
-                raise RecordError(f"{file}: the header is not that of records")
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8", usecols=list(_USED))
-        frame = frame[(frame["status"] == "ok") & (frame["selected"] == "true") & frame["policy"].isin(POLICIES)]
-        # a step of a network is not the product that it is recorded as
-        frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
-        frame = frame[~frame["variant"].str.contains(BLOCKED)].copy()
-        for name in ("m", "k", "n", "nnz", "median_us", "prepare_ms", "compile_ms"):
-            frame[name] = pd.to_numeric(frame[name].replace("", "nan"))
-    except (OSError, UnicodeDecodeError, ValueError, pd.errors.ParserError) as error:
-        if isinstance(error, RecordError):
-            raise
-        raise RecordError(f"{file}: can't be read as records ({one_line(error)})") from error
-    named = zip(frame["kernel"], frame["variant"], frame["dtype"], strict=True)
-    frame["math"] = [class_of(*map(str, one)) for one in named]
-    whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)
-    return frame[whole]
-
-
-def _read_trial(file: Path) -> pd.DataFrame:
-    if file.is_symlink():
-        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
-    try:
-        return trial_rows(map(json.loads, file.read_text(encoding="utf-8").splitlines()))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise RecordError(f"{file}: can't be read as outcomes of a trial ({one_line(error)})") from error
-
-
-def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The hot times that `runners/trials/best_trial.py` found of each kernel, as rows.
-
-    Of an outcome: `matrix` (a path in DLMC), `dtype`, `n` and `measured`, microseconds by kernel. Raises `ValueError`,
-    `LookupError` or `TypeError` for something else.
-    """
-    rows = []
-    for one in outcomes:
-        entry = index.dlmc()[one["matrix"]]
-        for kernel, us in one["measured"].items():
-            if not 0 < float(us) < math.inf:
-                raise ValueError(f"{us} is no time")
-            rows.append(
-                {
-                    "experiment": TRIAL, "problem": one["matrix"], "op": "spmm", "m": entry.rows, "k": entry.cols,
-                    "n": int(one["n"]), "nnz": entry.nnz, "dtype": one["dtype"],
-                    "math": class_of(kernel, "", one["dtype"]),
-                    "kernel": kernel, "variant": "", "policy": "hot", "median_us": float(us), "arch": "",
-                    "source": f"dlmc:{one['matrix']}",
-                }
-            )  # fmt: skip
-    return pd.DataFrame(rows, columns=[*_USED, "math"])
 
 
 def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = True) -> Answer:
@@ -252,7 +112,7 @@ def _width(
                 uncertainty=model.held_out_error,
             )
         )
-    entries = _that_run(entries, layer, problem, recorded.arch, able, every)
+    entries = that_run(entries, layer, problem, recorded.arch, able, every)
     best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
     near: tuple[Near, ...] = ()
     if best is not None:
@@ -306,73 +166,6 @@ def _far(models: dict[tuple[str, str, str], Model], sizes: Sizes) -> set[tuple[s
         if side and min(side.values()) <= FAR_OCTAVES:
             far |= {key for key, octaves in side.items() if octaves > FAR_OCTAVES}
     return far
-
-
-def _that_run(
-    entries: list[Entry], layer: Layer, problem: Problem, arch: str, able: dict[tuple[str, int], str], every: bool
-) -> list[Entry]:
-    """The entries, those that refuse this matrix at this width with the reason in place of times.
-
-    Without `every`, kernels are asked in the order of their times until one takes it, and all that need a pattern of
-    their own. `able` remembers the reasons by kernel and width (empty: it takes the matrix).
-    """
-    found: list[Entry] = []
-    settled = False
-    operands: Operands | None = None
-    for entry in ranked(entries):
-        skipped = settled and not every and not about(entry.kernel).pattern
-        if entry.us is None or entry.dense or skipped:
-            found.append(entry)
-            continue
-        key = (entry.kernel, problem.n)
-        if key not in able:
-            operands = operands or layer.operands(problem)
-            able[key], size = _asked(entry, layer, problem, operands, arch, able)
-            entry = replace(entry, memory_bytes=size)
-        if able[key]:
-            entry = Entry(entry.kernel, entry.math, reason=able[key])
-        else:
-            settled = True
-        found.append(entry)
-    return found
-
-
-def _asked(
-    entry: Entry, layer: Layer, problem: Problem, operands: Operands, arch: str, able: dict[tuple[str, int], str]
-) -> tuple[str, int | None]:
-    """Why the kernel refuses the matrix (empty where it takes it), and the bytes that it keeps."""
-    kernel = kernels()[entry.kernel]
-    coded = about(entry.kernel).weights_in_code
-    if coded and any(name == entry.kernel and not reason for (name, _), reason in able.items()):
-        return "", entry.memory_bytes  # writing the program again for another width is slow, and tells nothing new
-    try:
-        if entry.kernel in _CHECKS:
-            _CHECKS[entry.kernel](layer, problem.dtype)
-        elif isinstance(kernel, Kernel):
-            plan = next(iter(kernel.plans(problem, operands, arch)), None)
-            if plan is None:
-                raise Unsupported("no plan for this matrix")
-            if plan.language == "cuda":  # generated code holds its weights, and is not compiled here
-                return "", weights_bytes(plan, operands)
-    except Unsupported as error:
-        return str(error), None
-    return "", entry.memory_bytes
-
-
-def _cusparselt(layer: Layer, dtype: DType) -> None:
-    from nnzbench.kernels.vendor.cusparselt import require_pattern
-
-    require_pattern(layer.matrix, dtype)
-
-
-_CHECKS = {"cusparselt": _cusparselt}
-
-
-def certain_hot(models: Mapping[tuple[str, str, str], Model], dtype: DType) -> Iterator[tuple[str, Model]]:
-    """Kernels whose hot times in the type's own arithmetic are estimated well enough for an answer."""
-    for (kernel, maths, policy), model in models.items():
-        if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
-            yield kernel, model
 
 
 def _curve(

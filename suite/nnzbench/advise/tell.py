@@ -13,15 +13,12 @@ from nnzbench.advise.answer import (
     Answer,
     Width,
     checked,
-    estimated_us,
     heading,
     paid_back,
-    ratio_text,
-    rounded,
     sentence,
-    totals,
-    two_digits,
 )
+from nnzbench.advise.figures import estimated_us, ratio_text, rounded, two_digits
+from nnzbench.advise.totals import totals
 
 GAP = "–"
 NARROWEST = 110

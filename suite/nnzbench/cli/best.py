@@ -11,10 +11,11 @@ import click
 from click.core import ParameterSource
 
 from nnzbench import devices, paths
-from nnzbench.advise import draw, estimate, layer, measured, tell
-from nnzbench.advise.answer import Answer, as_json, totals
+from nnzbench.advise import draw, estimate, layer, measured, recorded, tell
+from nnzbench.advise.answer import Answer, as_json
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
+from nnzbench.advise.totals import totals
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
@@ -121,8 +122,8 @@ def command(
     layers = layer.load(matrices, match, pattern or "uniform")
     if gpu:
         folders = [reports] if reports else [paths.results(), paths.reports()]
-        recorded = estimate.load(gpu, folders)
-        answers = [estimate.answer(one, question, recorded, len(layers) < MANY) for one in layers]
+        known = recorded.load(gpu, folders)
+        answers = [estimate.answer(one, question, known, len(layers) < MANY) for one in layers]
     else:
         answers = _measure(layers, question, device_name, out)
     if as_text:

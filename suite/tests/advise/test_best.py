@@ -14,8 +14,10 @@ from own_files import has_safetensors, matrix, write_all
 
 from nnzbench import devices
 from nnzbench.advise import layer as layers
-from nnzbench.advise.answer import Answer, Crossover, Entry, Near, Width, crossing, paid_back, sentence, totals
+from nnzbench.advise.answer import Answer, Entry, Near, Width, paid_back, sentence
+from nnzbench.advise.crossover import Crossover, crossing
 from nnzbench.advise.measured import Question, answer, next_width
+from nnzbench.advise.totals import totals
 from nnzbench.cli import main
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.search import Found

@@ -7,7 +7,8 @@ import io
 
 from rich.console import Console
 
-from nnzbench.advise.answer import Answer, Crossover, Entry, Width, sentence
+from nnzbench.advise.answer import Answer, Entry, Width, sentence
+from nnzbench.advise.crossover import Crossover
 from nnzbench.advise.tell import tell
 
 DENSE = Entry("cublas", "f32", hot_us=10.0, cold_us=20.0, memory_bytes=4000, packing_ms=0.1)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from fake_records import record
 
-from nnzbench.advise import estimate
+from nnzbench.advise.recorded import load
 from nnzbench.records.record import append
 
 TRIALS = Path(__file__).resolve().parents[3] / "runners" / "trials"
@@ -43,7 +43,7 @@ def recorded(tmp_path_factory):
                     )
                 )  # fmt: skip
         append(folder / "nvidia-h200" / experiment / "records.csv", rows)
-    return estimate.load("nvidia-h200", [folder])
+    return load("nvidia-h200", [folder])
 
 
 def test_each_part_is_estimated_without_itself(held_out, recorded):
