@@ -15,7 +15,9 @@ from nnzbench.problems.problem import DType
 ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a library", "guest": "a guest"}
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
 FAR_OCTAVES = 3.0
-"""With nothing recorded nearer, an estimate is called a guess."""
+"""With nothing recorded nearer, an estimate is a guess."""
+FAR = f"is not recorded within {FAR_OCTAVES:g} octaves"
+"""Why an estimate is a guess that nothing recorded is near, as what follows the kernel's name."""
 _MUCH_LESS = 0.95
 """Share of a time from which on another is told as faster with less precision."""
 _FREE_MATH = frozenset({"winograd"})
@@ -42,7 +44,13 @@ class Entry:
     wrong: bool = False
     """Whether it computed something else than float64 does; `reason` says how far off."""
     uncertainty: float | None = None
-    """Of an estimate: mean error of estimates of this kernel on problems that were held out."""
+    """Of an estimate that is no guess: mean error of estimates of this kernel on problems that were held out."""
+    guess: str = ""
+    """Why an estimate is a guess, as what follows the kernel's name; empty where it is none."""
+    recorded: bool = False
+    """Whether these are the times of a recorded problem of the same sizes, and no estimates."""
+    unestimated: bool = False
+    """Whether it may be as fast as any, and has no time because too little of it is recorded."""
 
     @property
     def role(self) -> str:
@@ -88,11 +96,6 @@ class Width:
     """Kernels with candidates left when the time was over."""
     near: tuple[Near, ...] = ()
 
-    @property
-    def far(self) -> bool:
-        """Whether nothing was recorded near enough to estimate from."""
-        return bool(self.near) and self.near[0].octaves > FAR_OCTAVES
-
     def timed(self) -> list[Entry]:
         """Entries with a time, fastest first."""
         return [one for one in self.entries if one.us is not None]
@@ -108,6 +111,14 @@ class Width:
     def sparse(self, dtype: DType) -> Entry | None:
         """The fastest that leaves zeros out."""
         return next((one for one in self.exact(dtype) if not one.dense), None)
+
+    def guesses(self, dtype: DType) -> list[Entry]:
+        """Of the two that the answer is made of, those whose times are guesses."""
+        return [one for one in (self.sparse(dtype), self.rival(dtype)) if one is not None and one.guess]
+
+    def all_estimated(self, dtype: DType) -> bool:
+        """Whether no kernel of that precision is left out that may be as fast as those with a time."""
+        return not any(one.unestimated and (one.math == dtype or one.math in _FREE_MATH) for one in self.entries)
 
 
 @dataclass(frozen=True)
@@ -161,23 +172,28 @@ def heading(answer: Answer) -> str:
 
 def sentence(answer: Answer, width: Width) -> str:
     """The answer for a width in one sentence."""
-    lead = f"N = {width.n}{' (a guess: nothing near it is recorded)' if width.far else ''}: "
     sparse, rival = width.sparse(answer.dtype), width.rival(answer.dtype)
-    about_so = "about " if answer.estimated else ""
+    lead = f"N = {width.n}{_guess_text(sparse, rival)}: "
+    about_so, every = "about " if answer.estimated else "", width.all_estimated(answer.dtype)
     if sparse is None and rival is None:
+        if answer.estimated:
+            return f"{lead}no kernel is estimated"
         wrong = [one.label for one in width.entries if one.wrong]
         found = f"{checked(width)} checked against float64, none timed"
         return lead + found + (f"; WRONG: {', '.join(wrong)}" if wrong else "")
     if sparse is None or (rival is not None and (rival.us or 0.0) < (sparse.us or 0.0)):
         assert rival is not None
-        text = f"{lead}dense is fastest: {rival.label}, {about_so}{us_text(rival.us, answer.estimated)}"
+        of_those = "" if every else " of those estimated"
+        text = f"{lead}dense is fastest{of_those}: {rival.label}, {about_so}{us_text(rival.us, answer.estimated)}"
         if sparse is not None:
             longer = times_text(sparse.us, rival.us, answer.estimated)
-            text += f"; the best sparse kernel, {sparse.label}, takes {about_so}{longer} as long"
+            best = "the best sparse kernel" if every else "the best sparse kernel estimated"
+            text += f"; {best}, {sparse.label}, takes {about_so}{longer} as long"
+        elif not every:
+            text += "; no sparse kernel is estimated"
         return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=False)
-    text = (
-        f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}{us_text(sparse.us, answer.estimated)}"
-    )
+    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}"
+    text += us_text(sparse.us, answer.estimated)
     if rival is not None:
         text += f", {about_so}{times_text(rival.us, sparse.us, answer.estimated)} the speed of {rival.label}"
         if sparse.hot_us is not None and sparse.cold_us and rival.cold_us:
@@ -186,7 +202,25 @@ def sentence(answer: Answer, width: Width) -> str:
             text += f" in {100 * sparse.memory_bytes / rival.memory_bytes:.0f} % of the memory"
     else:
         text += "; nothing dense to compare with"
+    text += _surest_text(answer, width, sparse)
     return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=True)
+
+
+def _guess_text(*named: Entry | None) -> str:
+    """Why the answer that is made of these is a guess, in brackets."""
+    found = [one for one in named if one is not None]
+    if found and all(one.guess == FAR for one in found):
+        return " (a guess: nothing near it is recorded)"
+    why = "; ".join(f"{one.label} {one.guess}" for one in found if one.guess)
+    return f" (a guess: {why})" if why else ""
+
+
+def _surest_text(answer: Answer, width: Width, sparse: Entry) -> str:
+    """Beside a winner that is a guess, the fastest that is none."""
+    sure = next((one for one in width.exact(answer.dtype) if not one.guess), None)
+    if not sparse.guess or sure is None or sure.dense:
+        return ""
+    return f"; of those recorded near, {sure.label} takes about {us_text(sure.us, answer.estimated)}"
 
 
 def checked(width: Width) -> str:
@@ -213,17 +247,25 @@ def paid_back(entry: Entry, rival: Entry | None) -> float | None:
 
 
 def _crossover_text(answer: Answer, width: Width, sparse_ahead: bool) -> str:
+    """Where dense becomes faster; empty where that, known of other kernels, contradicts a guess."""
     found = answer.crossover
     if found is None:
         return ""
+    inside = found.least <= width.n <= found.most
     if found.n is not None:
+        if sparse_ahead and width.n >= found.n:
+            return ""
         if sparse_ahead or width.n >= found.n:
             return f"; dense is faster from about N = {rounded(found.n)}"
         return f"; sparse is faster at larger N, up to about {rounded(found.n)}"
     if found.sparse_wins:
+        if width.n >= found.most:
+            return ""
         stays = sparse_ahead and all(dense >= sparse for n, dense, sparse in answer.curve if n > width.n)
         return f"; sparse {'stays faster up to' if stays else 'is faster at'} N = {found.most}, the largest looked at"
-    return f"; dense is faster at every N looked at, {found.least} to {found.most}" if found.least < found.most else ""
+    if found.least == found.most or (sparse_ahead and inside):
+        return ""
+    return f"; dense is faster at every N looked at, {found.least} to {found.most}"
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -270,6 +312,8 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
                 "relative_error": one.error,
                 "reason": one.reason,
                 "held_out_error": one.uncertainty,
+                "guess": one.guess,
+                "recorded": one.recorded,
             }
             for one in width.entries
         ],

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nnzbench.advise.answer import FAR, FAR_OCTAVES
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Trial
 
@@ -150,6 +151,18 @@ class Model:
         """Of each, how far the nearest recorded row is, octaves."""
         nearest: Floats = self._octaves(sizes).min(axis=1)
         return nearest
+
+    def guess(self, sizes: Sizes) -> str:
+        """Why its estimate is a guess there, as what follows the kernel's name; empty where it is none.
+
+        That of a dense library below its recorded widths is none: held out, such estimates are as good as others.
+        """
+        if self.distances([sizes])[0] > FAR_OCTAVES:
+            return FAR
+        width, narrowest, widest = _arrays([sizes])[self._wide][0], self.widths.min(), self.widths.max()
+        if width < narrowest and not self._dense:
+            return f"is recorded from a width of {narrowest:.0f} on"
+        return f"is recorded up to a width of {widest:.0f}" if width > widest else ""
 
     def _octaves(self, sizes: Sequence[Sizes]) -> Floats:
         places = self._coordinates(*_arrays(sizes))

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.advise.layer import Op
-from nnzbench.advise.model import Model
+from nnzbench.advise.model import Model, Sizes
 from nnzbench.kernels.registry import about, rivals
 from nnzbench.matrices import index
 from nnzbench.operators.binding import ITEM_BYTES
@@ -25,6 +25,8 @@ FEWEST = 20
 """Recorded problems of a kernel from which on its time is estimated."""
 LEAST_CERTAIN = 0.5
 """A kernel whose estimates are off by more on average gets none."""
+SAME_NONZEROS = 0.01
+"""How far apart the nonzeros of two problems may be whose times are taken as the same."""
 LAUNCH_SHARE = 0.65
 """Of the least time recorded under a policy, what an estimate takes for the launch."""
 TRIAL = "best_trial"
@@ -67,12 +69,9 @@ class Recorded:
     def models(self, op: Op, dtype: DType) -> dict[tuple[str, str, str], Model]:
         """By kernel, arithmetic and policy; those with enough rows."""
         if (op, dtype) not in self._models:
-            frame = self._frame
-            chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
-            chosen = chosen[chosen["kernel"].isin(rivals(op))]
             before = self._before.models(op, dtype) if self._before else {}
             self._models[op, dtype] = {}
-            for (kernel, maths, policy), rows in chosen.groupby(["kernel", "math", "policy"]):
+            for (kernel, maths, policy), rows in self._rows(op, dtype).groupby(["kernel", "math", "policy"]):
                 key = (str(kernel), str(maths), str(policy))
                 known = before.get(key)
                 if known is not None and len(known.rows) == len(rows):
@@ -81,6 +80,28 @@ class Recorded:
                     dense, sddmm = about(key[0]).work == "dense", op == "sddmm"
                     self._models[op, dtype][key] = Model(rows, dense, sddmm, ITEM_BYTES[dtype], self._least_us(policy))
         return self._models[op, dtype]
+
+    def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:
+        """The rows of kernels (in an arithmetic) that have too few for a model."""
+        enough = {key[:2] for key in self.models(op, dtype)}
+        groups = self._rows(op, dtype).groupby(["kernel", "math"])
+        named = {(str(kernel), str(maths)): rows for (kernel, maths), rows in groups}
+        return {key: rows for key, rows in named.items() if key not in enough}
+
+    def _rows(self, op: Op, dtype: DType) -> pd.DataFrame:
+        frame = self._frame
+        chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
+        return chosen[chosen["kernel"].isin(rivals(op))]
+
+
+def same(rows: pd.DataFrame, sizes: Sizes, dense: bool) -> dict[str, Any]:
+    """By policy, the row of a problem of the same sizes, with as many nonzeros to 1 % (where those are all it does)."""
+    found = rows[(rows["m"] == sizes.m) & (rows["k"] == sizes.k) & (rows["n"] == sizes.n)]
+    off = (found["nnz"] - sizes.nnz).abs()
+    if not dense:
+        found = found[off <= SAME_NONZEROS * sizes.nnz]
+    nearest = found.assign(off=off).sort_values("off", kind="stable").groupby("policy", sort=False).head(1)
+    return {str(row["policy"]): row for _, row in nearest.iterrows()}
 
 
 def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:

@@ -13,55 +13,71 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
 
 
-def that_run(
-    entries: list[Entry], layer: Layer, problem: Problem, arch: str, able: dict[tuple[str, int], str], every: bool
-) -> list[Entry]:
-    """The entries, those that refuse this matrix at this width with the reason in place of times.
+class Takers:
+    """What kernels say of one layer, each asked once for a width.
 
-    Without `every`, kernels are asked in the order of their times until one takes it, and all that need a pattern of
-    their own. `able` remembers the reasons by kernel and width (empty: it takes the matrix).
+    Without `every`, kernels are asked in the order of their times until one takes the matrix, and all that need a
+    pattern of their own.
     """
-    found: list[Entry] = []
-    settled = False
-    operands: Operands | None = None
-    for entry in ranked(entries):
-        skipped = settled and not every and not about(entry.kernel).pattern
-        if entry.us is None or entry.dense or skipped:
+
+    def __init__(self, layer: Layer, arch: str, every: bool) -> None:
+        self._layer, self._arch, self._every = layer, arch, every
+        self._known: dict[tuple[str, int], tuple[str, int | None]] = {}
+        self._operands: tuple[Problem, Operands] | None = None
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Kernels that refused the matrix at some width."""
+        return frozenset(kernel for (kernel, _), (reason, _) in self._known.items() if reason)
+
+    def that_run(self, entries: list[Entry], problem: Problem) -> list[Entry]:
+        """The entries, those that refuse this matrix at this width with the reason in place of times."""
+        found: list[Entry] = []
+        settled = False
+        for entry in ranked(entries):
+            skipped = not self._every and (settled or entry.us is None) and not about(entry.kernel).pattern
+            if entry.dense or skipped or not (entry.us or entry.unestimated):
+                found.append(entry)
+                continue
+            reason, size = self.asked(entry.kernel, problem)
+            if reason:
+                entry = Entry(entry.kernel, entry.math, reason=reason)
+            elif entry.us is not None:
+                settled = True
+                entry = entry if size is None else replace(entry, memory_bytes=size)
             found.append(entry)
-            continue
-        key = (entry.kernel, problem.n)
-        if key not in able:
-            operands = operands or layer.operands(problem)
-            able[key], size = _asked(entry, layer, problem, operands, arch, able)
-            entry = replace(entry, memory_bytes=size)
-        if able[key]:
-            entry = Entry(entry.kernel, entry.math, reason=able[key])
-        else:
-            settled = True
-        found.append(entry)
-    return found
+        return found
 
+    def asked(self, kernel: str, problem: Problem) -> tuple[str, int | None]:
+        """Why the kernel refuses the matrix (empty where it takes it), and the bytes that it keeps where it tells."""
+        key = (kernel, problem.n)
+        if key not in self._known:
+            self._known[key] = self._ask(kernel, problem)
+        return self._known[key]
 
-def _asked(
-    entry: Entry, layer: Layer, problem: Problem, operands: Operands, arch: str, able: dict[tuple[str, int], str]
-) -> tuple[str, int | None]:
-    """Why the kernel refuses the matrix (empty where it takes it), and the bytes that it keeps."""
-    kernel = kernels()[entry.kernel]
-    coded = about(entry.kernel).weights_in_code
-    if coded and any(name == entry.kernel and not reason for (name, _), reason in able.items()):
-        return "", entry.memory_bytes  # writing the program again for another width is slow, and tells nothing new
-    try:
-        if entry.kernel in _CHECKS:
-            _CHECKS[entry.kernel](layer, problem.dtype)
-        elif isinstance(kernel, Kernel):
-            plan = next(iter(kernel.plans(problem, operands, arch)), None)
-            if plan is None:
-                raise Unsupported("no plan for this matrix")
-            if plan.language == "cuda":  # generated code holds its weights, and is not compiled here
-                return "", weights_bytes(plan, operands)
-    except Unsupported as error:
-        return str(error), None
-    return "", entry.memory_bytes
+    def _ask(self, name: str, problem: Problem) -> tuple[str, int | None]:
+        kernel = kernels()[name]
+        if about(name).weights_in_code and any(one == name and not self._known[one, n][0] for one, n in self._known):
+            return "", None  # writing the program again for another width is slow, and tells nothing new
+        try:
+            if name in _CHECKS:
+                _CHECKS[name](self._layer, problem.dtype)
+            elif isinstance(kernel, Kernel):
+                operands = self._made(problem)
+                plan = next(iter(kernel.plans(problem, operands, self._arch)), None)
+                if plan is None:
+                    raise Unsupported("no plan for this matrix")
+                if plan.language == "cuda":  # generated code holds its weights, and is not compiled here
+                    return "", weights_bytes(plan, operands)
+        except Unsupported as error:
+            return str(error), None
+        return "", None
+
+    def _made(self, problem: Problem) -> Operands:
+        """The operands, kept while the same problem is asked about."""
+        if self._operands is None or self._operands[0] != problem:
+            self._operands = problem, self._layer.operands(problem)
+        return self._operands[1]
 
 
 def _cusparselt(layer: Layer, dtype: DType) -> None:

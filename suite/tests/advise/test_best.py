@@ -14,7 +14,7 @@ from own_files import has_safetensors, matrix, write_all
 
 from nnzbench import devices
 from nnzbench.advise import layer as layers
-from nnzbench.advise.answer import Answer, Entry, Near, Width, paid_back, sentence
+from nnzbench.advise.answer import FAR, Answer, Entry, Near, Width, paid_back, sentence
 from nnzbench.advise.crossover import Crossover, crossing
 from nnzbench.advise.measured import Question, answer, next_width
 from nnzbench.advise.totals import totals
@@ -170,6 +170,9 @@ def entry(kernel, us, math="f32", **other):
     return Entry(kernel, math, "", us, us + 5, **other)
 
 
+NEAR = (Near("e", "p", 1.0),)
+
+
 def answered(*entries, n=8, crossover=None, dtype="f32", near=(), label="w"):
     width = Width(n, tuple(entries), near=near)
     return Answer(label, "spmm", dtype, 100, 200, 2000, "gpu", bool(near), (width,), crossover)
@@ -184,7 +187,22 @@ def answered(*entries, n=8, crossover=None, dtype="f32", near=(), label="w"):
         ),
         (answered(entry("cublas", 4.0), entry("ring", 5.0)), "dense is fastest: cuBLAS fp32, 4.00 us; the best sparse"),
         (answered(entry("cublas", 4.0, "tf32"), entry("ring", 5.0)), "nothing dense to compare with"),
-        (answered(entry("ring", 5.0), near=(Near("e", "p", 4.0),)), "N = 8 (a guess: nothing near it is recorded): "),
+        (answered(entry("ring", 5.0, guess=FAR), near=NEAR), "N = 8 (a guess: nothing near it is recorded): "),
+        (
+            answered(entry("ring", 5.0, guess=FAR), entry("sputnik", 6.0), entry("cublas", 9.0), near=NEAR),
+            "N = 8 (a guess: ring fp32 is not recorded within 3 octaves): fastest: ring fp32 (this project's), about "
+            "5.0 us, about 1.8 times the speed of cuBLAS fp32 (1.4 times cold); of those recorded near, sputnik fp32 "
+            "takes about 6.0 us",
+        ),
+        (
+            answered(entry("cublas", 9.0), Entry("ring", "f32", reason="x", unestimated=True), near=NEAR),
+            "N = 8: dense is fastest of those estimated: cuBLAS fp32, about 9.0 us; no sparse kernel is estimated",
+        ),
+        (
+            answered(entry("cublas", 4.0), entry("sputnik", 5.0), Entry("ring", "f32", unestimated=True), near=NEAR),
+            "of those estimated: cuBLAS fp32, about 4.0 us; the best sparse kernel estimated, sputnik fp32, takes",
+        ),
+        (answered(Entry("balanced", "f32", reason="not balanced"), near=NEAR), "N = 8: no kernel is estimated"),
         (
             answered(entry("cublas", 9.0), entry("ring", 5.0), crossover=Crossover(None, True, 1, 64)),
             "sparse stays faster up to N = 64, the largest looked at",

@@ -15,6 +15,7 @@ from own_files import has_safetensors, write_all
 from nnzbench import paths
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
+from nnzbench.advise.answer import sentence
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import load, trial_rows
@@ -140,18 +141,54 @@ def test_times_of_a_blocked_format_are_not_those_of_other_patterns(tmp_path):
     assert found["cusparse"] == pytest.approx(law("sputnik", 512, 1536, 32, 512 * 1536 / 10), rel=0.2)
 
 
-def test_where_others_are_recorded_near_by_a_kernel_that_is_not_gets_no_time(tmp_path):
+def test_each_kernel_is_a_guess_by_itself_whatever_is_recorded_of_others(tmp_path):
     append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
     rows = [replace(row, kernel="ring", m=64 * row.m) for row in records() if row.kernel == "sputnik"]
     append(tmp_path / "nvidia-h200/llm_layers/records.csv", rows)
     recorded = load("nvidia-h200", [tmp_path])
     (layer,) = layers.load(["512x1536@0.9"])
-    found = {one.kernel: one for one in estimate.answer(layer, Question((32,)), recorded).widths[0].entries}
-    assert found["sputnik"].us
-    assert "within 3 octaves" in found["ring"].reason
-    (layer,) = layers.load(["16x16@0.5"])  # far from all: a guess by all
-    found = {one.kernel: one for one in estimate.answer(layer, Question((8,)), recorded).widths[0].entries}
-    assert "octaves" not in found["sputnik"].reason + found["ring"].reason
+    near = estimate.answer(layer, Question((32,)), recorded)
+    found = {one.kernel: one for one in near.widths[0].entries}
+    assert found["sputnik"].guess == ""
+    assert found["ring"].us
+    assert "within 3 octaves" in found["ring"].guess
+    text = sentence(near, near.widths[0])
+    assert text.startswith("N = 32 (a guess: ring fp32 is not recorded within 3 octaves): fastest: ring fp32")
+    assert "; of those recorded near, sputnik fp32 takes about" in text
+    (layer,) = layers.load(["16x16@0.5"])
+    far = estimate.answer(layer, Question((8,)), recorded)
+    assert all(one.guess for one in far.widths[0].timed())
+    assert "N = 8 (a guess: nothing near it is recorded): " in sentence(far, far.widths[0])
+
+
+def test_wider_than_anything_recorded_is_a_guess(recorded):
+    (layer,) = layers.load(["512x1536@0.9"])
+    found = estimate.answer(layer, Question((512, 1024)), recorded)
+    assert [one.guess for width in found.widths for one in width.timed()] == [
+        *[""] * len(found.widths[0].timed()), *["is recorded up to a width of 512"] * len(found.widths[1].timed())
+    ]  # fmt: skip
+
+
+def test_kernels_asked_for_by_name_and_not_recorded_are_named(recorded):
+    (layer,) = layers.load(["512x1536@0.9"])
+    found = estimate.answer(layer, Question((32,), kernels=("cusparse", "cublas")), recorded)
+    assert {one.kernel: one.reason for one in found.widths[0].entries}["cusparse"] == "not recorded on nvidia-h200"
+    with pytest.raises(RecordError, match=r"^no spmm in f32 .* nvidia-h200: cusparse: not recorded on nvidia-h200$"):
+        estimate.answer(layer, Question((32,), kernels=("cusparse",)), recorded)
+    with pytest.raises(RecordError, match="aspt: no f16 form"):
+        estimate.answer(layer, Question((32,), dtype="f16", kernels=("aspt",)), recorded)
+
+
+def test_kernels_that_take_one_width_alone_stay_in_the_crossover_at_that_width(tmp_path):
+    rows = [row for row in records() if row.kernel != "balanced"]
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", rows)
+    fast = [replace(row, kernel="aspt", n=32, median_us=1.0) for row in rows if row.kernel == "sputnik" and row.n == 8]
+    append(tmp_path / "nvidia-h200/sputnik_figure1/records.csv", fast)
+    (layer,) = layers.load(["1024x1024@0.5"])
+    found = estimate.answer(layer, Question((64,)), load("nvidia-h200", [tmp_path]))
+    curve = {n: sparse for n, _, sparse in found.curve}
+    assert curve[32] == pytest.approx(1.0, rel=0.1)  # it was asked about 64 columns, which it does not take
+    assert curve[45] > 2
 
 
 def test_the_crossover_is_not_looked_for_far_from_what_is_recorded(recorded):
@@ -188,7 +225,7 @@ def test_a_type_that_is_recorded_is_named_where_another_is_not(recorded):
 def test_far_from_anything_it_is_a_guess(recorded):
     (layer,) = layers.load(["16x16@0.5"])
     found = estimate.answer(layer, Question((8,)), recorded)
-    assert found.widths[0].far
+    assert found.widths[0].guesses("f32")
 
 
 def test_too_few_rows_estimate_nothing(recorded):

@@ -8,9 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnzbench import paths
 from nnzbench.advise.model import Model, Sizes
-from nnzbench.advise.recorded import load
 
 
 def modelled(widths, law, dense=False):
@@ -47,13 +45,3 @@ def test_where_narrow_rows_are_recorded_they_are_followed():
 def test_a_dense_library_takes_whole_tiles_of_columns():
     model = modelled((1, 8, 32, 128), lambda m, k, n, nnz: 2 + 1e-6 * m * k * max(n, 32), dense=True)
     assert float(np.mean(model.errors(model.widths == 8))) < 0.01
-
-
-def test_published_narrow_times_are_estimated_from_wide_ones():
-    """All widths below 32 held out at once: in fp16 they are recorded, so that the rule can be judged."""
-    models = load("nvidia-h200", [paths.reports()]).models("spmm", "f16")
-    for kernel in ("ring", "sputnik", "tensor_spmm", "flash_llm", "spinfer", "cublas"):
-        model = models[kernel, "f16", "hot"]
-        errors = model.errors(model.widths < 32)
-        assert errors.size >= 60
-        assert float(np.mean(errors)) < 0.3, kernel

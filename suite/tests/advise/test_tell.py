@@ -90,3 +90,16 @@ def test_a_table_of_estimates_says_how_far_off_they_may_be():
     assert text.count("held out: how far off") == 1
     assert "All layers, estimated times added" in text
     assert "held out" not in told(answer("a"), answer("b"), answer("c"), brief=True)
+
+
+def test_a_guess_and_a_recorded_time_are_marked_in_place_of_an_error():
+    guess = dataclasses.replace(SPARSE, guess="is recorded from a width of 64 on")
+    recorded = dataclasses.replace(DENSE, recorded=True)
+    text = told(answer("a", (guess, recorded), estimated=True))
+    assert next(line for line in text.splitlines() if line.startswith("sputnik fp32 ?")).endswith(" ?")
+    assert next(line for line in text.splitlines() if line.startswith("cuBLAS fp32 ")).endswith(" recorded")
+    assert "?: a guess" in text
+    assert "recorded: the time of a recorded problem" in text
+    brief = told(*(answer(name, (guess, recorded), estimated=True) for name in "abc"), brief=True)
+    assert brief.count("sputnik fp32 ?") == 3
+    assert "±" not in text + brief
