@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnzbench.advise.crossover import Crossover
-from nnzbench.advise.figures import rounded, times_text, us_text
+from nnzbench.advise.figures import times_text, us_text
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
@@ -256,8 +256,8 @@ def _crossover_text(answer: Answer, width: Width, sparse_ahead: bool) -> str:
         if sparse_ahead and width.n >= found.n:
             return ""
         if sparse_ahead or width.n >= found.n:
-            return f"; dense is faster from about N = {rounded(found.n)}"
-        return f"; sparse is faster at larger N, up to about {rounded(found.n)}"
+            return f"; dense is faster from about N = {found.told}"
+        return f"; sparse is faster at larger N, up to about {found.told}"
     if found.sparse_wins:
         if width.n >= found.most:
             return ""

@@ -6,17 +6,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nnzbench.advise.figures import rounded
+
 
 @dataclass(frozen=True)
 class Crossover:
     """From which width on dense is faster, as far as the widths looked at tell."""
 
     n: int | None
-    """None where sparse is ahead at the largest of them, or at none."""
+    """The first such width; None where sparse is ahead at the largest of them, or at none."""
     sparse_wins: bool
     """At the smallest width looked at; without `n`, at the largest."""
     least: int
     most: int
+    ahead: int = 0
+    """The last width looked at below `n`: sparse is ahead there."""
+    behind: int | None = None
+    """The first one from `n` on: dense is ahead there."""
+
+    @property
+    def told(self) -> int:
+        """`n` by two digits, as it lies between two widths or is an estimate; whole where these two contradict it."""
+        n = self.n or 0
+        short = rounded(n)
+        return short if self.ahead < short <= (self.behind or short) else n
 
 
 def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
@@ -35,4 +48,5 @@ def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
         return Crossover(None, bool(ahead), least, most)
     (n, before), (after_n, after) = ratios[ahead[-1]], ratios[ahead[-1] + 1]
     share = math.log(before) / (math.log(before) - math.log(after))
-    return Crossover(round(math.exp(math.log(n) + share * math.log(after_n / n))), starts, least, most)
+    crossed = round(math.exp(math.log(n) + share * math.log(after_n / n)))
+    return Crossover(min(max(crossed, n + 1), after_n), starts, least, most, n, after_n)

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from nnzbench.advise.answer import Answer
-from nnzbench.advise.figures import rounded
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.report.draw.style import BLUE, INK, MUTED, VERMILLION, save, styled
 
@@ -38,7 +37,7 @@ def title(answer: Answer) -> str:
     if found is None:
         return name
     if found.n is not None:
-        below = f"{name}: sparse is faster below N = {rounded(found.n)}"
+        below = f"{name}: sparse is faster below N = {found.told}"
         return below if found.sparse_wins else f"{name}: two crossovers"
     if not found.sparse_wins:
         return f"{name}: dense is faster"

@@ -6,7 +6,7 @@ import math
 
 
 def rounded(n: int) -> int:
-    """A crossover by two digits: it lies between two widths that were looked at, or is an estimate."""
+    """A whole number by two digits."""
     return int(float(f"{n:.2g}"))
 
 

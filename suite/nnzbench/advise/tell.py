@@ -102,7 +102,7 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
     best, found = ranked[0], answer.crossover
     crossing = GAP
     if found is not None and found.n is not None:
-        crossing = f"{rounded(found.n)}"
+        crossing = f"{found.told}"
     elif found is not None:
         crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
     share = best.memory_bytes / rival.memory_bytes if rival and rival.memory_bytes and best.memory_bytes else None
