@@ -8,7 +8,6 @@ out. A kernel that is recorded too little has the times of a problem of the same
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from nnzbench.advise.crossover import crossing
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
+from nnzbench.advise.packing import packing_ms
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.advise.taking import Takers
 from nnzbench.kernels.registry import about, kernels, rivals
@@ -138,7 +138,7 @@ class _Asked:
             float(hot.at([sizes])[0]) if hot else None,
             float(cold.at([sizes])[0]) if cold else None,
             self._bytes(key[0], problem),
-            _packing_ms(key[0], model, nearest, sizes),
+            packing_ms(key[0], model.rows, sizes),
             uncertainty=None if guess else model.held_out_error,
             guess=guess,
         )
@@ -202,20 +202,3 @@ class _Asked:
         """The recorded widths of a kernel that takes some widths alone; none where it takes this matrix at none."""
         refused, _ = self._takers.asked(kernel, self._problem(int(model.widths.min())))
         return [] if refused else np.unique(model.widths).tolist()
-
-
-def _packing_ms(kernel: str, model: Model, row: Any, sizes: Sizes) -> float | None:
-    """The nearest row's, in proportion to what is packed (nonzeros, or all weights), but no less than any recorded.
-
-    So is the compilation of programs that hold the weights; another takes as long as that of the nearest row.
-    """
-    if pd.isna(row["prepare_ms"]):
-        return None
-    dense, coded = about(kernel).work == "dense", about(kernel).weights_in_code
-    here, there = (sizes.m * sizes.k, row["m"] * row["k"]) if dense else (sizes.nnz, row["nnz"])
-    share = max(here, 1) / max(float(there), 1.0)
-    total = max(float(row["prepare_ms"]) * share, float(model.rows["prepare_ms"].min()))
-    if not pd.isna(row["compile_ms"]):
-        compiled = float(row["compile_ms"])
-        total += max(compiled * share, float(model.rows["compile_ms"].min())) if coded else compiled
-    return total

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.advise.model import Model, Sizes
+from nnzbench.advise.packing import packing_ms
 
 
 def modelled(widths, law, dense=False):
@@ -45,3 +46,26 @@ def test_where_narrow_rows_are_recorded_they_are_followed():
 def test_a_dense_library_takes_whole_tiles_of_columns():
     model = modelled((1, 8, 32, 128), lambda m, k, n, nnz: 2 + 1e-6 * m * k * max(n, 32), dense=True)
     assert float(np.mean(model.errors(model.widths == 8))) < 0.01
+
+
+def packed(kernel, sizes, rows):
+    """Packing of a kernel whose rows are (m, k, n, variant, milliseconds)."""
+    named = [
+        {"m": m, "k": k, "n": n, "nnz": m * k // 10, "variant": variant, "prepare_ms": ms, "compile_ms": 0.0}
+        for m, k, n, variant, ms in rows
+    ]
+    return packing_ms(kernel, pd.DataFrame(named), sizes)
+
+
+def test_dense_weights_are_packed_as_they_lie_whatever_row_is_nearest():
+    rows = [(512, 512, n, f"f32_{lay}", ms) for n in (1, 8, 64) for lay, ms in (("rowmajor", 1.0), ("colmajor", 6.0))]
+    assert {packed("cublas", Sizes(1024, 512, n, 52428), rows) for n in (1, 8, 32, 64, 128)} == {2.0}
+    assert packed("cublas", Sizes(512, 512, 8, 26214), [row for row in rows if "col" in row[3]]) == 6.0
+
+
+def test_packing_follows_the_nonzeros_and_is_not_that_of_one_odd_row():
+    rows = [(512, 512, n, "v", 9.0 if n == 8 else 2.0) for n in (4, 8, 16, 32, 64)]
+    assert packed("sputnik", Sizes(512, 512, 8, 26214), rows) == pytest.approx(2.0)
+    assert packed("sputnik", Sizes(512, 1024, 8, 52428), rows) == pytest.approx(4.0, rel=0.01)
+    assert packed("sputnik", Sizes(8, 8, 8, 6), rows) == 2.0
+    assert packed("sputnik", Sizes(8, 8, 8, 6), [(8, 8, 8, "", float("nan"))]) is None
