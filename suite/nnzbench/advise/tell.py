@@ -173,6 +173,7 @@ def _left_out(answer: Answer, out: Console) -> None:
         for entry in width.entries:
             if entry.us is None and entry.error is None:
                 reason = " ".join(entry.reason.split()).removeprefix(f"{entry.kernel} ")
+                reason = reason.removesuffix(f", not {width.n}")  # else it is another one at each width
                 widths.setdefault((entry.label, reason), []).append(width.n)
     together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (label, reason), ns in widths.items():

@@ -83,6 +83,12 @@ def test_reasons_stand_once_for_all_widths_and_kernels_and_the_columns_are_told_
     assert text.count("speed: against") == text.count("paid back: after") == 1
 
 
+def test_a_reason_that_ends_in_the_width_stands_once():
+    widths = [Width(n, (SPARSE, Entry("delta_spmv", "f32", reason=f"one column alone, not {n}"))) for n in (8, 32)]
+    text = told(dataclasses.replace(answer("a"), widths=tuple(widths)))
+    assert text.count("no delta_spmv fp32: one column alone\n") == 1
+
+
 def test_a_table_of_estimates_says_how_far_off_they_may_be():
     one = dataclasses.replace(SPARSE, uncertainty=0.12)
     text = told(*(answer(name, (one, DENSE), estimated=True) for name in "abc"), brief=True)
