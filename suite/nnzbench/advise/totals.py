@@ -22,15 +22,21 @@ class Total:
     dense_bytes: int
     sparse_layers: int
     """Layers whose fastest kernel leaves zeros out."""
+    estimated: bool = False
+    guesses: int = 0
+    """Layers for which one of the two times is a guess."""
 
     def sentence(self) -> str:
         """The total in words."""
-        saved, dense = times_text(self.dense_us, self.best_us), us_text(self.dense_us)
+        about = "about " if self.estimated else ""
+        best, dense = (us_text(us, self.estimated) for us in (self.best_us, self.dense_us))
+        saved = times_text(self.dense_us, self.best_us, self.estimated)
         memory = f"{100 * self.best_bytes / self.dense_bytes:.0f} % of the memory" if self.dense_bytes else "no memory"
-        return (
-            f"N = {self.n}: {self.layers} layers take {us_text(self.best_us)} by the fastest kernel of each, "
-            f"{saved} the speed of all dense ({dense}), in {memory}; {self.sparse_layers} of them sparse"
+        text = (
+            f"N = {self.n}: {self.layers} layers take {about}{best} by the fastest kernel of each, {about}{saved} the "
+            f"speed of all dense ({dense}), in {memory}; {self.sparse_layers} of them sparse"
         )
+        return text + (f"; a guess for {self.guesses} of them" if self.guesses else "")
 
 
 def totals(answers: Sequence[Answer]) -> list[Total]:
@@ -53,6 +59,8 @@ def totals(answers: Sequence[Answer]) -> list[Total]:
                     sum(best.memory_bytes or 0 for _, best in pairs),
                     sum(rival.memory_bytes or 0 for rival, _ in pairs),
                     sum(not best.dense for _, best in pairs),
+                    any(answer.estimated for answer in answers),
+                    sum(bool(rival.guess or best.guess) for rival, best in pairs),
                 )
             )
     return out

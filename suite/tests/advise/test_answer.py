@@ -131,3 +131,18 @@ def test_totals_take_the_fastest_of_each_layer():
     (total,) = totals([one, other])
     assert (total.best_us, total.dense_us, total.best_bytes, total.sparse_layers) == (9.0, 14.0, 10, 1)
     assert "2 layers take 9.00 us" in total.sentence()
+
+
+def test_totals_of_estimates_claim_two_digits_and_count_their_guesses():
+    layers = [
+        answered(entry("cublas", 1.234), entry("ring", 0.5124, guess=FAR), near=NEAR),
+        answered(entry("cublas", 1.111), entry("ring", 0.4321), near=NEAR),
+    ]
+    (total,) = totals(layers)
+    assert total.sentence() == (
+        "N = 8: 2 layers take about 0.94 us by the fastest kernel of each, about 2.5 times the speed of all dense "
+        "(2.3 us), in no memory; 2 of them sparse; a guess for 1 of them"
+    )
+    (measured,) = totals([answered(entry("cublas", 1.234), entry("ring", 0.5124))])
+    assert "take 0.51 us" in measured.sentence()
+    assert "guess" not in measured.sentence()
