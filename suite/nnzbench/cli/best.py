@@ -120,6 +120,9 @@ def command(
     whole = None if image is None else Image(*image, pad or 0, stride or 1)
     question = Question(widths_of(op, ns), op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
     layers = layer.load(matrices, match, pattern or "uniform")
+    for one in layers:  # what can't be asked is told before anything runs or is estimated
+        for n in question.ns:
+            one.problem(question.op, n, question.dtype or one.dtype, question.image)
     if gpu:
         folders = [reports] if reports else [paths.results(), paths.reports()]
         known = recorded.load(gpu, folders)
@@ -139,9 +142,6 @@ def command(
 
 
 def _measure(layers: Sequence[Layer], question: Question, device_name: str | None, out: Path | None) -> list[Answer]:
-    for one in layers:  # what can't be asked is told before anything runs
-        for n in question.ns:
-            one.problem(question.op, n, question.dtype or one.dtype, question.image)
     try:
         device = devices.open_device(device_name) if device_name else devices.open_gpu()
     except Unsupported as error:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from fakes import FakeDevice, FakeKernel, Silent
 from own_files import has_safetensors, matrix, write_all
 
+import nnzbench
 from nnzbench import devices
 from nnzbench.advise import layer as layers
 from nnzbench.advise.answer import sentence
@@ -229,6 +230,22 @@ def test_what_does_not_fit_a_computer_is_refused_before_it_is_made(tmp_path):
     (found,) = layers.load(["64x4096@0.9"])
     with pytest.raises(MatrixError, match="needs over 8 GB"):
         found.problem("spmm", 1 << 20, "f32")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("dtype", "value"), [("f16", 65520.0), ("bf16", 3.4e38)])
+def test_values_that_a_type_can_not_hold_are_refused_before_anything_runs(here, dtype, value):
+    np.save(here / "large.npy", np.array([[value, 0], [0, 1]], np.float32))
+    for how in (["--device", "cpu"], ["--gpu", "nvidia-h200"]):
+        result = invoke(here / "large.npy", "--dtype", dtype, "--n", "3", *how)
+        assert result.exit_code == 2
+        assert f"large: values up to {value:.3g} do not fit {dtype}: use dtype " in result.output
+        assert result.output.strip().endswith("f32.")
+    with pytest.raises(MatrixError, match=f"do not fit {dtype}"):
+        nnzbench.operator(here / "large.npy", 3, dtype=dtype, device="cpu")
+    np.save(here / "fits.npy", np.array([[65519.0, 0], [0, 1]], np.float32))  # nearer to 65504 than to infinity
+    (fits,) = layers.load([str(here / "fits.npy")])
+    assert np.isfinite(fits.operands(fits.problem("spmm", 3, "f16")).sparse.values).all()
 
 
 def invoke(*words):
