@@ -135,7 +135,7 @@ def command(
     else:
         tell.tell(answers, tell.console(), len(answers) >= MANY)
     if plot:
-        for path in draw.plot(answers, plot.with_suffix("")):
+        for path in draw.plot(answers, draw.stem_of(plot)):
             click.echo(f"drawn: {path}", err=True)
     if any(answer.wrong() for answer in answers):
         ctx.exit(1)

@@ -312,3 +312,8 @@ def test_the_terminal_says_it_in_a_table(here, monkeypatch):
     assert "N = 32: fastest: sputnik fp32" in result.output
     assert "All layers, times added:" in result.output
     assert (here / "x.svg").stat().st_size > 1000
+    for name in ("layer.q_proj", "layer.k_proj", "v1.5.pdf"):
+        again = invoke("64x96@0.9", "--n", "32", "--budget", "2s", "--plot", here / name)
+        assert again.exit_code == 0, again.output
+    stems = ("x", "layer.q_proj", "layer.k_proj", "v1.5")
+    assert {path.name for path in here.glob("*.*g")} == {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
