@@ -13,6 +13,7 @@ from best_trial_cases import Case, Outcome, layer_of
 
 from nnzbench.advise import estimate
 from nnzbench.advise.measured import Question
+from nnzbench.advise.recorded import Recorded, load, trial_rows
 from nnzbench.kernels.registry import about
 from nnzbench.progress import counted
 from nnzbench.report.text.tables import markdown
@@ -24,17 +25,17 @@ def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list
     Once without any row of these matrices, and once with what this trial measured of the other ones.
     """
     hidden = frozenset(f"{kind}:{one.matrix}" for one in outcomes for kind in ("dlmc", "standin"))
-    recorded = {gpu: estimate.load(gpu, folders, hidden) for gpu in {one.gpu for one in outcomes}}
+    recorded = {gpu: load(gpu, folders, hidden) for gpu in {one.gpu for one in outcomes}}
     done = []
     for one in counted(outcomes, "estimated", len(outcomes)):
         rest = [asdict(other) for other in outcomes if other.matrix != one.matrix and other.gpu == one.gpu]
         without = recorded[one.gpu]
-        beside = without.joined(estimate.trial_rows(rest)) if rest else without
+        beside = without.joined(trial_rows(rest)) if rest else without
         done.append(replace(one, estimated=_estimates(one, without), estimated_beside=_estimates(one, beside)))
     return done
 
 
-def _estimates(one: Outcome, recorded: estimate.Recorded) -> dict[str, float]:
+def _estimates(one: Outcome, recorded: Recorded) -> dict[str, float]:
     question = Question((one.n,), dtype=one.dtype)
     said = estimate.answer(layer_of(Case(one.matrix, one.dtype, one.n)), question, recorded).widths[0].timed()
     times = {entry.kernel: entry.hot_us for entry in said if entry.math == one.dtype and entry.hot_us}

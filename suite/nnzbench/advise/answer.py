@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nnzbench.advise.crossover import Crossover
+from nnzbench.advise.figures import times_text, us_text
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
 ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a library", "guest": "a guest"}
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
 FAR_OCTAVES = 3.0
-"""With nothing recorded nearer, an estimate is called a guess."""
+"""With nothing recorded nearer, an estimate is a guess."""
+FAR = f"is not recorded within {FAR_OCTAVES:g} octaves"
+"""Why an estimate is a guess that nothing recorded is near, as what follows the kernel's name."""
 _MUCH_LESS = 0.95
 """Share of a time from which on another is told as faster with less precision."""
 _FREE_MATH = frozenset({"winograd"})
@@ -40,7 +44,13 @@ class Entry:
     wrong: bool = False
     """Whether it computed something else than float64 does; `reason` says how far off."""
     uncertainty: float | None = None
-    """Of an estimate: mean error of estimates of this kernel on problems that were held out."""
+    """Of an estimate that is no guess: mean error of estimates of this kernel on problems that were held out."""
+    guess: str = ""
+    """Why an estimate is a guess, as what follows the kernel's name; empty where it is none."""
+    recorded: bool = False
+    """Whether these are the times of a recorded problem of the same sizes, and no estimates."""
+    unestimated: bool = False
+    """Whether it may be as fast as any, and has no time because too little of it is recorded."""
 
     @property
     def role(self) -> str:
@@ -86,11 +96,6 @@ class Width:
     """Kernels with candidates left when the time was over."""
     near: tuple[Near, ...] = ()
 
-    @property
-    def far(self) -> bool:
-        """Whether nothing was recorded near enough to estimate from."""
-        return bool(self.near) and self.near[0].octaves > FAR_OCTAVES
-
     def timed(self) -> list[Entry]:
         """Entries with a time, fastest first."""
         return [one for one in self.entries if one.us is not None]
@@ -107,17 +112,13 @@ class Width:
         """The fastest that leaves zeros out."""
         return next((one for one in self.exact(dtype) if not one.dense), None)
 
+    def guesses(self, dtype: DType) -> list[Entry]:
+        """Of the two that the answer is made of, those whose times are guesses."""
+        return [one for one in (self.sparse(dtype), self.rival(dtype)) if one is not None and one.guess]
 
-@dataclass(frozen=True)
-class Crossover:
-    """From which width on dense is faster, as far as the widths looked at tell."""
-
-    n: int | None
-    """None where sparse is ahead at the largest of them, or at none."""
-    sparse_wins: bool
-    """At the smallest width looked at; without `n`, at the largest."""
-    least: int
-    most: int
+    def all_estimated(self, dtype: DType) -> bool:
+        """Whether no kernel of that precision is left out that may be as fast as those with a time."""
+        return not any(one.unestimated and (one.math == dtype or one.math in _FREE_MATH) for one in self.entries)
 
 
 @dataclass(frozen=True)
@@ -162,25 +163,6 @@ def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     )
 
 
-def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
-    """Where dense becomes faster for good: (width, dense time, sparse time) in any order; None for no points.
-
-    Between the last width where sparse is at least as fast and the next, times are taken as powers of the width.
-    """
-    ordered = sorted(points)
-    if not ordered:
-        return None
-    ratios = [(n, dense / sparse) for n, dense, sparse in ordered]
-    least, most = ordered[0][0], ordered[-1][0]
-    ahead = [at for at, (_, ratio) in enumerate(ratios) if ratio >= 1]
-    starts = ratios[0][1] >= 1
-    if not ahead or ahead[-1] == len(ratios) - 1:
-        return Crossover(None, bool(ahead), least, most)
-    (n, before), (after_n, after) = ratios[ahead[-1]], ratios[ahead[-1] + 1]
-    share = math.log(before) / (math.log(before) - math.log(after))
-    return Crossover(round(math.exp(math.log(n) + share * math.log(after_n / n))), starts, least, most)
-
-
 def heading(answer: Answer) -> str:
     """What is answered about: the layer, its sizes, the device."""
     sizes = f"{answer.m} x {answer.k}, {100 * answer.sparsity:.1f} % zeros, {answer.op} in {answer.dtype}"
@@ -190,30 +172,55 @@ def heading(answer: Answer) -> str:
 
 def sentence(answer: Answer, width: Width) -> str:
     """The answer for a width in one sentence."""
-    lead = f"N = {width.n}{' (a guess: nothing near it is recorded)' if width.far else ''}: "
     sparse, rival = width.sparse(answer.dtype), width.rival(answer.dtype)
-    about_so = "about " if answer.estimated else ""
+    lead = f"N = {width.n}{_guess_text(sparse, rival)}: "
+    about_so, every = "about " if answer.estimated else "", width.all_estimated(answer.dtype)
     if sparse is None and rival is None:
+        if answer.estimated:
+            return f"{lead}no kernel is estimated"
         wrong = [one.label for one in width.entries if one.wrong]
         found = f"{checked(width)} checked against float64, none timed"
         return lead + found + (f"; WRONG: {', '.join(wrong)}" if wrong else "")
     if sparse is None or (rival is not None and (rival.us or 0.0) < (sparse.us or 0.0)):
         assert rival is not None
-        text = f"{lead}dense is fastest: {rival.label}, {about_so}{_us(rival.us, answer.estimated)}"
+        of_those = "" if every else " of those estimated"
+        text = f"{lead}dense is fastest{of_those}: {rival.label}, {about_so}{us_text(rival.us, answer.estimated)}"
         if sparse is not None:
-            longer = _times(sparse.us, rival.us, answer.estimated)
-            text += f"; the best sparse kernel, {sparse.label}, takes {about_so}{longer} as long"
+            longer = times_text(sparse.us, rival.us, answer.estimated)
+            best = "the best sparse kernel" if every else "the best sparse kernel estimated"
+            text += f"; {best}, {sparse.label}, takes {about_so}{longer} as long"
+        elif not every:
+            text += "; no sparse kernel is estimated"
         return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=False)
-    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}{_us(sparse.us, answer.estimated)}"
+    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}"
+    text += us_text(sparse.us, answer.estimated)
     if rival is not None:
-        text += f", {about_so}{_times(rival.us, sparse.us, answer.estimated)} the speed of {rival.label}"
+        text += f", {about_so}{times_text(rival.us, sparse.us, answer.estimated)} the speed of {rival.label}"
         if sparse.hot_us is not None and sparse.cold_us and rival.cold_us:
-            text += f" ({_times(rival.cold_us, sparse.cold_us, answer.estimated)} cold)"
+            text += f" ({times_text(rival.cold_us, sparse.cold_us, answer.estimated)} cold)"
         if sparse.memory_bytes and rival.memory_bytes:
             text += f" in {100 * sparse.memory_bytes / rival.memory_bytes:.0f} % of the memory"
     else:
         text += "; nothing dense to compare with"
+    text += _surest_text(answer, width, sparse)
     return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=True)
+
+
+def _guess_text(*named: Entry | None) -> str:
+    """Why the answer that is made of these is a guess, in brackets."""
+    found = [one for one in named if one is not None]
+    if found and all(one.guess == FAR for one in found):
+        return " (a guess: nothing near it is recorded)"
+    why = "; ".join(f"{one.label} {one.guess}" for one in found if one.guess)
+    return f" (a guess: {why})" if why else ""
+
+
+def _surest_text(answer: Answer, width: Width, sparse: Entry) -> str:
+    """Beside a winner that is a guess, the fastest that is none."""
+    sure = next((one for one in width.exact(answer.dtype) if not one.guess), None)
+    if not sparse.guess or sure is None or sure.dense:
+        return ""
+    return f"; of those recorded near, {sure.label} takes about {us_text(sure.us, answer.estimated)}"
 
 
 def checked(width: Width) -> str:
@@ -222,17 +229,12 @@ def checked(width: Width) -> str:
     return f"{right or 'no'} kernel{'s' if right != 1 else ''}"
 
 
-def rounded(n: int) -> int:
-    """A crossover by two digits: it lies between two widths that were looked at, or is an estimate."""
-    return int(float(f"{n:.2g}"))
-
-
 def _reduced_text(answer: Answer, width: Width) -> str:
     """What is faster still, and computes in less than the precision asked for."""
     exact, fastest = width.exact(answer.dtype), width.timed()
     if not exact or (fastest[0].us or 0.0) > _MUCH_LESS * (exact[0].us or 0.0):
         return ""
-    return f"; with less precision, {fastest[0].label} takes {_us(fastest[0].us, answer.estimated)}"
+    return f"; with less precision, {fastest[0].label} takes {us_text(fastest[0].us, answer.estimated)}"
 
 
 def paid_back(entry: Entry, rival: Entry | None) -> float | None:
@@ -245,65 +247,25 @@ def paid_back(entry: Entry, rival: Entry | None) -> float | None:
 
 
 def _crossover_text(answer: Answer, width: Width, sparse_ahead: bool) -> str:
+    """Where dense becomes faster; empty where that, known of other kernels, contradicts a guess."""
     found = answer.crossover
     if found is None:
         return ""
+    inside = found.least <= width.n <= found.most
     if found.n is not None:
+        if sparse_ahead and width.n >= found.n:
+            return ""
         if sparse_ahead or width.n >= found.n:
-            return f"; dense is faster from about N = {rounded(found.n)}"
-        return f"; sparse is faster at larger N, up to about {rounded(found.n)}"
+            return f"; dense is faster from about N = {found.told}"
+        return f"; sparse is faster at larger N, up to about {found.told}"
     if found.sparse_wins:
+        if width.n >= found.most:
+            return ""
         stays = sparse_ahead and all(dense >= sparse for n, dense, sparse in answer.curve if n > width.n)
         return f"; sparse {'stays faster up to' if stays else 'is faster at'} N = {found.most}, the largest looked at"
-    return f"; dense is faster at every N looked at, {found.least} to {found.most}" if found.least < found.most else ""
-
-
-@dataclass(frozen=True)
-class Total:
-    """A whole checkpoint at one width: every layer by its own fastest kernel."""
-
-    n: int
-    layers: int
-    best_us: float
-    dense_us: float
-    best_bytes: int
-    dense_bytes: int
-    sparse_layers: int
-    """Layers whose fastest kernel leaves zeros out."""
-
-    def sentence(self) -> str:
-        """The total in words."""
-        saved = _times(self.dense_us, self.best_us)
-        memory = f"{100 * self.best_bytes / self.dense_bytes:.0f} % of the memory" if self.dense_bytes else "no memory"
-        return (
-            f"N = {self.n}: {self.layers} layers take {_us(self.best_us)} by the fastest kernel of each, "
-            f"{saved} the speed of all dense ({_us(self.dense_us)}), in {memory}; {self.sparse_layers} of them sparse"
-        )
-
-
-def totals(answers: Sequence[Answer]) -> list[Total]:
-    """The sums over layers that have both a dense and another time, per width."""
-    out = []
-    for n in dict.fromkeys(width.n for answer in answers for width in answer.widths):
-        pairs = []
-        for answer in answers:
-            for width in answer.widths:
-                rival, sparse = width.rival(answer.dtype), width.sparse(answer.dtype)
-                if width.n == n and rival is not None and sparse is not None:
-                    pairs.append((rival, min(rival, sparse, key=lambda one: one.us or math.inf)))
-        if pairs:
-            out.append(
-                Total(
-                    n,
-                    len(pairs),
-                    sum(best.us or 0.0 for _, best in pairs),
-                    sum(rival.us or 0.0 for rival, _ in pairs),
-                    sum(best.memory_bytes or 0 for _, best in pairs),
-                    sum(rival.memory_bytes or 0 for rival, _ in pairs),
-                    sum(not best.dense for _, best in pairs),
-                )
-            )
-    return out
+    if found.least == found.most or (sparse_ahead and inside):
+        return ""
+    return f"; dense is faster at every N looked at, {found.least} to {found.most}"
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -350,6 +312,8 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
                 "relative_error": one.error,
                 "reason": one.reason,
                 "held_out_error": one.uncertainty,
+                "guess": one.guess,
+                "recorded": one.recorded,
             }
             for one in width.entries
         ],
@@ -358,30 +322,3 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _times(longer: float | None, shorter: float | None, estimated: bool = False) -> str:
-    return f"{ratio_text((longer or 0.0) / (shorter or math.inf), estimated)} times"
-
-
-def ratio_text(ratio: float, estimated: bool) -> str:
-    """A quotient of two times in digits."""
-    return two_digits(ratio) if estimated else f"{ratio:.2f}"
-
-
-def two_digits(value: float) -> str:
-    """As many as an estimate may claim."""
-    return f"{value:.0f}" if value >= 99.5 else f"{value:#.2g}".rstrip(".")
-
-
-def estimated_us(us: float) -> str:
-    """Microseconds of an estimate, with their unit."""
-    return f"{two_digits(us / 1e3)} ms" if us >= 1e4 else f"{two_digits(us)} us"
-
-
-def _us(us: float | None, estimated: bool = False) -> str:
-    if us is None:
-        return "-"
-    if estimated:
-        return estimated_us(us)
-    return f"{us / 1e3:.2f} ms" if us >= 1e4 else f"{us:.1f} us" if us >= 10 else f"{us:.2f} us"

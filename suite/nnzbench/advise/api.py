@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from nnzbench import devices, paths
-from nnzbench.advise import estimate, layer, measured
+from nnzbench.advise import estimate, layer, measured, recorded
 from nnzbench.advise.answer import Answer
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
@@ -76,7 +76,7 @@ def best(
     whole = None if image is None else Image(*image, pad, stride)
     question = Question(widths, op, dtype, asked, float(budget), whole)
     if gpu is not None:
-        return estimate.answer(one, question, estimate.load(gpu, [paths.results(), paths.reports()]))
+        return estimate.answer(one, question, recorded.load(gpu, [paths.results(), paths.reports()]))
     session = _session(device)
     with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
         folder = Path(scratch if out is None else out) / session.device.gpu / EXPERIMENT

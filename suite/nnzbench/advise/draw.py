@@ -9,12 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from nnzbench.advise.answer import Answer, rounded
+from nnzbench.advise.answer import Answer
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.report.draw.style import BLUE, INK, MUTED, VERMILLION, save, styled
 
 MOST = 8
 """Layers drawn into one figure."""
+ENDINGS = frozenset({".png", ".svg", ".pdf"})
+"""What a file's name may end in; another dot is part of a layer's name."""
+
+
+def stem_of(file: Path) -> Path:
+    """The name without the ending of a figure: `layer.q_proj` keeps its dot."""
+    return file.with_suffix("") if file.suffix.lower() in ENDINGS else file
 
 
 def plot(answers: Sequence[Answer], stem: Path) -> list[Path]:
@@ -26,8 +33,9 @@ def plot(answers: Sequence[Answer], stem: Path) -> list[Path]:
         figure = Figure(figsize=(7.2, 3.4 * len(shown)), layout="constrained")
         for axis, answer in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown, strict=True):
             _draw(axis, answer)
-        save(figure, stem)
-    return [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+        png, svg = (stem.with_name(f"{stem.name}{ending}") for ending in (".png", ".svg"))
+        save(figure, png)  # which replaces the last suffix
+    return [png, svg]
 
 
 def title(answer: Answer) -> str:
@@ -37,7 +45,7 @@ def title(answer: Answer) -> str:
     if found is None:
         return name
     if found.n is not None:
-        below = f"{name}: sparse is faster below N = {rounded(found.n)}"
+        below = f"{name}: sparse is faster below N = {found.told}"
         return below if found.sparse_wins else f"{name}: two crossovers"
     if not found.sparse_wins:
         return f"{name}: dense is faster"

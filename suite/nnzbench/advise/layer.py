@@ -30,6 +30,7 @@ MOST_BYTES = 8 << 30
 _SPEC = re.compile(r"(\d{1,9})[xX](\d{1,9})@(0?\.\d{1,9}|0|\d{1,2}(?:\.\d{1,6})?%)")
 _ALMOST = re.compile(r"\d+[xX]\d+(@.*)?")
 _MOST_WEIGHTS = 1 << 31
+_BY_RANGE: tuple[DType, ...] = ("f16", "bf16", "f32")
 _DTYPES: dict[str, DType] = {"float16": "f16", "bfloat16": "bf16"}
 
 
@@ -58,7 +59,11 @@ class Layer:
     """How its weights became a matrix, where that is not plain."""
 
     def problem(self, op: Op, n: int, dtype: DType, image: Image | None = None) -> Problem:
-        """The problem of `n` columns (sddmm: products of length n; convolutions: n images). Raises `MatrixError`."""
+        """The problem of `n` columns (sddmm: products of length n; convolutions: n images).
+
+        Raises `MatrixError` where there is no such problem, or a value is too large for the type.
+        """
+        self._require_range(dtype)
         rows, columns = self.matrix.m, self.matrix.k
         conv = self._convolution(op, n, image)
         m, k = (rows, n) if op == "sddmm" else (rows, columns)
@@ -74,6 +79,15 @@ class Layer:
         """The matrix with seeded dense operands beside it, rounded to the problem's type."""
         matrix = self.matrix.with_values(round_to(self.matrix.values, problem.dtype))
         return operands_of(problem, matrix, matrix.pattern_hash())
+
+    def _require_range(self, dtype: DType) -> None:
+        """Raises `MatrixError` where a value becomes infinite in `dtype`: every kernel would be wrong."""
+        largest = float(np.abs(self.matrix.values).max(initial=0.0))
+        with np.errstate(over="ignore"):
+            wider = [name for name in _BY_RANGE if np.isfinite(round_to(np.array([largest]), name).astype(float)).all()]
+        if dtype not in wider:
+            instead = f": use dtype {' or '.join(wider)}" if wider else ""
+            raise MatrixError(f"{self.label}: values up to {largest:.3g} do not fit {dtype}{instead}.")
 
     def _convolution(self, op: Op, n: int, image: Image | None) -> ConvShape | None:
         if op not in ("conv2d", "conv1d"):

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nnzbench.advise.answer import Answer, Entry, Width, crossing, ranked
+from nnzbench.advise.answer import Answer, Entry, Width, ranked
+from nnzbench.advise.crossover import crossing
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.kernels.registry import rivals
 from nnzbench.matrices.formats import MatrixError

@@ -5,6 +5,11 @@ estimate to sizes that nothing was recorded at. The logarithm of what was measur
 Gaussian process over the sizes in octaves ("kriging"): one part that changes slowly, over eight octaves, and one that
 changes within one, since libraries and tilings switch. Its constants are the same for all kernels and were chosen by
 errors on recorded rows whose layer sizes, experiment or width was held out.
+
+Below the narrowest recorded width the estimate at that width is kept, as far as a tile of columns goes. Of the kernels
+that are recorded at narrow widths in fp16, some take as long there as at 32 columns and some half of it; with these
+rows held out, times that fell with the width came out at two thirds of those measured on average (a third at worst),
+and the kernel whose time was carried too far down was called the fastest.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nnzbench.advise.answer import FAR, FAR_OCTAVES
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Trial
 
@@ -31,7 +37,7 @@ PARTS = ((0.4, 8.0), (0.15, 1.0))
 NOISE = 0.05
 """Relative; two patterns of the same sizes differ by more than two measurements of one."""
 COLUMN_TILE = 32
-"""Columns of a dense operand come in tiles of so many, from half a tile on."""
+"""Columns of a dense operand come in tiles of so many; for kernels that leave zeros out, from half a tile on."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +64,29 @@ class Model:
         self.rows = rows.reset_index(drop=True)
         self._dense, self._sddmm, self._item, self._least_us = dense, sddmm, item, least_us
         self._us = self.rows["median_us"].to_numpy(float)
-        sizes = [self.rows[name].to_numpy(float) for name in _SIZES]
-        self._table, self._places = self._costs(*sizes), self._coordinates(*sizes)
+        self._sizes = [self.rows[name].to_numpy(float) for name in _SIZES]
+        self._table, self._places = self._costs(*self._sizes), self._coordinates(*self._sizes)
+
+    @property
+    def widths(self) -> Floats:
+        """Of each row, how many columns its dense operand has (sddmm: the length of its products)."""
+        return self._sizes[self._wide]
+
+    @property
+    def _wide(self) -> int:
+        return _SIZES.index("k" if self._sddmm else "n")
+
+    def _not_narrower(self, sizes: Sequence[Floats], narrowest: float) -> list[Floats]:
+        """The sizes, none narrower than `narrowest` or a tile."""
+        least = min(narrowest, COLUMN_TILE)
+        return [np.maximum(one, least) if at == self._wide else one for at, one in enumerate(sizes)]
 
     def _costs(self, m: Floats, k: Floats, n: Floats, nnz: Floats) -> Table:
         """What a time may be a sum of. Square roots stand for what grows until the GPU is full."""
         words = self._item / 4  # dense operands count in words of 4 bytes
         inner, outer = (n, k) if self._sddmm else (k, n)
-        outer = words * np.where(outer > COLUMN_TILE // 2, np.ceil(outer / COLUMN_TILE) * COLUMN_TILE, outer)
+        tiled = np.ceil(outer / COLUMN_TILE) * COLUMN_TILE
+        outer = words * (tiled if self._dense else np.where(outer > COLUMN_TILE // 2, tiled, outer))
         table = {
             "launch": np.ones_like(m),
             "outputs": m * outer,
@@ -97,7 +118,7 @@ class Model:
 
     def at(self, sizes: Sequence[Sizes]) -> Floats:
         """Estimated microseconds of each."""
-        arrays = _arrays(sizes)
+        arrays = self._not_narrower(_arrays(sizes), self.widths.min())
         return self._fitted.at(self._costs(*arrays), _likeness(self._coordinates(*arrays), self._places))
 
     @cached_property
@@ -121,13 +142,27 @@ class Model:
             return np.zeros(0)
         known = ~out
         kept = _Fit(_rows(self._table, known), self._alike[known][:, known], self._us[known], self._least_us)
-        errors: Floats = np.abs(kept.at(_rows(self._table, out), self._alike[out][:, known]) / self._us[out] - 1)
+        asked = self._not_narrower([one[out] for one in self._sizes], self.widths[known].min())
+        estimates = kept.at(self._costs(*asked), _likeness(self._coordinates(*asked), self._places[known]))
+        errors: Floats = np.abs(estimates / self._us[out] - 1)
         return errors
 
     def distances(self, sizes: Sequence[Sizes]) -> Floats:
         """Of each, how far the nearest recorded row is, octaves."""
         nearest: Floats = self._octaves(sizes).min(axis=1)
         return nearest
+
+    def guess(self, sizes: Sizes) -> str:
+        """Why its estimate is a guess there, as what follows the kernel's name; empty where it is none.
+
+        That of a dense library below its recorded widths is none: held out, such estimates are as good as others.
+        """
+        if self.distances([sizes])[0] > FAR_OCTAVES:
+            return FAR
+        width, narrowest, widest = _arrays([sizes])[self._wide][0], self.widths.min(), self.widths.max()
+        if width < narrowest and not self._dense:
+            return f"is recorded from a width of {narrowest:.0f} on"
+        return f"is recorded up to a width of {widest:.0f}" if width > widest else ""
 
     def _octaves(self, sizes: Sequence[Sizes]) -> Floats:
         places = self._coordinates(*_arrays(sizes))

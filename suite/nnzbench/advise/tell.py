@@ -11,17 +11,15 @@ from rich.table import Table
 
 from nnzbench.advise.answer import (
     Answer,
+    Entry,
     Width,
     checked,
-    estimated_us,
     heading,
     paid_back,
-    ratio_text,
-    rounded,
     sentence,
-    totals,
-    two_digits,
 )
+from nnzbench.advise.figures import estimated_us, ratio_text, rounded, two_digits
+from nnzbench.advise.totals import totals
 
 GAP = "–"
 NARROWEST = 110
@@ -29,6 +27,8 @@ NARROWEST = 110
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
 _HELD_OUT = "held out: how far off such estimates are on average for layer sizes kept out of the fit"
+_GUESS = "?: a guess, as nothing recorded is near or as wide; no error is known of it"
+_RECORDED = "recorded: the time of a recorded problem of the same sizes"
 _SHOWN_REASONS = 12
 _REASON = 160
 
@@ -90,9 +90,8 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
         text = "speed (hot), cold and memory are against the fastest dense library of that precision; dense from: the"
         out.print(f"  {text} width from which on it is faster", style="dim", soft_wrap=True)
     if first.estimated:
-        out.print(f"  {_HELD_OUT}", style="dim", soft_wrap=True)
-    if any(width.far for answer in answers for width in answer.widths):
-        out.print("  ?: a guess, as nothing near is recorded", style="dim")
+        for line in _of_estimates([(answer, width) for answer in answers for width in answer.widths]):
+            out.print(f"  {line}", style="dim", soft_wrap=True)
 
 
 def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
@@ -103,18 +102,18 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
     best, found = ranked[0], answer.crossover
     crossing = GAP
     if found is not None and found.n is not None:
-        crossing = f"{rounded(found.n)}"
+        crossing = f"{found.told}"
     elif found is not None:
         crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
     share = best.memory_bytes / rival.memory_bytes if rival and rival.memory_bytes and best.memory_bytes else None
     return (
-        f"{escape(best.label)}{' ?' if width.far else ''}",
+        f"{escape(best.label)}{' ?' if width.guesses(answer.dtype) else ''}",
         _us(best.hot_us, answer.estimated),
         _ratio(rival.us if rival else None, best.us, answer.estimated),
         _ratio(rival.cold_us if rival else None, best.cold_us, answer.estimated),
         GAP if share is None else f"{100 * share:.0f} %",
         crossing,
-        _share(best.uncertainty),
+        _certainty(best),
     )
 
 
@@ -145,12 +144,12 @@ def _table(answer: Answer, width: Width) -> Table:
         times = [_us(entry.hot_us, answer.estimated), _us(entry.cold_us, answer.estimated), speed] if timed else []
         once = [_ms(entry.packing_ms, answer.estimated), _launches(paid_back(entry, rival), answer.estimated)]
         row = [
-            escape(entry.label),
+            f"{escape(entry.label)}{' ?' if entry.guess else ''}",
             entry.role,
             *times,
             _bytes(entry.memory_bytes),
             *(once if timed else []),
-            _share(entry.uncertainty) if answer.estimated else GAP if entry.error is None else f"{entry.error:.1e}",
+            _certainty(entry) if answer.estimated else GAP if entry.error is None else f"{entry.error:.1e}",
         ]
         table.add_row(*row)
     return table
@@ -174,6 +173,7 @@ def _left_out(answer: Answer, out: Console) -> None:
         for entry in width.entries:
             if entry.us is None and entry.error is None:
                 reason = " ".join(entry.reason.split()).removeprefix(f"{entry.kernel} ")
+                reason = reason.removesuffix(f", not {width.n}")  # else it is another one at each width
                 widths.setdefault((entry.label, reason), []).append(width.n)
     together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (label, reason), ns in widths.items():
@@ -196,11 +196,20 @@ def _legend(answers: Sequence[Answer], out: Console) -> None:
         lines = ["speed: against the fastest dense library in the precision asked for, hot"]
         lines += ["packing: once, with compilation; paid back: after so many launches in place of that library's"]
     if answers[0].estimated:
-        lines += [_HELD_OUT]
+        lines += _of_estimates(widths)
     else:
         lines += ["error: against float64"]
     for line in lines:
         out.print(f"  {line}", style="dim", soft_wrap=True)
+
+
+def _of_estimates(widths: Sequence[tuple[Answer, Width]]) -> list[str]:
+    """What is said of an estimate's certainty, as far as the tables show it."""
+    entries = [entry for _, width in widths for entry in width.timed()]
+    lines = [_HELD_OUT]
+    if any(entry.guess for entry in entries):
+        lines.append(_GUESS)
+    return [*lines, _RECORDED] if any(entry.recorded for entry in entries) else lines
 
 
 def _nearest(width: Width, out: Console) -> None:
@@ -239,5 +248,10 @@ def _launches(count: float | None, estimated: bool) -> str:
     return f"{rounded(int(count)) if estimated else count:,.0f}" if count else "at once"
 
 
-def _share(error: float | None) -> str:
-    return GAP if error is None or math.isnan(error) else f"±{100 * error:.0f} %"
+def _certainty(entry: Entry) -> str:
+    """How far off such an estimate is on average, where that is known."""
+    if entry.guess:
+        return "?"
+    error = entry.uncertainty
+    known = GAP if error is None or math.isnan(error) else f"±{100 * error:.0f} %"
+    return "recorded" if entry.recorded else known

@@ -11,10 +11,11 @@ import click
 from click.core import ParameterSource
 
 from nnzbench import devices, paths
-from nnzbench.advise import draw, estimate, layer, measured, tell
-from nnzbench.advise.answer import Answer, as_json, totals
+from nnzbench.advise import draw, estimate, layer, measured, recorded, tell
+from nnzbench.advise.answer import Answer, as_json
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
+from nnzbench.advise.totals import totals
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
@@ -119,10 +120,13 @@ def command(
     whole = None if image is None else Image(*image, pad or 0, stride or 1)
     question = Question(widths_of(op, ns), op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
     layers = layer.load(matrices, match, pattern or "uniform")
+    for one in layers:  # what can't be asked is told before anything runs or is estimated
+        for n in question.ns:
+            one.problem(question.op, n, question.dtype or one.dtype, question.image)
     if gpu:
         folders = [reports] if reports else [paths.results(), paths.reports()]
-        recorded = estimate.load(gpu, folders)
-        answers = [estimate.answer(one, question, recorded, len(layers) < MANY) for one in layers]
+        known = recorded.load(gpu, folders)
+        answers = [estimate.answer(one, question, known, len(layers) < MANY) for one in layers]
     else:
         answers = _measure(layers, question, device_name, out)
     if as_text:
@@ -131,16 +135,13 @@ def command(
     else:
         tell.tell(answers, tell.console(), len(answers) >= MANY)
     if plot:
-        for path in draw.plot(answers, plot.with_suffix("")):
+        for path in draw.plot(answers, draw.stem_of(plot)):
             click.echo(f"drawn: {path}", err=True)
     if any(answer.wrong() for answer in answers):
         ctx.exit(1)
 
 
 def _measure(layers: Sequence[Layer], question: Question, device_name: str | None, out: Path | None) -> list[Answer]:
-    for one in layers:  # what can't be asked is told before anything runs
-        for n in question.ns:
-            one.problem(question.op, n, question.dtype or one.dtype, question.image)
     try:
         device = devices.open_device(device_name) if device_name else devices.open_gpu()
     except Unsupported as error:

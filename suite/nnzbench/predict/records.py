@@ -14,7 +14,7 @@ from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
-from nnzbench.predict.gpu import Gpu, gpu
+from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import ResultSet, each, load
@@ -79,7 +79,8 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
     """
     goal = gpu(target)
     found = sorted(path.parent.parent.name for path in reports.glob(f"*/{experiment}/records.csv"))
-    others = [name for name in found if name != goal.slug]
+    others = [name for name in found if name != goal.slug and name in listed()]
+    unlisted = [name for name in found if name not in listed()]
     if source is not None:
         asked = gpu(source).slug
         if asked not in others:
@@ -89,7 +90,12 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
             )
         others = [asked]
     if not others:
-        raise RecordError(f"{reports} has no records of {experiment} on another GPU than {goal.slug} to predict from")
+        there = (
+            f" (there are some of {', '.join(unlisted)}: no GPU whose rates datasets/gpus.csv has)" if unlisted else ""
+        )
+        raise RecordError(
+            f"{reports} has no records of {experiment} on another GPU than {goal.slug} to predict from{there}"
+        )
     if len(others) > 1:
         raise RecordError(f"{experiment} is recorded on {', '.join(others)}: say which one with --from")
     base = load(reports / others[0] / experiment)

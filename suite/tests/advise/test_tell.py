@@ -7,7 +7,8 @@ import io
 
 from rich.console import Console
 
-from nnzbench.advise.answer import Answer, Crossover, Entry, Width, sentence
+from nnzbench.advise.answer import Answer, Entry, Width, sentence
+from nnzbench.advise.crossover import Crossover
 from nnzbench.advise.tell import tell
 
 DENSE = Entry("cublas", "f32", hot_us=10.0, cold_us=20.0, memory_bytes=4000, packing_ms=0.1)
@@ -82,6 +83,12 @@ def test_reasons_stand_once_for_all_widths_and_kernels_and_the_columns_are_told_
     assert text.count("speed: against") == text.count("paid back: after") == 1
 
 
+def test_a_reason_that_ends_in_the_width_stands_once():
+    widths = [Width(n, (SPARSE, Entry("delta_spmv", "f32", reason=f"one column alone, not {n}"))) for n in (8, 32)]
+    text = told(dataclasses.replace(answer("a"), widths=tuple(widths)))
+    assert text.count("no delta_spmv fp32: one column alone\n") == 1
+
+
 def test_a_table_of_estimates_says_how_far_off_they_may_be():
     one = dataclasses.replace(SPARSE, uncertainty=0.12)
     text = told(*(answer(name, (one, DENSE), estimated=True) for name in "abc"), brief=True)
@@ -89,3 +96,16 @@ def test_a_table_of_estimates_says_how_far_off_they_may_be():
     assert text.count("held out: how far off") == 1
     assert "All layers, estimated times added" in text
     assert "held out" not in told(answer("a"), answer("b"), answer("c"), brief=True)
+
+
+def test_a_guess_and_a_recorded_time_are_marked_in_place_of_an_error():
+    guess = dataclasses.replace(SPARSE, guess="is recorded from a width of 64 on")
+    recorded = dataclasses.replace(DENSE, recorded=True)
+    text = told(answer("a", (guess, recorded), estimated=True))
+    assert next(line for line in text.splitlines() if line.startswith("sputnik fp32 ?")).endswith(" ?")
+    assert next(line for line in text.splitlines() if line.startswith("cuBLAS fp32 ")).endswith(" recorded")
+    assert "?: a guess" in text
+    assert "recorded: the time of a recorded problem" in text
+    brief = told(*(answer(name, (guess, recorded), estimated=True) for name in "abc"), brief=True)
+    assert brief.count("sputnik fp32 ?") == 3
+    assert "±" not in text + brief

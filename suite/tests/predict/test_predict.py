@@ -135,6 +135,17 @@ def test_the_command_tells_times_refusals_and_bad_input(tmp_path: Path) -> None:
         assert reason in " ".join(refusal.output.split())
 
 
+def test_a_run_on_the_processor_is_no_gpu_to_predict_from(tmp_path: Path) -> None:
+    written(tmp_path, "cpu", 1.0)
+    words = ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path)]
+    refusal = CliRunner().invoke(main, words)
+    assert refusal.exit_code == 2
+    said = " ".join(refusal.output.split())
+    assert "on another GPU than tesla-t4 to predict from (there are some of cpu: no GPU whose rates" in said
+    written(tmp_path, H200, 0.05)
+    assert CliRunner().invoke(main, words).exit_code == 0  # beside a GPU's it is passed over
+
+
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     reports = tmp_path_factory.mktemp("reports")

@@ -13,8 +13,8 @@ from fakes import FakeDevice, FakeKernel
 from own_files import matrix, smtx
 
 from nnzbench import paths
-from nnzbench.advise import estimate
 from nnzbench.advise.model import Sizes
+from nnzbench.advise.recorded import load, trial_rows
 from nnzbench.matrices import index
 from nnzbench.measure.session import Session
 from nnzbench.problems.tables import dlmc_selection
@@ -97,30 +97,30 @@ def test_what_was_measured_is_summed_up_beside_estimates_that_never_saw_it(trial
 
 
 def test_rows_of_a_source_can_be_left_out_of_estimates():
-    everything = estimate.load("nvidia-h200", [paths.reports()])
+    everything = load("nvidia-h200", [paths.reports()])
     hidden = "dlmc:" + next(
         row.source.removeprefix("dlmc:") for row in everything._frame.itertuples() if row.source.startswith("dlmc:")
     )
-    left = estimate.load("nvidia-h200", [paths.reports()], frozenset([hidden]))
+    left = load("nvidia-h200", [paths.reports()], frozenset([hidden]))
     assert len(left._frame) == (everything._frame["source"] != hidden).sum() < len(everything._frame)
 
 
 def test_what_the_trial_measured_of_other_matrices_is_known_to_estimates(trial, one):
     """Fabricated times of neighbouring widths, a fifth above what the published rows say: they are believed."""
-    recorded = estimate.load("nvidia-h200", [paths.reports()], frozenset([f"dlmc:{one.matrix}"]))
+    recorded = load("nvidia-h200", [paths.reports()], frozenset([f"dlmc:{one.matrix}"]))
     entry = index.dlmc()[one.matrix]
     before = recorded.models("spmm", "f32")
     widths = (24, 28, 36, 40)
     said = before["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, n, entry.nnz) for n in (*widths, 32)])
     others = [replace(one, n=n, measured={"cublas": 1.2 * float(us)}) for n, us in zip(widths, said[:-1], strict=True)]
-    rows = estimate.trial_rows(map(asdict, others))
+    rows = trial_rows(map(asdict, others))
     assert list(rows["n"]) == list(widths)
     here = recorded.joined(rows).models("spmm", "f32")
     found = here["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, 32, entry.nnz)])
     assert float(found[0]) == pytest.approx(1.2 * float(said[-1]), rel=0.07)
     assert here["ring", "f32", "hot"] is before["ring", "f32", "hot"]
     with pytest.raises(ValueError, match="is no time"):
-        estimate.trial_rows([{**asdict(one), "measured": {"cublas": -1.0}}])
+        trial_rows([{**asdict(one), "measured": {"cublas": -1.0}}])
 
 
 def test_parts_have_each_case_once_and_types_alike(trial):

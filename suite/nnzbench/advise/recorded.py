@@ -1,0 +1,185 @@
+"""What was recorded on a GPU, as models of its kernels: read from results folders and the trial of `best`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from nnzbench.advise.layer import Op
+from nnzbench.advise.model import Model, Sizes
+from nnzbench.kernels.registry import about, rivals
+from nnzbench.matrices import index
+from nnzbench.operators.binding import ITEM_BYTES
+from nnzbench.plans.plan import one_line
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.problem import DType
+from nnzbench.records.record import COLUMNS, RecordError
+from nnzbench.records.selection import class_of
+
+FEWEST = 20
+"""Recorded problems of a kernel from which on its time is estimated."""
+LEAST_CERTAIN = 0.5
+"""A kernel whose estimates are off by more on average gets none."""
+SAME_NONZEROS = 0.01
+"""How far apart the nonzeros of two problems may be whose times are taken as the same."""
+LAUNCH_SHARE = 0.65
+"""Of the least time recorded under a policy, what an estimate takes for the launch."""
+TRIAL = "best_trial"
+"""Folder of what `runners/trials/best_trial.py` sums up."""
+CHECKS = "awkward_sizes"
+"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
+BLOCKED = r"(?:^|_)bell\d"
+"""Variants of cuSPARSE's blocked format: fast where nonzeros lie in blocks, which sizes alone don't say."""
+_USED = (
+    "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
+    "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
+)  # fmt: skip
+_LONGEST_HEADER = 1 << 16
+
+
+class Recorded:
+    """Everything that was recorded on a GPU, as models by kernel, arithmetic and policy."""
+
+    def __init__(self, gpu: str, frame: pd.DataFrame) -> None:
+        self.gpu, self._frame = gpu, frame
+        self._models: dict[tuple[Op, DType], dict[tuple[str, str, str], Model]] = {}
+        self._before: Recorded | None = None
+        """What this one has rows more than: models without new rows are the same."""
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the GPU."""
+        return str(self._frame["arch"].mode().iloc[0])
+
+    def _least_us(self, policy: object) -> float:
+        frame = self._frame
+        return LAUNCH_SHARE * float(frame.loc[frame["policy"] == policy, "median_us"].min())
+
+    def joined(self, more: pd.DataFrame) -> Recorded:
+        """The same with rows more."""
+        joined = Recorded(self.gpu, pd.concat([self._frame, more], ignore_index=True))
+        joined._before = self
+        return joined
+
+    def models(self, op: Op, dtype: DType) -> dict[tuple[str, str, str], Model]:
+        """By kernel, arithmetic and policy; those with enough rows."""
+        if (op, dtype) not in self._models:
+            before = self._before.models(op, dtype) if self._before else {}
+            self._models[op, dtype] = {}
+            for (kernel, maths, policy), rows in self._rows(op, dtype).groupby(["kernel", "math", "policy"]):
+                key = (str(kernel), str(maths), str(policy))
+                known = before.get(key)
+                if known is not None and len(known.rows) == len(rows):
+                    self._models[op, dtype][key] = known
+                elif len(rows) >= FEWEST:
+                    dense, sddmm = about(key[0]).work == "dense", op == "sddmm"
+                    self._models[op, dtype][key] = Model(rows, dense, sddmm, ITEM_BYTES[dtype], self._least_us(policy))
+        return self._models[op, dtype]
+
+    def few(self, op: Op, dtype: DType) -> dict[tuple[str, str], pd.DataFrame]:
+        """The rows of kernels (in an arithmetic) that have too few for a model."""
+        enough = {key[:2] for key in self.models(op, dtype)}
+        groups = self._rows(op, dtype).groupby(["kernel", "math"])
+        named = {(str(kernel), str(maths)): rows for (kernel, maths), rows in groups}
+        return {key: rows for key, rows in named.items() if key not in enough}
+
+    def _rows(self, op: Op, dtype: DType) -> pd.DataFrame:
+        frame = self._frame
+        chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
+        return chosen[chosen["kernel"].isin(rivals(op))]
+
+
+def same(rows: pd.DataFrame, sizes: Sizes, dense: bool) -> dict[str, Any]:
+    """By policy, the row of a problem of the same sizes, with as many nonzeros to 1 % (where those are all it does)."""
+    found = rows[(rows["m"] == sizes.m) & (rows["k"] == sizes.k) & (rows["n"] == sizes.n)]
+    off = (found["nnz"] - sizes.nnz).abs()
+    if not dense:
+        found = found[off <= SAME_NONZEROS * sizes.nnz]
+    nearest = found.assign(off=off).sort_values("off", kind="stable").groupby("policy", sort=False).head(1)
+    return {str(row["policy"]): row for _, row in nearest.iterrows()}
+
+
+def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
+    """What is recorded on `gpu` in the results folders, but for rows of the sources `without`.
+
+    Raises `RecordError` where that is nothing or not readable.
+    """
+    found = (file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv")))
+    files = [file for file in found if file.parent.name != CHECKS]
+    if not files:
+        known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
+        there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
+        raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
+    tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
+    frames = [*map(_read, files), *(_read_trial(file) for file in tried if file.exists())]
+    frame = pd.concat(frames, ignore_index=True)
+    return Recorded(gpu, frame[~frame["source"].isin(without)])
+
+
+def _read(file: Path) -> pd.DataFrame:
+    if file.is_symlink():
+        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
+    try:
+        with file.open(encoding="utf-8") as stream:
+            if stream.readline(_LONGEST_HEADER).rstrip("\r\n").split(",") != list(COLUMNS):
+                raise RecordError(f"{file}: the header is not that of records")
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8", usecols=list(_USED))
+        frame = frame[(frame["status"] == "ok") & (frame["selected"] == "true") & frame["policy"].isin(POLICIES)]
+        # a step of a network is not the product that it is recorded as
+        frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
+        frame = frame[~frame["variant"].str.contains(BLOCKED)].copy()
+        for name in ("m", "k", "n", "nnz", "median_us", "prepare_ms", "compile_ms"):
+            frame[name] = pd.to_numeric(frame[name].replace("", "nan"))
+    except (OSError, UnicodeDecodeError, ValueError, pd.errors.ParserError) as error:
+        if isinstance(error, RecordError):
+            raise
+        raise RecordError(f"{file}: can't be read as records ({one_line(error)})") from error
+    named = zip(frame["kernel"], frame["variant"], frame["dtype"], strict=True)
+    frame["math"] = [class_of(*map(str, one)) for one in named]
+    whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)
+    return frame[whole]
+
+
+def _read_trial(file: Path) -> pd.DataFrame:
+    if file.is_symlink():
+        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
+    try:
+        return trial_rows(map(json.loads, file.read_text(encoding="utf-8").splitlines()))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise RecordError(f"{file}: can't be read as outcomes of a trial ({one_line(error)})") from error
+
+
+def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The hot times that `runners/trials/best_trial.py` found of each kernel, as rows.
+
+    Of an outcome: `matrix` (a path in DLMC), `dtype`, `n` and `measured`, microseconds by kernel. Raises `ValueError`,
+    `LookupError` or `TypeError` for something else.
+    """
+    rows = []
+    for one in outcomes:
+        entry = index.dlmc()[one["matrix"]]
+        for kernel, us in one["measured"].items():
+            if not 0 < float(us) < math.inf:
+                raise ValueError(f"{us} is no time")
+            rows.append(
+                {
+                    "experiment": TRIAL, "problem": one["matrix"], "op": "spmm", "m": entry.rows, "k": entry.cols,
+                    "n": int(one["n"]), "nnz": entry.nnz, "dtype": one["dtype"],
+                    "math": class_of(kernel, "", one["dtype"]),
+                    "kernel": kernel, "variant": "", "policy": "hot", "median_us": float(us), "arch": "",
+                    "source": f"dlmc:{one['matrix']}",
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows, columns=[*_USED, "math"])
+
+
+def certain_hot(models: Mapping[tuple[str, str, str], Model], dtype: DType) -> Iterator[tuple[str, Model]]:
+    """Kernels whose hot times in the type's own arithmetic are estimated well enough for an answer."""
+    for (kernel, maths, policy), model in models.items():
+        if policy == "hot" and maths == dtype and model.held_out_error <= LEAST_CERTAIN:
+            yield kernel, model

@@ -1,0 +1,71 @@
+"""Times from sizes: what an estimate may be carried to, and what not."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nnzbench.advise.model import Model, Sizes
+from nnzbench.advise.packing import packing_ms
+
+
+def modelled(widths, law, dense=False):
+    """A model of rows that follow a law of their sizes."""
+    rows = [
+        {"m": m, "k": k, "n": n, "nnz": m * k // 10, "median_us": law(m, k, n, m * k // 10)}
+        for m, k, n in product((256, 512, 1024), (256, 1024), widths)
+    ]
+    return Model(pd.DataFrame(rows), dense, False, 4)
+
+
+def at(model, n):
+    return float(model.at([Sizes(512, 512, n, 26214)])[0])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_no_time_is_carried_below_the_narrowest_recorded_width(dense):
+    model = modelled((32, 64, 128, 256), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n, dense)
+    assert at(model, 1) == at(model, 8) == at(model, 31) == at(model, 32)
+    assert at(model, 64) > 1.3 * at(model, 32)
+
+
+def test_below_wide_rows_a_time_is_carried_to_a_tile_of_columns():
+    model = modelled((128, 256, 512), lambda m, k, n, nnz: 2 + 1e-6 * nnz * n)
+    assert at(model, 1) == at(model, 32) < 0.7 * at(model, 128)
+    assert at(model, 32) == pytest.approx(2 + 1e-6 * 26214 * 32, rel=0.3)
+
+
+def test_where_narrow_rows_are_recorded_they_are_followed():
+    model = modelled((1, 8, 32, 128), lambda m, k, n, nnz: 2 + 1e-5 * nnz * n)
+    assert 1.5 * at(model, 1) < at(model, 8) < 0.5 * at(model, 32)
+
+
+def test_a_dense_library_takes_whole_tiles_of_columns():
+    model = modelled((1, 8, 32, 128), lambda m, k, n, nnz: 2 + 1e-6 * m * k * max(n, 32), dense=True)
+    assert float(np.mean(model.errors(model.widths == 8))) < 0.01
+
+
+def packed(kernel, sizes, rows):
+    """Packing of a kernel whose rows are (m, k, n, variant, milliseconds)."""
+    named = [
+        {"m": m, "k": k, "n": n, "nnz": m * k // 10, "variant": variant, "prepare_ms": ms, "compile_ms": 0.0}
+        for m, k, n, variant, ms in rows
+    ]
+    return packing_ms(kernel, pd.DataFrame(named), sizes)
+
+
+def test_dense_weights_are_packed_as_they_lie_whatever_row_is_nearest():
+    rows = [(512, 512, n, f"f32_{lay}", ms) for n in (1, 8, 64) for lay, ms in (("rowmajor", 1.0), ("colmajor", 6.0))]
+    assert {packed("cublas", Sizes(1024, 512, n, 52428), rows) for n in (1, 8, 32, 64, 128)} == {2.0}
+    assert packed("cublas", Sizes(512, 512, 8, 26214), [row for row in rows if "col" in row[3]]) == 6.0
+
+
+def test_packing_follows_the_nonzeros_and_is_not_that_of_one_odd_row():
+    rows = [(512, 512, n, "v", 9.0 if n == 8 else 2.0) for n in (4, 8, 16, 32, 64)]
+    assert packed("sputnik", Sizes(512, 512, 8, 26214), rows) == pytest.approx(2.0)
+    assert packed("sputnik", Sizes(512, 1024, 8, 52428), rows) == pytest.approx(4.0, rel=0.01)
+    assert packed("sputnik", Sizes(8, 8, 8, 6), rows) == 2.0
+    assert packed("sputnik", Sizes(8, 8, 8, 6), [(8, 8, 8, "", float("nan"))]) is None

@@ -1,0 +1,98 @@
+"""Answers from the published records: neighbouring questions have answers that fit together."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from nnzbench import paths
+from nnzbench.advise import estimate
+from nnzbench.advise import layer as layers
+from nnzbench.advise.answer import sentence
+from nnzbench.advise.measured import Question
+from nnzbench.advise.recorded import load
+
+
+@cache
+def published():
+    return load("nvidia-h200", [paths.reports()])
+
+
+def ask(text, *ns, pattern="uniform", every=False, **question):
+    (layer,) = layers.load([text], pattern=pattern)
+    return estimate.answer(layer, Question(ns, **question), published(), every)
+
+
+def test_narrow_times_are_estimated_from_wide_ones():
+    """All widths below 32 held out at once: in fp16 they are recorded, so that the rule can be judged."""
+    models = published().models("spmm", "f16")
+    for kernel in ("ring", "sputnik", "tensor_spmm", "flash_llm", "spinfer", "cublas"):
+        model = models[kernel, "f16", "hot"]
+        errors = model.errors(model.widths < 32)
+        assert errors.size >= 60
+        assert float(np.mean(errors)) < 0.3, kernel
+
+
+@pytest.mark.parametrize("text", ["4096x4096@0.7", "4096x11008@0.9", "300x1000@0.8"])
+def test_times_at_neighbouring_widths_fit_together(text):
+    """No kernel comes and goes, and none falls from one width to the next by more than such estimates are off."""
+    answer = ask(text, 1, 2, 3, 4, 6, 7, 8, 11, 16, 20, 24, 28, 32)
+    models = published().models("spmm", "f32")
+    times = [{(one.kernel, one.math): one.us for one in width.timed()} for width in answer.widths]
+    for (n, before), (more, after) in pairwise(zip((width.n for width in answer.widths), times, strict=True)):
+        there = {key for key in before.keys() & after.keys() if (*key, "hot") in models}
+        assert len(there) >= 8
+        for key in there:
+            off = models[(*key, "hot")].held_out_error
+            assert after[key] > before[key] * (1 - off), (key, n, more)
+    own = {"ring", "merge_spmm", "row_stream", "sputnik", "cusparse"}
+    assert all(own <= {kernel for kernel, _ in found} for found in times)
+
+
+def test_what_is_recorded_from_32_columns_on_is_a_guess_below_that():
+    entries = [{one.kernel: one for one in width.entries} for width in ask("4096x11008@0.9", 1, 8, 32).widths]
+    one, eight, tile = (found["ring"] for found in entries)
+    assert one.us == eight.us == tile.us
+    assert one.guess == "is not recorded within 3 octaves"
+    assert eight.guess == "is recorded from a width of 32 on"
+    assert (eight.uncertainty, tile.guess) == (None, "")
+    assert tile.uncertainty < 0.2
+    assert entries[0]["merge_spmm"].us > 2 * entries[0]["cusparse"].us  # 17 us, it was, and the fastest of all
+
+
+def test_one_column_is_estimated_from_vectors_by_sparse_kernels_too():
+    as_matrix, as_vector = (ask("4096x4096@0.9", 1, op=op).widths[0] for op in ("spmm", "spmv"))
+    assert as_matrix.sparse("f32").kernel == as_vector.sparse("f32").kernel == "cusparse"
+    assert as_matrix.sparse("f32").us == as_vector.sparse("f32").us
+    assert as_matrix.near[0].octaves < 0.2
+    assert not as_matrix.sparse("f32").guess
+
+
+def test_a_vector_is_multiplied_by_kernels_that_are_recorded_with_one_column_of_a_matrix():
+    width = ask("4096x4096@0.9", 1, op="spmv", dtype="f16").widths[0]
+    assert width.sparse("f16").kernel == "delta_spmv"
+    assert "cusparse" not in [one.kernel for one in width.timed()]  # the library's other function takes another time
+
+
+def test_a_kernel_that_is_recorded_too_little_has_the_time_of_the_same_problem():
+    question = {"pattern": "2:4", "dtype": "f16", "every": True, "kernels": ("cusparselt", "cublaslt")}
+    same, other = ask("4096x4096@0.5", 4096, 2048, **question).widths
+    assert same.entries[0].kernel == "cusparselt"
+    assert same.entries[0].recorded
+    assert same.entries[0].hot_us == pytest.approx(131, rel=0.02)
+    assert same.near[0].octaves == 0
+    left_out = other.entries[-1]
+    assert (left_out.kernel, left_out.us, left_out.unestimated) == ("cusparselt", None, True)
+    assert re.fullmatch(r"recorded on 1\d problems only", left_out.reason)
+    text = sentence(ask("4096x4096@0.5", 2048, **question), other)
+    assert "dense is fastest of those estimated: cuBLASLt fp16" in text
+    assert "; no sparse kernel is estimated" in text
+
+
+def test_a_kernel_says_that_it_does_not_take_a_width_before_how_far_it_is_recorded():
+    width = ask("512x512@0.5", 32, pattern="2:4", dtype="f16", every=True).widths[0]
+    assert {one.kernel: one.reason for one in width.entries}["delta_spmv"] == "one column of B alone, not 32"
