@@ -184,6 +184,8 @@ def _left_out(answer: Answer, out: Console) -> None:
         out.print(escape(text), style="dim", soft_wrap=True)
     if answer.op == "spmv":
         out.print("  --op spmm --n 1 is the same product, by the kernels for matrices too", style="dim", soft_wrap=True)
+    if answer.estimated and answer.op == "spmm" and any(width.n == 1 for width in answer.widths):
+        out.print("  at N = 1 the nearer of spmm and spmv, the same product, is estimated", style="dim", soft_wrap=True)
 
 
 def _legend(answers: Sequence[Answer], out: Console) -> None:

@@ -83,6 +83,12 @@ def test_reasons_stand_once_for_all_widths_and_kernels_and_the_columns_are_told_
     assert text.count("speed: against") == text.count("paid back: after") == 1
 
 
+def test_an_estimate_for_one_column_says_that_vectors_count_too():
+    one = dataclasses.replace(answer("a", estimated=True), widths=(Width(1, (SPARSE, DENSE)),))
+    assert "at N = 1 the nearer of spmm and spmv" in told(one)
+    assert "spmv" not in told(dataclasses.replace(one, estimated=False)) + told(answer("a", estimated=True))
+
+
 def test_a_reason_that_ends_in_the_width_stands_once():
     widths = [Width(n, (SPARSE, Entry("delta_spmv", "f32", reason=f"one column alone, not {n}"))) for n in (8, 32)]
     text = told(dataclasses.replace(answer("a"), widths=tuple(widths)))
