@@ -101,7 +101,7 @@ def test_titles_of_generations_count_what_they_draw():
         ("b", "old", "published", 3.0), ("b", "new", "measured", 2.0),
         ("c", "new", "measured", 9.0),
     ]  # fmt: skip
-    points = pd.DataFrame(rows, columns=["group", "gpu", "kind", "speedup"]).assign(compared=True, role="best")
+    points = pd.DataFrame(rows, columns=["group", "gpu", "kind", "speedup"]).assign(compared=True, alike=True)
     points["speedup_untuned"] = points["group"] == "c"  # which is compared with no older GPU
     assert headlines.speedup(points, NAMES).endswith("on New than on an older GPU in 1 of 2 comparisons")
     cut = points.assign(speedup_untuned=True)
