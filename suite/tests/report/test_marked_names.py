@@ -80,6 +80,7 @@ def test_a_legend_has_the_mark_and_the_caption_its_meaning() -> None:
     [
         ("over sputnik", "over sputnik†"),
         ("sputnik at 90 % zeros", "sputnik at 90 % zeros†"),
+        ("sputnik (the paper: 2×)", "sputnik† (the paper: 2×)"),
         (f"{GPU}: sputnik", f"{GPU}: sputnik†"),
         ("V100: sputnik", "V100: sputnik"),
         ("sputnik, its heuristic", "sputnik, its heuristic"),

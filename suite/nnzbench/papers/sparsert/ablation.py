@@ -156,4 +156,5 @@ PAGE = PageSpec(
     ],
     summary=_summary,
     problem_names=lambda view: view.data.names,
+    series=lambda view: [COMPLETE, *(part for part, _ in LEFT_OUT)],
 )

@@ -111,18 +111,21 @@ def table(text: str, labels: Set[str], gpu: str) -> str:
 def legend(figure: Figure, labels: Set[str], gpu: str = "") -> bool:
     """Puts the mark behind these labels in the figure's legends, and what it means into its caption; whether it did.
 
-    Before a label may stand this GPU, or that it is divided by, and behind it a level. Panels whose title says what 1×
-    is have no entry of a legend for it: there the title has the mark.
+    Before a label may stand this GPU, or that it is divided by, and behind it a level and the paper's number. Panels
+    whose title says what 1× is have no entry of a legend for it: there the title has the mark.
     """
     if not labels:
         return False
     legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
     texts = [text for one in legends if one is not None for text in one.get_texts()]
     one_of = "|".join(map(re.escape, labels))
-    name = re.compile(rf"(?:1× = |over |{re.escape(gpu)}: )?(?:{one_of})(?: at [\d.]+ % zeros)?")
-    found = [text for text in texts if name.fullmatch(text.get_text())]
-    for text in found:
-        text.set_text(text.get_text() + MARK)
+    before = rf"(?:1× = |over |{re.escape(gpu)}: )?"
+    name = re.compile(rf"({before}(?:{one_of})(?: at [\d.]+ % zeros)?)( \(the paper: .*\))?")
+    found = []
+    for text in texts:
+        if (said := name.fullmatch(text.get_text())) is not None:
+            text.set_text(f"{said[1]}{MARK}{said[2] or ''}")
+            found.append(text)
     base = re.compile(rf"(?<=: 1× is )({one_of})(?=,|$)")
     titles = (one for axis in figure.axes for one in axis.get_children() if isinstance(one, Text))
     for title in titles:  # on whichever side of its axis it stands
