@@ -28,6 +28,12 @@ __all__ = ["CpuDevice", "LaunchError", "SanitizerError", "open_device"]
 _TIME_LIMIT_S = 600
 _running: list[subprocess.Popen[bytes]] = []
 """Kernels' programs at work."""
+_CRASHES = {
+    **dict.fromkeys(("SIGSEGV", "SIGBUS"), ": an access out of bounds or misaligned; the asan build finds where"),
+    "SIGFPE": ": an integer divided by zero; the ubsan build finds where",
+    "SIGKILL": ": ended from outside, as where memory runs out",
+}
+"""What a signal says of a kernel, nothing for others."""
 # The compiler's own symbolizer is used: an external one may outlive the program.
 _SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:exitcode=66:allocator_may_return_null=1",
@@ -146,9 +152,7 @@ def _execute(command: list[str], folder: Path) -> None:
         raise LaunchError(f"the kernel did not end within {_TIME_LIMIT_S} s")
     if code < 0:
         name = signal.Signals(-code).name
-        raise LaunchError(
-            f"the kernel crashed with {name}: an access out of bounds or misaligned; the asan build finds where"
-        )
+        raise LaunchError(f"the kernel crashed with {name}{_CRASHES.get(name, '')}")
     if code != 0:
         raise LaunchError(f"the kernel's program ended with status {code}: {findings.said(log)}")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import platform
 import signal
 import tempfile
 import threading
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 
 Build = Literal["plain", "asan", "ubsan", "tsan"]
 X = np.arange(256, dtype=np.float32)
+X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="what an x86 processor signals")
 
 # Lines are counted from the first line of `body`, which is line 3 of the source.
 HEAD = '#include "nnz.cuh"\nextern "C" __global__ void kernel(const float* x, float* y, int n) {\n'
@@ -209,8 +211,17 @@ def test_shared_memory_starts_as_nan_in_every_block() -> None:
 # ---- failures are exceptions -----------------------------------------------------------------------------
 
 
-def test_crash() -> None:
-    assert "SIGSEGV" in rule_broken("y[threadIdx.x + (1 << 30)] = 1;")
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("y[threadIdx.x + (1 << 30)] = 1;", "crashed with SIGSEGV: an access out of bounds"),
+        pytest.param("volatile int zero = 0;\ny[0] = 7 / zero;", "crashed with SIGFPE: an integer divided", marks=X86),
+        pytest.param("__builtin_trap();", "crashed with SIGILL", marks=X86),
+        ('int end(int) __asm__("raise");\nend(9);', "crashed with SIGKILL: ended from outside"),
+    ],
+)
+def test_crash(body: str, says: str) -> None:
+    assert says in rule_broken(body)
 
 
 def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
