@@ -11,10 +11,12 @@ import fake_records
 import pandas as pd
 import pytest
 
+from nnzbench.papers.own import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.site.generations import comparison, peaks, summary
+from nnzbench.report.data import published
+from nnzbench.site.generations import comparison, peaks, pruned_model, summary
 from nnzbench.site.generations import published as printed
 
 T4, H200 = "tesla-t4", "nvidia-h200"
@@ -137,3 +139,52 @@ def test_peaks_are_of_the_policy_and_the_arithmetic():
     assert [ceilings.floor_us(name) for name in ("hot", "cold")] == [0.5, 2.0]
     sheet = peaks.data_sheet(T4)
     assert (sheet.l2_bytes, math.isnan(sheet.l2_gbs)) == (4 << 20, True)
+
+
+def test_printed_times_are_of_the_level_of_their_column():
+    table = published.read("direct_conv_table8_cnn1d", ("dtype", "kernel", "sparse_77_ms", "sparse_83_ms"))
+    row = next(row for row in table.itertuples() if (row.dtype, row.kernel) == ("f32", "3x1"))
+    found = {
+        one.problem.sparsity: one.time_us
+        for one in printed.rows()
+        if one.problem.label.lstrip("0") == "filter3" and one.problem.dtype == "f32" and one.kernel == "direct_conv"
+    }
+    milliseconds = {0.77: row.sparse_77_ms, 0.83: row.sparse_83_ms, 0.875: row.sparse_875_ms}
+    assert found == pytest.approx({level: 1e3 * ms for level, ms in milliseconds.items()})
+
+
+def test_half_values_move_half_the_bytes():
+    single = next(one for one in printed.rows() if one.problem.experiment == "direct_conv_table6")
+    half = dataclasses.replace(single.problem, dtype="f16")
+    bytes_ = {one.dtype: printed.dense_work(one).bytes for one in (dataclasses.replace(half, dtype="f32"), half)}
+    assert bytes_["f16"] == bytes_["f32"] / 2
+
+
+def test_means_over_collections_are_over_cusparse_alone():
+    found = printed.collection_means()
+    assert set(found["experiment"]) == {"sputnik_dlmc", "sputnik_rnn"}
+    assert all(str(baseline).startswith("cuSPARSE") for baseline in found["baseline"])
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ((0.9, 1.5, 2.0), "1.50× at 90 % zeros, less than 1 below"),
+        ((1.0, 1.5, 2.0), "1.00× at 50 % zeros"),
+        ((1.5, 0.95, 2.0), "2.00× at 98 % zeros, less than 1 below"),
+        ((1.5, 2.0, 0.95), "nothing up to 98 % zeros (0.95× there)"),
+    ],
+)
+def test_pruning_pays_from_the_level_on_which_every_level_gains_when_hot(monkeypatch, gains, words):
+    means = [
+        {
+            **{"kind": "measured", "gpu": "X", "policy": policy, "method": "m", "level": level, "library": library},
+            **{"count": 1, "geomean_us": us * (100 if (policy, library) == ("cold", "sputnik") else 1)},
+            "faster_than_cublas": 0,
+        }
+        for policy in ("hot", "cold")
+        for level, gain in zip((0.5, 0.9, 0.98), gains, strict=True)
+        for library, us in (("cublas", 10.0), ("sputnik", 10.0 / gain))
+    ]
+    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.DataFrame(means))
+    assert pruned_model.answer([]).words.endswith(f"rule: **X**: {words}.")

@@ -1,0 +1,95 @@
+"""What is divided by what, and what is said of times that are not there."""
+
+from __future__ import annotations
+
+import math
+
+import fake_records
+import pandas as pd
+import pytest
+
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import to_frame
+from nnzbench.report.data.series import Series
+from nnzbench.report.text import baselines, fastest, ratios
+from nnzbench.report.text.fastest import Lost
+
+PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparsert_rolled",))
+
+
+def frame(*times: tuple[str, str, str, float]) -> pd.DataFrame:
+    """Of problem, kernel, variant and microseconds."""
+    rows = [
+        fake_records.record(problem=problem, kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us)
+        for problem, kernel, variant, us in times
+    ]
+    return to_frame(select(rows))
+
+
+def test_an_even_time_is_no_win_and_the_mean_is_geometric():
+    above, below = (pd.Series(times, index=["a", "b", "c"]) for times in ([4.0, 2.0, 1.0], [1.0, 2.0, 1.0]))
+    found = ratios.ratio(({}, above), ({}, below), "hot")
+    assert found is not None
+    assert (found.value, found.wins, found.count) == (pytest.approx(4 ** (1 / 3)), 1, 3)
+    assert ratios.ratio(({}, above[:0]), ({}, below), "hot") is None
+
+
+def test_the_rival_at_the_same_variant_is_that_of_the_sides_fastest_in_whatever_order_rows_are():
+    rows = frame(
+        ("p", "sparsert_paper", "mb8", 3.0),
+        ("p", "sparsert_paper", "mb4", 2.0),
+        ("p", "sparsert_rolled", "mb8", 12.0),
+        ("p", "sparsert_rolled", "mb4", 30.0),
+    )
+    found = ratios.on(ratios.alike(rows, ROLLED, PAPER), "hot", frozenset({"p"}))
+    assert found.to_dict() == {"p": 30.0}
+    assert ratios.on(ratios.times_of(rows, ROLLED), "hot", frozenset({"p"})).to_dict() == {"p": 12.0}
+
+
+def test_a_line_of_the_summary_has_its_baselines_time_over_its_own_unless_it_is_printed():
+    lines = [
+        {"series": "measured", "time_us": 4.0, "baseline_us": 10.0},
+        {"series": "printed", "speedup": 3.0, "time_us": 4.0, "baseline_us": 10.0},
+        {"series": "alone", "time_us": 4.0},
+        None,
+    ]
+    found = fastest.summary(lines).set_index("series")["speedup"].to_dict()
+    assert found == pytest.approx({"measured": 2.5, "printed": 3.0, "alone": math.nan}, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "op", "policy", "why"),
+    [
+        (("ring",), "spmm", "hot", "the run's time was over there after the first choices of `ring`, before such"),
+        (("ring",), "spmm", "cold", ""),
+        (("ring_sddmm",), "spmm", "hot", "`ring_sddmm` does not compute spmm"),
+        (("ring", "ring_sddmm"), "spmm", "cold", ""),
+        (("ring", "sputnik"), "conv2d", "hot", "`ring` and `sputnik` do not compute conv2d"),
+    ],
+)
+def test_why_a_time_is_missing_is_told_of_that_policy_and_of_all_its_kernels(kernels, op, policy, why):
+    rows = [fake_records.record(kernel="ring", op=op, policy=one) for one in ("hot", "cold")]
+    recorded = to_frame(rows).assign(cut_short=["first", ""])
+    (lost,) = fastest.by_reason(recorded, policy, Series("k", "k", kernels), "it", {"p": "row 1"}, 2)
+    assert lost[:4] == Lost("it", policy, ("row 1",), 2)[:4]
+    assert lost.why.startswith(why)
+    assert bool(lost.why) == bool(why)
+
+
+def test_fp16_kernels_are_set_against_dense_fp16_on_the_problems_asked_for_and_under_one_policy():
+    times = {"p": (2.0, 8.0), "q": (2.0, 2.0), "other": (1.0, 100.0)}
+    rows = [
+        fake_records.record(
+            problem=name, kernel=kernel, variant="f16_x", dtype="f16", median_us=us * (1 + 9 * (policy == "cold")),
+            q1_us=us, q3_us=us, policy=policy,
+        )
+        for name, both in times.items()
+        for kernel, us in zip(("ring", "cublas"), both, strict=True)
+        for policy in ("hot", "cold")
+        if (name, kernel, policy) != ("q", "ring", "cold")
+    ]  # fmt: skip
+    text = baselines.in_half(to_frame(select(rows)), "hot", {"p": 0.9, "q": 0.9})
+    assert "| 90 % | **2.00×** | 1 of 2 | ring 2 |" in text
+    assert "| 90 % | **4.00×** | 1 of 1 | ring 1 |" in baselines.in_half(
+        to_frame(select(rows)), "cold", {"p": 0.9, "q": 0.9}
+    )
