@@ -148,3 +148,43 @@ def test_the_verdicts_of_today_are_the_papers_where_its_rival_is_that_already(re
     for counts, wrong in (((1, 1, 1), 0), ((0, 1, 0), 1)):
         (tmp_path / "claims.md").write_text(said.format(*counts))
         assert len(list(recompute.counted(tmp_path))) == wrong
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The first screen of two sides that are behind every rival, some by little."""
+    sides = (("sparsert_paper", "v", 4.0), ("ring", "v", 5.0))
+    dense = (("f32_default_nn", "f32", 3.9), ("tf32_default_nn", "f32", 2.0), ("f16_default_nn", "f16", 1.0))
+    rows = [timed(kernel, us, variant=variant) for kernel, variant, us in sides]
+    rows += [timed("cublas", us, variant=variant, dtype=dtype) for variant, dtype, us in dense]
+    folder = tmp_path_factory.mktemp("behind") / "sparsert_table1"
+    fake_records.write(folder, select(rows))
+    shown = lead.screen(leads.TABLE1, lead.cells_of(leads.TABLE1, load(folder).frame, ["hot"]), ["hot"])
+    return folder, f"**Answer.** {shown.answer}\n\n**Where it does not hold.** {shown.limits}\n\n{shown.table}\n"
+
+
+def test_where_it_does_not_hold_is_all_that_is_below_1_the_lowest_first(recompute, behind):
+    folder, text = behind
+    limits = text.partition("hold.** ")[2].partition("\n")[0]
+    assert recompute.check(folder, text) == []
+    assert limits.endswith("; 4 more are in the table.")
+    assert limits.startswith("This project's kernels over best dense fp16, at 90 % zeros: 0.20× hot; ")
+    little = "`sparsert_paper` over cuBLAS fp32, at 90 % zeros: 0.97× hot"
+    named = limits.partition("; ")[2].partition("; ")[0]
+    for other in (
+        limits.replace("4 more", "3 more"),
+        limits.replace(named, little),
+        "Nowhere in geometric mean, against the rivals below.",
+    ):
+        assert len(recompute.check(folder, text.replace(limits, other))) == 1, other
+
+
+def test_a_ratio_just_below_1_is_a_loss(recompute, tmp_path):
+    rows = [timed("sparsert_paper", 4.0), timed("cublas", 3.9, variant="f32_default_nn")]
+    folder = tmp_path / "sparsert_table1"
+    text = screen_of(folder, rows)
+    limits = text.partition("hold.** ")[2].partition("\n")[0]
+    assert limits.startswith("`sparsert_paper` over best dense fp32, at 90 % zeros: 0.97× hot")
+    assert recompute.check(folder, text) == []
+    nowhere = "Nowhere in geometric mean, against the rivals below."
+    assert len(recompute.check(folder, text.replace(limits, nowhere))) == 1

@@ -198,3 +198,14 @@ def test_what_is_not_tuned_stands_beside_what_is(tmp_path):
 
 def test_a_table_without_untuned_rows_says_so(page):
     assert "nothing is measured (not recorded yet)." in visible(page)
+
+
+def test_the_verdict_is_of_the_level_that_is_asked_about(tmp_path):
+    """Behind at 90 % zeros and ahead at 95 %: no, and not that it depends."""
+    timed = (("ring", "n32", lambda p: 8.0 if p.sparsity == 0.9 else 1.0), ("cublas", "f32_rowmajor", lambda _: 4.0))
+    put(tmp_path, rows=sputnik_records.records("sparsert_table1", timed))
+    results = load(tmp_path / H200 / "sparsert_table1")
+    found = html_answer.answer(results, html_data.tabulate(results))
+    assert found.columns == ((0.9, "hot"), (0.95, "hot"))
+    assert [cell and cell.mean for cell in found.rows[0].cells] == [pytest.approx(0.5), pytest.approx(4.0)]
+    assert found.rows[0].verdict == "no"
