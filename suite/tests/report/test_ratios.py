@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import fake_records
 import pandas as pd
 import pytest
 
 from nnzbench.records.selection import select
+from nnzbench.report import generic
+from nnzbench.report.data import frames
 from nnzbench.report.data.frames import to_frame
 from nnzbench.report.data.series import Series
-from nnzbench.report.text import baselines, fastest, ratios
+from nnzbench.report.text import baselines, crossover, fastest, ratios
 from nnzbench.report.text.fastest import Lost
 
 PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparsert_rolled",))
@@ -93,3 +96,31 @@ def test_fp16_kernels_are_set_against_dense_fp16_on_the_problems_asked_for_and_u
     assert "| 90 % | **4.00×** | 1 of 1 | ring 1 |" in baselines.in_half(
         to_frame(select(rows)), "cold", {"p": 0.9, "q": 0.9}
     )
+
+
+def test_as_fast_is_fast_enough_for_a_crossover():
+    assert crossover.crossover([(0.5, 1.0), (0.9, 1.0)]) == crossover.ALWAYS
+    assert crossover.crossover([(0.5, 2.0), (0.9, 0.99)]) == crossover.NEVER
+    assert crossover.crossover([(0.5, 2.0), (0.75, 0.5), (0.9, 1.0)]) == pytest.approx(0.9)
+
+
+def test_rivals_are_the_fastest_of_both_dense_libraries_on_sparse_products_alone():
+    rows = [
+        fake_records.record(
+            problem=name, op=op, kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us,
+            source="uniform:0",
+        )
+        for name, op, kernel, variant, us in (
+            ("p", "spmm", "ring", "v", 2.0),
+            ("p", "spmm", "cublas", "f32_default_nn", 8.0),
+            ("p", "spmm", "cublas", "tf32_default_nn", 6.0),
+            ("p", "spmm", "cublaslt", "tf32_algo1", 4.0),
+            ("s", "sddmm", "ring_sddmm", "v", 1.0),
+            ("s", "sddmm", "cusparse", "csr_default_row", 50.0),
+        )
+    ]  # fmt: skip
+    folder = frames.ResultSet(Path(), "own", "nvidia-h200", (), (), to_frame(select(rows)), "cupy", (), {}, (), {})
+    table = baselines.products_of(generic.tabulate(folder))
+    assert list(table.problems["problem"]) == ["p"]
+    found = {rival.label: baselines.ratios(table, "hot", rival)["ratio"].tolist() for rival in baselines.RIVALS}
+    assert [values for values in found.values() if values] == [[4.0], [2.0]]
