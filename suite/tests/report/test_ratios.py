@@ -9,6 +9,8 @@ import fake_records
 import pandas as pd
 import pytest
 
+from nnzbench.matrices import index
+from nnzbench.problems.tables import dlmc_sample
 from nnzbench.records.selection import select
 from nnzbench.report import generic
 from nnzbench.report.data import frames
@@ -16,6 +18,7 @@ from nnzbench.report.data.frames import to_frame
 from nnzbench.report.data.series import Series
 from nnzbench.report.text import baselines, crossover, fastest, ratios
 from nnzbench.report.text.fastest import Lost
+from nnzbench.report.text.groups import Group
 
 PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparsert_rolled",))
 
@@ -124,3 +127,22 @@ def test_rivals_are_the_fastest_of_both_dense_libraries_on_sparse_products_alone
     assert list(table.problems["problem"]) == ["p"]
     found = {rival.label: baselines.ratios(table, "hot", rival)["ratio"].tolist() for rival in baselines.RIVALS}
     assert [values for values in found.values() if values] == [[4.0], [2.0]]
+
+
+def test_a_group_of_the_sample_has_no_other_matrix_of_the_collection():
+    paths = {entry.path for entry in dlmc_sample()}
+    other = next(path for path in index.dlmc() if path not in paths)
+    found = sorted(paths)[:2]
+    rows = pd.DataFrame({"problem": ["a", "b", "c"], "source": [f"dlmc:{path}" for path in (*found, other)]})
+    rows = rows.assign(op=["spmm", "sddmm", "spmm"], n=32, sparsity=0.9)
+    assert Group(sample=True).problems(rows) == {"a", "b"}
+    assert Group("spmm", sample=True).problems(rows) == {"a"}
+    assert Group("spmm").problems(rows) == {"a", "c"}
+
+
+def test_a_whole_is_the_sum_of_its_parts_least_times_and_only_of_all_of_them():
+    names = {"l1_forward": 3.0, "l1_input": 4.0, "l1_dense_input": 1.0, "l2_forward": 9.0}
+    times = pd.Series({f"{label}_8x8x8_90_uniform": us for label, us in names.items()})
+    whole, added = Group(parts=("forward", "input")).whole(times)
+    assert whole.to_dict() == {"l1": 4.0}
+    assert {name.partition("_8x8")[0] for name in added} == {"l1_forward", "l1_input", "l1_dense_input"}
