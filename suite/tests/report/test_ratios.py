@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import fake_records
@@ -15,10 +16,11 @@ from nnzbench.records.selection import select
 from nnzbench.report import generic
 from nnzbench.report.data import frames
 from nnzbench.report.data.frames import to_frame
-from nnzbench.report.data.series import Series
-from nnzbench.report.text import baselines, crossover, fastest, ratios
+from nnzbench.report.data.series import DEFAULT, Series
+from nnzbench.report.text import baselines, crossover, fastest, lead, ratios
 from nnzbench.report.text.fastest import Lost
-from nnzbench.report.text.groups import Group
+from nnzbench.report.text.groups import ALL, Group
+from nnzbench.report.text.lead import Lead
 
 PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparsert_rolled",))
 
@@ -146,3 +148,33 @@ def test_a_whole_is_the_sum_of_its_parts_least_times_and_only_of_all_of_them():
     whole, added = Group(parts=("forward", "input")).whole(times)
     assert whole.to_dict() == {"l1": 4.0}
     assert {name.partition("_8x8")[0] for name in added} == {"l1_forward", "l1_input", "l1_dense_input"}
+
+
+def test_a_title_divides_what_its_figure_draws_by_what_is_1_there():
+    rows = frame(
+        *(("p_8x8x8_90_uniform", "sputnik", variant, us) for variant, us in (("heuristic_x", 4.0), ("x64", 2.0))),
+        *(("p_8x8x8_90_uniform", kernel, "f32_x", us) for kernel, us in (("cublas", 8.0), ("cublaslt", 6.0))),
+        ("q_8x8x8_90_uniform", "cublas", "f32_x", 1.0),
+        ("q_8x8x8_90_uniform", "sputnik", "x64", 2.0),
+    )
+    rule, tuned = lead.side("sputnik", variants=DEFAULT), lead.side("sputnik")
+    asked = Lead("?", sides=(rule, tuned), rivals=(lead.DENSE, lead.CUBLAS))
+    cells = lead.cells_of(asked, rows, ["hot"])
+    said = {
+        lead.headline(one, cells, ALL, "hot").partition(": ")[2]
+        for one in (
+            asked,
+            replace(asked, drawn_over=lead.CUBLAS),
+            replace(asked, drawn=tuned),
+            replace(asked, drawn=tuned, drawn_over=lead.CUBLAS),
+        )
+    }
+    assert said == {
+        "sputnik, its heuristic is 1.50× as fast as best dense fp32",
+        "sputnik, its heuristic is 2.00× as fast as cuBLAS fp32",
+        "sputnik is 1.22× as fast as best dense fp32",
+        "sputnik is 1.41× as fast as cuBLAS fp32",
+    }
+    table = lead.screen(asked, cells, ["hot"]).table
+    assert "| `sputnik`, its heuristic | all problems (2) | 1.50× (1 of 1) | 2.00× (1 of 1) |" in table
+    assert "| `sputnik` | all problems (2) | 1.22× (1) | 1.41× (1) |" in table
