@@ -286,3 +286,9 @@ def test_memory_is_counted_until_it_is_measured(tmp_path):
     records = Records(tmp_path, GPU)
     assert quantity.measure(records, "hot").value == pytest.approx(6.0)
     assert quantity.measure(records, "hot", "f16").value == pytest.approx(0.15)
+
+
+def test_of_two_kernels_that_never_meet_the_dense_product_nothing_is_known(tmp_path):
+    one = judged(tmp_path, figure1(0.99))["sputnik-crossover-nonzeros"]
+    assert math.isnan(one.measured)
+    assert one.verdict == NOT_MEASURABLE
