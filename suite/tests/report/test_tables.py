@@ -10,7 +10,7 @@ from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report import generic
 from nnzbench.report.data.frames import load, to_frame
-from nnzbench.report.text import tables
+from nnzbench.report.text import marked, tables
 
 
 def timed(problem: str, kernel: str, us: float, variant: str = "v", **changes: object) -> Record:
@@ -45,6 +45,8 @@ def test_kernels_without_a_time_are_not_called_untuned():
     rows = [timed("a", "ring", 1.0), fake_records.failed(timed("b", "ring", 1.0), "timeout", "too long")]
     found = tables.untuned(to_frame(rows).assign(cut_short="first"))
     assert found.splitlines()[-1] == "| `ring` | 1 |"
+    assert marked.any_cut(to_frame(rows[:1]).assign(cut_short="first"))
+    assert not marked.any_cut(to_frame(rows[1:]).assign(cut_short="first"))
 
 
 @pytest.mark.parametrize(
