@@ -14,7 +14,7 @@ from nnzbench.problems.tables import load
 from nnzbench.records import memory
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.report.claims.quantities import Outcome, Side, times
+from nnzbench.report.claims.quantities import Outcome, OverIdeal, Side, times
 from nnzbench.report.claims.records import Records
 from nnzbench.report.data import frames
 from nnzbench.site.claims import (
@@ -304,3 +304,15 @@ def test_of_several_sides_on_one_case_the_fastest_counts_and_any_may_be_untuned(
     sides = [Side(kernels[at], (kernels[at],)) for at in order]
     (found,) = times(Records(tmp_path, GPU), "sparsert_table1", sides, "hot", "f32").rows.values()
     assert (found.kernel, found.median_us, found.cut) == ("ring", 2.0, True)
+
+
+def test_the_ideal_is_the_share_that_is_kept_of_what_is_above_the_overhead(tmp_path):
+    """10 us above a launch of 1 us, of which a tenth is kept: 2 us, and the subject takes 4."""
+    first, second = names("sparsert_table1", "_90_")[:2]
+    at = {"sparsity": 0.9, "floor_us": 1.0}
+    rows = [row(first, "ring", 4.0, **at), row(first, "cublas", 11.0, "f32_default_nn", **at)]
+    rows += [row(second, "ring", 9.0, sparsity=0.9, floor_us=None), row(second, "cublas", 9.0, "f32_default_nn")]
+    write(tmp_path / GPU / "sparsert_table1", select(rows))
+    asked = OverIdeal("sparsert_table1", "", Side("ring", ("ring",)), Side("cuBLAS", ("cublas",), math="dense"))
+    found = asked.measure(Records(tmp_path, GPU), "hot")
+    assert (found.value, found.have) == (pytest.approx(2.0), 1)

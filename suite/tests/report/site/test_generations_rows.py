@@ -188,3 +188,20 @@ def test_pruning_pays_from_the_level_on_which_every_level_gains_when_hot(monkeyp
     ]
     monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.DataFrame(means))
     assert pruned_model.answer([]).words.endswith(f"rule: **X**: {words}.")
+
+
+@pytest.mark.parametrize(
+    ("levels", "groups"),
+    [((80, 90, 95), {"own 80 %", "own 90 %", "own 95 %"}), ((70, 80, 90, 95), {"own 70–95 %"}), ((90,), {"own 90 %"})],
+)
+def test_levels_are_apart_where_they_are_few(tmp_path, levels, groups):
+    rows = [
+        timed(kernel, us, variant, problem=f"p{at}_8x8x8_{level}_uniform", sparsity=level / 100)
+        for level in levels
+        for at in range(3)
+        for kernel, us, variant in (("cublas", 8.0, "f32_default_nn"), ("ring", 4.0, "v"))
+    ]
+    for gpu in (T4, H200):
+        put(tmp_path, rows, gpu, experiment="own")
+    means = summary.compare(comparison.tabulate(tmp_path)).means
+    assert {group for group in means["group"] if group.startswith("own")} == groups
