@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from nnzbench.advise.answer import FAR, Answer, Entry, Near, Width, paid_back, sentence
 from nnzbench.advise.crossover import Crossover, crossing
 from nnzbench.advise.totals import totals
+from nnzbench.cli import main
 
 
 def entry(kernel, us, math="f32", **other):
@@ -146,3 +148,21 @@ def test_totals_of_estimates_claim_two_digits_and_count_their_guesses():
     (measured,) = totals([answered(entry("cublas", 1.234), entry("ring", 0.5124))])
     assert "take 0.51 us" in measured.sentence()
     assert "guess" not in measured.sentence()
+
+
+@pytest.mark.parametrize(("wrong", "status"), [(False, 0), (True, 1)])
+def test_a_wrong_kernel_is_exit_status_1(monkeypatch, wrong, status):
+    found = answered(entry("cublas", 9.0), Entry("ring", "f32", reason="relative error 2", wrong=wrong))
+    monkeypatch.setattr("nnzbench.cli.best._measure", lambda *_: [found])
+    assert CliRunner().invoke(main, ["best", "100x200@0.9"]).exit_code == status
+
+
+def test_less_precision_is_told_where_it_is_clearly_faster_alone():
+    assert "with less precision" not in said(answered(entry("cublas", 9.6, "tf32"), entry("ring", 10.0)))
+    assert "; with less precision, cuBLAS TF32 takes 9.40" in said(
+        answered(entry("cublas", 9.4, "tf32"), entry("ring", 10.0))
+    )
+
+
+def said(answer: Answer) -> str:
+    return sentence(answer, answer.widths[0])

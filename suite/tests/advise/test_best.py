@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fake_records import record
 from fakes import FakeDevice, FakeKernel, Silent
 from own_files import has_safetensors, matrix, write_all
 
 import nnzbench
 from nnzbench import devices
 from nnzbench.advise import layer as layers
+from nnzbench.advise import measured
 from nnzbench.advise.answer import sentence
 from nnzbench.advise.measured import Question, answer, next_width
 from nnzbench.cli import main
@@ -317,3 +320,17 @@ def test_the_terminal_says_it_in_a_table(here, monkeypatch):
         assert again.exit_code == 0, again.output
     stems = ("x", "layer.q_proj", "layer.k_proj", "v1.5")
     assert {path.name for path in here.glob("*.*g")} == {f"{stem}.{end}" for stem in stems for end in ("png", "svg")}
+
+
+def test_a_kernel_s_cost_is_of_its_fastest_hot_variant_with_all_that_is_paid_once():
+    times = {("a", "hot"): (1.0, 2.0, 30.0), ("b", "hot"): (3.0, 5.0, 70.0), ("a", "cold"): (9.0, 2.0, 30.0)}
+    times[("b", "cold")] = (4.0, 5.0, 70.0)
+    rows = [
+        record(kernel="ring", variant=variant, policy=policy, median_us=us, prepare_ms=prepare, compile_ms=compiling)
+        for (variant, policy), (us, prepare, compiling) in times.items()
+    ]
+    operands = SimpleNamespace(sparse=SimpleNamespace(m=64, k=256, nnz=1638))
+    sizes = SimpleNamespace(known={("ring", "a"): 100, ("ring", "b"): 200})
+    (one,) = measured._entries(rows, None, operands, sizes)
+    assert (one.variant, one.hot_us, one.cold_us) == ("a", 1.0, 4.0)
+    assert (one.memory_bytes, one.packing_ms) == (100, 32.0)

@@ -81,6 +81,38 @@ def test_times_between_those_recorded_are_found(recorded):
     assert found.widths[0].near[0].octaves < 2
 
 
+def test_a_kernel_whose_times_follow_no_law_gets_no_estimate(tmp_path):
+    """Where a problem of the same sizes is recorded, it has those times."""
+    wild = np.random.default_rng(0).choice([0.05, 1.0, 20.0], len(records()))
+    rows = [
+        replace(row, median_us=row.median_us * by) if row.kernel == "sputnik" else row
+        for row, by in zip(records(), wild.tolist(), strict=True)
+    ]
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", rows)
+    (layer,) = layers.load(["768x1536@0.9"])
+    found = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths[0]
+    (sputnik,) = (one for one in found.entries if one.kernel == "sputnik")
+    assert (sputnik.us, sputnik.unestimated) == (None, True)
+    assert sputnik.reason.startswith("estimates of it are off by ")
+    (same,) = layers.load(["512x1024@0.8"])
+    found = estimate.answer(same, Question((64,)), load("nvidia-h200", [tmp_path])).widths[0]
+    (sputnik,) = (one for one in found.entries if one.kernel == "sputnik")
+    (row,) = (row for row in rows if (row.kernel, row.problem) == ("sputnik", "512x1024x64_0.8"))
+    assert sputnik.recorded
+    assert sputnik.us == pytest.approx(row.median_us, rel=1e-4)
+
+
+def test_a_networks_step_is_no_product_to_estimate_from(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    quick = [replace(row, experiment="sputnik_mobilenet", median_us=row.median_us / 20) for row in records()]
+    steps = [replace(row, shape="bias_relu", problem=f"{row.problem}_step") for row in quick]
+    append(tmp_path / "nvidia-h200/sputnik_mobilenet/records.csv", steps)
+    (layer,) = layers.load(["768x1536@0.9"])
+    found = estimate.answer(layer, Question((32,)), load("nvidia-h200", [tmp_path])).widths[0]
+    times = {one.kernel: one.hot_us for one in found.entries}
+    assert times["cublas"] == pytest.approx(law("cublas", 768, 1536, 32, layer.matrix.nnz), rel=0.1)
+
+
 def test_a_kernel_that_refuses_the_pattern_gets_no_time(recorded):
     (layer,) = layers.load(["768x1536@0.9"])
     found = estimate.answer(layer, Question((32,)), recorded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.packing import packing_ms
+from nnzbench.advise.recorded import LEAST_CERTAIN, certain_hot
 
 
 def modelled(widths, law, dense=False):
@@ -69,3 +71,15 @@ def test_packing_follows_the_nonzeros_and_is_not_that_of_one_odd_row():
     assert packed("sputnik", Sizes(512, 1024, 8, 52428), rows) == pytest.approx(4.0, rel=0.01)
     assert packed("sputnik", Sizes(8, 8, 8, 6), rows) == 2.0
     assert packed("sputnik", Sizes(8, 8, 8, 6), [(8, 8, 8, "", float("nan"))]) is None
+
+
+def test_a_kernel_is_certain_by_its_hot_times_in_the_types_own_arithmetic():
+    errors = {
+        ("ring", "f32", "hot"): LEAST_CERTAIN,
+        ("sputnik", "f32", "hot"): LEAST_CERTAIN + 0.01,
+        ("merge_spmm", "f32", "cold"): 0.1,
+        ("cublas", "tf32", "hot"): 0.1,
+        ("aspt", "f32", "hot"): float("nan"),
+    }
+    models = {key: SimpleNamespace(held_out_error=error) for key, error in errors.items()}
+    assert [kernel for kernel, _ in certain_hot(models, "f32")] == ["ring"]

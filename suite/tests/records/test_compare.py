@@ -130,6 +130,14 @@ def test_command_exits_1_on_a_regression_and_says_which_row(tmp_path):
     assert json.loads(same.output)["counts"] == {"SAME": 1, "only_before": 0, "only_after": 0}
 
 
+def test_the_commands_json_has_the_ratio_between_its_bounds(tmp_path):
+    a, b = write(tmp_path / "a" / "x", row(100.0)), write(tmp_path / "b" / "x", row(150.0))
+    (one,) = json.loads(CliRunner().invoke(main, ["compare", a, b, "--json"]).output)["rows"]
+    assert (one["before_us"], one["after_us"], one["verdict"]) == (100.0, 150.0, "SLOWER")
+    assert one["ratio"] == pytest.approx(1.5)
+    assert one["ratio_low"] < one["ratio"] < one["ratio_high"]
+
+
 def test_runs_on_two_gpus_are_refused_in_one_sentence(tmp_path):
     a, b = write(tmp_path / "a", row()), write(tmp_path / "b", row(gpu="other-gpu"))
     result = CliRunner().invoke(main, ["compare", a, b])

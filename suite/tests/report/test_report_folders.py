@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import fake_records
@@ -13,6 +14,8 @@ from draft_figures import pages_alone
 
 from nnzbench import paths
 from nnzbench.cli import main
+from nnzbench.records import memory
+from nnzbench.report.data.frames import load
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 
@@ -140,3 +143,24 @@ def test_a_users_own_matrices_are_answered_by_the_fastest_of_this_projects_kerne
     told = report("mine", "--reports", tmp_path)
     assert told.exit_code == 0, (told.output, told.exception)
     assert "this project's kernels are **" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("peak", "after", "known"), [(9, 4, True), (9, 9, False), (4, 4, False), (3, 4, False)])
+def test_memory_that_was_not_seen_taken_or_moved_meanwhile_is_unknown(
+    tmp_path: Path, peak: int, after: int, known: bool
+) -> None:
+    one = fake_records.record()
+    folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", [one])
+    sizes = (4 << 30, peak << 30, after << 30)
+    key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
+    memory.add(folder / memory.FILE, memory.Memory(*key, *sizes))
+    taken = load(folder).frame["memory_bytes"].tolist()
+    assert taken == pytest.approx([5 << 30 if known else math.nan], nan_ok=True)
+
+
+def test_the_page_speaks_of_the_last_rows_environment(tmp_path: Path) -> None:
+    rows = [fake_records.record(problem=name, environment=f"environment-{name}.json") for name in ("a", "b")]
+    folder = fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows)
+    for name in ("a", "b"):
+        (folder / f"environment-{name}.json").write_text(f'{{"time": "{name}"}}')
+    assert load(folder).environment == {"time": "b"}

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from fake_records import record
 
-from nnzbench.report.data import clocks, host_time, sessions, spread
+from nnzbench.report.data import clocks, context, host_time, sessions, spread
 
 
 def frame(*rows: tuple[str, str, float | None, bool, str]) -> pd.DataFrame:
@@ -190,3 +190,16 @@ def test_times_that_met_a_limit_at_the_usual_clock_are_told_apart_from_slower_on
 
 def test_times_of_no_limit_need_no_note_even_below_the_usual_clock() -> None:
     assert clocks.note(clocked(USUAL, (1400.0, True, "clearly behind"), (None, False, "unsupported"))) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ({"commit": "ab" * 20, "dirty": False}, "commit abababababab"),
+        ({"commit": "ab" * 20, "dirty": True}, "commit abababababab with changes"),
+        ({"dirty": True}, "an unnamed version"),
+        (None, "an unnamed version"),
+    ],
+)
+def test_a_commit_that_was_changed_says_so(source: object, named: str) -> None:
+    assert context.commit({"source": source}) == named

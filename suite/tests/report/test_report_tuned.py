@@ -50,6 +50,12 @@ def test_an_unfinished_kernel_is_left_out_and_named(tmp_path: Path) -> None:
     assert results.tuning_seconds == {"sputnik": 1.5}
 
 
+def test_seconds_are_of_the_device_whose_rows_are_drawn(tmp_path: Path) -> None:
+    lines = ("sputnik,cupy,hot,9,9,1.5", "sputnik,cupy,cold,9,9,2.0", "sputnik,pycuda,hot,9,9,40.0")
+    results = load(folder(tmp_path, HEADER + "".join(f"p,f32,{line}\n" for line in lines)))
+    assert results.tuning_seconds == {"sputnik": 3.5}
+
+
 def test_both_policies_finished_together(tmp_path: Path) -> None:
     text = HEADER + "p,f32,sputnik,cupy,hot+cold,9,9,1.5\np,f32,cublas,cupy,hot+cold,2,2,0.5\n"
     results = load(folder(tmp_path, text))

@@ -8,8 +8,21 @@ import pytest
 
 from nnzbench.kernels.roles import OURS
 from nnzbench.records.selection import select
+from nnzbench.report.data import context
 from nnzbench.report.data.frames import to_frame
-from nnzbench.report.data.series import BEST, DEFAULT, Series, least, pick, pick_under, rows_of, standing, word
+from nnzbench.report.data.series import (
+    BEST,
+    DEFAULT,
+    Series,
+    geometric_means,
+    least,
+    pick,
+    pick_under,
+    rows_of,
+    speedup_series,
+    standing,
+    word,
+)
 
 
 def row(kernel: str, variant: str, us: float, **changes: object):
@@ -119,3 +132,24 @@ def test_figures_leave_out_the_side_arithmetic_of_a_sparse_library_alone():
         ("cusparse", "f16"): False, ("cusparse", "tf32"): False, ("cusparselt", "f16"): True,
         ("cusparselt", "tf32"): True, ("cublas", "f16"): True, ("cublas", "tf32"): True,
     }  # fmt: skip
+
+
+def test_the_best_of_this_projects_kernels_is_a_series_where_one_of_them_has_an_fp32_row():
+    baseline = Series("cublas-f32", "cuBLAS fp32", ("cublas",))
+    half, single = (row("ring", "t4", 1.0, dtype=dtype) for dtype in ("f16", "f32"))
+    assert BEST in speedup_series(frame(single), baseline)
+    assert BEST not in speedup_series(frame(half, row("cusparse", "csr_alg2_row", 1.0)), baseline)
+
+
+def test_a_mean_is_geometric_over_the_problems_that_have_one_and_says_of_how_many():
+    rows = pd.DataFrame({"speedup": [1.0, 4.0, None], "policy": "hot", "level": 0.9, "position": 0})
+    problems = pd.DataFrame({"problem": ["a", "b", "c", "d"], "level": 0.9})
+    (found,) = geometric_means(rows.assign(series="k", series_label="k"), problems).to_dict("records")
+    assert (found["geometric_mean"], found["count"], found["of"]) == (pytest.approx(2), 2, 4)
+    assert (found["faster"], found["smallest"], found["largest"]) == (1, 1.0, 4.0)
+
+
+def test_a_policy_without_a_time_is_none():
+    rows = frame(row("ring", "v", 1.0), fake_records.failed(row("ring", "v", 1.0, policy="cold"), "timeout", "why"))
+    assert context.policies(rows) == ["hot"]
+    assert context.policies(frame(row("ring", "v", 1.0, policy="cold"), row("ring", "v", 1.0))) == ["hot", "cold"]

@@ -196,7 +196,8 @@ def _as_published(frame: pd.DataFrame) -> pd.Series[bool]:
     """
     methods: dict[tuple[str, str], set[str]] = {}
     for row in each(frame[frame["kind"] == "published"]):
-        methods.setdefault((row.experiment, row.case), set()).add(row.kernel)
+        if about(row.kernel).work != "dense":  # whose time a paper's method is set against
+            methods.setdefault((row.experiment, row.case), set()).add(row.kernel)
     case = pd.Series(list(zip(frame["experiment"], frame["case"], strict=True)), index=frame.index)
     like = [
         row.kind == "measured"

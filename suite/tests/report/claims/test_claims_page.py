@@ -8,7 +8,7 @@ import math
 import re
 
 import fake_records
-from fake_claim_records import CLAIMS, GPU, table1
+from fake_claim_records import CLAIMS, GPU, figure1, table1
 from fake_records import write
 
 from nnzbench.records.selection import select
@@ -83,3 +83,21 @@ def test_numbers_are_shown_in_their_unit():
     assert [claims.show(*pair) for pair in ((2.314, "x"), (0.7312, "sparsity"), (47.51, "%"), (math.nan, "x"))] == [
         "2.31×", "73.1 %", "47.5 %", "",
     ]  # fmt: skip
+
+
+def test_a_verdict_without_a_rival_of_today_counts_there_too(tmp_path):
+    verdicts = [dataclasses.replace(one, verdict="weaker", verdict_today="") for one in claims.judge(tmp_path, GPU)]
+    verdicts[0] = dataclasses.replace(verdicts[0], verdict_today="contradicted")
+    first = claims_page.write(tmp_path, GPU, verdicts).read_text().partition("\n## ")[0]
+    count = len(verdicts)
+    assert f"as the papers compare 0 reproduced, 0 stronger, {count} weaker, 0 contradicted" in first
+    assert f"against the best of today 0 reproduced, 0 stronger, {count - 1} weaker, 1 contradicted" in first
+
+
+def test_a_claim_on_a_first_choice_stands_however_little_was_tuned(tmp_path):
+    """The paper's heuristic is that whatever a run tries; the best of a dense library is not."""
+    folder = write(tmp_path / GPU / "sputnik_figure1", select(figure1(0.73)))
+    for kernel, marks_ in (("sputnik", False), ("cublas", True)):
+        fake_records.tuned(folder, lambda row, kernel=kernel: ("first",) if row.kernel == kernel else ("all",))
+        one = next(one for one in claims.judge(tmp_path, GPU) if one.id == "sputnik-crossover")
+        assert ("hot" in one.before_tuning.split()) == marks_

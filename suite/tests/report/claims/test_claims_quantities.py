@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from fake_claim_records import GPU, figure1, judged, names, row
-from fake_records import record
+from fake_records import record, tuned, write
 
 from nnzbench.papers.sputnik import ablation
 from nnzbench.problems.tables import load
 from nnzbench.records import memory
 from nnzbench.records.record import Record
-from nnzbench.report.claims.quantities import Outcome
+from nnzbench.records.selection import select
+from nnzbench.report.claims.quantities import Outcome, OverIdeal, Side, times
 from nnzbench.report.claims.records import Records
 from nnzbench.report.data import frames
 from nnzbench.site.claims import (
@@ -286,3 +287,32 @@ def test_memory_is_counted_until_it_is_measured(tmp_path):
     records = Records(tmp_path, GPU)
     assert quantity.measure(records, "hot").value == pytest.approx(6.0)
     assert quantity.measure(records, "hot", "f16").value == pytest.approx(0.15)
+
+
+def test_of_two_kernels_that_never_meet_the_dense_product_nothing_is_known(tmp_path):
+    one = judged(tmp_path, figure1(0.99))["sputnik-crossover-nonzeros"]
+    assert math.isnan(one.measured)
+    assert one.verdict == NOT_MEASURABLE
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_several_sides_on_one_case_the_fastest_counts_and_any_may_be_untuned(tmp_path, order):
+    name = names("sparsert_table1")[0]
+    kernels = ("sputnik", "ring")
+    folder = write(tmp_path / GPU / "sparsert_table1", select([row(name, "sputnik", 4.0), row(name, "ring", 2.0)]))
+    tuned(folder, lambda one: ("first",) if one.kernel == "sputnik" else ("all",))
+    sides = [Side(kernels[at], (kernels[at],)) for at in order]
+    (found,) = times(Records(tmp_path, GPU), "sparsert_table1", sides, "hot", "f32").rows.values()
+    assert (found.kernel, found.median_us, found.cut) == ("ring", 2.0, True)
+
+
+def test_the_ideal_is_the_share_that_is_kept_of_what_is_above_the_overhead(tmp_path):
+    """10 us above a launch of 1 us, of which a tenth is kept: 2 us, and the subject takes 4."""
+    first, second = names("sparsert_table1", "_90_")[:2]
+    at = {"sparsity": 0.9, "floor_us": 1.0}
+    rows = [row(first, "ring", 4.0, **at), row(first, "cublas", 11.0, "f32_default_nn", **at)]
+    rows += [row(second, "ring", 9.0, sparsity=0.9, floor_us=None), row(second, "cublas", 9.0, "f32_default_nn")]
+    write(tmp_path / GPU / "sparsert_table1", select(rows))
+    asked = OverIdeal("sparsert_table1", "", Side("ring", ("ring",)), Side("cuBLAS", ("cublas",), math="dense"))
+    found = asked.measure(Records(tmp_path, GPU), "hot")
+    assert (found.value, found.have) == (pytest.approx(2.0), 1)

@@ -26,3 +26,10 @@ def test_nothing_recorded_answers_nothing(tmp_path):
     *open_, judged = sentences(tmp_path, "nvidia-h200")
     assert all("is open" in one for one in open_)
     assert "judge 0:" in judged
+
+
+def test_times_at_another_level_answer_nothing(tmp_path):
+    rows = [row for row in fake_records.table1() if row.sparsity > 0.94]
+    fake_records.write(tmp_path / "nvidia-h200" / "sparsert_table1", rows)
+    small, *_ = sentences(tmp_path, "nvidia-h200")
+    assert small.endswith("is open: sparsert_table1 has no times at 90 % zeros.")

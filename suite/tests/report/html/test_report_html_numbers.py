@@ -8,6 +8,7 @@ import re
 
 import fake_records
 import numpy as np
+import pandas as pd
 import pytest
 import sputnik_records
 from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
@@ -198,3 +199,35 @@ def test_what_is_not_tuned_stands_beside_what_is(tmp_path):
 
 def test_a_table_without_untuned_rows_says_so(page):
     assert "nothing is measured (not recorded yet)." in visible(page)
+
+
+def test_the_verdict_is_of_the_level_that_is_asked_about(tmp_path):
+    """Behind at 90 % zeros and ahead at 95 %: no, and not that it depends."""
+    timed = (("ring", "n32", lambda p: 8.0 if p.sparsity == 0.9 else 1.0), ("cublas", "f32_rowmajor", lambda _: 4.0))
+    put(tmp_path, rows=sputnik_records.records("sparsert_table1", timed))
+    results = load(tmp_path / H200 / "sparsert_table1")
+    found = html_answer.answer(results, html_data.tabulate(results))
+    assert found.columns == ((0.9, "hot"), (0.95, "hot"))
+    assert [cell and cell.mean for cell in found.rows[0].cells] == [pytest.approx(0.5), pytest.approx(4.0)]
+    assert found.rows[0].verdict == "no"
+
+
+def test_a_mean_says_how_many_problems_have_a_time_and_roofs_are_the_last_measured(tmp_path):
+    timed = (("ring", "n32", lambda p: 2.0 if p.op == "spmm" else None), ("cublas", "f32_rowmajor", lambda _: 4.0))
+    rows = [row for row in sputnik_records.records("sparsert_table1", timed) if row.sparsity == 0.9]
+    cusparse = [dataclasses.replace(row, kernel="cusparse", variant="csr_alg2") for row in rows if row.kernel == "ring"]
+    sets = []
+    for name, more, peak in (("a", cusparse[:1], 1.0), ("b", cusparse, 2.0)):
+        folder = fake_records.write(
+            tmp_path / name / H200 / "sparsert_table1", [*rows, *more], {"peaks": {"l2_gbs": peak}}
+        )
+        results = load(folder)
+        sets.append(html_data.Recorded(results, html_data.tabulate(results)))
+    data = html_data.collect(sets)
+    assert data["gpus"][0]["roofs"]["l2_gbs"] == 2.0
+    means = pd.DataFrame(data["means"])
+    over = data["rivals"].index("cuSPARSE fp32, its best algorithm")
+    ring = next(at for at, one in enumerate(data["series"]) if one["kernel"] == "ring")
+    found = means[(means["rival"] == over) & (means["series"] == ring)].set_index("set")
+    assert found["count"].to_dict() == {0: 1, 1: 20}
+    assert set(found["of"]) == {20}

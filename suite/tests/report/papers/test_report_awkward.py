@@ -6,6 +6,7 @@ from pathlib import Path
 
 import fake_records
 
+from nnzbench.report.text import checked
 from nnzbench.site.build import build
 
 
@@ -24,3 +25,11 @@ def test_counts_are_by_kernel_op_and_type_and_times_are_not_shown(tmp_path: Path
     assert "| ring | spmm | f32 | 0 | 0 | 2 | 0 | – |" in text
     summary = (built.page.parent / "summary.csv").read_text()
     assert "aspt,spmm,f32,0,0,0,2" in summary
+
+
+def test_the_largest_error_is_of_right_candidates_and_problems_are_those_with_one() -> None:
+    rows = [fake_records.record(problem=f"p{at}", relative_error=error) for at, error in enumerate((2e-7, 3e-6, 1e-7))]
+    wrong = fake_records.failed(fake_records.record(problem="p9"), "wrong", "relative error 2")
+    (found,) = checked.counted([*rows, wrong]).to_dict("records")
+    assert (found["problems"], found["right"], found["failed"]) == (3, 3, 1)
+    assert found["largest_error"] == 3e-6

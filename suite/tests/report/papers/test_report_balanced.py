@@ -242,3 +242,21 @@ def test_weight_maps_show_what_each_pruner_keeps() -> None:
     assert random.per_range.min() < 3 < random.per_range.max()
     assert set(block.per_block.ravel()) == {0, 64}
     assert all(abs(one.sparsity - 0.9) < 0.01 for one in (random, balanced, block))
+
+
+def test_the_ideal_of_the_measured_overhead_has_that_of_its_policy(tmp_path: Path) -> None:
+    rows = [row if row.policy == "hot" else dataclasses.replace(row, floor_us=4.0) for row in figure4()]
+    drawn = balanced_figure4.points(load(write(tmp_path, "balanced_figure4", rows)))
+    half = drawn[(drawn["batch"] == 1) & (drawn["sparsity"] == 0.5) & (drawn["series"] == "ideal_floor")]
+    assert dict(zip(half["policy"], half["time_us"], strict=True)) == pytest.approx({"hot": 80.25, "cold": 82.0})
+
+
+def test_a_layer_on_which_it_is_only_slightly_slower_is_named(tmp_path: Path) -> None:
+    slow = [
+        dataclasses.replace(row, median_us=110.0, q1_us=110.0, q3_us=110.0)
+        if row.kernel == "balanced" and row.variant.startswith("wide") and "timit" in row.problem
+        else row
+        for row in models()
+    ]
+    write(tmp_path, "balanced_models", slow)
+    assert "It is not faster on TIMIT LSTM." in page_of(tmp_path, "balanced_models")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import fake_records
+import pandas as pd
 import pytest
 
+from nnzbench.papers.direct_conv import table9
 from nnzbench.papers.direct_conv.layers import Table, find_layers, published_ms
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
@@ -207,3 +210,15 @@ def test_table9_without_an_extreme_names_the_gap(tmp_path: Path) -> None:
     page = page_of(tmp_path, "direct_conv_table9")
     assert "No checked time of `paper_whole` (hot) is recorded for any row." in page
     assert line_of(page, "| VGG-16 3×3 | D blocks (the whole batch each) |")[2:] == ["–", "–", "0 of 8", "45 %"]
+
+
+def test_the_tuned_sub_batch_is_known_where_all_three_are() -> None:
+    def times(**us: float) -> table9.Times:
+        rows = {name: pd.DataFrame({"median_us": {"p": us[name]} if name in us else {}}) for name in table9.VARIANTS}
+        return table9.Times("hot", rows)
+
+    whole = times(paper_sbs2=3.0, paper_sbs4=2.0, paper_sbs8=4.0, paper_whole=5.0)
+    assert (whole.tuned("p"), whole.best("p"), whole.ratio("p", "paper_whole")) == (2.0, "4", 2.5)
+    part = times(paper_sbs2=3.0, paper_sbs4=2.0, paper_whole=5.0)
+    assert math.isnan(part.tuned("p"))
+    assert math.isnan(part.ratio("p", "paper_whole"))

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from nnzbench import paths
 from nnzbench.papers.own import dlmc_n512
 from nnzbench.problems import tables
+from nnzbench.records.record import read_records
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import load
 from nnzbench.site.generations import pruned_model
@@ -134,3 +135,14 @@ def test_a_colour_of_the_figure_means_one_gpu_or_one_kernel(folder: Path, figure
                 meant.setdefault(to_hex(line.get_color()), set()).add(one)
         assert len(meant) == 7
         assert all(len(names) == 1 for names in meant.values()), meant
+
+
+def test_a_matrix_without_a_dense_time_is_in_no_mean_and_sparse_wins_are_counted(folder: Path, tmp_path: Path) -> None:
+    every = read_records(folder / "records.csv")
+    gone = min(row.problem for row in every)
+    rows = [row for row in every if row.problem != gone or not row.kernel.startswith("cublas")]
+    means = dlmc_n512.measured(load(fake_records.write(tmp_path / "nvidia-h200" / "dlmc_n512", rows)))
+    hot = means[means["policy"] == "hot"].groupby("library")[["count", "faster_than_cublas"]].sum()
+    assert set(hot["count"]) == {len({row.problem for row in rows}) - 1}
+    assert hot["faster_than_cublas"]["ours"] == hot["count"]["ours"]
+    assert hot["faster_than_cublas"]["sputnik"] == 0

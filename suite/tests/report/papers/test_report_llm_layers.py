@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, records
 
+from nnzbench.kernels.tensor.work import words_per_weight
 from nnzbench.papers.own import llm_data, llm_layers, llm_limits
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
@@ -134,6 +135,10 @@ def test_limits_beside_times(tmp_path: Path) -> None:
     assert limits.count("| dense | cuBLASLt |") == 3  # for 1, 16 and 128 columns, whatever the zeros
     assert "| 128 | 90 % | tensor_spmm |" in limits
     assert "| 8 |" not in limits
+    frame = load(tmp_path / "nvidia-h200" / EXPERIMENT).frame
+    row = next(r for r in frame.itertuples() if r.kernel == "tensor_spmm" and (r.m, r.k, r.n) == (8192, 8192, 128))
+    operands = 2 * 128 * (8192 + 8192)  # in fp16, which are no bytes of the matrix
+    assert f"| {(row.bytes - operands) / 8192**2:.2f} |" in limits
 
 
 def test_what_decoding_takes_at_least() -> None:
@@ -146,6 +151,7 @@ def test_what_decoding_takes_at_least() -> None:
     assert least("flash_llm", 16) == pytest.approx(8192 * wavefronts / (132 * 1980))
     assert least("flash_llm", 64) - least("flash_llm", 16) == pytest.approx(8192 * 128 / (132 * 1980))
     assert 0 < least("tensor_spmm", 16) < least("delta_spmv", 1, 1.0)
+    assert least("tensor_spmm", 16) == pytest.approx(8192 * 8192 * words_per_weight(0.1) / 32 / (132 * 1980))
     assert least("cublas", 16) != least("cublas", 16)  # not known
 
 
@@ -156,6 +162,8 @@ def test_one_level_of_a_second_layer_costs_no_levels_of_the_first() -> None:
     more = pd.concat([frame, pd.DataFrame([("b", 0.7, 4.0), ("c", 0.9, 9.0)], columns=frame.columns)])
     assert set(llm_data._complete(more)["layer"]) == {"a", "b"}
     assert set(llm_data._complete(more)["zeros"]) == {0.7, 0.9}
+    even = pd.DataFrame([("a", 0.5, 1.0), ("a", 0.9, 2.0), ("b", 0.9, 3.0)], columns=frame.columns)
+    assert llm_data._complete(even)["layer"].tolist() == ["a", "b"]  # of as many, more layers
 
 
 def test_other_arithmetic_and_other_rivals(tmp_path: Path) -> None:

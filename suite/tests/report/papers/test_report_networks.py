@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import fake_records
@@ -11,11 +12,12 @@ from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, draw, records, report
 
 from nnzbench.papers.catalogue import experiment
-from nnzbench.papers.sputnik import busy
+from nnzbench.papers.sputnik import busy, whole_networks
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import RecordError
+from nnzbench.report.data.frames import load
 
 EXPERIMENT = "whole_networks"
 
@@ -118,3 +120,15 @@ def test_cublas_computes_the_dense_products_alone() -> None:
     taken = [p for p in one.problems() if one.takes("cublas", p)]
     assert {p.op for p in taken} == {"gemm"}
     assert len(taken) == 4
+
+
+def test_what_ran_within_a_graph_is_told_beside_the_hot_time_alone(tmp_path: Path) -> None:
+    rows = records(EXPERIMENT, TIMED, keep=lambda p: p.label == "dense_w1")
+    cold = [replace(row, policy="cold") for row in rows]
+    folder = fake_records.write(tmp_path / "nvidia-h200" / EXPERIMENT, [*rows, *cold])
+    one = rows[0]
+    line = f"{one.problem},{one.kernel},{one.variant},10,100,90"
+    (folder / busy.FILE).write_text(",".join(busy.COLUMNS) + f"\n{line}\n")
+    lines = whole_networks.collect(load(folder)).lines
+    known = lines[lines["busy_us"].notna()]
+    assert list(zip(known["policy"], known["variant"], strict=True)) == [("hot", one.variant)]

@@ -8,10 +8,12 @@ import math
 from pathlib import Path
 
 import fake_records
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
 
+from nnzbench.papers.sparsert import ablation
 from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.papers.sparsert import table3 as sparsert_conv
@@ -20,9 +22,10 @@ from nnzbench.papers.sparsert.values import CUBLAS, CUSPARSE, HEURISTIC, MEAN, S
 from nnzbench.records.record import append
 from nnzbench.records.selection import select
 from nnzbench.report.data.frames import geometric_mean, load
-from nnzbench.report.data.published import sparsert_table1
+from nnzbench.report.data.published import match, sparsert_table1
 from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.text.fastest import missing
+from nnzbench.report.text.pages import Page
 
 TIMES = {
     ("cublas", "f32_default_nn"): 12.0,
@@ -323,3 +326,58 @@ def test_the_ablation_hands_over_the_bars_that_it_draws(tmp_path, figures):
     assert bars["sparsert_rolled over sparsert_paper", "b"] == pytest.approx(6.0)
     assert bars["sparsert_fixed over sparsert_paper", MEAN] == pytest.approx(3.0)  # of 1.5 and 6
     assert len(bars) == 9
+
+
+@pytest.mark.parametrize(("sparsity", "level"), [(0.88, 0.9), (0.92, 0.9), (0.955, 0.95), (0.86, None), (0.99, None)])
+def test_a_pattern_answers_to_the_papers_level_that_its_zeros_are_near(sparsity, level):
+    table = sparsert_table1()
+    one = table.iloc[0]
+    problem = pd.DataFrame({"problem": ["p"], "m": one["m"], "k": one["k"], "n": one["n"], "sparsity": sparsity})
+    matched = match(problem, table).dropna(subset=["problem"])
+    assert matched["level"].tolist() == ([] if level is None else [level])
+
+
+def section(page: Page, heading: str) -> str:
+    return next(one.text for one in page.sections if one.heading == heading)
+
+
+def test_findings_state_rates_and_both_halves_of_mobilenet(tmp_path, figures):
+    larger = frozenset({"17", "18", "19", "20"})
+    slow = [
+        dataclasses.replace(row, median_us=8.0, q1_us=8.0, q3_us=8.0)
+        if row.kernel == "sparsert_paper" and row.problem.partition("_")[0] in larger
+        else row
+        for row in table1()
+    ]
+    page, _ = fake_records.drawn(load(folder(tmp_path, slow)))
+    assert "At 95 % zeros it reaches 1.33 times the TFLOP/s of 90 %" in section(page, "Figure 4, hot policy")
+    said = "sparsert_paper is 1.25× on problems 12 to 16 and 0.62× on problems 17 to 20 in geometric mean"
+    assert said in section(page, "Figure 6, hot policy")
+
+
+def test_without_a_kernel_of_this_project_no_speedup_is_stated(tmp_path, figures):
+    rows = [row for row in table1() if row.kernel in ("cublas", "cusparse")]
+    page, _ = fake_records.drawn(load(folder(tmp_path, rows)))
+    said = " ".join(one.text for one in page.sections)
+    assert "At 90 % zeros no speed-up can be stated: no kernel of this project has a checked time." in said
+
+
+def test_what_is_not_unrolled_is_set_against_the_same_tiling(tmp_path):
+    """Not against its own fastest; a problem that lacks a part under one policy is not among those of the figure."""
+    times = [("sparsert_paper", "mb4", 2.0), ("sparsert_paper", "mb8", 3.0), ("sparsert_rolled", "mb4", 30.0)]
+    times += [("sparsert_rolled", "mb8", 12.0), ("sparsert_unbalanced", "mb8", 4.0), ("sparsert_fixed", "mb1", 5.0)]
+    names = {at: f"0{at}_64x256x3136_90_uniform" for at in (1, 2)}
+    rows = [
+        fake_records.record(
+            experiment="sparsert_ablation", kernel=kernel, variant=variant, median_us=us, problem=name, policy=policy
+        )
+        for kernel, variant, us in times
+        for at, name in names.items()
+        for policy in ("hot", "cold")
+        if (kernel, at, policy) != ("sparsert_fixed", 2, "cold")
+    ]
+    results = load(folder(tmp_path, select(rows), "sparsert_ablation"))
+    found = ablation.gains(results.frame, "hot").loc[names[1]]
+    assert found.to_dict() == {"unrolling": 15.0, "load balancing": 2.0, "autotuning": 2.5}
+    page, _ = fake_records.drawn(results)
+    assert "at 90 % zeros, on 1 problems of its Table 1" in page.intro

@@ -141,6 +141,8 @@ def test_mobilenet_sums_the_chain(tmp_path: Path) -> None:
     assert fps["sparse_sputnik", "sparse", 1.3] == pytest.approx(1e6 / (13 * 2 + 10 + 12 * 5), rel=1e-5)
     assert fps["paper", "sparse", 1.8] == 2095
     assert "| dense 1.4, sparse 1.8 | 1.86 | 1.62 | 0.77 | 1.21 |" in page  # 156/84, 156/96, 65/84, 2095/1729
+    (line,) = (line for line in page.splitlines() if line.startswith("| sparse | 1.8 |"))
+    assert "| 31 % |" in line  # 26 of 84 in depthwise layers
 
 
 def test_mobilenets_title_is_of_networks_and_its_widths_stand_once(tmp_path: Path, figures: dict[str, Figure]) -> None:

@@ -14,8 +14,10 @@ from draft_figures import pages_alone
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, records, report, sddmm, spmm
 
+from nnzbench.papers.sputnik import speedups
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
+from nnzbench.report.data import published
 from nnzbench.report.data.frames import load
 from nnzbench.site.build import build, find
 
@@ -253,3 +255,12 @@ def test_drawing_twice_gives_the_same_bytes(experiment: str, tmp_path: Path) -> 
         found.append({path.name: path.read_bytes() for path in sorted(built.page.parent.iterdir())})
     assert found[0] == found[1]
     assert {"README.md", "summary.csv"} <= set(found[0])
+
+
+def test_the_papers_numbers_are_of_the_arithmetic_of_the_kind() -> None:
+    table = published.read("sputnik_table1_dataset", ("kernel", "precision", "geomean_speedup"))
+    for kind in speedups.KINDS:
+        wanted = table[(table["kernel"] == kind.op) & (table["precision"] == kind.math)]["geomean_speedup"]
+        found = speedups.published_rows(kind, "sputnik_table1_dataset")["geomean_speedup"]
+        assert found.tolist() == wanted.tolist()
+        assert len(found) == 1

@@ -74,5 +74,6 @@ def test_the_page_and_the_table_say_the_same(tmp_path, monkeypatch):
     assert (counts["expected"] == counts.drop(columns="expected").sum(axis=1)).all()
     text = path.read_text()
     assert "Of 64 cells 8 are timed, 8 refused with a reason and 0 failed; 48 are missing (75.0 %)" in text
+    assert "(75.0 %), 24 of them under the cold policy (75.0 % of those)." in text
     assert "| sparsert_table3 | cudnn | f32 | no room (8 rows) |" in text
     assert "| sparsert_table3 | direct_conv | f32 | hot | 8 | 0 | 0 | 0 | 8 |" in text

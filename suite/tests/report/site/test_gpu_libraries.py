@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_gpu import FakeBackend, fake_build, fake_nvml
 
@@ -100,3 +101,21 @@ def test_a_damaged_table_is_refused(runner: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="is not a table of times"):
         gpu_libraries.write(tmp_path, "nvidia-h200")
     assert gpu_libraries.write(tmp_path, "nvidia-a100") is None
+
+
+def test_a_program_differs_where_it_is_beyond_the_largest_repetition_of_any() -> None:
+    """One program repeats 10 % apart; another differs by 5 % between libraries and repeats alike."""
+    times = {("ring", "cupy"): (10.0, 11.0), ("ring", "pycuda"): (10.0, 11.0)}
+    times |= {("sputnik", "cupy"): (10.0, 10.0), ("sputnik", "pycuda"): (10.5, 10.5)}
+    rows = pd.DataFrame(
+        {
+            **{"kernel": kernel, "op": "spmm", "inputs": "f32", "problem": "p", "variant": "v", "library": library},
+            **{"round": number, "cubin": "c", "bits": "b", "policy": "hot", "median_us": us},
+        }
+        for (kernel, library), both in times.items()
+        for number, us in enumerate(both, 1)
+    )
+    assert "0 of 2 programs differ by more than the largest repetition did." in gpu_libraries.page(rows, "x", {})
+    rows.loc[(rows["kernel"] == "sputnik") & (rows["library"] == "pycuda"), "median_us"] = 12.0
+    said = "1 of 2 programs differ by more than the largest repetition did: sputnik spmm f32 (20.0 %)."
+    assert said in gpu_libraries.page(rows, "x", {})

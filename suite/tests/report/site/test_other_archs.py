@@ -54,13 +54,14 @@ def test_the_page_counts_what_was_verified_and_names_what_was_not(folder: Path) 
 
 
 def test_a_wrong_row_is_on_the_page_with_its_reason(folder: Path) -> None:
-    rows = [fake_records.failed(checked(variant="c"), "wrong", "relative error 2")]
+    wrong = checked(variant="c", problem="rnn1k_b32_1024x1024x32_90_uniform")
+    rows = [fake_records.failed(wrong, "wrong", "relative error 2")]
     fake_records.write(folder.parents[1] / "sputnik_rnn" / "as-sm_75", rows, SNAPSHOT)
     build(folder.parents[2])
     fake_records.write(folder.parent, [fake_records.record(problem="01_64x256x3136_90_dlmc")])
     build(folder.parents[2], ["sparsert_table1"])
     text = (folder.parents[1] / "as-sm_75" / "README.md").read_text()
-    assert "1 were wrong or failed" in text
+    assert "on 1 problems were right, 1 were wrong or failed" in text
     assert "relative error 2" in text
 
 

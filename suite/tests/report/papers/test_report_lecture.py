@@ -1,0 +1,103 @@
+"""Pages of EIE, 2:4 sparsity and granularity where times differ from problem to problem, as means of like ones hide."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import fake_records
+import pandas as pd
+import pytest
+
+from nnzbench.papers.eie import ese
+from nnzbench.papers.lecture import granularity, nm_sparsity
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
+from nnzbench.records.selection import select
+from nnzbench.report.data.frames import load
+
+Times = Callable[[int, Problem], dict[tuple[str, str], float]]
+
+
+def drawn(tmp_path: Path, experiment: str, times: Times) -> tuple[str, pd.DataFrame]:
+    """The page and the summary of hot rows; `times` by place and problem."""
+    rows = [
+        fake_records.record(
+            experiment=experiment, problem=one.name, op=one.op, m=one.m, k=one.k, n=one.n, sparsity=one.sparsity,
+            source=one.source, dtype=one.dtype, kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us,
+        )
+        for at, one in enumerate(tables.load(experiment))
+        for (kernel, variant), us in times(at, one).items()
+    ]  # fmt: skip
+    page, summary = fake_records.drawn(load(fake_records.write(tmp_path / "nvidia-h200" / experiment, select(rows))))
+    return "\n".join(text for one in page.sections for text in (one.text, *map(str, one.tables))), summary
+
+
+def test_a_batch_s_quartiles_are_per_image_as_its_time_is(tmp_path):
+    _, summary = drawn(tmp_path, "eie_table4", lambda at, one: {("cublas", "f32_rowmajor"): 64.0 + at})
+    mine = summary[(summary["policy"] == "hot") & (summary["table"] == "batch 64")]
+    assert len(mine) == 9
+    assert mine["q1_us"].tolist() == mine["q3_us"].tolist() == mine["time_us"].tolist()
+    assert mine["time_us"].max() < 2
+
+
+def test_a_step_takes_the_fastest_kernel_for_each_of_its_products(tmp_path):
+    us = {"gates": (10.0, 20.0), "projection": (20.0, 5.0)}
+
+    def times(at: int, one: Problem) -> dict[tuple[str, str], float]:
+        first, second = us["gates" if "gates" in one.label else "projection"]
+        dense = {("cublas", "f32_rowmajor"): 30.0}
+        return dense | {("cusparse", "csr_alg2_row"): first, ("row_stream", "w8"): second}
+
+    page, _ = drawn(tmp_path, ese.EXPERIMENT, times)
+    assert "At batch 32 a step takes 60.00 µs dense and 15.00 µs sparse in fp32" in page
+    assert "sparse is 4.00× as fast" in page
+
+
+def test_the_mean_over_products_is_geometric(tmp_path):
+    figure3 = [one.name for one in nm_sparsity.problems("i8") if one.label.startswith("a100")]
+
+    def times(at: int, one: Problem) -> dict[tuple[str, str], float]:
+        math_class = {"f32": "tf32"}.get(one.dtype, one.dtype)
+        fast = 12.5 if one.name == figure3[0] else 50.0
+        return {("cublas", f"{math_class}_rowmajor"): 100.0, ("cusparselt", f"{math_class}_search"): fast}
+
+    page, _ = drawn(tmp_path, "nm_sparsity", times)
+    mean = math.exp((math.log(8) + (len(figure3) - 1) * math.log(2)) / len(figure3))
+    assert f"| **{mean:.2f}×** (2.00 to 8.00, {len(figure3)} products) | **2.00×** (2.00 to 2.00" in page
+
+
+def test_the_papers_factor_is_drawn_in_its_arithmetic_alone():
+    printed = {dtype: nm_sparsity._panel({}, dtype).curves[-1].values for dtype in nm_sparsity.CLASSES}
+    known = {dtype: {value for value in values if not math.isnan(value)} for dtype, values in printed.items()}
+    assert known == {"i8": {nm_sparsity.PUBLISHED_FACTOR}, "f16": set(), "f32": set()}
+
+
+def test_a_granularity_is_set_against_the_median_of_the_dense_layer_without_the_smaller_ones(tmp_path):
+    def times(at: int, one: Problem) -> dict[tuple[str, str], float]:
+        if one.conv or one.dtype != "f32":
+            return {}
+        sparse = {} if one.label.startswith("channel") else {("ring", "x32"): 10.0}
+        return {("cublas", "f32_rowmajor"): 1.0 if one.label.startswith("channel") else 40.0 + at**2} | sparse
+
+    drawn(tmp_path, "granularity", times)
+    frame = load(tmp_path / "nvidia-h200" / "granularity").frame
+    dense = frame[(frame["kernel"] == "cublas") & ~frame["problem"].str.startswith("channel")]["median_us"]
+    cells = granularity._cells(frame, "hot", "f32")
+    assert {cell.dense_us for cell in cells.values()} == {statistics.median(dense)}
+    assert cells["product", "channel", 75.0].us == 1.0
+
+
+def test_the_better_form_is_the_one_that_gains_more_over_its_own_dense_layer(tmp_path):
+    def times(at: int, one: Problem) -> dict[tuple[str, str], float]:
+        if one.conv:
+            return {("cudnn", "f32_nchw"): 15.0, ("direct_conv", "t1"): 5.0}
+        return {("cublas", "f32_rowmajor"): 40.0, ("ring", "x32"): 10.0}
+
+    drawn(tmp_path, "granularity", times)
+    cells = granularity._cells(load(tmp_path / "nvidia-h200" / "granularity").frame, "hot", "f32")
+    best = granularity._best(cells, "unstructured", 75.0)
+    assert best is not None
+    assert (best.kernel, best.gain) == ("ring", pytest.approx(4.0))

@@ -1,0 +1,207 @@
+"""GPUs side by side: which kernels, types, baselines and GPUs enter a number, in records with known answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import fake_records
+import pandas as pd
+import pytest
+
+from nnzbench.papers.own import dlmc_n512
+from nnzbench.problems import tables
+from nnzbench.records.record import Record
+from nnzbench.records.selection import select
+from nnzbench.report.data import published
+from nnzbench.site.generations import comparison, peaks, pruned_model, summary
+from nnzbench.site.generations import published as printed
+
+T4, H200 = "tesla-t4", "nvidia-h200"
+NAME = "01_64x256x3136_90_dlmc"
+PEAKS = {"copy_gbs": 4000.0, "l2_gbs": 8000.0, "fp32_tflops": 64.0, "f16_tflops": 750.0, "l2_bytes": 50 << 20}
+
+
+def timed(kernel: str, us: float, variant: str = "v", **changes: object) -> Record:
+    return fake_records.record(**{"problem": NAME, "kernel": kernel, "variant": variant, "median_us": us, **changes})
+
+
+def put(root: Path, made: Iterable[Record], gpu: str = H200, experiment: str = "sparsert_table1") -> None:
+    rows = select([dataclasses.replace(one, gpu=gpu, experiment=experiment) for one in made])
+    fake_records.write(root / gpu / experiment, rows, {"peaks": PEAKS, "gpu": {"name": gpu.upper()}})
+
+
+def measured(root: Path) -> pd.DataFrame:
+    frame = comparison.tabulate(root)
+    return frame[frame["kind"] == "measured"]
+
+
+def best(root: Path) -> list[str]:
+    found = measured(root)
+    return list(found[found["role"] == "best"]["kernel"])
+
+
+DENSE = timed("cublas", 8.0, "f32_default_nn")
+
+
+def test_the_best_sparse_kernel_is_in_the_arithmetic_of_its_baseline(tmp_path):
+    put(tmp_path, [DENSE, timed("sputnik", 4.0), timed("ring", 0.1, "f16_x", dtype="f16")])
+    assert best(tmp_path) == ["sputnik"]
+
+
+def test_a_dense_library_is_no_sparse_kernel_however_fast(tmp_path):
+    put(tmp_path, [DENSE, timed("cublaslt", 6.0, "f32_algo1"), timed("cusparse", 100.0, "csr_alg2")])
+    assert best(tmp_path) == ["cusparse"]
+
+
+def test_without_a_published_kernel_among_the_measured_all_kernels_are_like(tmp_path):
+    """The paper's cuSPARSE of these layers was measured nowhere, so the fastest sparse kernel is compared."""
+    name = tables.rows("eie_table4")[0].problem.name
+    rows = [timed("cublas", 8.0, "f32_default_nn", problem=name), timed("row_stream", 2.0, problem=name)]
+    put(tmp_path, rows, experiment="eie_table4")
+    found = measured(tmp_path)
+    assert list(found[found["alike"]]["kernel"]) == ["row_stream"]
+    put(tmp_path / "b", [*rows, timed("cusparse", 4.0, "csr_alg2", problem=name)], experiment="eie_table4")
+    found = measured(tmp_path / "b")
+    assert list(found[found["alike"]]["kernel"]) == ["cusparse"]
+
+
+def test_a_dense_sddmm_executes_all_of_its_outputs_and_a_whole_network_has_no_count(tmp_path):
+    sizes = {"m": 64, "k": 16, "n": 32, "nnz": 128, "flops": 4096.0, "op": "sddmm"}
+    put(tmp_path, [timed("cublas", 8.0, "f32_default_nn", **sizes), timed("sputnik_sddmm", 4.0, **sizes)])
+    executed = measured(tmp_path).set_index("kernel")["flops"]
+    assert executed.to_dict() == {"cublas": 4096.0 * 64 * 32 / 128, "sputnik_sddmm": 4096.0}
+    network = {"op": "mobilenet", "shape": "mobilenet", "problem": "dense_w1_1x1x1_0_uniform"}
+    put(tmp_path / "b", [timed("dense_mobilenet", 8.0, "f32_x", **network)], experiment="whole_networks")
+    assert measured(tmp_path / "b")["share_of_flops"].isna().all()
+
+
+def test_speedups_over_other_baselines_are_not_compared(tmp_path):
+    half = [timed("cublas", 8.0, "f16_default_nn", dtype="f16"), timed("sputnik", 4.0, "f16_x", dtype="f16")]
+    put(tmp_path, [DENSE, timed("sputnik", 4.0)])
+    put(tmp_path, half, T4)
+    found = summary.compare(comparison.tabulate(tmp_path)).means
+    assert found[(found["gpu"] == T4) & (found["kind"] == "measured")].empty
+    put(tmp_path / "b", [DENSE, timed("sputnik", 4.0)])
+    put(tmp_path / "b", [DENSE, timed("sputnik", 2.0)], T4)
+    found = summary.compare(comparison.tabulate(tmp_path / "b")).means
+    assert len(found[(found["gpu"] == T4) & (found["kind"] == "measured")]) == 1
+
+
+def test_a_gpu_without_a_name_is_no_older_one(tmp_path):
+    name = next(row.problem.name for row in tables.rows("balanced_models") if "conv1_1_balanced" in row.problem.name)
+    at = {"problem": name, "source": "balanced:0"}
+    put(
+        tmp_path,
+        [timed("cublas", 8.0, "f32_default_nn", **at), timed("balanced", 4.0, "paper_w8", **at)],
+        experiment="balanced_models",
+    )
+    found = summary.compare(comparison.tabulate(tmp_path))
+    assert set(found.means["gpu"]) == {printed.UNNAMED, H200}
+    assert printed.UNNAMED not in set(found.gains["gpu_from"])
+
+
+def test_the_table_of_arithmetic_is_of_fp32_kernels_over_the_fastest_dense_product(tmp_path):
+    put(tmp_path, [DENSE, timed("cublaslt", 6.0, "f32_algo1"), timed("sputnik", 4.0)])
+    found = summary.compare(comparison.tabulate(tmp_path)).arithmetic
+    assert found["geometric_mean"].tolist() == [pytest.approx(1.5)]
+    half = [timed("cublas", 8.0, "f16_default_nn", dtype="f16"), timed("sputnik", 4.0, "f16_x", dtype="f16")]
+    put(tmp_path / "b", half)
+    assert summary.compare(comparison.tabulate(tmp_path / "b")).arithmetic.empty
+
+
+def test_operands_are_counted_as_in_l2_where_they_fit(tmp_path):
+    """7 MiB are more than a T4's L2 holds and less than an H200's."""
+    for gpu in (T4, H200):
+        put(tmp_path, [timed("cublas", 8.0, "f32_default_nn", bytes=7e6), timed("sputnik", 4.0, bytes=7e6)], gpu)
+    gains = summary.compare(comparison.tabulate(tmp_path)).gains
+    (row,) = gains[gains["kind_from"] == "measured"].itertuples()
+    assert (row.in_l2_from, row.in_l2_to) == (0, 1)
+
+
+def test_shares_are_of_the_baseline_and_of_the_best_sparse_kernel_alone(tmp_path):
+    """Not of the paper's method, which is compared between GPUs though a design of this project is faster."""
+    put(tmp_path, [DENSE, timed("sparsert_paper", 4.0), timed("ring", 2.0)])
+    found = summary.compare(comparison.tabulate(tmp_path))
+    assert list(found.points[found.points["alike"] & (found.points["kind"] == "measured")]["kernel"]) == [
+        "sparsert_paper"
+    ]
+    assert set(found.shares["role"]) == {"dense", "best"}
+
+
+def test_peaks_are_of_the_policy_and_the_arithmetic():
+    ceilings = peaks.measured({"peaks": PEAKS | {"tf32_tflops": 350.0, "floor_hot_us": 0.5, "floor_cold_us": 2.0}})
+    assert ceilings.bandwidth(1e6, "hot") == (8000.0, "L2")
+    assert ceilings.bandwidth(1e6, "cold") == ceilings.bandwidth(1e9, "hot") == (4000.0, "device")
+    assert [ceilings.tflops(name) for name in ("f32", "tf32", "f16", "bf16")] == [64.0, 350.0, 750.0, 750.0]
+    assert [ceilings.floor_us(name) for name in ("hot", "cold")] == [0.5, 2.0]
+    sheet = peaks.data_sheet(T4)
+    assert (sheet.l2_bytes, math.isnan(sheet.l2_gbs)) == (4 << 20, True)
+
+
+def test_printed_times_are_of_the_level_of_their_column():
+    table = published.read("direct_conv_table8_cnn1d", ("dtype", "kernel", "sparse_77_ms", "sparse_83_ms"))
+    row = next(row for row in table.itertuples() if (row.dtype, row.kernel) == ("f32", "3x1"))
+    found = {
+        one.problem.sparsity: one.time_us
+        for one in printed.rows()
+        if one.problem.label.lstrip("0") == "filter3" and one.problem.dtype == "f32" and one.kernel == "direct_conv"
+    }
+    milliseconds = {0.77: row.sparse_77_ms, 0.83: row.sparse_83_ms, 0.875: row.sparse_875_ms}
+    assert found == pytest.approx({level: 1e3 * ms for level, ms in milliseconds.items()})
+
+
+def test_half_values_move_half_the_bytes():
+    single = next(one for one in printed.rows() if one.problem.experiment == "direct_conv_table6")
+    half = dataclasses.replace(single.problem, dtype="f16")
+    bytes_ = {one.dtype: printed.dense_work(one).bytes for one in (dataclasses.replace(half, dtype="f32"), half)}
+    assert bytes_["f16"] == bytes_["f32"] / 2
+
+
+def test_means_over_collections_are_over_cusparse_alone():
+    found = printed.collection_means()
+    assert set(found["experiment"]) == {"sputnik_dlmc", "sputnik_rnn"}
+    assert all(str(baseline).startswith("cuSPARSE") for baseline in found["baseline"])
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ((0.9, 1.5, 2.0), "1.50× at 90 % zeros, less than 1 below"),
+        ((1.0, 1.5, 2.0), "1.00× at 50 % zeros"),
+        ((1.5, 0.95, 2.0), "2.00× at 98 % zeros, less than 1 below"),
+        ((1.5, 2.0, 0.95), "nothing up to 98 % zeros (0.95× there)"),
+    ],
+)
+def test_pruning_pays_from_the_level_on_which_every_level_gains_when_hot(monkeypatch, gains, words):
+    means = [
+        {
+            **{"kind": "measured", "gpu": "X", "policy": policy, "method": "m", "level": level, "library": library},
+            **{"count": 1, "geomean_us": us * (100 if (policy, library) == ("cold", "sputnik") else 1)},
+            "faster_than_cublas": 0,
+        }
+        for policy in ("hot", "cold")
+        for level, gain in zip((0.5, 0.9, 0.98), gains, strict=True)
+        for library, us in (("cublas", 10.0), ("sputnik", 10.0 / gain))
+    ]
+    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.DataFrame(means))
+    assert pruned_model.answer([]).words.endswith(f"rule: **X**: {words}.")
+
+
+@pytest.mark.parametrize(
+    ("levels", "groups"),
+    [((80, 90, 95), {"own 80 %", "own 90 %", "own 95 %"}), ((70, 80, 90, 95), {"own 70–95 %"}), ((90,), {"own 90 %"})],
+)
+def test_levels_are_apart_where_they_are_few(tmp_path, levels, groups):
+    rows = [
+        timed(kernel, us, variant, problem=f"p{at}_8x8x8_{level}_uniform", sparsity=level / 100)
+        for level in levels
+        for at in range(3)
+        for kernel, us, variant in (("cublas", 8.0, "f32_default_nn"), ("ring", 4.0, "v"))
+    ]
+    for gpu in (T4, H200):
+        put(tmp_path, rows, gpu, experiment="own")
+    means = summary.compare(comparison.tabulate(tmp_path)).means
+    assert {group for group in means["group"] if group.startswith("own")} == groups
