@@ -145,7 +145,7 @@ def rows(folder: Path) -> pd.DataFrame:
     frame = frame[frame["device"] == device] if device else frame
     frame = finished(frame, folder / "tuning.csv")
     frame["scope"] = scopes(frame, folder / "tuning.csv")
-    frame = frame.assign(problem=frame["problem"].replace(stand_for(frame)))
+    frame = of_one_pattern(frame)
     frame = frame[(frame["status"] == "ok") & frame["median_us"].notna()]
     first = frame["variant"].str.partition("_")[0]
     parts = frame["problem"].map(lambda name: NAME.fullmatch(name))
@@ -215,19 +215,19 @@ def before_tuning(found: Collection[Ratio | None]) -> str:
     return "; ".join(said)
 
 
-def stand_for(frame: pd.DataFrame) -> dict[str, str]:
-    """Stand-ins by the name of the real pattern's problem, where no kernel was recorded on both."""
-    kernels = {str(name): set(group) for name, group in frame.groupby("problem")["kernel"]}
-    parts = {name: NAME.fullmatch(name) for name in kernels}
+def of_one_pattern(frame: pd.DataFrame) -> pd.DataFrame:
+    """Stand-ins under the name of the real pattern's problem, without the kernels that were recorded on that too."""
+    parts = {name: NAME.fullmatch(name) for name in set(frame["problem"])}
     real = {case(found): name for name, found in parts.items() if found and found["kind"] in REAL}
-    return {
+    names = {
         name: real[case(found)]
         for name, found in parts.items()
-        if found
-        and found["kind"] == "standin"
-        and case(found) in real
-        and not kernels[name] & kernels[real[case(found)]]
+        if found and found["kind"] == "standin" and case(found) in real
     }
+    on_real = set(frame.loc[frame["problem"].isin(set(names.values())), ["problem", "kernel"]].itertuples(index=False))
+    keys = zip(frame["problem"].map(names), frame["kernel"], strict=True)
+    frame = frame[[key not in on_real for key in keys]]
+    return frame.assign(problem=frame["problem"].replace(names))
 
 
 def case(found: re.Match[str]) -> tuple[str, ...]:

@@ -79,6 +79,14 @@ def test_a_stand_in_s_time_counts_where_the_kernel_did_not_run_on_the_pattern(re
     assert recompute.check(folder, text) == []
 
 
+def test_a_stand_in_s_time_does_not_count_beside_the_pattern_s(recompute, tmp_path):
+    standin = timed("ring", 0.1, problem=PROBLEM.replace("dlmc", "standin"), source="standin:x")
+    folder = tmp_path / "sparsert_table1"
+    text = screen_of(folder, [*ROWS, standin])
+    assert "this project's kernels 4.00×" in text
+    assert recompute.check(folder, text) == []
+
+
 def test_the_paper_s_mapping_is_no_design_of_this_project(recompute, tmp_path):
     at = {"problem": "vgg16_conv1_1_balanced_64x64x64_90_balanced", "source": "balanced:0"}
     times = (("balanced", "paper_w8", 1.0), ("balanced", "async2_w16", 2.0), ("cublas", "f32_rowmajor", 8.0))

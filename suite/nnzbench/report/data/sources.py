@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import pandas as pd
 
 from nnzbench.problems.names import INTERCHANGEABLE, case_of, parse
@@ -10,27 +12,46 @@ STANDIN = "standin"
 
 
 def joined(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """`frame` with a stand-in's rows under the name of the real pattern recorded beside it, and a sentence on them.
+    """`frame` with a stand-in's rows under the name of the real pattern recorded beside it, and sentences on them.
 
-    Each row keeps its own `source`. A stand-in stays a problem of its own where a kernel was recorded on both.
+    Each row keeps its own `source`. Where a kernel was recorded on both, as by a run that was resumed once the real
+    patterns were at hand, its rows on the stand-in are left out: a product's time is of one pattern.
     """
     named = frame[["problem", "kernel"]].drop_duplicates()
     kernels = {str(name): set(group["kernel"]) for name, group in named.groupby("problem")}
     real = {case_of(name): name for name in kernels if _kind(name) in INTERCHANGEABLE - {STANDIN}}
-    names = {
-        name: real[case_of(name)]
-        for name in kernels
-        if _kind(name) == STANDIN and case_of(name) in real and not kernels[name] & kernels[real[case_of(name)]]
-    }
+    names = {name: real[case_of(name)] for name in kernels if _kind(name) == STANDIN and case_of(name) in real}
     if not names:
         return frame, ()
-    who = ", ".join(f"`{kernel}`" for kernel in sorted(set().union(*(kernels[name] for name in names))))
-    problems = "one problem" if len(names) == 1 else f"{len(names)} problems"
-    sentence = (
-        f"On {problems} the times of {who} are of a calibrated stand-in for the pattern; the other kernels' are of the "
-        "real one."
-    )
-    return frame.assign(problem=frame["problem"].replace(names)), (sentence,)
+    twice = [
+        problem in names and kernel in kernels[names[problem]]
+        for problem, kernel in zip(frame["problem"], frame["kernel"], strict=True)
+    ]
+    kept = frame[[not one for one in twice]]
+    return kept.assign(problem=kept["problem"].replace(names)), (*_beside(kept, names), *_left_out(frame[twice]))
+
+
+def _beside(rows: pd.DataFrame, names: Mapping[str, str]) -> Iterator[str]:
+    rows = rows[rows["problem"].isin(names)]
+    if len(rows):
+        who = ", ".join(f"`{kernel}`" for kernel in sorted(set(rows["kernel"])))
+        yield (
+            f"On {_counted(rows)} the times of {who} are of a calibrated stand-in for the pattern; the other kernels' "
+            "are of the real one."
+        )
+
+
+def _left_out(rows: pd.DataFrame) -> Iterator[str]:
+    if len(rows):
+        yield (
+            f"On {_counted(rows)} rows on a calibrated stand-in are left out ({len(rows)}): the same kernels are "
+            "recorded on the real pattern."
+        )
+
+
+def _counted(rows: pd.DataFrame) -> str:
+    count = rows["problem"].nunique()
+    return "one problem" if count == 1 else f"{count} problems"
 
 
 def _kind(name: str) -> str:
