@@ -93,11 +93,11 @@ def _incomplete(view: View[Parts]) -> list[str]:
 
 
 def _intro(view: View[Parts]) -> str:
+    count = len(view.data.names) - len(_incomplete(view))
     return (
-        f"Figure 8 of *SparseRT* (PACT 2020) at {percent(0.9)} zeros, on "
-        f"{len(view.data.names) - len(_incomplete(view))} problems of "
-        "its Table 1: unrolled code against the same tiling with the matrix as data, rows balanced between thread "
-        "blocks or not, the best tiling or one fixed choice."
+        f"Figure 8 of *SparseRT* (PACT 2020) at {percent(0.9)} zeros, on {count} problem{'s' * (count != 1)} of its "
+        "Table 1: unrolled code against the same tiling with the matrix as data, rows balanced between thread blocks "
+        "or not, the best tiling or one fixed choice."
     )
 
 

@@ -393,4 +393,4 @@ def test_what_is_not_unrolled_is_set_against_the_same_tiling(tmp_path):
     found = ablation.gains(results.frame, "hot").loc[names[1]]
     assert found.to_dict() == {"unrolling": 15.0, "load balancing": 2.0, "autotuning": 2.5}
     page, _ = fake_records.drawn(results)
-    assert "at 90 % zeros, on 1 problems of its Table 1" in page.intro
+    assert "at 90 % zeros, on 1 problem of its Table 1" in page.intro
