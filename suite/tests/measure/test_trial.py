@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
-from fakes import FakeDevice, FakeKernel, FakeTimer
-from small_sweeps import Small, experiment, rows, sweep
+from fakes import FakeClock, FakeDevice, FakeKernel, FakeTimer, Silent
+from small_sweeps import PEAKS, Small, experiment, rows, sweep
 
+from nnzbench.measure import sweep as measure_sweep
 from nnzbench.measure import trial
-from nnzbench.measure.sweep import Choice
+from nnzbench.measure.phases import Phases, Work
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.measure.timing import Measurement
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import read_tuning
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +171,27 @@ def test_a_step_of_a_network_is_recorded_under_its_product(tmp_path):
     step = Problem("small", "p0", "pointwise", 8, 16, 4, 0.5, "uniform:0")
     row = row_of(tmp_path, FakeKernel(ops=frozenset({"pointwise"})), step)
     assert (row.op, row.shape, row.status) == ("spmm", "bias_relu", "ok")
+
+
+def test_a_quick_run_takes_fewer_samples(tmp_path):
+    sweep(tmp_path / "quick", FakeKernel(), choice=Choice(quick=True))
+    sweep(tmp_path / "whole", FakeKernel())
+    quick, whole = ({row.samples for row in rows(tmp_path / name)} for name in ("quick", "whole"))
+    assert max(quick) < 15 <= min(whole)
+
+
+def test_what_was_waited_for_other_processes_is_no_price_of_tuning(tmp_path, monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(measure_sweep, "time", SimpleNamespace(monotonic=clock))
+
+    @contextmanager
+    def turn():
+        clock.now += 100.0
+        yield
+
+    kernel, device = FakeKernel(), FakeDevice()
+    session = Session(device, {"fake": kernel}, PEAKS, {}, device.timer.clock, work=Work(Phases(clock=clock), turn))
+    run_experiment(experiment(kernel), session, tmp_path / "out", Choice(), Silent())
+    (row,) = read_tuning(tmp_path / "out" / "tuning.csv")
+    assert clock.now > 100.0
+    assert 0.0 <= row.seconds < 1.0
