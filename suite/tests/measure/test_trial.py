@@ -14,7 +14,7 @@ from nnzbench.measure import sweep as measure_sweep
 from nnzbench.measure import trial
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session
-from nnzbench.measure.sweep import Choice, run_experiment
+from nnzbench.measure.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.measure.timing import Measurement
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.operands import reference
@@ -195,3 +195,28 @@ def test_what_was_waited_for_other_processes_is_no_price_of_tuning(tmp_path, mon
     (row,) = read_tuning(tmp_path / "out" / "tuning.csv")
     assert clock.now > 100.0
     assert 0.0 <= row.seconds < 1.0
+
+
+def test_a_kernel_whose_time_is_over_in_between_is_not_called_tuned(tmp_path):
+    kernel, device = FakeKernel(variants=dict.fromkeys("abc", (5.0, ""))), FakeDevice()
+    session = Session(device, {"fake": kernel}, PEAKS, {}, device.timer.clock)
+    exp = experiment(kernel)
+    (problem,) = exp.problems()
+    over = iter([False, True, True])
+    with opened(exp, session, tmp_path / "out", Choice(), [(problem, ["fake"])], Silent()) as run:
+        run.problem(problem, ["fake"], Silent(), over=lambda: next(over))
+        assert kernel.prepared == ["a"]  # a kernel that is begun tries one
+        assert run.waiting(problem, ["fake"]) == ["fake"]
+    assert read_tuning(tmp_path / "out" / "tuning.csv") == []
+    sweep(tmp_path, kernel, choice=Choice(resume=True))
+    assert kernel.prepared == ["a", "b", "c"]
+
+
+def test_rows_beyond_what_a_limited_run_tries_are_left_out_of_it(tmp_path):
+    sweep(tmp_path, FakeKernel(variants=dict.fromkeys("abcde", (5.0, ""))))
+    found, contests = rows(tmp_path), {("p0", "f32", "fake", policy) for policy in ("hot", "cold")}
+    assert rows_left_out(found, contests, "cupy", None) == 0
+    assert rows_left_out(found, contests, "cupy", 5) == 0
+    assert rows_left_out(found, contests, "cupy", 3) == 4
+    assert rows_left_out(found, {("p0", "f32", "fake", "hot")}, "cupy", None) == 5
+    assert rows_left_out(found, contests, "pycuda", None) == 10
