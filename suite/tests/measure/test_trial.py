@@ -220,3 +220,10 @@ def test_rows_beyond_what_a_limited_run_tries_are_left_out_of_it(tmp_path):
     assert rows_left_out(found, contests, "cupy", 3) == 4
     assert rows_left_out(found, {("p0", "f32", "fake", "hot")}, "cupy", None) == 5
     assert rows_left_out(found, contests, "pycuda", None) == 10
+
+
+def test_a_session_warms_the_gpu_up_once(tmp_path, monkeypatch):
+    warmed = []
+    monkeypatch.setattr("nnzbench.measure.session.warm_up", lambda *_: warmed.append(1))
+    sweep(tmp_path, FakeKernel(variants={"wrong": (5.0, "wrong"), "a": (5.0, ""), "b": (5.0, "")}))
+    assert warmed == [1]
