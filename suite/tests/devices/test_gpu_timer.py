@@ -80,6 +80,8 @@ def test_the_flush_buffer_is_several_times_the_l2_cache_and_allocated_once():
     device = open_fake()
     for _ in range(3):
         device.timer.cold_us(lambda: None, 2)
+    fills = [step[2] for step in device.backend.log if step[0] == "fill"]
+    assert fills == [device.timer.flush_bytes] * 6  # all of it, before each run
     large = [step for step in device.backend.log if step[0] == "allocate" and step[1] >= LEAST_FLUSH_BYTES]
     assert len(large) == 1
     big = GpuTimer(device.backend, lambda call: call(), lambda: None, 60 << 20, None)

@@ -167,3 +167,10 @@ def test_sources_with_shared_values_keep_their_pattern() -> None:
         assert load_sparse(one).pattern_hash() == load_sparse(other).pattern_hash()
         assert np.unique(load_sparse(other).values).size == 15
         assert range_count(one) == range_count(other)
+
+
+def test_a_zero_that_is_stored_has_the_index_of_zero() -> None:
+    matrix = CSR.from_dense(np.array([[1.0, 2.0, 3.0]], np.float32)).with_values(np.array([2.0, 0.0, 3.0], np.float32))
+    coded = Coded.of(matrix)
+    assert coded.codes.tolist() == [1, 0, 2]
+    np.testing.assert_array_equal(coded.codebook[coded.codes], matrix.values)

@@ -43,6 +43,23 @@ def test_symmetric_and_dense_market_files(tmp_path):
     assert np.allclose(only(tmp_path / "array.mtx").csr.to_dense(), matrix())
 
 
+def test_the_other_half_of_a_skew_symmetric_market_file_is_negative(tmp_path):
+    square = matrix()[:, :M]
+    square = square - square.T
+    io.mmwrite(tmp_path / "skew.mtx", sparse.coo_array(square), symmetry="skew-symmetric")
+    assert np.allclose(only(tmp_path / "skew.mtx").csr.to_dense(), square)
+    (tmp_path / "dense.mtx").write_text("%%MatrixMarket matrix array real skew-symmetric\n4 4\n1\n2\n3\n4\n5\n6\n")
+    by_columns = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [2, 4, 0, 0], [3, 5, 6, 0]])
+    assert np.array_equal(only(tmp_path / "dense.mtx").csr.to_dense(), by_columns - by_columns.T)
+
+
+def test_zeros_that_a_file_stores_are_no_nonzeros(tmp_path):
+    (tmp_path / "zero.mtx").write_bytes(header("2 2 3", b"1 1 1.0\n2 1 0.0\n2 2 -0.0\n"))
+    scipy_file(tmp_path / "zero.npz", data=np.zeros(sparse.csr_array(matrix()).nnz))
+    assert only(tmp_path / "zero.mtx").csr.nnz == 1
+    assert only(tmp_path / "zero.npz").csr.nnz == 0
+
+
 def test_weights_of_more_axes_are_filters_by_the_rest(tmp_path):
     weights = np.random.default_rng(0).standard_normal((4, 3, 2, 2)).astype(np.float16)
     weights[:, 1] = 0
@@ -92,6 +109,8 @@ def header(entry: str, text: bytes = b"") -> bytes:
         ("a.mtx", header("0 5 0"), "not those of a matrix"),
         ("a.mtx", header("2 2 -1"), "must hold 3 whole numbers"),
         ("a.mtx", header("2 2 1", b"3 1 1.0\n"), "not a readable Matrix Market file"),
+        ("a.mtx", header("2 2 1", b"1.5 1 1.0\n"), "a place is not one of 2 x 2"),
+        ("a.mtx", header("2 2 1", b"1 2 1.0\n").replace(b"general", b"symmetric"), "more than the lower half"),
         ("a.mtx", header("2 2 2", b"1 1 1.0\n1 1 2.0\n"), "gives an entry twice"),
         ("a.mtx", header("2 2 1", b"1 1 nan\n"), "NaN or infinity"),
         ("a.mtx", header("2 2 1", b"1 1 1e300\n"), "do not fit float32"),
@@ -118,6 +137,10 @@ def test_what_is_no_plain_file_is_refused_without_waiting(tmp_path):
             files.read(name if name.startswith("/") else str(tmp_path / name))
 
 
+FALLING = sparse.csr_array(matrix()).indptr.copy()
+FALLING[1:3] = FALLING[2:0:-1]
+
+
 def scipy_file(path, **changes):
     csr = sparse.csr_array(matrix())
     arrays = {
@@ -136,6 +159,7 @@ def scipy_file(path, **changes):
         ({"shape": np.array([2**40, K])}, "more than the 16777216"),
         ({"shape": np.array([-1, K])}, "not those of a matrix"),
         ({"indptr": np.arange(M + 1)}, "does not run from 0"),
+        ({"indptr": FALLING}, "does not run from 0"),
         ({"indices": np.array([1, 2])}, "indices for"),
         ({"data": np.array([object()])}, "pickled"),
         ({"data": np.full(sparse.csr_array(matrix()).nnz, np.nan)}, "NaN or infinity"),

@@ -382,3 +382,16 @@ def test_a_run_stopped_at_many_moments_and_gone_on_with_has_the_cells_of_one_tha
         pieces, whole = (rows(tmp_path / part, name) for part in ("pieces", "whole"))
         assert sorted(row.key for row in pieces) == sorted(row.key for row in whole)
         assert {(row.key, row.selected) for row in pieces} == {(row.key, row.selected) for row in whole}
+
+
+def test_nothing_is_tuned_on_a_problem_whose_first_choices_did_not_fit():
+    costs = Costs()
+    for at in range(2):
+        costs.add("one", tuning("fake", f"p{at}", 1, (100.0, 1.0)[at], "first"))
+    everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names))
+    problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["fake"]) for at in range(2)]
+    plan = make_plan([(experiments(FakeKernel())[0], everything, problems)], costs, 60.0)
+    assert {(plan.steps[at].problem.name, plan.steps[at].scope) for at in plan.fitting} == {
+        ("p1", "first"),
+        ("p1", "all"),
+    }

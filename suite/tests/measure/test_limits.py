@@ -102,3 +102,36 @@ def test_no_limit_without_the_peak_it_needs():
     assert limit_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "f32") is not None
     assert limit_us(Work(1, 1), Peaks(), "hot", "f32") is None
     assert limit_us(Work(1, 1), PEAKS, "check", "f32") is None
+
+
+def test_operands_that_just_fit_in_l2_move_at_its_bandwidth():
+    assert limit_us(Work(1.0, 50e6), PEAKS, "hot", "f32") == pytest.approx(1 + 6.25)
+
+
+def test_bf16_has_the_peak_of_fp16_and_integers_have_none():
+    assert limit_us(Work(800e6, 1e3), PEAKS, "hot", "bf16") == pytest.approx(1 + 1.0)
+    assert limit_us(Work(800e6, 1e3), PEAKS, "hot", "i8") is None
+
+
+def test_a_softmax_counts_four_operations_per_nonzero_and_moves_the_values_twice():
+    work = useful_work(problem(op="sparse_softmax"), operands(4, 6, 10))
+    assert work == Work(4 * 10, 5 * 4 + 2 * 4 * 10)
+
+
+def test_attention_counts_two_products_and_a_softmax_and_a_dense_one_stops_at_the_last_key():
+    mask = CSR.from_dense(np.array([[1, 0, 1, 0, 0, 0], [0] * 6, [0, 1, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]], np.float32))
+    dense = {"q": np.zeros((4, 8)), "k": np.zeros((6, 8)), "v": np.zeros((6, 8))}
+    given, moved = Operands(mask, dense, ""), 4 * (2 * 4 * 8 + 2 * 6 * 8)
+    assert useful_work(problem(op="attention"), given) == Work(5 * (2 * 2 * 8 + 4), 4 * (5 + 5) + moved)
+    assert dense_work(problem(op="attention"), given) == Work((3 + 6 + 1) * (2 * 2 * 8 + 4), moved)
+
+
+def test_a_dense_sampled_product_computes_every_element():
+    given = operands(4, 8, 10, a=np.zeros((4, 6)), b=np.zeros((8, 6)))
+    assert dense_work(problem(op="sddmm"), given) == Work(2 * 4 * 6 * 8, 4 * (4 * 6 + 8 * 6 + 4 * 8))
+
+
+def test_sums_of_integers_are_written_in_four_bytes():
+    given = operands(4, 6, 10, b=np.zeros((6, 8)))
+    assert useful_work(problem(dtype="i8"), given).bytes == 10 * (1 + 4) + 5 * 4 + 6 * 8 + 4 * (4 * 8)
+    assert dense_work(problem(dtype="i8"), given).bytes == 4 * 6 + 6 * 8 + 4 * (4 * 8)

@@ -1,5 +1,6 @@
 """The micro-kernels do the work their rates are computed from; the measuring itself over a GPU made of Python."""
 
+import itertools
 from dataclasses import fields
 
 import numpy as np
@@ -93,6 +94,16 @@ def test_rates_are_work_over_time(monkeypatch):
     assert measured.floor_us("hot") == pytest.approx(10.0)
     assert measured.floor_us("cold") == pytest.approx(10.0)
     assert (measured.l2_bytes, measured.sms) == (FACTS.l2_bytes, FACTS.sms)
+
+
+def test_a_peak_is_that_of_the_shortest_run_but_the_first(monkeypatch):
+    device = fake_gpu(monkeypatch)
+    lasts = itertools.chain([0.001], itertools.cycle([0.05, 0.02, 0.03]))
+
+    def launch():
+        device.backend.now_ms += next(lasts)
+
+    assert peaks._best_us(device.timer, launch) == pytest.approx(20.0)
 
 
 def test_rates_that_can_not_be_measured_are_unknown(monkeypatch):

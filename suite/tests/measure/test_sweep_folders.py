@@ -8,7 +8,7 @@ from small_sweeps import PEAKS, Notes, experiment, rows, sweep
 
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
-from nnzbench.records.folder import Results, read_tuning
+from nnzbench.records.folder import Results, Tuning, read_tuning
 from nnzbench.records.record import RecordError
 
 
@@ -79,6 +79,29 @@ def test_resume_brings_back_rows_that_are_lost_each_once(tmp_path, lost, cut):
         kernel.prepared.clear()
     assert sweep(tmp_path, *kernels, choice=Choice(resume=True)).statuses == {}
     assert not any(kernel.prepared for kernel in kernels)
+
+
+def test_a_row_that_says_why_no_more_came_stands_for_no_candidate_that_is_lost(tmp_path):
+    kernel = FakeKernel(variants={"a": (5.0, ""), "b": (6.0, ""), "c": (1.0, "unsupported")})
+    sweep(tmp_path, kernel)
+    path = tmp_path / "out" / "records.csv"
+    before, lines = rows(tmp_path), path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if ",fake,a," not in line))
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).statuses == {"ok": 4}
+    assert sorted(map(identity, rows(tmp_path))) == sorted(map(identity, before))
+
+
+def test_what_is_wholly_tuned_stays_so_whatever_else_is_told_of_it(tmp_path):
+    with Results(tmp_path, True, False, {}, print) as results:
+        for scope in ("first", "all", "some"):
+            results.add_tuning(Tuning("p", "f32", "fake", "cupy", "hot", 1, 1, 1.0, scope))
+        assert set(results.tuned.values()) == {"all"}
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_tuning_names_the_policies_that_it_was_under(tmp_path, timed):
+    sweep(tmp_path, FakeKernel(), device=FakeDevice(timed), choice=Choice(policies=("cold",)))
+    assert {row.policies for row in read_tuning(tmp_path / "out" / "tuning.csv")} == {"cold" if timed else "check"}
 
 
 def identity(row):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fakes import FakeTimer
 
-from nnzbench.measure.timing import LAUNCHES, StoppingRule, measure, median_interval, warm_up
+from nnzbench.measure.timing import LAUNCHES, Measurement, StoppingRule, measure, median_interval, warm_up
 
 
 def timer_of(times) -> FakeTimer:
@@ -141,3 +141,74 @@ def test_one_far_behind_takes_the_fewest_samples():
 def test_single_launches_need_not_be_known_finer_than_the_event_clock():
     ticks = itertools.cycle([2.848, 2.88, 2.912])
     assert run(timer_of(ticks), "cold").stable
+
+
+def test_the_summary_is_the_median_between_the_quartiles():
+    measured = Measurement((9.0, 1.0, 3.0, 2.0, 100.0), None, (), True)
+    assert (measured.q1, measured.median, measured.q3) == (2.0, 3.0, 9.0)
+
+
+def test_graph_replays_are_known_finer_than_the_event_clock():
+    timer = FakeTimer()
+    timer.times = ((2.85, 2.91)[len(timer.calls) % 2] for _ in itertools.count())  # of one replay all alike
+    assert not run(timer, "hot").stable
+    assert run(timer_of(itertools.cycle([2.85, 2.91])), "cold").stable
+
+
+def test_the_first_replay_of_a_graph_is_no_sample_and_no_measure_of_its_length():
+    timer = timer_of(itertools.repeat(10.0))
+    capture = timer.capture
+
+    def uploaded_late(run, launches):
+        replay, uploads = capture(run, launches), [1000.0]
+
+        def first_uploads():
+            timer.enqueued_us += uploads.pop() if uploads else 0.0
+            replay()
+
+        return first_uploads
+
+    timer.capture = uploaded_late
+    result = run(timer, "hot", StoppingRule(ramp_seconds=0.0))
+    assert [call[1] for call in timer.calls if call[0] == "capture"][-1] == 20
+    assert set(result.samples_us) == {10.0}
+
+
+def test_work_before_the_samples_is_not_timed():
+    def times(timer):
+        return (20.0 if timer.clock.now < 0.005 else 10.0 for _ in itertools.count())
+
+    for policy in ("hot", "cold"):
+        timer = FakeTimer()
+        timer.times = times(timer)
+        assert set(run(timer, policy).samples_us) == {10.0}
+    timer = FakeTimer()
+    timer.times = times(timer)
+    assert 20.0 in run(timer, "cold", StoppingRule(ramp_seconds=0.0)).samples_us
+
+
+def test_one_behind_but_not_far_takes_half_of_the_least_samples():
+    result = run(timer_of(itertools.repeat(30.0)), "cold", to_beat_us=10.0)
+    assert result.behind
+    assert len(result.samples_us) == 10
+
+
+def test_the_sample_limit_is_kept_wherever_it_lies():
+    rule = StoppingRule(max_samples=20, max_seconds=1e9)
+    assert len(run(timer_of(itertools.cycle([10.0] * 3 + [14.0] * 3)), "cold", rule).samples_us) == 20
+
+
+@pytest.mark.parametrize("mhz", [1980.0, None])
+def test_warm_up_lasts_its_least_time_though_the_clock_is_steady_or_unknown(mhz):
+    timer = timer_of(itertools.repeat(10.0))
+    timer.mhz = lambda: mhz
+    warm_up(timer, timer.launch, timer.clock)
+    assert 0.2 <= timer.clock.now < 0.3
+
+
+def test_two_equal_readings_are_no_steady_clock():
+    readings = iter([1000.0, 1000.0, 1980.0, 1980.0, 1980.0])
+    timer = timer_of(itertools.repeat(10.0))
+    timer.mhz = lambda: next(readings)
+    warm_up(timer, timer.launch, timer.clock, least=0.0)
+    assert list(readings) == []

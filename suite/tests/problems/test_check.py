@@ -119,6 +119,14 @@ def test_tolerances_are_above_the_rounding_of_their_class_and_below_its_double()
     assert not passes(relative_error(one_missing, exact), "f32")
 
 
+@pytest.mark.parametrize(
+    ("math", "products"),
+    [("f32", 80_000), ("winograd", 20_000), ("tf32", 400), ("f16", 400), ("bf16", 50), ("i8", 1_000_000_000)],
+)
+def test_one_of_so_many_equal_products_that_is_missing_fails(math, products):
+    assert not passes(relative_error(np.array([products - 1.0]), truth([products], [products])), math)
+
+
 def test_an_unknown_class_is_a_defect_not_a_pass():
     with pytest.raises(KeyError):
         passes(0.0, "fp8")

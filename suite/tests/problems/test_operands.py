@@ -183,10 +183,18 @@ def test_problems_of_one_matrix_in_a_row_share_it():
         return Problem("test", f"n{n}", m=6, k=8, n=n, **given)
 
     maker = Maker()
-    problems = [one(4), one(7), one(7, dtype="f32"), one(7, sparsity=0.25), one(7, seed=1), one(4)]
+    problems = [
+        one(4),
+        one(7),
+        one(7, dtype="f32"),
+        one(7, sparsity=0.25),
+        one(7, seed=1),
+        one(4),
+        one(4, sparsity=0.75),
+    ]
     made = [maker.operands(problem) for problem in problems]
     assert made[0].sparse is made[1].sparse
-    assert len({id(operands.sparse) for operands in made}) == 5
+    assert len({id(operands.sparse) for operands in made}) == 6
     for problem, operands in zip(problems, made, strict=True):
         alone = make_operands(problem)
         assert operands.pattern == alone.pattern
@@ -261,3 +269,13 @@ def test_the_reference_leaves_its_operands_alone_and_blocks_do_not_show(op, monk
     parts = reference(asked, operands)
     np.testing.assert_allclose(parts.value, whole.value, rtol=0, atol=1e-13)
     np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-13)
+
+
+def test_an_empty_row_of_a_step_with_bias_is_measured_by_its_bias():
+    asked = problem("pointwise", n=5)
+    operands = with_empty_rows(make_operands(asked))
+    found, bias = reference(asked, operands), operands.dense["bias"].astype(float)
+    empty = operands.sparse.row_lengths == 0
+    assert empty.any()
+    np.testing.assert_allclose(found.scale[empty], np.repeat(np.abs(bias[empty])[:, None], 5, axis=1))
+    np.testing.assert_allclose(found.value[empty], np.repeat(np.maximum(bias[empty], 0)[:, None], 5, axis=1))

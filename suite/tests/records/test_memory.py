@@ -80,6 +80,13 @@ def test_memory_of_other_programs_that_keeps_moving_is_told():
     assert not use.steady
 
 
+def test_a_step_of_the_driver_is_no_other_program_and_the_rest_is_not_the_candidates():
+    assert Use(10 * MB, 50 * MB, 10 * MB + memory.STEP).taken_bytes == 40 * MB
+    assert Use(10 * MB, 50 * MB, 10 * MB + memory.STEP).steady
+    assert not Use(10 * MB, 50 * MB, 10 * MB + memory.STEP + 1).steady
+    assert not Use(10 * MB, 50 * MB, 10 * MB - memory.STEP - 1).steady
+
+
 def test_nothing_is_measured_of_other_ops_and_off_a_gpu():
     def prepare():
         raise AssertionError("prepared for nothing")

@@ -199,6 +199,9 @@ def test_the_key_tells_rows_apart_by_what_was_run_and_how():
         ("nnz", str(2**64)),
         ("flops", "-1"),
         ("limit_us", "-0.5"),
+        ("relative_error", "-1e-9"),
+        ("sm_clock_mhz", "-1"),
+        ("compile_ms", "-1"),
     ],
 )
 def test_a_number_that_nothing_can_measure_is_refused_with_its_line(tmp_path, column, value):

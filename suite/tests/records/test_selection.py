@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from fake_records import record
 
 from nnzbench.records.selection import math_class, select
@@ -53,3 +54,9 @@ def test_of_equals_the_first_recorded_stands_and_order_is_kept():
 
 def test_rows_checked_on_the_processor_are_not_selected():
     assert chosen([record(variant="v", policy="check", median_us=None, q1_us=None, q3_us=None, selected=False)]) == []
+
+
+@pytest.mark.parametrize("change", [{"experiment": "e"}, {"problem": "q"}, {"kernel": "ring"}, {"dtype": "f16"}])
+def test_rows_of_another_experiment_problem_kernel_or_type_are_no_rivals(change):
+    rows = [row("f16_a", 5.0), row("f16_b", 4.0, **change)]
+    assert chosen(rows) == ["f16_a", "f16_b"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
@@ -146,3 +148,10 @@ def test_a_vector_that_does_not_fit_in_shared_memory() -> None:
     assert next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes(
         "sm_90"
     )
+
+
+def test_entries_of_either_zero_take_no_place() -> None:
+    zeros = CSR.from_dense(np.ones((2, 5), np.float16)).with_values(np.array([1, 0.0, -0.0, 2, 3] * 2, np.float16))
+    packed, wanted = pack(zeros), pack(CSR.from_dense(zeros.to_dense()))
+    for field in dataclasses.fields(Chunks):
+        np.testing.assert_array_equal(getattr(packed, field.name), getattr(wanted, field.name))

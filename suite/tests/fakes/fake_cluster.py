@@ -1,0 +1,128 @@
+"""Pretended workers of a cluster, for tests of who gets which work. Not a test file."""
+
+from __future__ import annotations
+
+from fakes import FakeDevice, FakeKernel, Silent
+from small_sweeps import PEAKS, Small
+
+from nnzbench.cluster import crew, worker
+from nnzbench.measure.costs import Costs
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice
+from nnzbench.records.record import read_records
+
+
+class Some(Small):
+    count = 5
+
+
+class Future:
+    def __init__(self, result=None, error=None, pending=False):
+        self._result, self._error, self._pending = result, error, pending
+        self.status = "pending" if pending else "error" if error else "finished"
+
+    def done(self):
+        return not self._pending
+
+    def result(self):
+        return self._result
+
+    def exception(self):
+        return self._error
+
+    def add_done_callback(self, told):
+        if not self._pending:
+            told(self)
+
+    def cancel(self):
+        self.status, self._pending = "cancelled", False
+
+
+class Client:
+    """Runs what is submitted at once, as the worker of that address; `dies` says at which of its jobs one is killed."""
+
+    def __init__(self, gpus, dies=None, reborn=True):
+        self.gpus = dict(gpus)
+        self.dies, self.reborn = dict(dies or {}), reborn
+        self.jobs = dict.fromkeys(self.gpus, 0)
+        self.restarted = []
+        self.at = ""
+
+    def nthreads(self):
+        return dict.fromkeys(self.gpus, 1)
+
+    def submit(self, what, *arguments, workers, pure):
+        assert not pure  # Dask would give the result of an equal job again
+        (self.at,) = workers
+        if what is worker.perform:
+            self.jobs[self.at] += 1
+            if self.dies.get(self.at) == self.jobs[self.at]:
+                gpu = self.gpus.pop(self.at)
+                if self.reborn:
+                    self.gpus[f"{self.at}'"] = gpu
+                    self.jobs[f"{self.at}'"] = 0
+                return Future(pending=True)
+        try:
+            return Future(what(*arguments))
+        except Exception as error:
+            return Future(error=error)
+
+    def run(self, what, workers, on_error):
+        assert (what, on_error) == (worker.so_far, "ignore")
+        return {}
+
+    def restart_workers(self, addresses, raise_for_error):
+        self.restarted += addresses
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+class Ticking:
+    """A clock that goes on a little each time it is read: what waits for it ends, and no host is too slow."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 0.01
+        return self.now
+
+
+def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, names=("one", "two"), costs=None):
+    kernels = {kernel.name: kernel for kernel in kernels or [FakeKernel("a"), FakeKernel("b")]}
+    sessions = {}
+
+    def session(device):
+        if client.at not in sessions:
+            opened = FakeDevice(gpu=client.gpus[client.at])
+            sessions[client.at] = Session(opened, kernels, PEAKS, {"driver": "1"}, opened.timer.clock)
+        return sessions[client.at]
+
+    monkeypatch.setattr(worker, "_device", lambda name: session(name).device)
+    monkeypatch.setattr(worker, "_session", lambda name, settled: session(name))
+    monkeypatch.setattr(worker, "_measured", lambda name: (session(name), ()))
+    monkeypatch.setattr(worker, "visible_gpus", lambda: [("model", f"GPU-of-{client.at}")])
+    experiments = [Some(name, "", "paper", "", dict.fromkeys(kernels, ("f32",))) for name in names]
+    progress = Notes()
+
+    def place(gpu, name):
+        return tmp_path / gpu / name
+
+    choice = choice or Choice()
+    every = crew.Crew(client, experiments, choice, kernels, place, None, costs or Costs(), progress, ends, started=0.0)
+    return every.run(), progress.notes
+
+
+def rows(tmp_path, gpu="h200", name="one"):
+    return read_records(tmp_path / gpu / name / "records.csv")
+
+
+def complete(found, kernels=2):
+    assert len(found) == len({row.key for row in found}) == 5 * kernels * 2
+    assert all(row.status == "ok" for row in found)

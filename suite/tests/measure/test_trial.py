@@ -1,0 +1,229 @@
+"""One candidate after another under their policies: what is checked, what is timed, and what the rows then say."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fakes import FakeClock, FakeDevice, FakeKernel, FakeTimer, Silent
+from small_sweeps import PEAKS, Small, experiment, rows, sweep
+
+from nnzbench.measure import sweep as measure_sweep
+from nnzbench.measure import trial
+from nnzbench.measure.phases import Phases, Work
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, opened, rows_left_out, run_experiment
+from nnzbench.measure.timing import Measurement
+from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.operands import reference
+from nnzbench.problems.problem import Problem
+from nnzbench.records.folder import read_tuning
+
+
+@pytest.fixture(autouse=True)
+def _one_problem(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Small, "count", 1)
+
+
+class Reads(FakeKernel):
+    """Its nth result is what `results[n]` makes of the right one and of the scale that errors are measured by."""
+
+    def __init__(self, *results):
+        super().__init__()
+        self.results = results
+
+    def _prepare(self, problem, operands, *rest):
+        prepared = super()._prepare(problem, operands, *rest)
+        truth, results = reference(problem, operands), iter(self.results)
+        prepared.read = lambda: next(results)(truth.value, truth.scale)
+        return prepared
+
+
+def off(share):
+    return lambda value, scale: value + share * TOLERANCE["f32"] * scale
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.9, "ok"), (1.1, "wrong")])
+@pytest.mark.parametrize("when", ["first", "last"])
+def test_a_result_is_held_to_its_tolerance_before_and_after_timing(tmp_path, share, status, when):
+    order = (off(share), off(0.0)) if when == "first" else (off(0.0), off(share))
+    sweep(tmp_path, Reads(*order))
+    ((found, error),) = {(row.status, row.relative_error) for row in rows(tmp_path)}
+    assert found == status
+    assert error == pytest.approx(share * TOLERANCE["f32"], rel=1e-4)
+
+
+def test_the_same_bits_at_other_places_are_another_result(tmp_path):
+    def turned(value, scale):
+        return np.ascontiguousarray(value).ravel().reshape(value.shape, order="F")
+
+    sweep(tmp_path, Reads(off(0.0), turned))
+    assert {(row.status, row.reason.partition(":")[0]) for row in rows(tmp_path)} == {("wrong", "after timing")}
+
+
+def test_what_is_given_up_for_its_time_is_a_timeout(tmp_path):
+    sweep(tmp_path, FakeKernel(variants={"late": (1.0, TimeoutError("no answer"))}))
+    assert {(row.status, row.reason) for row in rows(tmp_path)} == {("timeout", "no answer")}
+
+
+def test_the_clock_is_brought_up_before_the_first_policy_alone(tmp_path):
+    both, cold = FakeDevice(), FakeDevice()
+    sweep(tmp_path / "both", FakeKernel(), device=both)
+    sweep(tmp_path / "cold", FakeKernel(), device=cold, choice=Choice(policies=("cold",)))
+    assert ("cold", 1) not in both.timer.calls
+    assert ("cold", 1) in cold.timer.calls
+
+
+def test_calls_that_no_graph_holds_are_timed_in_the_stream_and_say_so_where_it_shows(tmp_path):
+    kernel, device = FakeKernel(), FakeDevice()
+    prepare = kernel._prepare
+
+    def uncapturable(*arguments):
+        prepared = prepare(*arguments)
+        prepared.capturable = False
+        return prepared
+
+    kernel._prepare = uncapturable
+    sweep(tmp_path, kernel, device=device)
+    assert not [call for call in device.timer.calls if call[0] == "capture"]
+    assert {row.policy: row.reason for row in rows(tmp_path)} == {"hot": "stream launches, not a graph", "cold": ""}
+
+
+def test_a_policy_that_is_recorded_is_not_timed_again(tmp_path):
+    sweep(tmp_path, FakeKernel(), choice=Choice(policies=("hot",)))
+    device = FakeDevice()
+    sweep(tmp_path, FakeKernel(), device=device, choice=Choice(resume=True))
+    assert not [call for call in device.timer.calls if call[0] == "capture"]
+    assert sorted(row.policy for row in rows(tmp_path)) == ["cold", "hot"]
+
+
+EARLY = "ended early, clearly behind a faster candidate"
+
+
+def reasons(tmp_path, variants, device=None, policies=("hot",)):
+    kernel = FakeKernel(variants={name: (us, "") for name, us in variants.items()})
+    sweep(tmp_path, kernel, device=device, exp=experiment(kernel, policies=policies))
+    return {row.variant: row.reason for row in rows(tmp_path)}
+
+
+def test_candidates_are_measured_against_the_fastest_so_far(tmp_path):
+    assert reasons(tmp_path, {"a": 5.0, "b": 6.0, "c": 7.0}) == {"a": "", "b": "", "c": EARLY}
+
+
+def test_candidates_are_measured_against_their_own_arithmetic_alone(tmp_path):
+    found = reasons(tmp_path, {"a": 10.0, "tf32_a": 2.0, "b": 11.0, "tf32_b": 9.0, "c": 20.0})
+    assert found == {"a": "", "tf32_a": "", "b": "", "tf32_b": EARLY, "c": EARLY}
+
+
+def test_candidates_are_measured_against_their_own_policy_alone(tmp_path):
+    class Cold(FakeTimer):
+        def cold_us(self, run, samples):
+            return [10 * us for us in super().cold_us(run, samples)]
+
+    device = FakeDevice()
+    device.timer = Cold()
+    assert reasons(tmp_path, {"a": 5.0, "b": 5.0}, device, ("hot", "cold")) == {"a": "", "b": ""}
+    assert {(row.policy, row.median_us) for row in rows(tmp_path)} == {("hot", 5.0), ("cold", 50.0)}
+
+
+def test_a_row_is_limited_by_the_peak_of_its_own_arithmetic(tmp_path):
+    sweep(tmp_path, FakeKernel(variants={"a": (5.0, ""), "tf32_a": (5.0, "")}))
+    found = {(row.variant, row.policy): row.limit_us for row in rows(tmp_path)}
+    assert found["tf32_a", "hot"] is None  # no such peak was measured
+    assert 1.0 < found["a", "hot"] < 3.0 < found["a", "cold"]
+
+
+ONE = Problem("small", "p0", "spmm", 8, 16, 4, 0.51, "uniform:0")
+
+
+def row_of(tmp_path, kernel, problem=ONE):
+    class One(Small):
+        def problems(self, real=None):
+            return [problem]
+
+    sweep(tmp_path, kernel, exp=One("small", "", "", "", {kernel.name: ("f32",)}, policies=("hot",)))
+    (row,) = rows(tmp_path)
+    return row
+
+
+def test_a_row_has_the_summary_of_its_samples(tmp_path, monkeypatch):
+    measured = Measurement((9.0, 1.0, 3.0, 2.0, 100.0), 1500.0, (), True)
+    monkeypatch.setattr(trial, "measure", lambda *_: measured)
+    row = row_of(tmp_path, FakeKernel())
+    assert (row.q1_us, row.median_us, row.q3_us, row.samples, row.sm_clock_mhz) == (2.0, 3.0, 9.0, 5, 1500.0)
+
+
+def test_a_row_counts_the_zeros_that_there_are_and_not_those_asked_for(tmp_path):
+    row = row_of(tmp_path, FakeKernel())
+    assert (row.nnz, row.sparsity) == (63, pytest.approx(1 - 63 / 128, rel=1e-5))
+
+
+def test_a_dense_library_moves_the_dense_matrix_but_is_told_the_useful_work(tmp_path):
+    row = row_of(tmp_path, FakeKernel("cublas"))
+    assert row.flops == 2 * 63 * 4
+    assert row.bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+
+
+def test_a_step_of_a_network_is_recorded_under_its_product(tmp_path):
+    step = Problem("small", "p0", "pointwise", 8, 16, 4, 0.5, "uniform:0")
+    row = row_of(tmp_path, FakeKernel(ops=frozenset({"pointwise"})), step)
+    assert (row.op, row.shape, row.status) == ("spmm", "bias_relu", "ok")
+
+
+def test_a_quick_run_takes_fewer_samples(tmp_path):
+    sweep(tmp_path / "quick", FakeKernel(), choice=Choice(quick=True))
+    sweep(tmp_path / "whole", FakeKernel())
+    quick, whole = ({row.samples for row in rows(tmp_path / name)} for name in ("quick", "whole"))
+    assert max(quick) < 15 <= min(whole)
+
+
+def test_what_was_waited_for_other_processes_is_no_price_of_tuning(tmp_path, monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(measure_sweep, "time", SimpleNamespace(monotonic=clock))
+
+    @contextmanager
+    def turn():
+        clock.now += 100.0
+        yield
+
+    kernel, device = FakeKernel(), FakeDevice()
+    session = Session(device, {"fake": kernel}, PEAKS, {}, device.timer.clock, work=Work(Phases(clock=clock), turn))
+    run_experiment(experiment(kernel), session, tmp_path / "out", Choice(), Silent())
+    (row,) = read_tuning(tmp_path / "out" / "tuning.csv")
+    assert clock.now > 100.0
+    assert 0.0 <= row.seconds < 1.0
+
+
+def test_a_kernel_whose_time_is_over_in_between_is_not_called_tuned(tmp_path):
+    kernel, device = FakeKernel(variants=dict.fromkeys("abc", (5.0, ""))), FakeDevice()
+    session = Session(device, {"fake": kernel}, PEAKS, {}, device.timer.clock)
+    exp = experiment(kernel)
+    (problem,) = exp.problems()
+    over = iter([False, True, True])
+    with opened(exp, session, tmp_path / "out", Choice(), [(problem, ["fake"])], Silent()) as run:
+        run.problem(problem, ["fake"], Silent(), over=lambda: next(over))
+        assert kernel.prepared == ["a"]  # a kernel that is begun tries one
+        assert run.waiting(problem, ["fake"]) == ["fake"]
+    assert read_tuning(tmp_path / "out" / "tuning.csv") == []
+    sweep(tmp_path, kernel, choice=Choice(resume=True))
+    assert kernel.prepared == ["a", "b", "c"]
+
+
+def test_rows_beyond_what_a_limited_run_tries_are_left_out_of_it(tmp_path):
+    sweep(tmp_path, FakeKernel(variants=dict.fromkeys("abcde", (5.0, ""))))
+    found, contests = rows(tmp_path), {("p0", "f32", "fake", policy) for policy in ("hot", "cold")}
+    assert rows_left_out(found, contests, "cupy", None) == 0
+    assert rows_left_out(found, contests, "cupy", 5) == 0
+    assert rows_left_out(found, contests, "cupy", 3) == 4
+    assert rows_left_out(found, {("p0", "f32", "fake", "hot")}, "cupy", None) == 5
+    assert rows_left_out(found, contests, "pycuda", None) == 10
+
+
+def test_a_session_warms_the_gpu_up_once(tmp_path, monkeypatch):
+    warmed = []
+    monkeypatch.setattr("nnzbench.measure.session.warm_up", lambda *_: warmed.append(1))
+    sweep(tmp_path, FakeKernel(variants={"wrong": (5.0, "wrong"), "a": (5.0, ""), "b": (5.0, "")}))
+    assert warmed == [1]
