@@ -68,8 +68,8 @@ def uneven_rows(m: int, k: int, sparsity: float, cov: float, seed: int) -> CSR:
     exact = k * special.betaincinv(mean * concentration, sparsity * concentration, (np.arange(m) + 0.5) / m)
     lengths = np.floor(exact).astype(np.int64)
     missing = prune.keep_count(m * k, sparsity) - int(lengths.sum())
-    # Rounding loses about half an entry per row; the quantile rule itself at most a little more.
-    for _ in range(-(-abs(missing) // m)):
+    # Rounding loses about half an entry per row, the quantile rule more where nearly all rows are full or empty.
+    while missing:
         room = lengths < k if missing > 0 else lengths > 0
         order = np.argsort(np.where(room, -(exact - lengths) * np.sign(missing), np.inf), kind="stable")
         take = min(abs(missing), int(room.sum()))

@@ -15,9 +15,12 @@ def test_half_a_weight_is_dropped(size: int, sparsity: float, kept: int) -> None
     assert prune.keep_count(size, sparsity) == kept
 
 
-@pytest.mark.parametrize(("m", "k", "cov"), [(4, 8, 1.8), (64, 64, 1.998)])
-def test_row_lengths_whose_quantiles_are_too_many_are_shortened(m: int, k: int, cov: float) -> None:
-    assert generate.uneven_rows(m, k, 0.8, cov, 0).nnz == prune.keep_count(m * k, 0.8)
+@pytest.mark.parametrize(
+    ("m", "k", "sparsity", "cov"),
+    [(4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)],
+)
+def test_row_lengths_whose_quantiles_are_too_many_are_shortened(m: int, k: int, sparsity: float, cov: float) -> None:
+    assert generate.uneven_rows(m, k, sparsity, cov, 0).nnz == prune.keep_count(m * k, sparsity)
 
 
 def test_a_range_keeps_at_least_one_weight() -> None:
