@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nnzbench import paths
 from nnzbench.report.data import clocks, context, sessions
@@ -48,21 +49,32 @@ class Page:
     """What is said below the first screen of times before tuning; empty where all kernels were tuned."""
 
 
+class _Missing(NamedTuple):
+    """What the page and its tables say under "what is missing"."""
+
+    gaps: list[str]
+    untuned: str
+    failures: str
+
+
 SUMMARY = "summary.md"
 
 
 def write(page: Page, results: ResultSet) -> Path:
     """Renders `README.md` and `summary.md` in the experiment's folder and returns the path of the former."""
-    gaps = [*results.left_out, *page.gaps]
-    failures = tables.failures(results.frame, page.problem_names)
-    text, moved = shorter.fitted(_rendered(page, results, gaps, failures), SUMMARY)
-    summary = _summary(page, gaps, failures, results)
+    missing = _Missing(
+        [*results.left_out, *page.gaps],
+        tables.untuned(results.frame),
+        tables.failures(results.frame, page.problem_names),
+    )
+    text, moved = shorter.fitted(_rendered(page, results, missing), SUMMARY)
+    summary = _summary(page, results, missing)
     rest = shorter.told([one for one in moved if one[1] not in summary])  # not a section's table: the environment's
     paths.write_text(results.folder / SUMMARY, "\n\n".join([summary.rstrip("\n"), *rest]) + "\n")
     return _written(results.folder, text)
 
 
-def _rendered(page: Page, results: ResultSet, gaps: list[str], failures: str) -> str:
+def _rendered(page: Page, results: ResultSet, missing: _Missing) -> str:
     frame = results.frame
     return (
         environment()
@@ -75,12 +87,10 @@ def _rendered(page: Page, results: ResultSet, gaps: list[str], failures: str) ->
             recordings=_recordings(results),
             sessions=sessions.sentence(frame, results.environments),
             policies=[context.policy_text(policy) for policy in context.policies(frame)],
-            gaps=gaps,
+            **missing._asdict(),
             counts=frame["status"].value_counts().sort_index().to_dict(),
             rows=len(frame),
             clocks=clocks.note(frame),
-            failures=failures,
-            untuned=tables.untuned(frame),
             summary=SUMMARY,
         )
     )
@@ -100,14 +110,14 @@ def _recordings(results: ResultSet) -> list[str]:
     return out
 
 
-def _summary(page: Page, gaps: list[str], failures: str, results: ResultSet) -> str:
+def _summary(page: Page, results: ResultSet, missing: _Missing) -> str:
     """The page's tables alone, what is missing in full, and what tuning cost."""
     parts = [f"# Tables: {page.title}", page.mark]
     for section in page.sections:
         parts += [f"## {section.heading}", *(table for table in section.tables if table)]
-    untuned = tables.untuned(results.frame)
-    if gaps or failures or untuned:
-        parts += ["## What is missing", "\n".join(f"- {gap}" for gap in gaps), untuned, failures]
+    if any(missing):
+        gaps = "\n".join(f"- {gap}" for gap in missing.gaps)
+        parts += ["## What is missing", gaps, missing.untuned, missing.failures]
     parts += ["## Cost of tuning", "What choosing each kernel's variants took, once per problem, outside every time."]
     parts.append(tables.tuning(results.frame, results.tuning_seconds))
     return "\n\n".join(part for part in parts if part) + "\n"
