@@ -141,12 +141,15 @@ def gaps(table: SpeedupTable) -> list[str]:
 
 def per_problem(table: SpeedupTable, view: View[Any]) -> list[TableOf]:
     """One table per level, of every problem's speed-ups; none where problems are too many."""
-    if not _fits(table):
-        return []
+    return by_level(table, view) if _fits(table) else []
+
+
+def by_level(table: SpeedupTable, view: View[Any], lead: str = "") -> list[TableOf]:
+    """The same however many problems there are; `lead` stands before the level."""
     levels = dict.fromkeys(table.problems["level"])
     problems = {level: table.problems.loc[table.problems["level"] == level, "problem"] for level in levels}
     return [
-        TableOf(f"{percent(level)} zeros:\n\n{tables.speedups(table, view.policy, level)}", view.of(some))
+        TableOf(f"{lead}{percent(level)} zeros:\n\n{tables.speedups(table, view.policy, level)}", view.of(some))
         for level, some in problems.items()
     ]
 

@@ -12,6 +12,7 @@ from nnzbench.papers.sparsert import leads, standin
 from nnzbench.papers.sparsert.tables import named
 from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, SPARSERT, Compared, Measured, drawn
 from nnzbench.records.record import RecordError
+from nnzbench.report import generic
 from nnzbench.report.data import context, published
 from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.data.series import BEST, Series, geometric_means, speedup_series, speedups
@@ -79,12 +80,7 @@ def _others(results: ResultSet) -> Sequence[Measured]:
 def _show(view: View[Compared]) -> Shown:
     table, policy = view.data.here.table, view.policy
     caption = f"Speed-up over {BASELINE_TEXT}. Sizes are M×K×N.\n{view.policy_sentence}"
-    levels = list(dict.fromkeys(table.problems["level"]))
     drawn = table.points[table.points["policy"] == policy]
-    per_level = [
-        TableOf(f"{percent(level)} zeros:\n\n{tables.speedups(table, policy, level)}", drawn[drawn["level"] == level])
-        for level in levels
-    ]
     return Shown(
         speedup_figure(table, policy, view.title, caption),
         _finding(table, policy)
@@ -92,7 +88,7 @@ def _show(view: View[Compared]) -> Shown:
         (
             TableOf(baselines.against(table, policy), drawn),
             TableOf(f"Every series against {BASELINE_TEXT}:\n\n{tables.means(table, policy)}", drawn),
-            *per_level,
+            *generic.by_level(table, view),
         ),
         drawn=[drawn_times(table, policy)],
     )

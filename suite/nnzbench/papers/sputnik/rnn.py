@@ -23,6 +23,7 @@ from nnzbench.papers.sputnik.speedups import (
 )
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of
+from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent, size_of
 from nnzbench.report.data.series import COLUMN_DEFAULT, geometric_means, kernel_label, speedup_series, speedups
@@ -101,14 +102,7 @@ def _show(kind: Kind, view: View[Operations]) -> Shown | None:
         return None
     found, beside = view.data[kind.op]
     own_sizes = len(found.problems) > 0
-    more = [
-        TableOf(
-            f"{text}{percent(level)} zeros:\n\n{tables.speedups(one, policy, level)}",
-            view.of(one.problems.loc[one.problems["level"] == level, "problem"]),
-        )
-        for text, one in (("", found), ("Further sizes, not the paper's, ", beside))
-        for level in dict.fromkeys(one.problems["level"])
-    ]
+    more = [*generic.by_level(found, view), *generic.by_level(beside, view, "Further sizes, not the paper's, ")]
     if not own_sizes:
         return Shown(None, "None of the paper's own sizes is recorded yet.", more)
     mine = view.frame[view.frame["problem"].isin(set(found.problems["problem"]))]
