@@ -165,6 +165,7 @@ def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
     """Every ratio of the table for which there are times."""
     times = {one.label: times_of(frame, one) for one in {*lead.sides, *lead.rivals}}
     cut = {one.label: cuts(frame, one) for one in {*lead.sides, *lead.rivals}}
+    beside = {one: {rival.label: alike(frame, rival, one) for rival in lead.alike} for one in lead.sides}
     cells: Cells = {}
     for group in dict.fromkeys((*lead.groups, *lead.crossing)):
         mine, theirs = group.problems(frame), group.problems(frame, rival=True)
@@ -172,7 +173,7 @@ def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
             above = {one.label: on(times[one.label], policy, theirs) for one in lead.rivals}
             for one in lead.sides:
                 below = cut[one.label], on(times[one.label], policy, mine)
-                same = {rival.label: on(alike(frame, rival, one), policy, theirs) for rival in lead.alike}
+                same = {rival: on(rows, policy, theirs) for rival, rows in beside[one].items()}
                 for rival, values in (above | same).items():
                     if found := ratio((cut[rival], values), below, policy, group):
                         cells[group.label, one.label, rival, policy] = found
