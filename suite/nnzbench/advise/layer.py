@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -80,9 +81,14 @@ class Layer:
         matrix = self.matrix.with_values(round_to(self.matrix.values, problem.dtype))
         return operands_of(problem, matrix, matrix.pattern_hash())
 
+    @cached_property
+    def _largest(self) -> float:
+        """Of its weights' sizes: each width and type asks for it."""
+        return float(np.abs(self.matrix.values).max(initial=0.0))
+
     def _require_range(self, dtype: DType) -> None:
         """Raises `MatrixError` where a value becomes infinite in `dtype`: every kernel would be wrong."""
-        largest = float(np.abs(self.matrix.values).max(initial=0.0))
+        largest = self._largest
         with np.errstate(over="ignore"):
             wider = [name for name in _BY_RANGE if np.isfinite(round_to(np.array([largest]), name).astype(float)).all()]
         if dtype not in wider:
