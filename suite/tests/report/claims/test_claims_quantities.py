@@ -240,6 +240,7 @@ def test_the_gain_of_a_unified_count_is_judged_where_counts_differ(tmp_path):
     assert found.measured == pytest.approx(27.0)
     assert found.problems == "8 of 8"
     assert "9.9 %" in found.note  # equal counts: 73 of 81 us
+    assert found.verdict == "not comparable"  # the paper does not describe the kernel that it compares with
 
 
 def attention_rows() -> list[Record]:
