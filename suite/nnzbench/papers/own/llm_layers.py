@@ -84,8 +84,8 @@ def _overview(view: View[Layers]) -> Shown | None:
         return Shown(None, tables=_other_tables(view))
     caption = (
         "Speed-up of the fastest sparse kernel over the fastest dense fp16 product, geometric mean over layers of at "
-        "least 64 MB;\nuniform patterns. Hot: operands as the last launch left them; cold: L2 overwritten before each "
-        "launch."
+        "least 64 MB;\nuniform patterns (the title: all layers and patterns). Hot: operands as the last launch left "
+        "them; cold: L2 overwritten before."
     )
     title = f"Sparse over dense fp16 on {view.gpu}"
     figure = llm_figures.overview(data, view.data.policies, title, caption, _flash_llm())
