@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fake_records import record, write
+from fake_records import timed, write
 
 from nnzbench.problems.tables import load
 from nnzbench.records.record import Record
@@ -16,16 +16,7 @@ CLAIMS = {claim.id: claim for claim in read()}
 
 
 def row(problem: str, kernel: str, us: float, variant: str = "v", experiment: str = "sparsert_table1", **changes):
-    return record(
-        experiment=experiment,
-        problem=problem,
-        kernel=kernel,
-        variant=variant,
-        median_us=us,
-        q1_us=us,
-        q3_us=us,
-        **changes,
-    )
+    return timed(kernel, us, variant, experiment=experiment, problem=problem, **changes)
 
 
 def names(experiment: str, part: str = "", dtype: str = "f32") -> list[str]:

@@ -53,6 +53,11 @@ def record(**changes: Any) -> Record:
     return Record(**values)
 
 
+def timed(kernel: str, us: float, variant: str = "v", **changes: Any) -> Record:
+    """A valid row whose median and quartiles are `us`."""
+    return record(**{"kernel": kernel, "variant": variant, "median_us": us, "q1_us": us, "q3_us": us, **changes})
+
+
 def failed(row: Record, status: str, reason: str) -> Record:
     """The same row without a time."""
     blank = dict.fromkeys(("median_us", "q1_us", "q3_us", "samples", "sm_clock_mhz", "limit_us", "relative_error"))

@@ -25,7 +25,7 @@ H200, T4, A100 = "nvidia-h200", "tesla-t4", "nvidia-a100-sxm4-40gb"
 
 def timed(kernel: str, us: float, variant: str = "v", **changes: object) -> Record:
     same = {"problem": "01_64x256x3136_90_dlmc", "gpu": H200, "floor_us": 1.0}
-    return fake_records.record(**{**same, "kernel": kernel, "variant": variant, "median_us": us, **changes})
+    return fake_records.timed(kernel, us, variant, **{**same, **changes})
 
 
 def put(reports: Path, *rows: Record, experiment: str = "sparsert_table1") -> Path:

@@ -3,13 +3,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fake_records import record
+from fake_records import record, timed
 
 from nnzbench.records.selection import math_class, select
 
 
 def row(variant, us, **changes):
-    return record(variant=variant, median_us=us, q1_us=us, q3_us=us, selected=False, **changes)
+    return timed(us=us, variant=variant, selected=False, **{"kernel": "sputnik", **changes})
 
 
 def chosen(rows):

@@ -27,10 +27,7 @@ PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparse
 
 def frame(*times: tuple[str, str, str, float]) -> pd.DataFrame:
     """Of problem, kernel, variant and microseconds."""
-    rows = [
-        fake_records.record(problem=problem, kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us)
-        for problem, kernel, variant, us in times
-    ]
+    rows = [fake_records.timed(kernel, us, variant, problem=problem) for problem, kernel, variant, us in times]
     return to_frame(select(rows))
 
 
@@ -111,10 +108,7 @@ def test_as_fast_is_fast_enough_for_a_crossover():
 
 def test_rivals_are_the_fastest_of_both_dense_libraries_on_sparse_products_alone():
     rows = [
-        fake_records.record(
-            problem=name, op=op, kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us,
-            source="uniform:0",
-        )
+        fake_records.timed(kernel, us, variant, problem=name, op=op, source="uniform:0")
         for name, op, kernel, variant, us in (
             ("p", "spmm", "ring", "v", 2.0),
             ("p", "spmm", "cublas", "f32_default_nn", 8.0),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fake_records
 import pytest
-from fake_records import failed, record, table1, write
+from fake_records import failed, record, table1, timed, write
 
 from nnzbench.records.record import RecordError, append
 from nnzbench.records.selection import select
@@ -141,7 +141,7 @@ def test_what_tuning_brought_is_told_where_the_table_names_what_runs_untuned(tmp
     append(
         place / "records.csv",
         [
-            record(kernel="sputnik", variant=variant, policy=policy, median_us=us, q1_us=us, q3_us=us)
+            timed("sputnik", us, variant, policy=policy)
             for variant, both in times.items()
             for policy, us in zip(("hot", "cold"), both, strict=True)
         ],

@@ -26,7 +26,7 @@ from nnzbench.report.data.series import (
 
 
 def row(kernel: str, variant: str, us: float, **changes: object):
-    return fake_records.record(kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us, **changes)
+    return fake_records.timed(kernel, us, variant, **changes)
 
 
 def frame(*rows) -> pd.DataFrame:

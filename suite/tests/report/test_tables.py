@@ -14,8 +14,7 @@ from nnzbench.report.text import marked, tables
 
 
 def timed(problem: str, kernel: str, us: float, variant: str = "v", **changes: object) -> Record:
-    times = {"median_us": us, "q1_us": us, "q3_us": us}
-    return fake_records.record(**{"problem": problem, "kernel": kernel, "variant": variant, **times, **changes})
+    return fake_records.timed(kernel, us, variant, problem=problem, **changes)
 
 
 def test_a_table_has_the_rivals_time_over_the_best_and_says_of_how_many_a_mean_is(tmp_path):

@@ -148,11 +148,11 @@ def _measured_collection(
         ratios = both["library_time_us"] / both["time_us"]
         own = _cut((both["untuned"] != "").sum())
         either = _cut((both["untuned"] + both["library_untuned"] != "").sum())
-        rate = float((both["flops"] / both["time_us"]).max()) * 1e-6
-        best = both.assign(rate=both["flops"] / both["time_us"])["rate"].idxmax()
+        rates = both["flops"] / both["time_us"]
+        best = rates.idxmax()
         share = _percent(float(both.loc[best, "share_of_flops"])) if math_class == "f32" else GAP
         cells = [number(value) + either for value in (geometric_mean(ratios), float(ratios.max()))]
-        cells += [number(rate) + own, share, str(len(both))]
+        cells += [number(float(rates[best]) * 1e-6) + own, share, str(len(both))]
         out.append([names[gpu, "measured"], "cuSPARSE, best", *cells])
     return out
 

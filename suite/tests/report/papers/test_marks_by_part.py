@@ -170,10 +170,9 @@ def test_legend_and_table_of_direct_convolution_mark_the_same_names(
 ) -> None:
     """Of a layer the run had time for one mapping's first choice alone, which is all that it recorded of it."""
     rows = [
-        fake_records.record(
-            experiment=p.experiment, problem=p.name, op=p.op, m=p.m, k=p.k, n=p.n, sparsity=p.sparsity,
-            source=p.source, shape=p.shape, dtype=p.dtype, kernel=kernel, variant=variant, median_us=us, q1_us=us,
-            q3_us=us,
+        fake_records.timed(
+            kernel, us, variant, experiment=p.experiment, problem=p.name, op=p.op, m=p.m, k=p.k, n=p.n,
+            sparsity=p.sparsity, source=p.source, shape=p.shape, dtype=p.dtype,
         )
         for p in tables.load("direct_conv_table6", None)
         for (kernel, variant), us in convolutions(p, p.dtype).items()

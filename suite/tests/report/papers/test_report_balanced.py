@@ -29,10 +29,7 @@ def rows_of(problem, policy: str, times: dict[tuple[str, str], float], **changes
         "nnz": round((1 - problem.sparsity) * problem.m * problem.k), **changes,
     }  # fmt: skip
     return [
-        fake_records.record(
-            kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us, limit_us=0.8 * us, **common
-        )
-        for (kernel, variant), us in times.items()
+        fake_records.timed(kernel, us, variant, limit_us=0.8 * us, **common) for (kernel, variant), us in times.items()
     ]
 
 

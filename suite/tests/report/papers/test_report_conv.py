@@ -25,10 +25,7 @@ def rows_of(problem, policy: str, times: dict[tuple[str, str], float]) -> list[R
         "n": problem.n, "sparsity": problem.sparsity, "source": problem.source, "policy": policy,
         "shape": problem.shape, "dtype": problem.dtype,
     }  # fmt: skip
-    return [
-        fake_records.record(kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us, limit_us=us, **common)
-        for (kernel, variant), us in times.items()
-    ]
+    return [fake_records.timed(kernel, us, variant, limit_us=us, **common) for (kernel, variant), us in times.items()]
 
 
 def convolution(problem) -> dict[tuple[str, str], float]:

@@ -32,8 +32,7 @@ def records(experiment: str, times: Times, policies=("hot",)) -> list[Record]:
                 "sparsity": one.sparsity, "source": one.source, "policy": policy, "dtype": one.dtype,
             }  # fmt: skip
             for (kernel, variant), us in times(one).items():
-                time = {"median_us": us, "q1_us": us, "q3_us": us, "limit_us": us}
-                rows.append(fake_records.record(kernel=kernel, variant=variant, **time, **common))
+                rows.append(fake_records.timed(kernel, us, variant, limit_us=us, **common))
     return select(rows)
 
 

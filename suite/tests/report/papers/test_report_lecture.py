@@ -24,9 +24,9 @@ Times = Callable[[int, Problem], dict[tuple[str, str], float]]
 def drawn(tmp_path: Path, experiment: str, times: Times) -> tuple[str, pd.DataFrame]:
     """The page and the summary of hot rows; `times` by place and problem."""
     rows = [
-        fake_records.record(
-            experiment=experiment, problem=one.name, op=one.op, m=one.m, k=one.k, n=one.n, sparsity=one.sparsity,
-            source=one.source, dtype=one.dtype, kernel=kernel, variant=variant, median_us=us, q1_us=us, q3_us=us,
+        fake_records.timed(
+            kernel, us, variant, experiment=experiment, problem=one.name, op=one.op, m=one.m, k=one.k, n=one.n,
+            sparsity=one.sparsity, source=one.source, dtype=one.dtype,
         )
         for at, one in enumerate(tables.load(experiment))
         for (kernel, variant), us in times(at, one).items()
