@@ -33,13 +33,14 @@ from fairness_page import LEAST_RATIO, Row, save
 from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.machine import environment
+from nnzbench.measure import environment
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.plans.plan import Candidate, Unsupported
-from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.reference import Reference, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 CONDITIONS = Conditions(("hot",), StoppingRule(max_seconds=0.15))

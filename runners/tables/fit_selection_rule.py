@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.fitting import STRIPS, TILES, family_trials
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Costs, Score, Trial
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.predict.fitting import STRIPS, TILES, family_trials
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import Record, read_records

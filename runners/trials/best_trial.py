@@ -46,7 +46,7 @@ from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import POLICIES
-from nnzbench.problems.operands import reference
+from nnzbench.problems.reference import reference
 from nnzbench.problems.sources import find_real
 from nnzbench.progress import Lines
 from nnzbench.records.folder import Results

@@ -25,8 +25,9 @@ from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, tr
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Policy
-from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import Reference, reference
 from nnzbench.records.record import FAILURES
 
 PARAMETERS = ("experiment", "problem", "dtype", "kernel", "policy")

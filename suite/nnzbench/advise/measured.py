@@ -26,8 +26,9 @@ from nnzbench.operators.binding import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.names import name_of
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results
 from nnzbench.records.record import Record

@@ -18,8 +18,8 @@ from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.machine.libraries import open_libraries
-from nnzbench.measure.machine.peaks import Peaks
+from nnzbench.measure.libraries import open_libraries
+from nnzbench.measure.peaks import Peaks
 from nnzbench.measure.phases import Turn, Work
 from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.sweep import Choice, Run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnzbench.contribute import possible
-from nnzbench.measure.machine.environment import SCHEMA
+from nnzbench.measure.environment import SCHEMA
 from nnzbench.records.record import Record
 
 _PATH = re.compile(r"(?<![\w.:/])(?:~?/(?!proc/)[A-Za-z_][\w.-]*/[\w.~-]|[A-Za-z]:\\)")

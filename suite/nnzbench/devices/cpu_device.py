@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from nnzbench.devices import Timer
+from nnzbench.devices.contract import Timer
 from nnzbench.devices.cpu import LaunchError, SanitizerError, findings, job
 from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
 from nnzbench.plans.plan import Plan, Prepared, Unsupported

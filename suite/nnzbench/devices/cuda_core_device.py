@@ -6,18 +6,13 @@ Memory, copies and memsets are the driver's own calls of `cuda.bindings`, so tha
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.plans.plan import Array, Dim3, Unsupported, one_line
-
-_ONE: Dim3 = (1, 1, 1)
+from nnzbench.devices.gpu_backend import Backend, BoundLaunch, DriverError, GpuFacts, checked
+from nnzbench.plans.plan import Array, Unsupported, one_line
 
 
 def open_device() -> GpuDevice:
@@ -39,16 +34,16 @@ def open_device() -> GpuDevice:
     return GpuDevice(CudaCoreBackend(core, driver, device, errors))
 
 
-class CudaCoreBackend:
-    """Implements `nnzbench.devices.gpu.Backend` with the modules `cuda.core` and `cuda.bindings.driver`."""
+class CudaCoreBackend(Backend):
+    """The driver calls with the modules `cuda.core` and `cuda.bindings.driver`."""
 
     name = "cuda-core"
+    attributes = True
 
     def __init__(self, core: Any, driver: Any, device: Any, errors: tuple[type[Exception], ...]) -> None:
         self._core, self._driver, self._device = core, driver, device
-        self.errors: tuple[type[Exception], ...] = (*errors, DriverError)
-        self._stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
-        self.stream = int(self._stream.handle)
+        stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
+        super().__init__(stream, stream.handle, (*errors, DriverError))
         self.facts = self._facts()
 
     def _facts(self) -> GpuFacts:
@@ -60,7 +55,7 @@ class CudaCoreBackend:
             compute_capability=(int(capability.major), int(capability.minor)),
             sms=int(properties.multiprocessor_count),
             l2_bytes=int(properties.l2_cache_size),
-            memory_bytes=int(self._checked(self._driver.cuMemGetInfo())[1]),
+            memory_bytes=self.free_and_total()[1],
             shared_optin_bytes=int(properties.max_shared_memory_per_block_optin),
             pci_bus_id=str(self._device.pci_bus_id),
             library=f"cuda-core {self._core.__version__}",
@@ -68,28 +63,20 @@ class CudaCoreBackend:
         )
 
     def allocate(self, size: int) -> Any:
-        return _Memory(self._checked, self._driver, size)
+        return _Memory(self._driver, size)
 
     def pointer(self, memory: Any) -> int:
         return int(memory.pointer)
 
-    def used_bytes(self) -> int:
+    def free_and_total(self) -> tuple[int, int]:
         free, total = self._checked(self._driver.cuMemGetInfo())
-        return int(total - free)
+        return int(free), int(total)
 
-    def release(self) -> None:
-        return  # nothing is pooled
-
-    def separate(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()
-
-    def upload(self, pointer: int, array: Array) -> None:
+    def _to_device(self, pointer: int, array: Array) -> None:
         self._checked(self._driver.cuMemcpyHtoDAsync(pointer, array.ctypes.data, array.nbytes, self.stream))
-        self._stream.sync()
 
-    def download(self, pointer: int, array: Array) -> None:
+    def _to_host(self, array: Array, pointer: int) -> None:
         self._checked(self._driver.cuMemcpyDtoHAsync(array.ctypes.data, pointer, array.nbytes, self.stream))
-        self._stream.sync()
 
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self._checked(self._driver.cuMemsetD8Async(pointer, byte, size, self.stream))
@@ -97,48 +84,24 @@ class CudaCoreBackend:
     def load(self, cubin: bytes) -> Any:
         return self._core.ObjectCode.from_cubin(cubin)
 
-    def launcher(
-        self,
-        module: Any,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        args: Sequence[np.generic],
-        shared_bytes: int,
-        opt_in: bool,
-    ) -> Callable[[], None]:
-        return self.attributed_launcher(module, entry, grid, block, args, shared_bytes, opt_in, _ONE, False)
-
-    def attributed_launcher(
-        self,
-        module: Any,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        args: Sequence[np.generic],
-        shared_bytes: int,
-        opt_in: bool,
-        cluster: Dim3,
-        overlaps: bool,
-    ) -> Callable[[], None]:
-        """The same with the launch's attributes: blocks of a cluster, and whether it may overlap the one before it."""
-        kernel = module.get_kernel(entry)
-        if opt_in:
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
+        kernel = module.get_kernel(launch.entry)
+        if launch.opt_in:
             which = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             handle = self._driver.CUkernel(int(kernel.handle))
             device = self._checked(self._driver.cuCtxGetDevice())
-            self._checked(self._driver.cuKernelSetAttribute(which, shared_bytes, handle, device))
-        sizes: dict[str, Any] = {"grid": grid, "block": block, "shmem_size": shared_bytes}
-        if cluster != _ONE:  # cuda.core counts clusters, not blocks, where there are some
-            sizes["grid"] = tuple(blocks // per for blocks, per in zip(grid, cluster, strict=True))
-            sizes["cluster"] = cluster
-        if overlaps:
+            self._checked(self._driver.cuKernelSetAttribute(which, launch.shared_bytes, handle, device))
+        sizes: dict[str, Any] = {"grid": launch.grid, "block": launch.block, "shmem_size": launch.shared_bytes}
+        if launch.cluster != (1, 1, 1):  # cuda.core counts clusters, not blocks, where there are some
+            sizes["grid"] = tuple(blocks // per for blocks, per in zip(launch.grid, launch.cluster, strict=True))
+            sizes["cluster"] = launch.cluster
+        if launch.overlaps:
             sizes["programmatic_stream_serialization"] = True
-        config = self._core.LaunchConfig(**sizes)
-        launch, stream = self._core.launch, self._stream
+        config, args = self._core.LaunchConfig(**sizes), launch.args
+        enqueue_kernel, stream = self._core.launch, self._stream
 
         def enqueue(keep: Any = module) -> None:
-            launch(stream, config, kernel, *args)
+            enqueue_kernel(stream, config, kernel, *args)
 
         return enqueue
 
@@ -158,43 +121,25 @@ class CudaCoreBackend:
         stop.sync()
         return float(stop - start)
 
-    def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        # captured on the stream itself: vendor libraries enqueue on its handle
-        builder = self._stream.create_graph_builder().begin_building("relaxed")
-        try:
-            body()
-        except BaseException:
-            with contextlib.suppress(*self.errors, RuntimeError):  # an invalidated capture must be ended all the same
-                builder.end_building()
-            raise
-        graph = builder.end_building().complete()
-        builder.close()
-        graph.upload(self._stream)
-        stream = self._stream
-        return lambda: graph.launch(stream)
+    def _begin_capture(self) -> Any:
+        # on the stream itself: vendor libraries enqueue on its handle
+        return self._stream.create_graph_builder().begin_building("relaxed")
+
+    def _end_capture(self, capture: Any) -> Any:
+        graph = capture.end_building().complete()
+        capture.close()
+        return graph
 
     def _checked(self, answer: tuple[Any, ...]) -> Any:
-        """The value of a cuda.bindings call, several as a tuple. Raises `DriverError` with the driver's words."""
-        status, *values = answer
-        if int(status) != 0:
-            _, text = self._driver.cuGetErrorString(status)
-            raise DriverError(text.decode() if isinstance(text, bytes) else str(status))
-        return values[0] if len(values) == 1 else tuple(values)
-
-    def close(self) -> None:
-        self._stream.sync()
-
-
-class DriverError(RuntimeError):
-    """The driver refused a call."""
+        return checked(self._driver, answer)
 
 
 class _Memory:
     """Device memory, freed with its last reference."""
 
-    def __init__(self, checked: Callable[[Any], Any], driver: Any, size: int) -> None:
+    def __init__(self, driver: Any, size: int) -> None:
         self._driver = driver
-        self.pointer = int(checked(driver.cuMemAlloc(size)))
+        self.pointer = int(checked(driver, driver.cuMemAlloc(size)))
 
     def __del__(self) -> None:
         if hasattr(self, "pointer"):

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.plans.plan import Dim3, Unsupported
-
-Array = NDArray[Any]
+from nnzbench.devices.gpu_backend import Backend, BoundLaunch, GpuFacts
+from nnzbench.plans.plan import Array, Unsupported
 
 
 def open_device() -> GpuDevice:
@@ -30,8 +27,8 @@ def open_device() -> GpuDevice:
     return GpuDevice(CupyBackend(cupy))
 
 
-class CupyBackend:
-    """Implements `nnzbench.devices.gpu.Backend` with the `cupy` module it is given."""
+class CupyBackend(Backend):
+    """The driver calls with the `cupy` module that it is given."""
 
     name = "cupy"
 
@@ -39,13 +36,9 @@ class CupyBackend:
         self._cuda = cupy.cuda
         self._pool = cupy.get_default_memory_pool()
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
-        self.errors: tuple[type[Exception], ...] = (
-            self._runtime.CUDARuntimeError,
-            self._driver.CUDADriverError,
-            cupy.cuda.memory.OutOfMemoryError,
-        )
-        self._stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream = int(self._stream.ptr)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError, cupy.cuda.memory.OutOfMemoryError)
+        super().__init__(stream, stream.ptr, errors)
         self.facts = self._facts(cupy.__version__)
 
     def _facts(self, version: str) -> GpuFacts:
@@ -61,7 +54,7 @@ class CupyBackend:
             compute_capability=(int(capability[:-1]), int(capability[-1])),
             sms=attribute("MultiProcessorCount"),
             l2_bytes=attribute("L2CacheSize"),
-            memory_bytes=int(self._runtime.memGetInfo()[1]),
+            memory_bytes=self.free_and_total()[1],
             shared_optin_bytes=attribute("MaxSharedMemoryPerBlockOptin"),
             pci_bus_id=str(self._runtime.deviceGetPCIBusId(device)),
             library=f"cupy {version}",
@@ -75,9 +68,9 @@ class CupyBackend:
     def pointer(self, memory: Any) -> int:
         return int(memory.ptr)
 
-    def used_bytes(self) -> int:
+    def free_and_total(self) -> tuple[int, int]:
         free, total = self._runtime.memGetInfo()
-        return int(total - free)
+        return int(free), int(total)
 
     def release(self) -> None:
         self._pool.free_all_blocks()
@@ -90,15 +83,13 @@ class CupyBackend:
         self._runtime.deviceSynchronize()
         pool.free_all_blocks()
 
-    def upload(self, pointer: int, array: Array) -> None:
+    def _to_device(self, pointer: int, array: Array) -> None:
         kind = self._runtime.memcpyHostToDevice
         self._runtime.memcpyAsync(pointer, array.ctypes.data, array.nbytes, kind, self.stream)
-        self._stream.synchronize()
 
-    def download(self, pointer: int, array: Array) -> None:
+    def _to_host(self, array: Array, pointer: int) -> None:
         kind = self._runtime.memcpyDeviceToHost
         self._runtime.memcpyAsync(array.ctypes.data, pointer, array.nbytes, kind, self.stream)
-        self._stream.synchronize()
 
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self._runtime.memsetAsync(pointer, byte, size, self.stream)
@@ -109,39 +100,24 @@ class CupyBackend:
         module.load(cubin)
         return module
 
-    def launcher(
-        self,
-        module: Any,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        args: Sequence[np.generic],
-        shared_bytes: int,
-        opt_in: bool,
-    ) -> Callable[[], None]:
-        function = module.get_function(entry)
-        if opt_in:
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
+        function = module.get_function(launch.entry)
+        if launch.opt_in:
             attribute = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._driver.funcSetAttribute(function.ptr, attribute, shared_bytes)
+            self._driver.funcSetAttribute(function.ptr, attribute, launch.shared_bytes)
         # packed once, so that the host is not in the way of launches of a few microseconds
-        held = [np.array(arg) for arg in args]
+        held = [np.array(arg) for arg in launch.args]
         pointers = (ctypes.c_void_p * max(1, len(held)))(*[value.ctypes.data for value in held])
-        address, launch = ctypes.addressof(pointers), self._driver.launchKernel
-        where = (*grid, *block, shared_bytes, self.stream, address, 0)
+        enqueue_kernel = self._driver.launchKernel
+        where = (*launch.grid, *launch.block, launch.shared_bytes, self.stream, ctypes.addressof(pointers), 0)
 
         def enqueue(handle: int = function.ptr, keep: Any = (function, held, pointers)) -> None:
-            launch(handle, *where)
+            enqueue_kernel(handle, *where)
 
         return enqueue
 
-    def synchronise(self) -> None:
-        self._stream.synchronize()
-
     def event(self) -> Any:
         return self._cuda.Event()
-
-    def record(self, event: Any) -> None:
-        event.record(self._stream)
 
     def reached(self, event: Any) -> bool:
         return bool(event.done)
@@ -149,18 +125,3 @@ class CupyBackend:
     def elapsed_ms(self, start: Any, stop: Any) -> float:
         stop.synchronize()
         return float(self._cuda.get_elapsed_time(start, stop))
-
-    def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        self._stream.begin_capture()
-        try:
-            body()
-        except BaseException:
-            with contextlib.suppress(*self.errors):  # an invalidated capture must be ended all the same
-                self._stream.end_capture()
-            raise
-        graph = self._stream.end_capture()
-        graph.upload(self._stream)
-        return lambda: graph.launch(self._stream)
-
-    def close(self) -> None:
-        self._stream.synchronize()

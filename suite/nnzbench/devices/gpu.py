@@ -16,8 +16,8 @@ import numpy as np
 
 from nnzbench.build.cache import Job, build
 from nnzbench.build.pool import assemble_ptx
-from nnzbench.devices import DeviceLost
-from nnzbench.devices.gpu_backend import Backend, GpuFacts, Scalar
+from nnzbench.devices.contract import DeviceLost
+from nnzbench.devices.gpu_backend import Backend, BoundLaunch, GpuFacts, Scalar
 from nnzbench.devices.gpu_timer import GpuTimer
 from nnzbench.devices.nvml import Clocks, open_clocks
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Prepared, Resources, Unsupported, one_line, poison_value
@@ -361,16 +361,13 @@ class GpuDevice:
                 size = max(size, DEFAULT_SHARED_BYTES + 16)
         else:
             size, opt_in = launch.shared_bytes, False
-        what = (module, launch.entry, launch.grid, launch.block, args, size, opt_in)
-        if launch.cluster == (1, 1, 1) and not launch.overlaps:
-            return self.guarded(lambda: self.backend.launcher(*what))
-        attributed: Callable[..., Callable[[], None]] | None = getattr(self.backend, "attributed_launcher", None)
-        if attributed is None:
+        if (launch.cluster != (1, 1, 1) or launch.overlaps) and not self.backend.attributes:
             raise Unsupported(
                 f"{launch.entry} asks for a cluster of blocks or a programmatic launch, which {self.name} does not "
                 "pass on: --device cuda-core"
             )
-        return self.guarded(lambda: attributed(*what, launch.cluster, launch.overlaps))
+        where = (launch.entry, launch.grid, launch.block, args, size, opt_in, launch.cluster, launch.overlaps)
+        return self.guarded(lambda: self.backend.launcher(module, BoundLaunch(*where)))
 
     def abandon(self) -> None:
         """Nothing: the driver ends a process's launches with it, and waiting for them here would hang."""

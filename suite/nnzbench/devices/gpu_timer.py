@@ -10,29 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
+from nnzbench.devices.gpu_backend import Backend
 from nnzbench.devices.nvml import Clocks
-
-T = TypeVar("T")
 
 LEAST_FLUSH_BYTES = 64 << 20
 MOST_DELAYS = 64
 """Before an interval: some 3 ms, in which a host that nobody else uses enqueues hundreds of launches."""
-
-
-class Events(Protocol):
-    """What the timer needs of a GPU backend; see `nnzbench.devices.gpu_backend.Backend`."""
-
-    def allocate(self, size: int) -> Any: ...
-    def pointer(self, memory: Any) -> int: ...
-    def fill(self, pointer: int, byte: int, size: int) -> None: ...
-    def event(self) -> Any: ...
-    def record(self, event: Any) -> None: ...
-    def reached(self, event: Any) -> bool: ...
-    def elapsed_ms(self, start: Any, stop: Any) -> float: ...
-    def capture(self, body: Callable[[], None]) -> Callable[[], None]: ...
-    def synchronise(self) -> None: ...
 
 
 class GpuTimer:
@@ -43,7 +28,7 @@ class GpuTimer:
 
     def __init__(
         self,
-        events: Events,
+        events: Backend,
         guarded: Callable[[Callable[[], Any]], Any],
         delay: Callable[[], None],
         l2_bytes: int,

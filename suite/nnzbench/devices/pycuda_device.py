@@ -3,25 +3,20 @@ capture, so graphs go through `cuda.bindings` on the same stream."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nnzbench import paths
 from nnzbench.build import cubin
 from nnzbench.build.cache import CompileError, Job
 from nnzbench.build.toolchain import CUDA_OPTIONS
 from nnzbench.devices.gpu import Built, GpuDevice, build_plan
-from nnzbench.devices.gpu_backend import GpuFacts
-from nnzbench.plans.plan import Dim3, Plan, Unsupported
+from nnzbench.devices.gpu_backend import Backend, BoundLaunch, DriverError, GpuFacts, checked
+from nnzbench.plans.plan import Array, Plan, Unsupported
 
-Array = NDArray[Any]
 Compiler = Literal["nvrtc", "nvcc"]
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the legacy default stream
@@ -79,16 +74,15 @@ def build_with_nvcc(plan: Plan, arch: str) -> Built:
     return Built(image, cubin.resources(log, image), elapsed_ms)
 
 
-class PycudaBackend:
-    """Implements `nnzbench.devices.gpu.Backend` with `pycuda.driver` and, for graphs, `cuda.bindings.driver`."""
+class PycudaBackend(Backend):
+    """The driver calls with `pycuda.driver` and, for graphs, `cuda.bindings.driver`."""
 
     name = "pycuda"
 
     def __init__(self, driver: Any, graphs: Any, device: Any) -> None:
         self._driver, self._graphs = driver, graphs
-        self.errors: tuple[type[Exception], ...] = (driver.Error, GraphError)
-        self._stream = driver.Stream(_NON_BLOCKING)
-        self.stream = int(self._stream.handle)
+        stream = driver.Stream(_NON_BLOCKING)
+        super().__init__(stream, stream.handle, (driver.Error, DriverError))
         self.facts = self._facts(device)
 
     def _facts(self, device: Any) -> GpuFacts:
@@ -112,23 +106,15 @@ class PycudaBackend:
     def pointer(self, memory: Any) -> int:
         return int(memory)
 
-    def used_bytes(self) -> int:
+    def free_and_total(self) -> tuple[int, int]:
         free, total = self._driver.mem_get_info()
-        return int(total - free)
+        return int(free), int(total)
 
-    def release(self) -> None:
-        return  # nothing is pooled
-
-    def separate(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()
-
-    def upload(self, pointer: int, array: Array) -> None:
+    def _to_device(self, pointer: int, array: Array) -> None:
         self._driver.memcpy_htod_async(pointer, array, self._stream)
-        self._stream.synchronize()
 
-    def download(self, pointer: int, array: Array) -> None:
+    def _to_host(self, array: Array, pointer: int) -> None:
         self._driver.memcpy_dtoh_async(array, pointer, self._stream)
-        self._stream.synchronize()
 
     def fill(self, pointer: int, byte: int, size: int) -> None:
         self._driver.memset_d8_async(pointer, byte, size, self._stream)
@@ -136,36 +122,21 @@ class PycudaBackend:
     def load(self, cubin: bytes) -> Any:
         return self._driver.module_from_buffer(cubin)
 
-    def launcher(
-        self,
-        module: Any,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        args: Sequence[np.generic],
-        shared_bytes: int,
-        opt_in: bool,
-    ) -> Callable[[], None]:
-        function = module.get_function(entry)
-        if opt_in:
-            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-        function.prepare([arg.dtype for arg in args])
-        values = [arg.item() for arg in args]
-        call, stream = function.prepared_async_call, self._stream
+    def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
+        function = module.get_function(launch.entry)
+        if launch.opt_in:
+            function.set_attribute(self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)
+        function.prepare([arg.dtype for arg in launch.args])
+        values = [arg.item() for arg in launch.args]
+        call, where = function.prepared_async_call, (launch.grid, launch.block, self._stream)
 
         def enqueue(keep: Any = module) -> None:
-            call(grid, block, stream, *values, shared_size=shared_bytes)
+            call(*where, *values, shared_size=launch.shared_bytes)
 
         return enqueue
 
-    def synchronise(self) -> None:
-        self._stream.synchronize()
-
     def event(self) -> Any:
         return self._driver.Event()
-
-    def record(self, event: Any) -> None:
-        event.record(self._stream)
 
     def reached(self, event: Any) -> bool:
         return bool(event.query())
@@ -174,48 +145,33 @@ class PycudaBackend:
         stop.synchronize()
         return float(start.time_till(stop))
 
-    def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        graphs, stream = self._graphs, self._graphs.CUstream(self.stream)
-        mode = graphs.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        self._checked(graphs.cuStreamBeginCapture(stream, mode))
+    def _begin_capture(self) -> Any:
+        stream = self._graphs.CUstream(self.stream)
+        mode = self._graphs.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        checked(self._graphs, self._graphs.cuStreamBeginCapture(stream, mode))
+        return stream
+
+    def _end_capture(self, capture: Any) -> Any:
+        graph = checked(self._graphs, self._graphs.cuStreamEndCapture(capture))
         try:
-            body()
-        except BaseException:
-            with contextlib.suppress(GraphError):  # an invalidated capture must be ended all the same
-                self._checked(graphs.cuStreamEndCapture(stream))
-            raise
-        graph = self._checked(graphs.cuStreamEndCapture(stream))
-        try:
-            replay = _Replay(self._checked, graphs, self._checked(graphs.cuGraphInstantiate(graph, 0)), stream)
+            return _Graph(self._graphs, graph, capture)
         finally:
-            self._checked(graphs.cuGraphDestroy(graph))
-        return replay
-
-    def _checked(self, answer: tuple[Any, ...]) -> Any:
-        """The value of a cuda.bindings call. Raises `GraphError` with the driver's words."""
-        status = answer[0]
-        if int(status) != 0:
-            _, text = self._graphs.cuGetErrorString(status)
-            raise GraphError(text.decode() if isinstance(text, bytes) else str(status))
-        return answer[1] if len(answer) > 1 else None
-
-    def close(self) -> None:
-        self._stream.synchronize()
+            checked(self._graphs, self._graphs.cuGraphDestroy(graph))
 
 
-class GraphError(RuntimeError):
-    """The driver refused a graph operation."""
+class _Graph:
+    """An instantiated graph, destroyed with its last reference; on the driver's handle of the stream."""
 
+    def __init__(self, graphs: Any, graph: Any, stream: Any) -> None:
+        self._graphs, self._stream = graphs, stream
+        self._executable = checked(graphs, graphs.cuGraphInstantiate(graph, 0))
 
-class _Replay:
-    """An instantiated graph, destroyed with its last reference."""
+    def upload(self, _: Any) -> None:
+        checked(self._graphs, self._graphs.cuGraphUpload(self._executable, self._stream))
 
-    def __init__(self, checked: Callable[[Any], Any], graphs: Any, executable: Any, stream: Any) -> None:
-        self._checked, self._graphs, self._executable, self._stream = checked, graphs, executable, stream
-        checked(graphs.cuGraphUpload(executable, stream))
-
-    def __call__(self) -> None:
-        self._checked(self._graphs.cuGraphLaunch(self._executable, self._stream))
+    def launch(self, _: Any) -> None:
+        checked(self._graphs, self._graphs.cuGraphLaunch(self._executable, self._stream))
 
     def __del__(self) -> None:
-        self._graphs.cuGraphExecDestroy(self._executable)
+        if hasattr(self, "_executable"):
+            self._graphs.cuGraphExecDestroy(self._executable)

@@ -16,8 +16,9 @@ from nnzbench.measure.trial import Conditions, Outcome, try_candidate
 from nnzbench.measure.watchdog import HANG_S, watch
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
-from nnzbench.problems.operands import Operands, Reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import Reference
 from nnzbench.progress import RunProgress
 from nnzbench.records import memory
 from nnzbench.records.folder import Results

@@ -16,8 +16,9 @@ from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_pla
 from nnzbench.measure.timing import QUICK, measure, warm_up
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 BATCH = 64
 """Candidates generated, assembled and measured at a time, which bounds the memory their texts take."""

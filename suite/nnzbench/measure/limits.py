@@ -1,6 +1,6 @@
 """Useful work of a problem and the speed of light of a row: the least time this GPU could take for it.
 
-Limit = launch floor + max(compute, memory), with every rate measured in the same run (`machine/peaks.py`).
+Limit = launch floor + max(compute, memory), with every rate measured in the same run (`peaks.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.kernels.registry import about
-from nnzbench.measure.machine.peaks import Peaks
+from nnzbench.measure.peaks import Peaks
 from nnzbench.problems import networks
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import NETWORKS, Problem
@@ -44,7 +44,7 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
         return dense_work(problem, operands)
     if problem.op in NETWORKS:
         output = element * networks.outputs(problem)
-        return Work(networks.flops(problem, operands, dense=False), float(structure + dense + output))
+        return Work(networks.flops(problem, operands.sparse, dense=False), float(structure + dense + output))
     if problem.op == "attention":
         output = element * problem.m * problem.n
         return Work(4.0 * matrix.nnz * (problem.n + 1), float(structure + dense + output))
@@ -66,7 +66,7 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
     dense = sum(array.size for array in operands.dense.values())
     if problem.op in NETWORKS:
         output = element * networks.outputs(problem)
-        return Work(networks.flops(problem, operands, dense=True), float(element * dense + output))
+        return Work(networks.flops(problem, operands.sparse, dense=True), float(element * dense + output))
     if problem.op == "sddmm":
         return Work(2.0 * problem.m * problem.n * problem.k, float(element * (dense + problem.m * problem.n)))
     if problem.op == "attention":

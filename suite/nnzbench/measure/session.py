@@ -12,8 +12,8 @@ from nnzbench.build.cache import CompileError
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
-from nnzbench.measure.machine.environment import snapshot
-from nnzbench.measure.machine.peaks import Peaks, measure_peaks
+from nnzbench.measure.environment import snapshot
+from nnzbench.measure.peaks import Peaks, measure_peaks
 from nnzbench.measure.phases import Work
 from nnzbench.measure.timing import warm_up
 from nnzbench.plans.plan import Unsupported

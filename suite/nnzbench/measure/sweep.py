@@ -23,8 +23,9 @@ from nnzbench.measure.session import Session
 from nnzbench.measure.timing import QUICK, StoppingRule
 from nnzbench.measure.trial import Outcome, enumerate_candidates
 from nnzbench.problems.experiment import AS_TABLE, Experiment, Policy
-from nnzbench.problems.operands import Maker, Operands, Reference, make_operands, reference
+from nnzbench.problems.operands import Maker, Operands, make_operands
 from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.reference import Reference, reference
 from nnzbench.problems.tables import as_uniform
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results, Scope, Tuning

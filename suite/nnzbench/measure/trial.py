@@ -22,9 +22,10 @@ from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.experiment import Policy
-from nnzbench.problems.operands import Operands, Reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.parts import over_parts
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import Reference
 from nnzbench.records.folder import Scope
 from nnzbench.records.record import Status
 

@@ -19,8 +19,9 @@ from nnzbench.operators.errors import OperatorError
 from nnzbench.operators.operator import Operator
 from nnzbench.operators.packed import Facts, Packed, Step
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results, Scope
 from nnzbench.records.memory import Memory

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.problems.operands import Reference
 from nnzbench.problems.parts import Part, over_parts
+from nnzbench.problems.reference import Reference
 
 TOLERANCE = {"f32": 1e-5, "winograd": 4e-5, "tf32": 2e-3, "f16": 2e-3, "bf16": 1.6e-2, "i8": 0.0}
 """Largest allowed error per arithmetic class, as a fraction of sum |a||b| of the element.

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from nnzbench.problems import tables
 from nnzbench.problems.problem import DType, Problem
 
 Policy = Literal["hot", "cold"]
@@ -63,8 +64,6 @@ class Experiment:
 
     def problems(self, real: bool | None = None) -> list[Problem]:
         """The problems of its table: on real data where it is on disk (None), or on stand-ins alone (False)."""
-        from nnzbench.problems import tables
-
         return tables.load(self.name, real, self.full) if self.kernels else []
 
     def takes(self, kernel: str, problem: Problem) -> bool:

@@ -1,4 +1,4 @@
-"""Whole networks as problems: their sizes, operands and float64 references (Sputnik, sections VII-C and VII-D).
+"""Whole networks as problems: their sizes, weights and operations (Sputnik, sections VII-C and VII-D).
 
 `transformer`: a problem of m = k tokens with heads of n features; the rest of its sizes are those of table III below.
 `mobilenet`: MobileNetV1 on one image. Its problem's sparse operand holds the weights of all 1x1 convolutions, one after
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices import generate, standin
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.problems.operands import Array, Operands, Reference, attention, taps
 from nnzbench.problems.problem import ConvShape, Problem
+
+Array = NDArray[np.float32]
 
 LAYERS, HEADS, WIDER = 3, 8, 4
 """Of the Transformer: layers, attention heads in each, and how many times wider the feed-forward part is inside."""
@@ -182,66 +183,11 @@ def _mobilenet(problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
     return out | {"classes": normal(CLASSES, last, by=1 / last), "classes.bias": normal(CLASSES, by=0.01)}
 
 
-def reference(problem: Problem, operands: Operands) -> Reference:
-    """The whole network in float64: (tokens, hidden) of the Transformer, (classes, 1) of MobileNet.
-
-    Errors are measured by what the last sums add up: the residual stream's parts, or the classifier's products.
-    """
-    return _transformer_reference(operands) if problem.op == "transformer" else _mobilenet_reference(problem, operands)
-
-
-def _transformer_reference(operands: Operands) -> Reference:
-    dense = {name: array.astype(np.float64) for name, array in operands.dense.items()}
-    x = dense["x"]
-    scale = np.abs(x)
-    for layer in range(LAYERS):
-        mine = {name.partition(".")[2]: array for name, array in dense.items() if name.startswith(f"{layer}.")}
-        normed = _norm(x, mine["attention.gain"], mine["attention.shift"])
-        for head in range(HEADS):
-            qkv = {name: normed @ mine[name][head] for name in ("q", "k", "v")}
-            context = attention(Operands(operands.sparse, qkv, "")).value
-            x = x + context @ mine["o"][head]
-            scale += np.abs(context) @ np.abs(mine["o"][head])
-        normed = _norm(x, mine["feedforward.gain"], mine["feedforward.shift"])
-        inside = np.maximum(normed @ mine["up"] + mine["bias"], 0)
-        x = x + inside @ mine["down"]
-        scale += inside @ np.abs(mine["down"])
-    return Reference(x, scale)
-
-
-def _norm(x: NDArray[np.float64], gain: NDArray[np.float64], shift: NDArray[np.float64]) -> NDArray[np.float64]:
-    centred = x - x.mean(axis=1, keepdims=True)
-    scale = np.sqrt((centred**2).mean(axis=1, keepdims=True) + EPSILON)
-    normed: NDArray[np.float64] = centred / scale * gain + shift
-    return normed
-
-
-def _mobilenet_reference(problem: Problem, operands: Operands) -> Reference:
-    net = MobileNet.of(problem.source)
-    dense = {name: array.astype(np.float64) for name, array in operands.dense.items()}
-    windows = np.stack([plane[0] for _, plane in taps(net.first, dense["image"][None])], axis=1)
-    planes = np.tensordot(dense["first"], windows.reshape(27, *windows.shape[2:]), axes=1)
-    x = np.maximum(planes + dense["first.bias"][:, None, None], 0)
-    for number, (block, weights) in enumerate(zip(net.blocks, blocks_of(net, operands.sparse), strict=True)):
-        filters = dense[f"{number}.depthwise"]
-        y = np.zeros((block.depthwise.channels, block.depthwise.out_height, block.depthwise.out_width))
-        for tap, plane in taps(block.depthwise, x[None]):
-            y += filters[:, tap, None, None] * plane[0]
-        y = np.maximum(y + dense[f"{number}.depthwise.bias"][:, None, None], 0)
-        product = weights.to_scipy() @ y.reshape(weights.k, -1)
-        x = np.maximum(product + dense[f"{number}.bias"][:, None], 0).reshape(weights.m, *y.shape[1:])
-    pooled = x.mean(axis=(1, 2))
-    value = dense["classes"] @ pooled + dense["classes.bias"]
-    scale = np.abs(dense["classes"]) @ pooled + np.abs(dense["classes.bias"])
-    return Reference(value[:, None], scale[:, None])
-
-
-def flops(problem: Problem, operands: Operands, dense: bool) -> float:
+def flops(problem: Problem, matrix: CSR, dense: bool) -> float:
     """Operations of the whole network: 2 per weight that is multiplied and column, 4 per score of a softmax.
 
     With `dense` every weight and every score up to a token's own counts, else those that are there.
     """
-    matrix = operands.sparse
     if problem.op == "transformer":
         hidden = HEADS * problem.n
         scores = problem.m * (problem.m + 1) / 2 if dense else float(matrix.nnz)

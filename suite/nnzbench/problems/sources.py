@@ -15,6 +15,7 @@ from nnzbench.matrices import codebook, generate, granularity, index, prune, sta
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.readers.smtx import read_smtx
 from nnzbench.matrices.readers.weights import load_weights
+from nnzbench.problems.networks import pointwise_weights
 from nnzbench.problems.problem import ConvShape, Problem
 
 WEIGHTS_FILE = "real_weights.npz"
@@ -99,8 +100,6 @@ def _resolve(problem: Problem) -> CSR:
         return codebook.shared(_resolve(replace(problem, source=problem.source.removeprefix(CODEBOOK))))
     kind, _, rest = problem.source.partition(":")
     if kind == "mobilenet":
-        from nnzbench.problems.networks import pointwise_weights
-
         return pointwise_weights(problem)
     if kind == "transposed":
         rows, columns = shape_of(problem)

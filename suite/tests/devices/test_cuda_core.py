@@ -12,8 +12,9 @@ from fake_gpu import FakeBackend
 
 from nnzbench.devices import open_device
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.devices.cuda_core_device import CudaCoreBackend, DriverError
+from nnzbench.devices.cuda_core_device import CudaCoreBackend
 from nnzbench.devices.gpu import GpuDevice, LaunchError
+from nnzbench.devices.gpu_backend import BoundLaunch, DriverError
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 
@@ -98,11 +99,11 @@ def test_a_launch_opts_in_to_shared_memory_and_passes_its_attributes(core: FakeC
     args = [np.uint64(4096), np.int32(3), np.float32(0.5)]
     module = backend.load(b"cubin")
     core.calls.clear()
-    backend.launcher(module, "k", (4, 2, 1), (64, 1, 1), args, 70000, True)()
+    backend.launcher(module, BoundLaunch("k", (4, 2, 1), (64, 1, 1), args, 70000, True))()
     assert ("cuKernelSetAttribute", 8, 70000, 900, 0) in core.calls
     plain = {"grid": (4, 2, 1), "block": (64, 1, 1), "shmem_size": 70000}
     assert core.calls[-1] == ("launch", plain, tuple(args))
-    backend.attributed_launcher(module, "k", (4, 2, 1), (64, 1, 1), args, 0, False, (2, 1, 1), True)()
+    backend.launcher(module, BoundLaunch("k", (4, 2, 1), (64, 1, 1), args, 0, False, (2, 1, 1), True))()
     clusters = {"grid": (2, 2, 1), "cluster": (2, 1, 1), "programmatic_stream_serialization": True}
     assert core.calls[-1] == ("launch", {**plain, "shmem_size": 0, **clusters}, tuple(args))
 
@@ -138,7 +139,7 @@ def test_graphs_are_captured_on_the_stream_and_ended_where_the_body_fails(
 def test_errors_of_the_library_become_the_devices(core: FakeCore, backend: CudaCoreBackend) -> None:
     device = GpuDevice(backend)
     assert device.name == "cuda-core"
-    launch = backend.launcher(backend.load(b""), "k", (1, 1, 1), (1, 1, 1), [], 0, False)
+    launch = backend.launcher(backend.load(b""), BoundLaunch("k", (1, 1, 1), (1, 1, 1), [], 0, False))
     core.status = 2
     with pytest.raises(LaunchError, match="out of memory"):
         device.empty((4,), np.float32)

@@ -10,6 +10,7 @@ from fake_cupy import FakeCupy
 
 from nnzbench.devices import cupy_device, open_device
 from nnzbench.devices.cupy_device import CupyBackend
+from nnzbench.devices.gpu_backend import BoundLaunch
 from nnzbench.plans.plan import Unsupported
 
 
@@ -30,7 +31,7 @@ def test_cupy_launches_with_packed_arguments_in_their_own_types():
     backend = CupyBackend(cupy)
     module = backend.load(b"cubin")
     args = [np.uint64(2**40 + 3), np.int32(-7), np.float32(0.5)]
-    enqueue = backend.launcher(module, "k", (2, 3, 4), (32, 2, 1), args, 60_000, True)
+    enqueue = backend.launcher(module, BoundLaunch("k", (2, 3, 4), (32, 2, 1), args, 60_000, True))
     assert ("attribute", 8, 60_000) in cupy.calls
     enqueue()
     _, sizes, params = cupy.calls[-1]
@@ -44,7 +45,7 @@ def test_cupy_launches_with_packed_arguments_in_their_own_types():
 def test_cupy_opts_in_only_where_asked():
     cupy = FakeCupy()
     backend = CupyBackend(cupy)
-    backend.launcher(backend.load(b""), "k", (1, 1, 1), (1, 1, 1), [], 0, False)()
+    backend.launcher(backend.load(b""), BoundLaunch("k", (1, 1, 1), (1, 1, 1), [], 0, False))()
     assert not [call for call in cupy.calls if call[0] == "attribute"]
 
 

@@ -11,7 +11,8 @@ from fake_cupy import CudaError, FakeCupy
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import open_device, pycuda_device
 from nnzbench.devices.cupy_device import CupyBackend
-from nnzbench.devices.pycuda_device import GraphError, PycudaBackend
+from nnzbench.devices.gpu_backend import BoundLaunch, DriverError
+from nnzbench.devices.pycuda_device import PycudaBackend
 from nnzbench.plans.plan import Plan, Unsupported
 
 
@@ -112,7 +113,7 @@ def test_both_tell_the_memory_in_use(pycuda):
 def test_pycuda_launches_with_the_same_argument_types(pycuda):
     backend = pycuda.backend
     args = [np.uint64(4096), np.int32(-7), np.float32(0.5)]
-    backend.launcher(backend.load(b""), "k", (2, 3, 4), (32, 2, 1), args, 60_000, True)()
+    backend.launcher(backend.load(b""), BoundLaunch("k", (2, 3, 4), (32, 2, 1), args, 60_000, True))()
     assert pycuda.driver.calls == [
         ("attribute", "dynamic", 60_000),
         ("prepare", ["L", "i", "f"]),
@@ -129,8 +130,8 @@ def test_a_pycuda_capture_becomes_an_uploaded_graph_and_is_destroyed_with_its_la
         "body",
         "cuStreamEndCapture",
         "cuGraphInstantiate",
-        "cuGraphUpload",
         "cuGraphDestroy",
+        "cuGraphUpload",
         "cuGraphLaunch",
         "cuGraphExecDestroy",
     ]
@@ -149,7 +150,7 @@ def test_a_pycuda_capture_that_fails_is_ended_and_keeps_the_first_error(pycuda):
 
 def test_graph_errors_carry_the_drivers_words_and_count_as_the_librarys_own(pycuda):
     pycuda.graphs.fail = "cuGraphInstantiate"
-    with pytest.raises(GraphError, match="previous error during capture") as caught:
+    with pytest.raises(DriverError, match="previous error during capture") as caught:
         pycuda.backend.capture(lambda: None)
     assert isinstance(caught.value, pycuda.backend.errors)
     assert pycuda.graphs.calls[-1] == "cuGraphDestroy"

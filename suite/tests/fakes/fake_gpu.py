@@ -50,6 +50,7 @@ class FakeBackend:
     """Launches call `kernels[entry](backend, grid, block, args, shared_bytes)` at once; everything is kept in `log`."""
 
     name = "cupy"
+    attributes = False
     stream = 77
     errors = (FakeDriverError,)
 
@@ -120,14 +121,15 @@ class FakeBackend:
         self._step("load", cubin)
         return "module"
 
-    def launcher(self, module, entry, grid, block, args, shared_bytes, opt_in):
-        self._step("function", entry, shared_bytes, opt_in)
+    def launcher(self, module, launch):
+        entry = launch.entry
+        self._step("function", entry, launch.shared_bytes, launch.opt_in)
 
         def enqueue():
             self._step("launch", entry)
             self.work(0.01)
             if not self.capturing:
-                self.kernels[entry](self, grid, block, args, shared_bytes)
+                self.kernels[entry](self, launch.grid, launch.block, launch.args, launch.shared_bytes)
 
         return enqueue
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
-from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 
 class FakeClock:

@@ -13,8 +13,9 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.trial import Conditions, enumerate_candidates, try_candidate
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems import tables
-from nnzbench.problems.operands import make_operands, reference
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

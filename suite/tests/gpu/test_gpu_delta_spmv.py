@@ -9,8 +9,9 @@ from test_tensor_spmm import problem, whole
 
 from nnzbench.devices import Device
 from nnzbench.kernels.tensor.spmv import DeltaSpmv
-from nnzbench.problems.operands import Operands, reference, round_to
+from nnzbench.problems.operands import Operands, round_to
 from nnzbench.problems.problem import DType
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

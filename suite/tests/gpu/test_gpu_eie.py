@@ -9,8 +9,8 @@ from on_cpu import spmm_problem
 from nnzbench.devices import Device
 from nnzbench.kernels.eie import Eie
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import DType
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

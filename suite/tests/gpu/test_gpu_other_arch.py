@@ -16,7 +16,8 @@ from nnzbench.kernels.samples import PROBLEMS
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
 from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands, reference
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

@@ -10,8 +10,9 @@ from nnzbench.devices import Device
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

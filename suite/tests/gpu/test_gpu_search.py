@@ -15,7 +15,7 @@ from nnzbench.measure.search import search
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.operators.make import Unrecorded
 from nnzbench.problems.experiment import POLICIES
-from nnzbench.problems.operands import reference
+from nnzbench.problems.reference import reference
 from nnzbench.progress import Quiet
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ from test_tensor_spmm import whole
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import reference
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

@@ -23,8 +23,9 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Candidate, Prepared
 from nnzbench.problems import tables
 from nnzbench.problems.check import TOLERANCE, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference, round_to
+from nnzbench.problems.operands import Operands, make_operands, round_to
 from nnzbench.problems.problem import DType
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir", "unpooled")]
 

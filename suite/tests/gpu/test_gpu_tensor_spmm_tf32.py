@@ -13,8 +13,8 @@ from nnzbench.devices import Device
 from nnzbench.kernels.tensor import spmm, tf32
 from nnzbench.kernels.tensor.tf32 import TensorSpmmTf32
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import DType
+from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 

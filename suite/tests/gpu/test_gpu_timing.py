@@ -13,8 +13,8 @@ from fakes import Silent
 from nnzbench.devices import open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import Kernel, kernels
-from nnzbench.measure.machine import peaks
-from nnzbench.measure.machine.peaks import measure_peaks
+from nnzbench.measure import peaks
+from nnzbench.measure.peaks import measure_peaks
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.measure.timing import measure, warm_up

@@ -17,11 +17,12 @@ from nnzbench.kernels.vendor.cusparselt import library_version
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.matrices.prune import n_of_m
-from nnzbench.measure.machine.libraries import open_libraries
+from nnzbench.measure.libraries import open_libraries
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.reference import reference
 from nnzbench.records import memory
 from nnzbench.report.data.networks import attention_bytes
 

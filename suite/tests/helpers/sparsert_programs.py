@@ -13,8 +13,9 @@ from nnzbench.kernels.codegen.tiling import Tiling
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import Reference, reference
 
 
 def random_matrix(m: int, k: int, density: float, seed: int = 0) -> CSR:

@@ -19,8 +19,9 @@ from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, compiled_architectures
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 from nnzbench.problems.sources import range_count
 
 __all__ = ["fresh_cache"]

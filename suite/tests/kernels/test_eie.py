@@ -16,8 +16,9 @@ from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.limits import row_work
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 from nnzbench.problems.sources import load_sparse, range_count
 
 __all__ = ["fresh_cache"]

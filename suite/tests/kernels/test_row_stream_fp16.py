@@ -16,7 +16,8 @@ from nnzbench.kernels.row_stream import Tiling
 from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.reference import reference
 
 SHORT = Storage(half=True, short_index=True)
 TILINGS = (

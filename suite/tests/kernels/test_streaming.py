@@ -16,7 +16,8 @@ from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.reference import reference
 
 SINGLE = Storage(half=False, short_index=False)
 ROWS = (

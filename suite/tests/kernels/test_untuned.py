@@ -19,8 +19,9 @@ from nnzbench.kernels.tensor.spmv import DeltaSpmv
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 
 
 def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:

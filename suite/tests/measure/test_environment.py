@@ -10,9 +10,9 @@ import subprocess
 import pytest
 from fake_gpu import open_fake
 
-from nnzbench.measure.machine import environment
-from nnzbench.measure.machine.environment import overrides, settings, snapshot
-from nnzbench.measure.machine.peaks import Peaks
+from nnzbench.measure import environment
+from nnzbench.measure.environment import overrides, settings, snapshot
+from nnzbench.measure.peaks import Peaks
 
 SECTIONS = {
     "schema": str,

@@ -7,7 +7,7 @@ import pytest
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.limits import Work, dense_work, limit_us, row_work, useful_work
-from nnzbench.measure.machine.peaks import Peaks
+from nnzbench.measure.peaks import Peaks
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 

@@ -11,12 +11,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from nnzbench.fitting import STRIPS, TILES, family_trials
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Costs
 from nnzbench.kernels.sputnik.sddmm import candidates, heuristic_strip, sddmm_plan, strip_features
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, spmm_plan, tile_features
 from nnzbench.matrices.generate import uniform
+from nnzbench.predict.fitting import STRIPS, TILES, family_trials
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import SCHEMA, Record, append

@@ -17,8 +17,8 @@ from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, rows_left_out, run_experiment
 from nnzbench.measure.timing import Measurement
 from nnzbench.problems.check import TOLERANCE
-from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 from nnzbench.records.folder import read_tuning
 
 

@@ -6,8 +6,8 @@ import pytest
 from nnzbench.problems import check
 from nnzbench.problems.check import TOLERANCE, passes, relative_error, why
 from nnzbench.problems.image_sample import ImageSample
-from nnzbench.problems.operands import Reference
 from nnzbench.problems.parts import over_parts
+from nnzbench.problems.reference import Reference
 
 VALUE = np.array([[1.0, -2.0], [3.0, 0.5]])
 SCALE = np.array([[4.0, 8.0], [3.0, 2.0]])

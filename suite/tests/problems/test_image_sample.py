@@ -10,8 +10,9 @@ import pytest
 from nnzbench.problems import image_sample
 from nnzbench.problems.check import TOLERANCE, passes, relative_error
 from nnzbench.problems.image_sample import ImageSample, sample_images
-from nnzbench.problems.operands import Operands, Reference, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.reference import Reference, reference
 
 SHAPE = ConvShape(40, 3, 9, 7, 5, 3, 3, 1, 1)
 

@@ -7,9 +7,10 @@ import pytest
 from scipy.sparse import issparse
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.problems import operands as module
-from nnzbench.problems.operands import Maker, Operands, make_operands, reference, round_to, storage_dtype
+from nnzbench.problems import reference as module
+from nnzbench.problems.operands import Maker, Operands, make_operands, round_to, storage_dtype
 from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import reference
 
 
 def problem(op="spmm", m=7, k=9, n=5, conv=None, **changes):

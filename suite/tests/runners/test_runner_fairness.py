@@ -17,7 +17,8 @@ from fakes import FakeKernel
 from nnzbench import paths
 from nnzbench.devices import DeviceLost
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.operands import make_operands, reference
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.reference import reference
 from nnzbench.site.build import find
 
 

@@ -15,8 +15,9 @@ from nnzbench.kernels.vendor.cublaslt import ALGORITHMS, FURTHER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 FIRST = {"cublas": "f32_rowmajor", "cublaslt": "f32_rowmajor_algo00", "cusparse": "csr_default_row"}
 SHAPES = [(8, 16, 4), (7, 5, 1), (33, 17, 49), (1, 64, 7)]

@@ -15,14 +15,15 @@ from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn_graphs, support
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.machine.libraries import open_libraries
+from nnzbench.measure.libraries import open_libraries
 from nnzbench.measure.phases import Phases, Work
 from nnzbench.measure.session import Session
 from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import reference
 
 SPLIT = {Knob.SPLIT: 3}
 ENGINES = [

@@ -20,8 +20,9 @@ from nnzbench.matrices.generate import banded
 from nnzbench.measure.limits import dense_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import make_operands, reference
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 from nnzbench.records import memory
 from nnzbench.report.data.networks import attention_bytes
 

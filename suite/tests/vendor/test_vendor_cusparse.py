@@ -11,8 +11,9 @@ from nnzbench.kernels.vendor.cusparse_spmv import sliced_ell
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 
 @pytest.fixture

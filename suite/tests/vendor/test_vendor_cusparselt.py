@@ -18,8 +18,9 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.prune import n_of_m
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 
 @pytest.fixture

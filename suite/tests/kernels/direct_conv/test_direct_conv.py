@@ -18,8 +18,8 @@ from nnzbench.kernels.direct_conv.program import make_program
 from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import reference
 from nnzbench.problems.problem import ConvShape, DType
+from nnzbench.problems.reference import reference
 
 __all__ = ["fresh_cache"]
 

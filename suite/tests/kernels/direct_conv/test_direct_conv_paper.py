@@ -14,8 +14,9 @@ from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_off
 from nnzbench.matrices import codebook
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.reference import reference
 
 __all__ = ["fresh_cache"]
 

@@ -18,8 +18,9 @@ from nnzbench.measure.limits import row_work
 from nnzbench.plans.chain import Step, chain
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference, storage_dtype
+from nnzbench.problems.operands import Operands, make_operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.reference import reference
 from nnzbench.records import memory
 from nnzbench.report.data.networks import attention_bytes
 

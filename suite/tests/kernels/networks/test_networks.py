@@ -23,8 +23,9 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 from nnzbench.records import memory
 
 

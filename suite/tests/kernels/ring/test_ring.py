@@ -17,8 +17,9 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, reference, round_to
+from nnzbench.problems.operands import Operands, round_to
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 
 # lanes, columns per lane, warps, row sets, rows of B per chunk, window, ahead, stages
 TILINGS = (

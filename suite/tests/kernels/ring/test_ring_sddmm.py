@@ -12,8 +12,9 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 # lanes, floats per lane, warps, row sets, rows of B per chunk, window, ahead, stages
 TILINGS = (

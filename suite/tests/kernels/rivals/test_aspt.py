@@ -12,7 +12,7 @@ from nnzbench.kernels.rivals.aspt_tiles import tile, untiled
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import reference
+from nnzbench.problems.reference import reference
 
 KERNELS = {"one entry": "plain", "no tile, empty rows, one full": "tiles0", "one row in runs of 512": "tiles0_long"}
 

@@ -10,7 +10,8 @@ from nnzbench.kernels.rivals.merge_spmm import merge_based, merge_plan, row_spli
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.reference import reference
 
 
 def short_rows() -> CSR:

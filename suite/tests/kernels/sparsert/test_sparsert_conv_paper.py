@@ -12,8 +12,9 @@ from nnzbench.kernels.sparsert.paper_schedule import PaperTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import Reference, reference
 
 WHOLE_WARPS = [
     ConvShape(1, 5, 8, 8, 12, 3, 3, 1, 1),

@@ -18,8 +18,9 @@ from nnzbench.kernels.codegen.tuning import Tuned
 from nnzbench.kernels.sparsert.spmm import SparseRT
 from nnzbench.measure.exhaustive import tune
 from nnzbench.plans.plan import Plan, Prepared, Unsupported
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import reference
 
 PROBLEM = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
 

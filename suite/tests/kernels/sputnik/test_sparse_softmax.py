@@ -9,8 +9,9 @@ from nnzbench.kernels.sputnik.softmax import softmax_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import Reference, reference
 
 
 def expected(scores: CSR) -> Reference:

@@ -13,8 +13,9 @@ from nnzbench.kernels.sputnik.spmm import Switches, Tile, heuristic_tile, oracle
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import Reference, reference
 
 NARROW = Tile(y=4, x=32, width=8, vector_b=4, ahead=8)
 SCALAR = Tile(y=2, x=16, width=16, vector_b=1, vector_a=4, ahead=8, prefetch=True, rows_fastest=True)

@@ -20,8 +20,9 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.plan import Array, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, Reference, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import Reference, reference
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
 BY_COLUMNS = Strip(items=16, width=8, vector=4, strips=8, by_columns=True)

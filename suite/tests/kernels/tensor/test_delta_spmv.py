@@ -17,8 +17,9 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType
+from nnzbench.problems.reference import reference
 
 # m, k, density, lanes: one row, steps beyond 32 columns, rows shorter than a chunk and of several rounds of all lanes
 CASES = (

@@ -14,7 +14,8 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands, reference
+from nnzbench.problems.operands import Operands, make_operands
+from nnzbench.problems.reference import reference
 
 # kernel, m, k, n, density, parts of k: each form, k in one part, in equal ones and with a short last one
 CASES = (

@@ -19,8 +19,9 @@ from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
 from nnzbench.problems.sources import load_sparse
 
 # columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices

@@ -18,7 +18,8 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, reference
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.reference import reference
 
 # columns per block, warps, words of bits, stages, rows per panel, panels, blocks, slices
 TILINGS = (

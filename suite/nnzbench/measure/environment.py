@@ -23,7 +23,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.nvml import Clocks
 from nnzbench.devices.other_arch import OtherArch
-from nnzbench.measure.machine.peaks import Peaks
+from nnzbench.measure.peaks import Peaks
 from nnzbench.plans.plan import Unsupported
 
 SCHEMA = "nnzbench-environment/1"
