@@ -40,7 +40,7 @@ from nnzbench.devices import DEVICES
 from nnzbench.kernels.registry import about, kernels, rivals
 from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session, open_session
 from nnzbench.measure.timing import StoppingRule
@@ -87,7 +87,7 @@ def ask(case: Case, seconds: float, session: Session, results: Results, ends: fl
     operands = one.operands(problem)
     rows: list[Record] = []
     attempts = Attempts(EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
-    subject = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     names = [name for name in rivals("spmm") if dtype in session.kernels[name].dtypes]
     timed = session.device.timer is not None
     attempts.policies = POLICIES if timed else ()

@@ -192,8 +192,8 @@ def replay(
     subject: Any = SimpleNamespace(problem=SimpleNamespace(name=problem, op="spmm", dtype=dtype))
     operands: Any = SimpleNamespace(sparse=SimpleNamespace(nnz=nonzeros))
     stand_in: Any = attempts
-    crew = Compilers(clock, max(1, processors - 1))
-    with Search(subject, operands, list(made), stand_in, Quiet(), crew=crew) as search:
+    pool = Compilers(clock, max(1, processors - 1))
+    with Search(subject, operands, list(made), stand_in, Quiet(), pool=pool) as search:
         within = search.go(seconds)
         found, ended = _fastest(attempts.tried, dtype), clock.now
         attempts.policies = ("hot",)

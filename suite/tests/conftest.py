@@ -15,7 +15,7 @@ import pytest
 from nnzbench.devices import open_device
 from nnzbench.devices.cpu import build
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.measure import watchdog
+from nnzbench.measure import attempts
 from nnzbench.plans.plan import Unsupported
 
 PROGRAMS, KEPT_DAYS = "programs", 14
@@ -137,8 +137,8 @@ def _gpu_tests_end(request: pytest.FixtureRequest) -> Iterator[None]:
         return
 
     def give_up() -> None:
-        print(f"\n{request.node.nodeid}: no answer within {watchdog.HANG_S:g} s", file=sys.__stderr__, flush=True)
+        print(f"\n{request.node.nodeid}: no answer within {attempts.HANG_S:g} s", file=sys.__stderr__, flush=True)
         os._exit(1)
 
-    with watchdog.watch(give_up):
+    with attempts.watch(give_up):
         yield

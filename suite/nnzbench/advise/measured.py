@@ -17,7 +17,7 @@ from nnzbench.advise.crossover import crossing
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
 from nnzbench.kernels.registry import rivals
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
@@ -176,7 +176,7 @@ class _Asked:
         self._rows: list[Record] = []
         policies = POLICIES if session.device.timer is not None else ()
         attempts = Attempts(EXPERIMENT, session, results, policies, StoppingRule(), kept=self._rows)
-        subject = Tried(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
+        subject = Subject(problem, self._operands, functools.cache(lambda: reference(problem, self._operands)))
         self._sizes = _Sizes(self._operands)
         self.search = Search(subject, self._operands, names, attempts, progress, self._sizes)
 
@@ -189,7 +189,7 @@ class _Asked:
 
     def width(self) -> Width:
         """The answer so far; records which kernels were not reached."""
-        self.search.tell_unreached()
+        self.search.record_unreached()
         entries = ranked(_entries(self._rows, self._problem, self._operands, self._sizes))
         found = self.search.found
         return Width(self.n, entries, sum(found.tried.values()), found.unfinished)

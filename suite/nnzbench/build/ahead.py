@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from nnzbench.build.cache import CompileError, CompileTimeout, Job
-from nnzbench.build.pool import compile_many
+from nnzbench.build.pool import CompilePool, compile_many
 from nnzbench.plans.plan import Candidate, Prepared, Unsupported
 
 AT_ONCE = 32
@@ -54,48 +55,17 @@ def compiled_ahead(
         yield from held
 
 
-class Compiling(Protocol):
-    """A program under way."""
-
-    def done(self) -> bool:
-        """Whether the cache holds its result, or never will."""
-        ...
-
-    def result(self) -> CompileError | None:
-        """What kept the cache from that, once done."""
-        ...
-
-
-class Crew(Protocol):
-    """What compiles beside the caller's work: `pool.Beside`, or what stands for it."""
-
-    @property
-    def workers(self) -> int:
-        """Programs at a time."""
-        ...
-
-    def add(self, job: Job, timeout_s: float) -> Compiling | None:
-        """Begins a program; None where the cache has it."""
-        ...
-
-    def wait(self, begun: Any, seconds: float) -> None:
-        """Waits until one of those that it began is done, `seconds` at most."""
-        ...
-
-    def close(self) -> None:
-        """Ends what is under way."""
-        ...
-
-
-class Coming(Generic[T]):
+class Pending(Generic[T]):
     """Items in their order, of which those that are held compile while the caller does something else.
 
-    Without a `crew` nothing is compiled, and what is held is ready. `len()` is how many are held.
+    Without a `pool` nothing is compiled, and what is held is ready. `len()` is how many are held.
     """
 
-    def __init__(self, found: Iterator[Candidate | T], arch: str, link: str = "", crew: Crew | None = None) -> None:
-        self._found, self._arch, self._link, self._crew = found, arch, link, crew
-        self._held: deque[tuple[Candidate | T, tuple[Compiling, ...]]] = deque()
+    def __init__(
+        self, found: Iterator[Candidate | T], arch: str, link: str = "", pool: CompilePool | None = None
+    ) -> None:
+        self._found, self._arch, self._link, self._pool = found, arch, link, pool
+        self._held: deque[tuple[Candidate | T, tuple[Future[CompileError | None], ...]]] = deque()
         self.over = False
         """Whether there is none to hold beyond those that are."""
 
@@ -111,17 +81,17 @@ class Coming(Generic[T]):
         self._held.append((item, self._begin(item)))
         return True
 
-    def _begin(self, item: Candidate | T) -> tuple[Compiling, ...]:
-        if self._crew is None or not isinstance(item, Candidate) or item.plan is None:
+    def _begin(self, item: Candidate | T) -> tuple[Future[CompileError | None], ...]:
+        if self._pool is None or not isinstance(item, Candidate) or item.plan is None:
             return ()
         jobs = [Job.of(stage, self._arch, self._link) for stage in item.plan.stages()]
         try:
-            begun = [self._crew.add(job, _timeout_s(jobs)) for job in jobs]
+            begun = [self._pool.add(job, _timeout_s(jobs)) for job in jobs]
         except Unsupported:  # no compiler: preparing says so
             return ()
         return tuple(one for one in begun if one is not None)
 
-    def awaited(self) -> list[Compiling]:
+    def awaited(self) -> list[Future[CompileError | None]]:
         """What the first item that is held still waits for."""
         return [one for one in self._held[0][1] if not one.done()] if self._held else []
 

@@ -3,71 +3,17 @@
 from __future__ import annotations
 
 import math
-import queue
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
 from types import TracebackType
 
 from nnzbench.build.cache import Compiled, CompileError, Job, Program, build, check, folder, lookup
-from nnzbench.build.workers import Staff, Worker, WorkerError, processors
+from nnzbench.build.workers import Staff, processors
 
 
-class Pool:
-    """`workers` processes; leaving the context kills those that are at work."""
-
-    def __init__(self, workers: int, timeout_s: float | None) -> None:
-        self._staff = Staff()
-        self._workers = [self._staff.take(timeout_s) for _ in range(workers)]
-        self._threads: list[threading.Thread] = []
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None:
-            self._staff.stop()
-        for thread in self._threads:
-            thread.join()
-
-    def run(self, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
-        """Yields (index, failure) as each is done; None means that the cache holds the result.
-
-        Raises `OSError` where the cache can't be written: that is nobody's failure to compile.
-        """
-        todo: queue.SimpleQueue[tuple[int, Program]] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[int, CompileError | OSError | None]] = queue.SimpleQueue()
-        for item in enumerate(programs):
-            todo.put(item)
-
-        def serve(worker: Worker) -> None:
-            while not self._staff.stopped:
-                try:
-                    index, program = todo.get_nowait()
-                except queue.Empty:
-                    break
-                try:
-                    done.put((index, worker.compile(program)))
-                except WorkerError as error:
-                    done.put((index, error))
-                except Exception as error:  # a waiting caller must hear of anything
-                    done.put((index, CompileError(f"{program.name}: {error}")))
-            self._staff.give_back(worker)
-
-        for worker in self._workers:
-            thread = threading.Thread(target=serve, args=(worker,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        for _ in programs:
-            index, failure = done.get()
-            if isinstance(failure, OSError):
-                raise failure
-            yield index, failure
-
-
-class Beside:
-    """Compiles programs in worker processes while the caller does something else, such as timing on a GPU.
+class CompilePool:
+    """Compiles programs in worker processes while the caller waits, or does something else such as timing on a GPU.
 
     `workers` is the number of processes, by default one less than the processors this process may use: the caller has
     work of its own. `close` (or the end of a `with` block) kills those that are at work.
@@ -95,10 +41,14 @@ class Beside:
         except CompileError:
             return None
         if key not in self._begun:
-            self._begun[key] = self._executor.submit(self._compile, program, timeout_s)
+            self._begun[key] = self.submit(program, timeout_s)
         return self._begun[key]
 
-    def _compile(self, program: Program, timeout_s: float) -> CompileError | None:
+    def submit(self, program: Program, timeout_s: float | None) -> Future[CompileError | None]:
+        """Begins a program whatever the cache holds; the future has what `add` says."""
+        return self._executor.submit(self._compile, program, timeout_s)
+
+    def _compile(self, program: Program, timeout_s: float | None) -> CompileError | None:
         worker = self._staff.take(timeout_s)
         try:
             return worker.compile(program)
@@ -114,7 +64,7 @@ class Beside:
         self._staff.stop()
         self._executor.shutdown(cancel_futures=True)
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> CompilePool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -149,8 +99,7 @@ def compile_many(
     """
     for arch, link in sorted({(job.arch, job.link) for job in jobs}):
         check(arch, link)
-    todo: list[Program] = []
-    waiting: dict[str, list[int]] = {}  # jobs by the key of their program, in the order of `todo`
+    todo: dict[str, tuple[Program, list[int]]] = {}  # and the jobs that wait for it
     for index, job in enumerate(jobs):
         try:
             program = job.program()
@@ -161,20 +110,29 @@ def compile_many(
             if hit is not None:
                 yield index, hit
                 continue
-            same = waiting.setdefault(program.key(), [])
-            if not same:
-                todo.append(program)
-            same.append(index)
-    equal = list(waiting.values())
-    with Pool(min(workers or processors(), len(todo)), timeout_s) as pool:
-        for at, failure in pool.run(todo):
-            result = _result(todo[at], failure)
-            for index in equal[at]:
+            todo.setdefault(program.key(), (program, []))[1].append(index)
+    if not todo:
+        return
+    with CompilePool(min(workers or processors(), len(todo))) as pool:
+        begun = {pool.submit(program, timeout_s): (program, waiting) for program, waiting in todo.values()}
+        for future in as_completed(begun):
+            program, waiting = begun[future]
+            result = _result(program, future)
+            for index in waiting:
                 yield index, result
 
 
-def _result(program: Program, failure: CompileError | None) -> Compiled | CompileError:
-    """What a worker left in the cache (a failure with its log too), else its own account of why it could not."""
+def _result(program: Program, future: Future[CompileError | None]) -> Compiled | CompileError:
+    """What a worker left in the cache (a failure with its log too), else its own account of why it could not.
+
+    Raises `OSError` where the cache can't be written: that is nobody's failure to compile.
+    """
+    try:
+        failure = future.result()
+    except OSError:
+        raise
+    except Exception as error:  # a waiting caller must hear of anything
+        failure = CompileError(f"{program.name}: {error}")
     try:
         made = lookup(program)
     except CompileError as error:

@@ -17,13 +17,13 @@ import click
 from nnzbench import devices, paths
 from nnzbench.cli import programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
-from nnzbench.cluster.crew import Crew
-from nnzbench.cluster.engine import connected, local_hands
+from nnzbench.cluster.engine import connected, local_resources
+from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.devices import DEVICES, Device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure import phases
-from nnzbench.measure.budget import carry_out, make_plan
+from nnzbench.measure.budget import carry_out, make_schedule
 from nnzbench.measure.costs import Costs, learn
 from nnzbench.measure.session import open_session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_experiment
@@ -263,13 +263,13 @@ def _run_budget(
             if work[one.name]
         }
         spent = time.monotonic() - started
-        plan = make_plan(
+        schedule = make_schedule(
             [(one, runs[one.name], work[one.name]) for one in chosen if one.name in runs], costs, seconds, spent
         )
-        for line in plan.lines(local_hands() if device.timer is not None else None):
+        for line in schedule.lines(local_resources() if device.timer is not None else None):
             progress.note(line)
-        done = carry_out(plan, runs, session.clock, session.clock() + seconds - spent, progress)
-        for line in (*done.lines(plan), *phases.lines(session.work.phases.seconds)):
+        done = carry_out(schedule, runs, session.clock, session.clock() + seconds - spent, progress)
+        for line in (*done.lines(schedule), *phases.lines(session.work.phases.seconds)):
             progress.note(line)
         summaries = [run.summary() for run in runs.values()]
     return _tell(summaries, choice)
@@ -292,7 +292,7 @@ def _run_cluster(
     with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
         learning = None if budget is None else meanwhile.submit(learn, (paths.reports(), out), timed)
         with connected(kind, workers, timed) as client, progress_bar() as progress:
-            crew = Crew(
+            scheduler = Scheduler(
                 client,
                 chosen,
                 choice,
@@ -305,7 +305,7 @@ def _run_cluster(
                 started,
                 queued=kind == "slurm",
             )
-            summaries = crew.run()
+            summaries = scheduler.run()
     return _tell(summaries, choice)
 
 

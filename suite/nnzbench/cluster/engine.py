@@ -1,6 +1,6 @@
 """Starts or reaches a Dask cluster: a worker per GPU of this host, a scheduler that runs already, or Slurm's jobs.
 
-Dask carries jobs and notices workers that come and go; which worker gets what is decided in `crew.py`.
+Dask carries jobs and notices workers that come and go; which worker gets what is decided in `scheduler.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nnzbench import host
 from nnzbench.build.workers import COMPILERS
 from nnzbench.cluster.gpus import memory_bytes, visible_gpus
 from nnzbench.cluster.worker import SHARE
-from nnzbench.measure.budget import Hands
+from nnzbench.measure.budget import Resources
 from nnzbench.plans.plan import Unsupported
 
 PER_GPU = 12
@@ -104,10 +104,10 @@ def _local(workers: int | None, timed: bool) -> Any:
     return SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
 
 
-def local_hands() -> Hands | None:
+def local_resources() -> Resources | None:
     """What `--cluster local` would work with on this host; None without a GPU."""
     gpus = len(visible_gpus())
-    return Hands(gpus * _per_gpu(host.processors() // gpus), gpus) if gpus else None
+    return Resources(gpus * _per_gpu(host.processors() // gpus), gpus) if gpus else None
 
 
 def _per_gpu(processors: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from nnzbench.measure.budget import DAMPING_S, Plan, Step
+from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.measure.sweep import Run
 from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import matrix_of
@@ -26,7 +26,7 @@ Begun = tuple[str, str, str]
 class Model:
     """The work of all GPUs of one model."""
 
-    plan: Plan
+    schedule: Schedule
     runs: dict[str, Run]
     queue: deque[Step]
     started: float
@@ -98,13 +98,13 @@ def begun(experiment: str, problem: Problem) -> tuple[Begun, Begun]:
     return (experiment, problem.name, problem.dtype), (experiment, stem_of(problem.name), "")
 
 
-def homes(plan: Plan, runs: Mapping[str, Run], units: Mapping[str, Unit]) -> Iterator[tuple[Step, Unit]]:
+def homes(schedule: Schedule, runs: Mapping[str, Run], units: Mapping[str, Unit]) -> Iterator[tuple[Step, Unit]]:
     """The steps whose problem an earlier run began, and the GPU that it began it on, where that is one of `units`.
 
     Those are by the digest that snapshots tell GPUs apart by.
     """
     workers: dict[tuple[str, str], str] = {}
-    for step in plan.steps:
+    for step in schedule.steps:
         results = runs[step.experiment].results
         file = results.measured_in.get((step.problem.name, step.problem.dtype))
         if file is None:

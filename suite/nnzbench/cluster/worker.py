@@ -18,10 +18,9 @@ from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
-from nnzbench.measure.libraries import open_libraries
 from nnzbench.measure.peaks import Peaks
 from nnzbench.measure.phases import Turn, Work
-from nnzbench.measure.session import Session, open_session
+from nnzbench.measure.session import Session, open_libraries, open_session
 from nnzbench.measure.sweep import Choice, Run
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import Maker

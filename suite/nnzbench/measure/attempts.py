@@ -4,34 +4,53 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from nnzbench.devices import DeviceLost
+from nnzbench.measure import memory
 from nnzbench.measure.limits import limit_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, try_candidate
-from nnzbench.measure.watchdog import HANG_S, watch
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference
 from nnzbench.progress import RunProgress
-from nnzbench.records import memory
 from nnzbench.records.folder import Results
+from nnzbench.records.memory import Memory
 from nnzbench.records.record import SCHEMA, Record
 
 REASON_LENGTH = 200
 """Characters of a reason that a summary tells."""
+HANG_S = 300.0
+"""Longest a candidate may take in all: checking the largest convolutions and some searches take tens of seconds."""
 CHECK = "check"
 """Policy of rows from the processor, which are checked and never timed."""
 
 
+@contextmanager
+def watch(give_up: Callable[[], None], seconds: float = HANG_S) -> Iterator[None]:
+    """Calls `give_up` on a thread of its own where the block takes longer than `seconds`.
+
+    It ends a process that a library does not come back from: such a call can't be interrupted, only recorded.
+    """
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 @dataclass
-class Tried:
+class Subject:
     """A problem with its operands and its float64 result, which is made when it is first asked for."""
 
     problem: Problem
@@ -61,7 +80,7 @@ class Attempts:
 
     def attempt(
         self,
-        subject: Tried,
+        subject: Subject,
         kernel: str,
         candidate: Candidate,
         fastest: dict[tuple[str, Policy], float],
@@ -100,7 +119,7 @@ class Attempts:
             )
         return outcome
 
-    def add(self, subject: Tried, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:
+    def add(self, subject: Subject, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:
         """Records an outcome under every policy that it has no row of."""
         rows = [
             self._record(subject, kernel, variant, policy, outcome, math)
@@ -114,7 +133,7 @@ class Attempts:
         first = next(iter(outcome.reason.strip().splitlines()), "")[:REASON_LENGTH]
         self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")
 
-    def _record(self, subject: Tried, kernel: str, variant: str, policy: str, outcome: Outcome, math: str) -> Record:
+    def _record(self, subject: Subject, kernel: str, variant: str, policy: str, outcome: Outcome, math: str) -> Record:
         """One row, not yet selected. `math` is the arithmetic class that sets its speed of light."""
         problem, operands = subject.problem, subject.operands
         device, peaks = self.session.device, self.session.peaks
@@ -182,9 +201,9 @@ class Attempts:
         if use is not None:
             sizes = (use.before_bytes, use.peak_bytes, use.after_bytes)
             name = (problem.name, problem.dtype, kernel, candidate.variant, device.name)
-            self.results.add_memory(memory.Memory(*name, *sizes))
+            self.results.add_memory(Memory(*name, *sizes))
 
-    def _hung(self, subject: Tried, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
+    def _hung(self, subject: Subject, kernel: str, candidate: Candidate, progress: RunProgress) -> None:
         """Records the candidate that does not come back and ends the process, whose main thread can't be stopped."""
         reason = f"no answer within {HANG_S:g} s"
         try:

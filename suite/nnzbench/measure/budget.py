@@ -52,8 +52,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Hands:
-    """What works on a plan: processes, and the GPUs that they share."""
+class Resources:
+    """What works on a schedule: processes, and the GPUs that they share."""
 
     processes: int = 1
     gpus: int = 1
@@ -73,14 +73,14 @@ class Hands:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """All that there is to do, in order. What fits is done; of what does not, smaller steps after it may."""
 
     steps: tuple[Step, ...]
     fitting: frozenset[int]
     """Places of the steps that are expected to be reached."""
     budget_s: float
-    hands: Hands = Hands()
+    resources: Resources = Resources()
     room_s: float = float("inf")
     """Of the budget, what is there for steps."""
 
@@ -92,12 +92,12 @@ class Plan:
         the middle.
         """
         planned = [self.steps[at] for at in self.fitting]
-        even = self.hands.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
+        even = self.resources.wall_s(sum(step.seconds for step in planned), sum(step.gpu_s for step in planned))
         longest = max((step.seconds for step in planned), default=0.0)
-        alone = self.hands.processes == 1
+        alone = self.resources.processes == 1
         return even if alone else min(max(even + longest / 2, longest), max(even, self.room_s))
 
-    def lines(self, cluster: Hands | None = None) -> Iterator[str]:
+    def lines(self, cluster: Resources | None = None) -> Iterator[str]:
         """The plan in words, an experiment a line; where it lacks time, also what `cluster` would need."""
         yield f"{_minutes(self.budget_s)}, of which about {_minutes(self.seconds)} are planned for:"
         planned = [self.steps[at] for at in sorted(self.fitting)]
@@ -118,25 +118,25 @@ class Plan:
             for step in late if len(late) <= NAMED else ():
                 yield f"  not {step.experiment} {step.problem.name} {step.problem.dtype}, {_minutes(step.seconds)}"
             work = sum(step.seconds for step in firsts), sum(step.gpu_s for step in firsts)
-            whole, of = _minutes(self.hands.wall_s(*work)), len(firsts)
+            whole, of = _minutes(self.resources.wall_s(*work)), len(firsts)
             yield f"  {len(late)} of {of} problems don't fit: to run all {of} untuned takes about {whole}"
-            if cluster is not None and cluster.processes > self.hands.processes:
+            if cluster is not None and cluster.processes > self.resources.processes:
                 whole = _minutes(cluster.wall_s(*work))
                 yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"
 
 
-def make_plan(
+def make_schedule(
     experiments: Sequence[tuple[Experiment, Run, Sequence[tuple[Problem, Sequence[str]]]]],
     costs: Costs,
     budget_s: float,
     startup_s: float = 0.0,
-    hands: Hands | None = None,
-) -> Plan:
+    resources: Resources | None = None,
+) -> Schedule:
     """Orders what of the experiments' work is not recorded yet, and predicts how much of it `budget_s` is enough for.
 
     `startup_s` of it is gone already.
     """
-    hands = hands or Hands()
+    resources = resources or Resources()
     firsts: dict[tuple[str, str], deque[Step]] = {}
     tunings: dict[tuple[str, str], deque[Step]] = {}
     for one, run, work in experiments:
@@ -153,26 +153,27 @@ def make_plan(
                 gain = sum(costs.gain(one.name, problem, name) for name in waiting)
                 gpu_s = sum(costs.tuning_gpu(one.name, problem, name) for name in waiting)
                 step = Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)
-                promising.append((gain / hands.price_s(step), step))
+                promising.append((gain / resources.price_s(step), step))
         promising.sort(key=lambda one: -one[0])
         tunings[one.paper, one.name] = deque(step for _, step in promising)
     room = SPARE * budget_s - startup_s
     every = [step for queue in firsts.values() for step in queue]
-    if hands.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every)) > room:
-        firsts = {key: dear_last(queue, hands) for key, queue in firsts.items()}
-    steps = (*in_turns(firsts, hands), *in_turns(tunings, hands))
+    if resources.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every)) > room:
+        firsts = {key: dear_last(queue, resources) for key, queue in firsts.items()}
+    steps = (*in_turns(firsts, resources), *in_turns(tunings, resources))
     seconds = gpu_s = 0.0
     fitting = set()
     begun = _Begun()
     for at, step in enumerate(steps):
         ends = max(
-            hands.wall_s(seconds + step.seconds, gpu_s + step.gpu_s), hands.wall_s(seconds, gpu_s) + step.seconds
+            resources.wall_s(seconds + step.seconds, gpu_s + step.gpu_s),
+            resources.wall_s(seconds, gpu_s) + step.seconds,
         )
         fits = ends <= room + ROUNDING_S
         if begun.allows(step, fits):
             fitting.add(at)
             seconds, gpu_s = seconds + step.seconds, gpu_s + step.gpu_s
-    return Plan(steps, frozenset(fitting), budget_s, hands, room)
+    return Schedule(steps, frozenset(fitting), budget_s, resources, room)
 
 
 def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem, Sequence[str]]]:
@@ -189,14 +190,14 @@ def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem,
     return [item for at in order for item in every[at]]
 
 
-def dear_last(steps: deque[Step], hands: Hands) -> deque[Step]:
+def dear_last(steps: deque[Step], resources: Resources) -> deque[Step]:
     """The same, those last that cost much more than most: where time is short each would stand for several others."""
-    prices = [hands.price_s(step) for step in steps]
+    prices = [resources.price_s(step) for step in steps]
     most = DEAR * statistics.median(prices) if prices else 0.0
     return deque(step for _, step in sorted(zip(prices, steps, strict=True), key=lambda one: one[0] > most))
 
 
-def in_turns(queues: Mapping[tuple[str, str], deque[Step]], hands: Hands) -> Iterator[Step]:
+def in_turns(queues: Mapping[tuple[str, str], deque[Step]], resources: Resources) -> Iterator[Step]:
     """The next step is of the paper, and of its experiments the one, that had the least time so far."""
     papers: defaultdict[str, float] = defaultdict(float)
     experiments: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -204,8 +205,8 @@ def in_turns(queues: Mapping[tuple[str, str], deque[Step]], hands: Hands) -> Ite
     while left:
         key = min(left, key=lambda one: (papers[one[0]], experiments[one]))
         step = left[key].popleft()
-        papers[key[0]] += hands.price_s(step)
-        experiments[key] += hands.price_s(step)
+        papers[key[0]] += resources.price_s(step)
+        experiments[key] += resources.price_s(step)
         if not left[key]:
             del left[key]
         yield step
@@ -213,34 +214,34 @@ def in_turns(queues: Mapping[tuple[str, str], deque[Step]], hands: Hands) -> Ite
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a plan."""
+    """What became of a schedule."""
 
     seconds: float
     """Of the steps that were done."""
     left_out: tuple[Step, ...]
 
-    def lines(self, plan: Plan) -> Iterator[str]:
+    def lines(self, schedule: Schedule) -> Iterator[str]:
         """What was not reached, in words."""
-        yield f"It took {_minutes(self.seconds)}; {_minutes(plan.seconds)} were planned."
+        yield f"It took {_minutes(self.seconds)}; {_minutes(schedule.seconds)} were planned."
         for scope, words in (("first", "not reached"), ("all", "not tuned")):
             left = Counter(step.experiment for step in self.left_out if step.scope == scope)
-            of = Counter(step.experiment for step in plan.steps if step.scope == scope)
+            of = Counter(step.experiment for step in schedule.steps if step.scope == scope)
             for name, count in left.items():
                 yield f"  {name}: {count} of {of[name]} problems {words}"
 
 
 def carry_out(
-    plan: Plan, runs: Mapping[str, Run], clock: Callable[[], float], ends: float, progress: RunProgress
+    schedule: Schedule, runs: Mapping[str, Run], clock: Callable[[], float], ends: float, progress: RunProgress
 ) -> Done:
     """Does the steps in order that still fit at the pace so far, until the clock shows `ends`."""
     started = clock()
     predicted = 0.0
     left_out: list[Step] = []
-    ahead = plan.seconds
+    ahead = schedule.seconds
     shown = _Eta(progress)
     begun = _Begun()
-    progress.start("budget", sum(len(plan.steps[at].kernels) for at in plan.fitting))
-    for at, step in enumerate(plan.steps):
+    progress.start("budget", sum(len(schedule.steps[at].kernels) for at in schedule.fitting))
+    for at, step in enumerate(schedule.steps):
         pace = (clock() - started + DAMPING_S) / (predicted + DAMPING_S)
         left = ends - clock()
         if not begun.allows(step, step.seconds * pace <= left):
@@ -249,9 +250,9 @@ def carry_out(
         shown.left_s = min(left, ahead * pace)
         runs[step.experiment].problem(step.problem, step.kernels, shown, step.scope, lambda: clock() >= ends)
         predicted += step.seconds
-        ahead -= step.seconds if at in plan.fitting else 0.0
+        ahead -= step.seconds if at in schedule.fitting else 0.0
         if clock() >= ends:
-            left_out += plan.steps[at + 1 :]
+            left_out += schedule.steps[at + 1 :]
             break
     return Done(clock() - started, tuple(left_out))
 

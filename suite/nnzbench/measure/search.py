@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from nnzbench.build.ahead import Coming, Crew
-from nnzbench.build.pool import Beside
+from nnzbench.build.ahead import Pending
+from nnzbench.build.pool import CompilePool
 from nnzbench.kernels.registry import about
-from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.trial import Outcome, planned_candidates
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
@@ -42,11 +42,11 @@ REFUSED_S = 60.0
 
 
 @dataclass
-class Turn:
+class KernelState:
     """Where a kernel stands."""
 
     kernel: str
-    coming: Coming[Outcome]
+    pending: Pending[Outcome]
     seconds: float = 0.0
     tried: int = 0
     done: bool = False
@@ -59,22 +59,22 @@ class Turn:
     @property
     def ready(self) -> bool:
         """Whether its next candidate can be tried at once."""
-        return (len(self.coming) > 0 or self.coming.over) and not self.coming.awaited()
+        return (len(self.pending) > 0 or self.pending.over) and not self.pending.awaited()
 
     def may_hold(self, left: float) -> bool:
         """Whether one more candidate can be planned whose programs are compiled in so many seconds."""
         in_time = self.compile_s <= left or self.compile_s > REFUSED_S
-        return in_time and not self.coming.over and len(self.coming) < self.most
+        return in_time and not self.pending.over and len(self.pending) < self.most
 
     @property
     def plans_ahead(self) -> bool:
         """Whether a candidate may be planned before its turn: libraries have no programs, long ones are begun late."""
-        begun = self.tried > 0 or len(self.coming) > 0
+        begun = self.tried > 0 or len(self.pending) > 0
         return not self.done and about(self.kernel).role != "library" and (begun or not self.compile_s)
 
     def able(self, left: float) -> bool:
         """Whether its next candidate can be tried, or planned at least, none being compiled."""
-        return not self.done and (self.ready or (not len(self.coming) and self.may_hold(left)))
+        return not self.done and (self.ready or (not len(self.pending) and self.may_hold(left)))
 
     def cost(self, fastest_us: float | None) -> float:
         """Seconds taken, or at first to be taken, counted more where its best is behind the fastest of all."""
@@ -97,7 +97,7 @@ class Found:
 
 
 def search(
-    subject: Tried,
+    subject: Subject,
     operands: Operands,
     names: Sequence[str],
     attempts: Attempts,
@@ -112,7 +112,7 @@ def search(
     """
     with Search(subject, operands, names, attempts, progress, seen) as one:
         found = one.go(seconds)
-        one.tell_unreached()
+        one.record_unreached()
         return found
 
 
@@ -121,34 +121,34 @@ class Search:
 
     def __init__(
         self,
-        subject: Tried,
+        subject: Subject,
         operands: Operands,
         names: Sequence[str],
         attempts: Attempts,
         progress: RunProgress,
         seen: Seen | None = None,
-        crew: Crew | None = None,
+        pool: CompilePool | None = None,
     ) -> None:
-        """`crew` compiles; None: worker processes, for a device that takes its programs from the compile cache."""
+        """`pool` compiles; None: worker processes, for a device that takes its programs from the compile cache."""
         self._subject, self._attempts, self._progress, self._seen = subject, attempts, progress, seen
         self._clock = attempts.session.clock
         device = attempts.session.device
         limit = None if device.timer is not None else 1
-        self._crew: Crew | None = crew or (Beside() if device.compiles_from_cache else None)
+        self._pool: CompilePool | None = pool or (CompilePool() if device.compiles_from_cache else None)
         self._fastest: dict[tuple[str, Policy], float] = {}
         self._planning_s = 0.0
         phases = attempts.session.work.phases
-        most_long = max(1, min(AHEAD, self._crew.workers // 2)) if self._crew else 1
-        self._turns = [
-            Turn(
+        most_long = max(1, min(AHEAD, self._pool.workers // 2)) if self._pool else 1
+        self._states = [
+            KernelState(
                 name,
-                Coming(
+                Pending(
                     planned_candidates(
                         attempts.session.kernels[name], subject.problem, operands, device, limit, "all", phases
                     ),
                     device.arch,
                     device.link,
-                    self._crew,
+                    self._pool,
                 ),
                 compile_s=_compile_s(name, operands, subject.problem.dtype) if limit is None else 0.0,
                 most=most_long if about(name).weights_in_code else AHEAD,
@@ -160,131 +160,132 @@ class Search:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._pool is not None:
+            self._pool.close()
 
     def go(self, seconds: float) -> Found:
         """Tries candidates for so many seconds, or all that are left. Raises `DeviceLost`."""
         begun = self._clock()
         self._begin_the_longest(seconds)
         told = -math.inf
-        libraries = [turn for turn in self._turns if about(turn.kernel).role == "library"]
-        for group in (libraries, self._turns):
+        libraries = [state for state in self._states if about(state.kernel).role == "library"]
+        for group in (libraries, self._states):
             while (left := seconds - (self._clock() - begun)) > 0:
-                turn = self._next(group, left)
-                if turn is None:
+                state = self._next(group, left)
+                if state is None:
                     if not self._wait(group, left):
                         break
                     continue
-                if not turn.ready:
-                    self._hold(turn)
+                if not state.ready:
+                    self._hold(state)
                     continue
                 if self._clock() - told >= EVERY_S:  # candidates are too many for a line each
                     told = self._clock()
                     problem = self._subject.problem
-                    self._progress.step(f"{problem.name} {problem.dtype} {turn.kernel}")
-                self._try(turn)
-                self._plan_ahead(turn, begun, seconds)
+                    self._progress.step(f"{problem.name} {problem.dtype} {state.kernel}")
+                self._try(state)
+                self._plan_ahead(state, begun, seconds)
         return self.found
 
     @property
     def found(self) -> Found:
         """What was tried so far."""
-        unfinished = tuple(turn.kernel for turn in self._turns if not turn.done)
-        return Found({turn.kernel: turn.tried for turn in self._turns}, unfinished)
+        unfinished = tuple(state.kernel for state in self._states if not state.done)
+        return Found({state.kernel: state.tried for state in self._states}, unfinished)
 
     @property
     def compiling(self) -> bool:
         """Whether programs of candidates that were not tried are compiled, or being compiled."""
-        return any(len(turn.coming) > 0 for turn in self._turns if not turn.done)
+        return any(len(state.pending) > 0 for state in self._states if not state.done)
 
     def settle(self, seconds: float) -> Found:
         """Tries what is compiled, or will be within so many seconds; begins nothing. Raises `DeviceLost`."""
         begun = self._clock()
         while self.compiling and (left := seconds - (self._clock() - begun)) > 0:
-            held = [turn for turn in self._turns if not turn.done and len(turn.coming)]
-            ready = [turn for turn in held if turn.ready]
+            held = [state for state in self._states if not state.done and len(state.pending)]
+            ready = [state for state in held if state.ready]
             if ready:
                 self._try(min(ready, key=lambda one: one.cost(self._leader())))
             elif not self._wait_for(held, left):
                 break
         return self.found
 
-    def tell_unreached(self) -> None:
-        """Records of each kernel that had no turn that the time was over."""
-        for turn in self._turns:
-            if not turn.tried and not turn.done:
-                self._attempts.add(self._subject, turn.kernel, "", Outcome("timeout", NOT_REACHED))
+    def record_unreached(self) -> None:
+        """A row for each kernel that had no turn, which says that the time was over."""
+        for state in self._states:
+            if not state.tried and not state.done:
+                self._attempts.add(self._subject, state.kernel, "", Outcome("timeout", NOT_REACHED))
 
     def _begin_the_longest(self, seconds: float) -> None:
         """Plans the first kernel whose programs hold the weights, where processors are left for the others'."""
-        first = next((turn for turn in self._turns if turn.compile_s), None)
-        if first is not None and self._crew is not None and self._crew.workers > 1:
+        first = next((state for state in self._states if state.compile_s), None)
+        if first is not None and self._pool is not None and self._pool.workers > 1:
             while first.may_hold(seconds):
                 self._hold(first)
 
-    def _next(self, group: Sequence[Turn], left: float) -> Turn | None:
+    def _next(self, group: Sequence[KernelState], left: float) -> KernelState | None:
         """Whose candidate is tried, or planned; None where all that are left are compiling."""
         leader = self._leader()
-        able = [turn for turn in group if turn.able(left)]
+        able = [state for state in group if state.able(left)]
         return min(able, key=lambda one: (one.tried > 0 or one.compile_s > 0, one.cost(leader)), default=None)
 
     def _leader(self) -> float | None:
-        return min((turn.best_us for turn in self._turns if turn.best_us), default=None)
+        return min((state.best_us for state in self._states if state.best_us), default=None)
 
-    def _wait(self, group: Sequence[Turn], left: float) -> bool:
+    def _wait(self, group: Sequence[KernelState], left: float) -> bool:
         """Plans one more candidate, or else waits until something is compiled; false where nothing compiles."""
-        compiling = [turn for turn in group if not turn.done and turn.coming.awaited()]
-        if more := next((turn for turn in compiling if turn.may_hold(left)), None):
+        compiling = [state for state in group if not state.done and state.pending.awaited()]
+        if more := next((state for state in compiling if state.may_hold(left)), None):
             self._hold(more)
         elif compiling:
             self._wait_for(compiling, left)
         return bool(compiling)
 
-    def _wait_for(self, turns: Sequence[Turn], left: float) -> bool:
-        """Waits until one of the programs that turns wait for is compiled; false where they wait for none."""
-        awaited = [one for turn in turns for one in turn.coming.awaited()]
-        if awaited and self._crew is not None:
+    def _wait_for(self, states: Sequence[KernelState], left: float) -> bool:
+        """Waits until one of the programs that these wait for is compiled; false where they wait for none."""
+        awaited = [one for state in states for one in state.pending.awaited()]
+        if awaited and self._pool is not None:
             with self._attempts.session.work.phases.of("compiling"):
-                self._crew.wait(awaited, left)
+                self._pool.wait(awaited, left)
         return bool(awaited)
 
-    def _plan_ahead(self, last: Turn, begun: float, seconds: float) -> None:
+    def _plan_ahead(self, last: KernelState, begun: float, seconds: float) -> None:
         """Plans a candidate of the kernel that was just tried, and one of the kernel that holds the fewest."""
-        for turn in (last, min(self._turns, key=lambda one: (not one.plans_ahead, one.coming.over, len(one.coming)))):
+        fewest = min(self._states, key=lambda one: (not one.plans_ahead, one.pending.over, len(one.pending)))
+        for state in (last, fewest):
             started = self._clock()
             spent = started - begun
-            if turn.plans_ahead and turn.may_hold(seconds - spent) and self._planning_s <= PLANNING_SHARE * spent:
-                self._hold(turn)
+            if state.plans_ahead and state.may_hold(seconds - spent) and self._planning_s <= PLANNING_SHARE * spent:
+                self._hold(state)
                 self._planning_s += self._clock() - started
 
-    def _hold(self, turn: Turn) -> None:
+    def _hold(self, state: KernelState) -> None:
         started = self._clock()
-        turn.coming.hold()
-        turn.seconds += self._clock() - started
+        state.pending.hold()
+        state.seconds += self._clock() - started
 
-    def _try(self, turn: Turn) -> None:
+    def _try(self, state: KernelState) -> None:
         """Tries the next candidate of a kernel; a kernel with none left, or none at all, is done."""
         started = self._clock()
-        candidate = turn.coming.take()
+        candidate = state.pending.take()
         if candidate is None:
-            candidate = Outcome("unsupported", "it has no candidate and does not say why") if not turn.tried else None
+            candidate = Outcome("unsupported", "it has no candidate and does not say why") if not state.tried else None
         if candidate is None or isinstance(candidate, Outcome):
             if candidate is not None:
-                self._attempts.add(self._subject, turn.kernel, "", candidate)
-            turn.done = True
+                self._attempts.add(self._subject, state.kernel, "", candidate)
+            state.done = True
             self._progress.advance()
             return
-        outcome = self._attempts.attempt(self._subject, turn.kernel, candidate, self._fastest, self._progress)
-        turn.tried += 1
-        turn.seconds += self._clock() - started
+        outcome = self._attempts.attempt(self._subject, state.kernel, candidate, self._fastest, self._progress)
+        state.tried += 1
+        state.seconds += self._clock() - started
         if outcome is None or outcome.status != "ok":
             return
         medians = [one.median for one in outcome.measurements.values()]
         if medians:
-            turn.best_us = min(filter(None, (turn.best_us, medians[0])))
+            state.best_us = min(filter(None, (state.best_us, medians[0])))
         if self._seen is not None:
-            self._seen(turn.kernel, candidate, outcome)
+            self._seen(state.kernel, candidate, outcome)
 
 
 def _compile_s(name: str, operands: Operands, dtype: DType) -> float:

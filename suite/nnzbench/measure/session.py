@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.registry import AnyKernel, VendorKernel
+from nnzbench.kernels.registry import AnyKernel, VendorKernel, candidates, kernels
+from nnzbench.matrices.formats import CSR
 from nnzbench.measure.environment import snapshot
 from nnzbench.measure.peaks import Peaks, measure_peaks
 from nnzbench.measure.phases import Work
 from nnzbench.measure.timing import warm_up
 from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import ConvShape, DType, Problem
+
+SIDE = 64
+"""Of the product's square operands."""
+CONVOLUTION = ConvShape(1, 16, 8, 8, 16, 3, 3, 1, 1)
 
 
 @dataclass
@@ -59,3 +70,44 @@ def open_session(device: Device, known: Mapping[str, AnyKernel], note: Callable[
         note(f"the GPU's peaks can't be measured, rows have no limit ({error})")
         peaks = Peaks()
     return Session(device, known, peaks, snapshot(device, peaks), libraries=libraries)
+
+
+def open_libraries(device: GpuDevice, names: Iterable[str]) -> None:
+    """Has each of these kernels that is a library's run one small product or convolution, before anything is timed.
+
+    Each takes about a second at its first use in a process.
+    What one of them can't do is left for the first problem to say. Raises `DeviceLost`.
+    """
+    known = kernels()
+    for name in names:
+        kernel = known.get(name)
+        if not isinstance(kernel, VendorKernel):
+            continue
+        for problem, operands in _small():
+            if problem.op in kernel.ops and problem.dtype in kernel.dtypes:
+                try:
+                    for candidate in islice(candidates(kernel, problem, operands, device, untuned=True), 1):
+                        candidate.prepare().close()
+                except DeviceLost:
+                    raise
+                except Exception:  # whatever it is, it is met again where it becomes a row
+                    continue
+    with suppress(RuntimeError):
+        device.release()
+
+
+def _small() -> Iterator[tuple[Problem, Operands]]:
+    """A product in two dtypes, every second weight zero as sparse tensor cores want it, and a convolution."""
+    matrix = CSR.from_dense(np.tile(np.array([1, 0], np.float32), (SIDE, SIDE // 2)))
+    product = Operands(matrix, {"b": np.ones((SIDE, SIDE), np.float32)}, matrix.pattern_hash())
+    dtypes: tuple[DType, ...] = ("f32", "f16")
+    for dtype in dtypes:
+        yield Problem("start", "product", "spmm", SIDE, SIDE, SIDE, 0.5, "", dtype), product.cast(dtype)
+    conv = CONVOLUTION
+    m, k, n = conv.filters, conv.channels * conv.r * conv.s, conv.batch * conv.out_height * conv.out_width
+    filters = CSR.from_dense(np.ones((m, k), np.float32))
+    image = np.ones((conv.batch, conv.channels, conv.height, conv.width), np.float32)
+    yield (
+        Problem("start", "convolution", "conv2d", m, k, n, 0.0, "", "f32", conv=conv),
+        Operands(filters, {"x": image}, filters.pattern_hash()),
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import CHECK, Attempts, Tried
+from nnzbench.measure.attempts import CHECK, Attempts, Subject
 from nnzbench.measure.first import FirstChoices
 from nnzbench.measure.phases import ON_GPU
 from nnzbench.measure.session import Session
@@ -272,7 +272,7 @@ class Run:
             with phases.of("operands"):
                 operands = self.maker.operands(problem)
         except MatrixError as error:
-            nothing = Tried(problem, None, lambda: reference(problem, make_operands(problem)))
+            nothing = Subject(problem, None, lambda: reference(problem, make_operands(problem)))
             for name in waiting:
                 self.attempts.add(nothing, name, "", Outcome("unsupported", f"no operands: {error}"))
                 progress.advance()
@@ -283,7 +283,7 @@ class Run:
             with phases.of("reference"):
                 return reference(problem, operands)
 
-        tried = Tried(problem, operands, truth)
+        tried = Subject(problem, operands, truth)
         for name in waiting:
             if over():
                 return
@@ -293,7 +293,7 @@ class Run:
 
     def _kernel(
         self,
-        subject: Tried,
+        subject: Subject,
         operands: Operands,
         kernel: AnyKernel,
         progress: RunProgress,

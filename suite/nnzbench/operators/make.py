@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, rivals
-from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
@@ -83,7 +83,7 @@ def make(
     names = list(names) if names is not None else _candidates(problem, session.kernels, device)
     best = _Best(operands)
     attempts = Attempts("operator", session, Unrecorded(), ("hot",) if device.timer else (), StoppingRule(), kept=[])
-    tried = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    tried = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
         search(tried, operands, some, attempts, seconds, progress, best)
         if best.chosen:

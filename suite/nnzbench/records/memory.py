@@ -1,31 +1,16 @@
-"""Device memory that a candidate takes, measured: bytes of the GPU in use before it is prepared, at most, and after.
-
-Attention and whole networks alone are measured, whose memory is a claim of their paper; every other kernel is timed as
-before. A candidate is prepared anew for it, when its check and its times are done and the libraries have loaded what
-they keep for good. So nothing of this is inside a time, and a library's own kernels and workspace are in all three
-numbers.
-"""
+"""Device memory that candidates take, as measured (`measure.memory`): the table beside the records."""
 
 from __future__ import annotations
 
 import csv
-import gc
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
-from nnzbench.plans.plan import Candidate
-from nnzbench.problems.problem import NETWORKS, Problem
 from nnzbench.records.record import RecordError
 
-OPS = frozenset({"attention"}) | NETWORKS
-"""What is computed by the candidates that are measured."""
 STEP = 2 << 20
 """Bytes in which the driver hands out memory: what it says moves by no less."""
-TRIES = 3
-"""A candidate is measured so often until as much is in use after as before."""
 
 FILE = "memory.csv"
 Key = tuple[str, str, str, str, str]
@@ -75,46 +60,6 @@ class Memory:
     def use(self) -> Use:
         """The three numbers."""
         return Use(self.before_bytes, self.peak_bytes, self.after_bytes)
-
-
-def measure(problem: Problem, candidate: Candidate, device: Device) -> Use | None:
-    """Prepares and runs the candidate once; None for an op that is not measured, and off a GPU.
-
-    Raises what preparing and running it raises.
-    """
-    if problem.op not in OPS or not isinstance(device, GpuDevice):
-        return None
-    use = _once(candidate, device)
-    for _ in range(TRIES - 1):
-        if use.steady:
-            break
-        use = _once(candidate, device)
-    return use
-
-
-def _once(candidate: Candidate, device: GpuDevice) -> Use:
-    """What is freed goes into a pool and not to the driver, so that the peak is still seen after it.
-
-    The pool is the candidate's own: in the device's, what larger operands left over served smaller ones unseen.
-    """
-    before = _in_use(device)
-    with device.separate():
-        prepared = candidate.prepare()
-        try:
-            prepared.run()
-            device.synchronise()
-            peak = device.used_bytes()
-        finally:
-            prepared.close()
-        del prepared
-        gc.collect()
-    return Use(before, peak, _in_use(device))
-
-
-def _in_use(device: GpuDevice) -> int:
-    gc.collect()
-    device.release()
-    return device.used_bytes()
 
 
 def add(path: Path, memory: Memory) -> None:

@@ -124,7 +124,7 @@ class Slow:
         assert self.n in self.open
         self.given.append((self.n, "settle", round(seconds)))
 
-    def tell_unreached(self):
+    def record_unreached(self):
         pass
 
 

@@ -86,7 +86,7 @@ def test_without_a_compiler_candidates_still_come(monkeypatch):
     assert [c.variant for c in ahead.compiled_ahead(iter([candidate("a")]), "sm_90")] == ["a"]
 
 
-class Crew:
+class Pool:
     """Compiles nothing: what it was asked for, and futures that a test sets."""
 
     def __init__(self):
@@ -102,40 +102,40 @@ class Crew:
 
 
 def test_items_are_held_while_their_programs_compile():
-    crew = Crew()
+    pool = Pool()
     items = [candidate("a"), candidate("cached"), candidate("slow"), candidate("library", plan=False), "the end"]
-    coming = ahead.Coming(iter(items), "sm_90", "", crew)
-    while coming.hold():
+    pending = ahead.Pending(iter(items), "sm_90", "", pool)
+    while pending.hold():
         pass
-    assert coming.over
-    assert len(coming) == 5
-    assert coming.awaited() == [crew.begun["a.cu"]]
-    crew.begun["a.cu"].set_result(None)
-    assert not coming.awaited()
-    assert coming.take().variant == "a"
-    assert not coming.awaited()
-    assert coming.take().variant == "cached"
-    assert coming.awaited() == [crew.begun["slow.cu"]]
-    crew.begun["slow.cu"].set_result(CompileTimeout("too slow"))
+    assert pending.over
+    assert len(pending) == 5
+    assert pending.awaited() == [pool.begun["a.cu"]]
+    pool.begun["a.cu"].set_result(None)
+    assert not pending.awaited()
+    assert pending.take().variant == "a"
+    assert not pending.awaited()
+    assert pending.take().variant == "cached"
+    assert pending.awaited() == [pool.begun["slow.cu"]]
+    pool.begun["slow.cu"].set_result(CompileTimeout("too slow"))
     with pytest.raises(CompileTimeout, match="too slow"):
-        coming.take().prepare()
-    assert coming.take().variant == "library"
-    assert coming.take() == "the end"
-    assert coming.take() is None
+        pending.take().prepare()
+    assert pending.take().variant == "library"
+    assert pending.take() == "the end"
+    assert pending.take() is None
 
 
 def test_items_come_without_a_compiler_too():
-    for crew in (None, Crew()):
-        coming = ahead.Coming(iter([candidate("foreign")]), "sm_90", "", crew)
-        assert coming.hold()
-        assert not coming.awaited()
-        assert coming.take().prepare() is DONE
+    for pool in (None, Pool()):
+        pending = ahead.Pending(iter([candidate("foreign")]), "sm_90", "", pool)
+        assert pending.hold()
+        assert not pending.awaited()
+        assert pending.take().prepare() is DONE
 
 
 def test_a_cache_that_can_not_be_written_ends_the_search():
-    crew = Crew()
-    coming = ahead.Coming(iter([candidate("a")]), "sm_90", "", crew)
-    coming.hold()
-    crew.begun["a.cu"].set_exception(OSError("No space left on device"))
+    pool = Pool()
+    pending = ahead.Pending(iter([candidate("a")]), "sm_90", "", pool)
+    pending.hold()
+    pool.begun["a.cu"].set_exception(OSError("No space left on device"))
     with pytest.raises(OSError, match="No space left"):
-        coming.take()
+        pending.take()

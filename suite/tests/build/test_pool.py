@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from nnzbench.build import cubin, toolchain, workers
 from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program
-from nnzbench.build.pool import Beside, Pool, assemble_ptx, compile_many
+from nnzbench.build.pool import CompilePool, assemble_ptx, compile_many
 from nnzbench.plans.plan import Unsupported
 
 try:
@@ -95,17 +96,17 @@ def test_many_programs_come_back_under_their_index() -> None:
 
 
 def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed_over: list[int] = []
-    run = Pool.run
+    handed_over: list[Program] = []
+    submit = CompilePool.submit
 
-    def counted(self: Pool, programs: Sequence[Program]) -> Iterator[tuple[int, CompileError | None]]:
-        handed_over.append(len(programs))
-        return run(self, programs)
+    def counted(self: CompilePool, program: Program, timeout_s: float | None) -> Future[CompileError | None]:
+        handed_over.append(program)
+        return submit(self, program, timeout_s)
 
-    monkeypatch.setattr(Pool, "run", counted)
+    monkeypatch.setattr(CompilePool, "submit", counted)
     bad = PTX.replace("mov.f32", "mov.wrong")
     results = dict(compile_many(ptx_jobs([PTX, bad, PTX, bad, PTX], "sm_90"), workers=2))
-    assert handed_over == [2]
+    assert len(handed_over) == 2
     assert len({results[index].path for index in (0, 2, 4)}) == 1  # type: ignore[union-attr]
     assert isinstance(results[1], CompileError)
     assert isinstance(results[3], CompileError)
@@ -215,25 +216,25 @@ def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_d
 
 def test_programs_compile_beside_what_the_caller_does(cache: Path) -> None:
     good, again, slow, bad = ptx_jobs([PTX, PTX, slow_ptx(60003), PTX.replace("ld.param", "ld.nothing")], "sm_80")
-    with Beside(3) as crew:
-        first = crew.add(good, 60.0)
+    with CompilePool(3) as pool:
+        first = pool.add(good, 60.0)
         assert first is not None
-        assert crew.add(again, 60.0) is first
-        late, wrong = crew.add(slow, 0.5), crew.add(bad, 60.0)
+        assert pool.add(again, 60.0) is first
+        late, wrong = pool.add(slow, 0.5), pool.add(bad, 60.0)
         assert late is not None
         assert wrong is not None
         assert first.result() is None
         assert isinstance(late.result(), CompileTimeout)
         assert isinstance(wrong.result(), CompileError)
-    with Beside(1) as crew:
-        assert crew.add(good, 60.0) is None  # in the cache
+    with CompilePool(1) as pool:
+        assert pool.add(good, 60.0) is None  # in the cache
 
 
 def test_what_compiles_beside_ends_with_its_caller(cache: Path) -> None:
     threads = threading.active_count()
-    crew = Beside(1)
-    begun = [crew.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
-    crew.close()
+    pool = CompilePool(1)
+    begun = [pool.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
+    pool.close()
     assert all(one is not None and one.done() for one in begun)
     assert threading.active_count() == threads
     assert not list(cache.glob("*.json"))

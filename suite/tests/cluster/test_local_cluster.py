@@ -16,7 +16,7 @@ from fakes import Silent
 
 from nnzbench import host
 from nnzbench.cluster import engine
-from nnzbench.cluster.crew import Crew
+from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.cluster.worker import introduce
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
@@ -97,10 +97,10 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
             for name in ("OMP_NUM_THREADS", "NNZBENCH_COMPILERS")
         ]
         assert share == [max(1, host.processors() // WORKERS), max(1, 2 * host.processors() // WORKERS)]
-        crew = Crew(
+        scheduler = Scheduler(
             client, [chosen], choice, kernels(), lambda gpu, name: tmp_path / gpu / name, "cpu", Costs(), killer
         )
-        (summary,) = crew.run()
+        (summary,) = scheduler.run()
     assert not [one for one in recwarn if "already in use" in str(one.message)]
     assert any("died at sparsert_table1" in note for note in killer.notes)
     found = read_records(tmp_path / "cpu" / "sparsert_table1" / "records.csv")

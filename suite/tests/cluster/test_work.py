@@ -9,9 +9,9 @@ from fake_cluster import Client, Future, complete, rows, run
 from fake_records import record
 from fakes import FakeKernel
 
-from nnzbench.cluster import crew, worker
+from nnzbench.cluster import scheduler, worker
 from nnzbench.cluster.work import Model
-from nnzbench.measure.budget import DAMPING_S, Plan, Step
+from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory, Use
@@ -36,13 +36,13 @@ def test_tuning_that_loses_every_device_is_left_out_after_three(tmp_path, monkey
     for row in rows(tmp_path):
         tried.setdefault(row.problem, set()).update({row.variant} if row.kernel == "b" else ())
     assert sorted(tried) == [f"p{at}" for at in range(5)]
-    assert set(map(len, tried.values())) == {1 + crew.TRIES}
+    assert set(map(len, tried.values())) == {1 + scheduler.TRIES}
     assert "  one: 5 of 5 problems not tuned" in notes
 
 
 def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "OPS", {"spmm"})
-    monkeypatch.setattr(memory, "measure", lambda *_: Use(1, 5, 1))
+    monkeypatch.setattr("nnzbench.measure.memory.OPS", {"spmm"})
+    monkeypatch.setattr("nnzbench.measure.memory.measure", lambda *_: Use(1, 5, 1))
     run(tmp_path, monkeypatch, Client({"w": "h200"}), names=("one",))
     found = memory.read(tmp_path / "h200" / "one" / memory.FILE)
     assert {key[:4] for key in found} == {(f"p{at}", "f32", kernel, "v1") for at in range(5) for kernel in "ab"}
@@ -68,7 +68,7 @@ def step(name, scope, source="uniform:0"):
 
 def test_tuning_waits_for_the_first_choices_though_it_has_the_matrix_and_the_gpu():
     first, tuned = step("p0", "first"), step("p1", "all", "uniform:1")
-    model = Model(Plan((first, tuned), frozenset(), 100.0), {}, deque([first, tuned]), 0.0)
+    model = Model(Schedule((first, tuned), frozenset(), 100.0), {}, deque([first, tuned]), 0.0)
     unit = ("host", "GPU")
     model.begin(tuned, unit)
     model.begin(first, ("host", "another"))
@@ -78,7 +78,7 @@ def test_tuning_waits_for_the_first_choices_though_it_has_the_matrix_and_the_gpu
 
 def test_the_pace_is_that_of_the_steps_and_not_of_the_whole_run(tmp_path, monkeypatch, clock):
     clock.now, made = 1e6, []
-    monkeypatch.setattr(crew, "Model", lambda *of: made.append(Model(*of)) or made[-1])
+    monkeypatch.setattr(scheduler, "Model", lambda *of: made.append(Model(*of)) or made[-1])
     run(tmp_path, monkeypatch, Client({"w": "h200"}), names=("one",))
     (model,) = made
     assert DAMPING_S < model.taken < DAMPING_S + 10.0

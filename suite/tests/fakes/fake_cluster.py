@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes import FakeDevice, FakeKernel, Silent
 from small_sweeps import PEAKS, Small
 
-from nnzbench.cluster import crew, worker
+from nnzbench.cluster import scheduler, worker
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice
@@ -115,7 +115,9 @@ def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, nam
         return tmp_path / gpu / name
 
     choice = choice or Choice()
-    every = crew.Crew(client, experiments, choice, kernels, place, None, costs or Costs(), progress, ends, started=0.0)
+    every = scheduler.Scheduler(
+        client, experiments, choice, kernels, place, None, costs or Costs(), progress, ends, started=0.0
+    )
     return every.run(), progress.notes
 
 

@@ -8,8 +8,8 @@ import pytest
 from fakes import Silent
 
 from nnzbench.cluster import engine
-from nnzbench.cluster.crew import Crew
 from nnzbench.cluster.gpus import visible_gpus
+from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
@@ -28,8 +28,10 @@ def test_workers_that_share_gpus_measure_what_one_process_does(gpu: GpuDevice, t
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     one = EXPERIMENTS["sparsert_table1"]
     with engine.connected("local", 2 * len(visible_gpus()), timed=True) as client:
-        crew = Crew(client, [one], CHOICE, kernels(), lambda gpu, name: tmp_path / name, None, Costs(), Silent())
-        crew.run()
+        scheduler = Scheduler(
+            client, [one], CHOICE, kernels(), lambda gpu, name: tmp_path / name, None, Costs(), Silent()
+        )
+        scheduler.run()
     run_experiment(one, Session(gpu, kernels()), tmp_path / "alone", CHOICE, Silent())
     shared, alone = (read_records(tmp_path / name / "records.csv") for name in (one.name, "alone"))
     assert len(shared) == len({row.key for row in shared})

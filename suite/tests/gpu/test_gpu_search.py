@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnzbench.advise import api, layer
-from nnzbench.measure.attempts import Attempts, Tried
+from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import search
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.operators.make import Unrecorded
@@ -30,7 +30,7 @@ def searched(seconds):
     operands = one.operands(problem)
     rows = []
     attempts = Attempts("mine", session, Unrecorded(), POLICIES, StoppingRule(), kept=rows)
-    subject = Tried(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     started = time.monotonic()
     search(subject, operands, KERNELS, attempts, seconds, Quiet())
     took = time.monotonic() - started

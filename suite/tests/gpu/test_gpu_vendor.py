@@ -17,13 +17,14 @@ from nnzbench.kernels.vendor.cusparselt import library_version
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.matrices.prune import n_of_m
-from nnzbench.measure.libraries import open_libraries
+from nnzbench.measure import memory
+from nnzbench.measure.session import open_libraries
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records import memory
+from nnzbench.records.memory import STEP
 from nnzbench.report.data.networks import attention_bytes
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
@@ -197,4 +198,4 @@ def test_attention_takes_about_the_memory_that_is_counted(gpu: GpuDevice, name: 
     assert use is not None
     nnz = operands.sparse.nnz
     counted = attention_bytes(name, candidate.variant, candidate.math, problem.m, problem.k, problem.n, nnz)
-    assert counted - memory.STEP <= use.taken_bytes <= 1.1 * counted + 4 * memory.STEP, (use, counted)
+    assert counted - STEP <= use.taken_bytes <= 1.1 * counted + 4 * STEP, (use, counted)

@@ -15,7 +15,7 @@ from small_sweeps import PEAKS, Small
 
 from nnzbench.kernels import registry
 from nnzbench.kernels.roles import About
-from nnzbench.measure.budget import Hands, Plan, Step, carry_out, make_plan, spread
+from nnzbench.measure.budget import Resources, Schedule, Step, carry_out, make_schedule, spread
 from nnzbench.measure.costs import (
     COLUMNS,
     COMPILE_S_PER_NONZERO,
@@ -76,7 +76,7 @@ def run(tmp_path, kernels, seconds, costs=None, choice=None, progress=None, per_
             work = plan_work(one, session.kernels, choice)
             context = opened(one, session, tmp_path / one.name, choice, (), progress)
             found.append((one, stack.enter_context(context), work))
-        plan = make_plan(found, costs or Costs(), seconds)
+        plan = make_schedule(found, costs or Costs(), seconds)
         started = clock()
         done = carry_out(plan, {one.name: run for one, run, _ in found}, clock, started + seconds, progress)
     return plan, done
@@ -119,18 +119,18 @@ def test_what_is_measured_stays_within_the_time_and_what_is_left_out_is_named(tm
     assert list(plan.lines())[-1] == "  6 of 12 problems don't fit: to run all 12 untuned takes about 13 s"
     assert sum(line.startswith("  not ") for line in plan.lines()) == 6
     assert "  not two p5 f32, 1 s" in plan.lines()
-    together = list(plan.lines(Hands(4, 1)))
+    together = list(plan.lines(Resources(4, 1)))
     assert together[:-1] == list(plan.lines())
     assert together[-1] == "  with --cluster local (extra `cluster`), as 4 processes, about 3 s"
-    assert list(plan.lines(Hands())) == list(plan.lines())
+    assert list(plan.lines(Resources())) == list(plan.lines())
 
 
 def test_processes_or_gpus_are_what_a_plan_waits_for():
-    assert Hands().wall_s(10.0, 4.0) == 10.0
-    assert Hands(8, 2).wall_s(80.0, 4.0) == pytest.approx(10.0, rel=0.01)
-    assert Hands(8, 2).wall_s(80.0, 40.0) == pytest.approx(20.0, rel=0.03)
-    assert 11.5 < Hands(8, 1).wall_s(80.0, 10.0) < 13.0  # of ten seconds each, one waits for the other
-    assert Hands(2, 2).wall_s(20.0, 20.0) == 10.0  # each process has a GPU of its own
+    assert Resources().wall_s(10.0, 4.0) == 10.0
+    assert Resources(8, 2).wall_s(80.0, 4.0) == pytest.approx(10.0, rel=0.01)
+    assert Resources(8, 2).wall_s(80.0, 40.0) == pytest.approx(20.0, rel=0.03)
+    assert 11.5 < Resources(8, 1).wall_s(80.0, 10.0) < 13.0  # of ten seconds each, one waits for the other
+    assert Resources(2, 2).wall_s(20.0, 20.0) == 10.0  # each process has a GPU of its own
     costs = Costs()
     costs.add("one", replace(tuning("row_stream", "p0", 10, 20.0), gpu_seconds=1.0))
     problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
@@ -147,10 +147,10 @@ def test_a_plan_ends_with_its_longest_step():
     problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
     short, long = (Step("one", "paper", problem, ("fake",), "first", seconds) for seconds in (1.0, 30.0))
     every = frozenset(range(9))
-    assert Plan((short,) * 8 + (long,), every, 99.0).seconds == 38.0
-    assert Plan((short,) * 8 + (long,), every, 99.0, Hands(4, 1)).seconds == 30.0
-    assert Plan((long,) * 9, every, 99.0, Hands(4, 1)).seconds == pytest.approx(67.5 + 15.0)
-    assert Plan((long,) * 9, every, 99.0, Hands(4, 1), room_s=70.0).seconds == 70.0
+    assert Schedule((short,) * 8 + (long,), every, 99.0).seconds == 38.0
+    assert Schedule((short,) * 8 + (long,), every, 99.0, Resources(4, 1)).seconds == 30.0
+    assert Schedule((long,) * 9, every, 99.0, Resources(4, 1)).seconds == pytest.approx(67.5 + 15.0)
+    assert Schedule((long,) * 9, every, 99.0, Resources(4, 1), room_s=70.0).seconds == 70.0
 
 
 @pytest.mark.parametrize(("processes", "fit"), [(1, 2), (4, 8)])
@@ -160,7 +160,7 @@ def test_no_step_is_planned_that_would_end_too_late(processes, fit):
     everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope == "first" else [])
     problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["fake"]) for at in range(12)]
     (one, _) = experiments(FakeKernel())
-    plan = make_plan([(one, everything, problems)], costs, 30.0, hands=Hands(processes, 1))
+    plan = make_schedule([(one, everything, problems)], costs, 30.0, resources=Resources(processes, 1))
     assert len(plan.steps) == 12
     assert len(plan.fitting) == fit
 
@@ -173,7 +173,7 @@ def test_what_costs_much_more_than_the_rest_comes_last_where_not_all_fits(budget
     everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names) if scope == "first" else [])
     problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, f"uniform:{at}"), ["fake"]) for at in range(8)]
     (one, _) = experiments(FakeKernel())
-    order = [step.problem.name for step in make_plan([(one, everything, problems)], costs, budget).steps]
+    order = [step.problem.name for step in make_schedule([(one, everything, problems)], costs, budget).steps]
     even = ["p0", "p4", "p2", "p6", "p1", "p5", "p3", "p7"]
     assert order == ([*even[1:], "p0"] if last else even)
 
@@ -217,10 +217,10 @@ def test_papers_take_turns_in_tuning_too_each_where_it_promised_most(tmp_path):
 def test_a_step_takes_processes_and_gpus_away_from_others():
     problem = Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0")
     step = Step("one", "paper", problem, ("fake",), "all", 32.0, 3.0)
-    assert Hands(16, 2).price_s(step) == 32.0 / 16 + 3.0 / 2
+    assert Resources(16, 2).price_s(step) == 32.0 / 16 + 3.0 / 2
     on_gpus, on_processors = replace(step, seconds=6.0, gpu_s=4.0), replace(step, seconds=24.0, gpu_s=1.0)
-    alone = [Hands().price_s(one) for one in (on_gpus, on_processors)]
-    together = [Hands(16, 1).price_s(one) for one in (on_gpus, on_processors)]
+    alone = [Resources().price_s(one) for one in (on_gpus, on_processors)]
+    together = [Resources(16, 1).price_s(one) for one in (on_gpus, on_processors)]
     assert alone[0] < alone[1]
     assert together[0] > together[1]
 
@@ -390,7 +390,7 @@ def test_nothing_is_tuned_on_a_problem_whose_first_choices_did_not_fit():
         costs.add("one", tuning("fake", f"p{at}", 1, (100.0, 1.0)[at], "first"))
     everything = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names))
     problems = [(Problem("one", f"p{at}", "spmm", 8, 8, 8, 0.5, "uniform:0"), ["fake"]) for at in range(2)]
-    plan = make_plan([(experiments(FakeKernel())[0], everything, problems)], costs, 60.0)
+    plan = make_schedule([(experiments(FakeKernel())[0], everything, problems)], costs, 60.0)
     assert {(plan.steps[at].problem.name, plan.steps[at].scope) for at in plan.fitting} == {
         ("p1", "first"),
         ("p1", "all"),

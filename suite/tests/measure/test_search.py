@@ -37,7 +37,7 @@ def world(monkeypatch):
         kernel("ring", [7.0] * 4, 0.1, 2.0),
     )
     attempts = replay.Attempts(clock, {one.name: one for one in made}, 1.0)
-    yield SimpleNamespace(clock=clock, attempts=attempts, crew=lambda workers=4: replay.Compilers(clock, workers))
+    yield SimpleNamespace(clock=clock, attempts=attempts, pool=lambda workers=4: replay.Compilers(clock, workers))
     sys.modules.pop("replay_best", None)
 
 
@@ -47,9 +47,9 @@ NAMES = ("sputnik", "sparsert", "sparsert_paper", "cublas")
 
 
 def searched(world, seconds, names=NAMES, operands=OPERANDS, workers=4):
-    with Search(SUBJECT, operands, names, world.attempts, Silent(), crew=world.crew(workers)) as one:
+    with Search(SUBJECT, operands, names, world.attempts, Silent(), pool=world.pool(workers)) as one:
         found = one.go(seconds)
-        one.tell_unreached()
+        one.record_unreached()
     return found
 
 
@@ -96,12 +96,12 @@ def test_a_kernel_that_refuses_a_matrix_says_so_whatever_time_is_left(world):
 
 
 def test_a_search_goes_on_where_its_time_was_over(world):
-    crew = world.crew()
-    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), crew=crew) as one:
+    pool = world.pool()
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=pool) as one:
         within = one.go(4.0)
         before = len(order(world))
         everything = one.go(math.inf)
-    assert crew.closed
+    assert pool.closed
     assert 0 < before < len(order(world)) == 10
     assert len({(name, variant) for name, variant, *_ in world.attempts.tried}) == 10
     assert sum(within.tried.values()) == before
@@ -113,7 +113,7 @@ def test_a_search_goes_on_where_its_time_was_over(world):
 def test_programs_of_16_bit_weights_are_known_to_take_longer(world):
     """30 s are expected for 50,000 weights, six in fp32."""
     subject = SimpleNamespace(problem=SimpleNamespace(name="p", op="spmm", dtype="f16"))
-    with Search(subject, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
+    with Search(subject, OPERANDS, NAMES, world.attempts, Silent(), pool=world.pool()) as one:
         found = one.go(20.0)
     assert found.tried["sparsert"] == 0
     assert found.tried["sputnik"] == 3
@@ -121,10 +121,10 @@ def test_programs_of_16_bit_weights_are_known_to_take_longer(world):
 
 
 def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
-    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.pool()) as one:
         within = one.go(6.0)
         assert one.compiling
-        held = sum(len(turn.coming) for turn in one._turns)
+        held = sum(len(state.pending) for state in one._states)
         world.clock.now += 20.0  # another search's time
         settled = one.settle(5.0)
         assert not one.compiling
@@ -135,7 +135,7 @@ def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
 
 
 def test_settling_ends_with_its_time(world):
-    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), crew=world.crew()) as one:
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.pool()) as one:
         one.go(6.0)
         before = world.clock.now
         one.settle(0.5)

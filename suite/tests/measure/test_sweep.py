@@ -14,7 +14,7 @@ from small_sweeps import Notes, Small, experiment, rows, sweep
 from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.devices import DeviceLost
 from nnzbench.kernels.registry import VendorKernel, kernels
-from nnzbench.measure import watchdog
+from nnzbench.measure import attempts
 from nnzbench.measure.sweep import QUICK_PROBLEMS, Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
@@ -262,7 +262,7 @@ def test_a_call_that_does_not_come_back_is_recorded_before_the_process_ends(tmp_
 
 def test_a_block_that_takes_too_long_is_given_up_and_one_in_time_is_left_alone(monkeypatch):
     given_up = threading.Event()
-    with watchdog.watch(given_up.set, 0.01):
+    with attempts.watch(given_up.set, 0.01):
         assert given_up.wait(60)
     started = []
     timer = threading.Timer
@@ -272,7 +272,7 @@ def test_a_block_that_takes_too_long_is_given_up_and_one_in_time_is_left_alone(m
         return started[-1]
 
     monkeypatch.setattr(threading, "Timer", kept)
-    with watchdog.watch(lambda: pytest.fail("it was in time"), 3600.0):
+    with attempts.watch(lambda: pytest.fail("it was in time"), 3600.0):
         (counting,) = started
         assert counting.is_alive()
     counting.join(60)  # does not go on counting

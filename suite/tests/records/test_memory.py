@@ -11,6 +11,7 @@ from fakes import FakeDevice, FakeKernel
 from small_sweeps import Notes, Small, sweep
 
 from nnzbench.devices import DeviceLost
+from nnzbench.measure.memory import measure
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Candidate, Prepared
 from nnzbench.problems.problem import Problem
@@ -43,18 +44,18 @@ def candidate(device, kept_mb, passing_mb=0, run=lambda: None):
 def test_the_most_that_was_held_is_measured():
     device = open_fake()
     kept = device.empty((3 * MB,), np.uint8)
-    use = memory.measure(ATTENTION, candidate(device, 7, 5), device)
+    use = measure(ATTENTION, candidate(device, 7, 5), device)
     assert use == Use(503 * MB, 515 * MB, 503 * MB)
     assert (use.taken_bytes, use.steady) == (12 * MB, True)
     kept.free()
-    use = memory.measure(ATTENTION, candidate(device, 7), device)
+    use = measure(ATTENTION, candidate(device, 7), device)
     assert use == Use(500 * MB, 507 * MB, 500 * MB)
 
 
 def test_what_a_larger_piece_left_over_hides_nothing():
     device = open_fake()
     device.backend.leftover_bytes = 100 * MB
-    assert memory.measure(ATTENTION, candidate(device, 7, 5), device) == Use(500 * MB, 512 * MB, 500 * MB)
+    assert measure(ATTENTION, candidate(device, 7, 5), device) == Use(500 * MB, 512 * MB, 500 * MB)
     assert device.backend.leftover_bytes == 100 * MB
 
 
@@ -65,7 +66,7 @@ def test_what_is_loaded_once_is_not_the_candidates():
     def run():
         device.backend.other_bytes += next(loads)
 
-    use = memory.measure(ATTENTION, candidate(device, 7, run=run), device)
+    use = measure(ATTENTION, candidate(device, 7, run=run), device)
     assert use == Use(540 * MB, 547 * MB, 540 * MB)
 
 
@@ -75,7 +76,7 @@ def test_memory_of_other_programs_that_keeps_moving_is_told():
     def run():
         device.backend.other_bytes += 9 * MB
 
-    use = memory.measure(ATTENTION, candidate(device, 7, run=run), device)
+    use = measure(ATTENTION, candidate(device, 7, run=run), device)
     assert use == Use(518 * MB, 534 * MB, 527 * MB)
     assert not use.steady
 
@@ -92,8 +93,8 @@ def test_nothing_is_measured_of_other_ops_and_off_a_gpu():
         raise AssertionError("prepared for nothing")
 
     one = Candidate("v", "f32", prepare)
-    assert memory.measure(Problem("t", "p", "spmm", 8, 8, 8, 0.5, "uniform:0"), one, open_fake()) is None
-    assert memory.measure(ATTENTION, one, FakeDevice()) is None
+    assert measure(Problem("t", "p", "spmm", 8, 8, 8, 0.5, "uniform:0"), one, open_fake()) is None
+    assert measure(ATTENTION, one, FakeDevice()) is None
 
 
 def test_memory_is_freed_where_the_run_fails():
@@ -103,7 +104,7 @@ def test_memory_is_freed_where_the_run_fails():
         raise RuntimeError("too many resources")
 
     with pytest.raises(RuntimeError, match="too many"):
-        memory.measure(ATTENTION, candidate(device, 7, run=run), device)
+        measure(ATTENTION, candidate(device, 7, run=run), device)
     device.release()
     assert device.used_bytes() == 500 * MB
 
@@ -144,8 +145,8 @@ def test_a_run_writes_one_row_per_right_candidate(tmp_path, monkeypatch):
             raise use
         return use
 
-    monkeypatch.setattr(memory, "measure", measure)
-    monkeypatch.setattr(memory, "OPS", {"spmm"})
+    monkeypatch.setattr("nnzbench.measure.memory.measure", measure)
+    monkeypatch.setattr("nnzbench.measure.memory.OPS", {"spmm"})
     notes = Notes()
     kernel = FakeKernel(variants={"slow": (20.0, ""), "bad": (1.0, "wrong"), "fast": (5.0, "")})
     small(tmp_path, kernel, progress=notes)
@@ -161,7 +162,7 @@ def test_a_run_writes_one_row_per_right_candidate(tmp_path, monkeypatch):
     assert frame["p0", "fast", "hot"] == 70 * MB - 10
     assert math.isnan(frame["p1", "slow", "hot"])  # another program's memory moved meanwhile
     assert math.isnan(frame["p1", "fast", "hot"])
-    monkeypatch.setattr(memory, "measure", lambda *of: None)
+    monkeypatch.setattr("nnzbench.measure.memory.measure", lambda *of: None)
     small(tmp_path, kernel, choice=Choice(overwrite=True))
     assert not (tmp_path / "out" / memory.FILE).exists()
 
@@ -170,7 +171,7 @@ def test_a_device_that_is_lost_ends_the_run(tmp_path, monkeypatch):
     def lost(*of):
         raise DeviceLost("an illegal memory access was encountered")
 
-    monkeypatch.setattr(memory, "measure", lost)
-    monkeypatch.setattr(memory, "OPS", {"spmm"})
+    monkeypatch.setattr("nnzbench.measure.memory.measure", lost)
+    monkeypatch.setattr("nnzbench.measure.memory.OPS", {"spmm"})
     with pytest.raises(DeviceLost):
         small(tmp_path, FakeKernel())

@@ -15,9 +15,8 @@ from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn_graphs, support
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.libraries import open_libraries
 from nnzbench.measure.phases import Phases, Work
-from nnzbench.measure.session import Session
+from nnzbench.measure.session import Session, open_libraries
 from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error

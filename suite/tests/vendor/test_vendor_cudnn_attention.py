@@ -17,13 +17,13 @@ from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor.cudnn_attention import MASKED, added_mask, is_causal
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
+from nnzbench.measure import memory
 from nnzbench.measure.limits import dense_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records import memory
 from nnzbench.report.data.networks import attention_bytes
 
 ENGINES = [

@@ -14,6 +14,7 @@ from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.masked_softmax import mask_bits, masked_softmax_plan
 from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import CSR
+from nnzbench.measure import memory
 from nnzbench.measure.limits import row_work
 from nnzbench.plans.chain import Step, chain
 from nnzbench.plans.plan import Launch, Plan, Unsupported
@@ -21,7 +22,6 @@ from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, storage_dtype
 from nnzbench.problems.problem import ConvShape, DType, Op, Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records import memory
 from nnzbench.report.data.networks import attention_bytes
 
 

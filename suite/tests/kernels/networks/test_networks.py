@@ -18,6 +18,7 @@ from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile
 from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure import memory
 from nnzbench.measure.limits import dense_work, useful_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
@@ -26,7 +27,6 @@ from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.records import memory
 
 
 def error_of(name: str, problem: Problem, data: Operands, which: int, build: str = "plain") -> float:

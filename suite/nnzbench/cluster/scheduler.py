@@ -24,7 +24,7 @@ from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure import phases
 from nnzbench.measure.attempts import REASON_LENGTH
-from nnzbench.measure.budget import Done, Hands, Plan, Step, make_plan
+from nnzbench.measure.budget import Done, Resources, Schedule, Step, make_schedule
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, wanted_kernels
@@ -39,7 +39,7 @@ POLL_S = 0.2
 MEET_S = 1.0
 """Between two looks at who is there: each asks the scheduler and waits for its answer."""
 ARRIVAL_S = 15.0
-"""How long the plan waits for the other workers once the first has introduced itself."""
+"""How long planning waits for the other workers once the first has introduced itself."""
 GRACE_S = 6.0
 """After its end a run waits so long for what workers are at: a reference or a long program can't be left half done."""
 RESCUE_S = 3.0
@@ -79,7 +79,7 @@ class Worker:
 
 
 @dataclass
-class Crew:
+class Scheduler:
     """A run on the workers of one cluster."""
 
     client: Any
@@ -121,7 +121,7 @@ class Crew:
                     raise Unsupported("the cluster has no worker: start some, or see their logs; all rows are kept")
         for gpu, model in self.models.items():
             if self.ends is not None:
-                for line in Done(time.monotonic() - model.started, tuple(model.not_done())).lines(model.plan):
+                for line in Done(time.monotonic() - model.started, tuple(model.not_done())).lines(model.schedule):
                     self.progress.note(line)
             for line in self._where(gpu, model):
                 self.progress.note(line)
@@ -269,10 +269,10 @@ class Crew:
             if who is not None and who.gpu not in self.models:
                 self._model(who, folders)
 
-    def _hands(self, gpu: str) -> Hands:
+    def _resources(self, gpu: str) -> Resources:
         """Workers of a model, and their GPUs; where nothing is timed each has a processor."""
         workers, units = self._staff(gpu)
-        return Hands(workers, units or workers)
+        return Resources(workers, units or workers)
 
     def _staff(self, gpu: str) -> tuple[int, int]:
         """How many workers a model has, and how many GPUs they time on."""
@@ -307,21 +307,21 @@ class Crew:
                 for problem, names in some
                 if (waiting := run.waiting(problem, names))
             )
-            plan = Plan(steps, frozenset(range(len(steps))), 0.0)
+            schedule = Schedule(steps, frozenset(range(len(steps))), 0.0)
         else:
             gone = now - self.started
-            plan = make_plan(there, self.costs, self.ends - self.started, gone, self._hands(who.gpu))
-            for line in plan.lines():
+            schedule = make_schedule(there, self.costs, self.ends - self.started, gone, self._resources(who.gpu))
+            for line in schedule.lines():
                 self.progress.note(line)
-        model = self.models[who.gpu] = Model(plan, runs, deque(plan.steps), now)
+        model = self.models[who.gpu] = Model(schedule, runs, deque(schedule.steps), now)
         units = {digest(worker.who): worker.unit for worker in self.workers.values() if worker.who}
-        for step, unit in homes(plan, runs, units):
+        for step, unit in homes(schedule, runs, units):
             model.begin(step, unit)
         for name, run in runs.items():
             model.done[name] = defaultdict(set)
             for key in run.results.done:
                 model.done[name][key[1]].add(key)
-        self.progress.start(f"cluster, {who.gpu}", sum(len(step.kernels) for step in plan.steps))
+        self.progress.start(f"cluster, {who.gpu}", sum(len(step.kernels) for step in schedule.steps))
 
     def _hand_out(self) -> None:
         for address, worker in self.workers.items():

@@ -13,9 +13,9 @@ import pytest
 from fake_cluster import Client, Future, complete, rows, run
 from fakes import FakeKernel
 
-from nnzbench.cluster import crew, worker
+from nnzbench.cluster import scheduler, worker
 from nnzbench.cluster.work import Model
-from nnzbench.measure.budget import Plan, Step
+from nnzbench.measure.budget import Schedule, Step
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
@@ -148,7 +148,7 @@ def test_a_problem_of_another_type_is_for_the_gpu_that_the_first_was_begun_on():
     names = ("a_8x8x8_50_uniform", "a_8x8x8_50_uniform_f16", "b_8x8x8_50_uniform")
     problems = [Problem("one", name, "spmm", 8, 8, 8, 0.5, "uniform:0", parse(name).dtype) for name in names]
     fp32, fp16, other = steps = [Step("one", "paper", problem, ("k",), "first", 1.0) for problem in problems]
-    model = Model(Plan(tuple(steps), frozenset(), 100.0), {}, deque(steps), 0.0)
+    model = Model(Schedule(tuple(steps), frozenset(), 100.0), {}, deque(steps), 0.0)
     here, there = ("host", "GPU 0"), ("host", "GPU 1")
     assert model.next_step(here, (), None) is fp32
     model.begin(fp32, here)
@@ -199,7 +199,7 @@ def test_a_worker_at_work_tells_what_it_has_done_so_far(tmp_path, monkeypatch):
 
 def test_a_step_that_did_not_fit_while_all_waited_for_the_gpu_is_done_when_nothing_else_is_left():
     step = Step("one", "paper", Problem("one", "p0", "spmm", 8, 8, 8, 0.5, "uniform:0"), ("a",), "first", 10.0)
-    model = Model(Plan((step,), frozenset(), 100.0), {}, deque([step]), 0.0)
+    model = Model(Schedule((step,), frozenset(), 100.0), {}, deque([step]), 0.0)
     model.predicted, model.taken = 30.0, 120.0
     model.phases["waiting"] = 90.0
     assert model.next_step(("host", "GPU"), (), 9.0) is None
@@ -227,7 +227,7 @@ def test_work_that_does_not_end_is_left_out_when_the_time_is_over(tmp_path, monk
             return Future(pending=True) if stuck else super().submit(what, *arguments, workers=workers, pure=pure)
 
     _, notes = run(tmp_path, monkeypatch, Hangs({"w": "h200", "v": "h200"}), ends=60.0, names=("one",))
-    assert 0.0 <= clock.now - (60.0 + crew.GRACE_S) < 1.0
+    assert 0.0 <= clock.now - (60.0 + scheduler.GRACE_S) < 1.0
     assert "  one: 1 of 5 problems not reached" in notes
     assert {row.problem for row in rows(tmp_path)} == {"p1", "p2", "p3", "p4"}
 
