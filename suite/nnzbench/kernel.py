@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnzbench.kernels.registry import Kernel, VendorKernel, candidates, kernels, register
-from nnzbench.kernels.roles import About, Look, Role
+from nnzbench.kernels.roles import About, Role
 from nnzbench.plans.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Candidate",
     "Kernel",
     "Launch",
-    "Look",
     "Plan",
     "Prepared",
     "Resources",

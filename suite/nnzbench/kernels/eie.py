@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.eie import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
@@ -252,4 +252,4 @@ def operand_bytes(problem: Problem, nnz: int) -> int:
     return nnz + 16 * 2
 
 
-register(Eie(), About("own", "EIE's format", Look("orange", "h"), operand_bytes=operand_bytes, rank=155))
+register(Eie(), About("own", "EIE's format", operand_bytes=operand_bytes, rank=155))

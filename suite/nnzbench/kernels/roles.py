@@ -1,4 +1,4 @@
-"""What a kernel says of itself beside its plans: whose it is, how it is called and drawn, and what work bounds it.
+"""What a kernel says of itself beside its plans: whose it is, how it is called, and what work bounds it.
 
 Given to `nnzbench.kernel.register`. Reports, limits and validation ask `nnzbench.kernel.about`, and keep no
 list of names.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from nnzbench.problems.problem import Problem
@@ -23,13 +23,6 @@ TENSOR_CORES = frozenset({"f32", "tf32", "f16", "bf16"})
 """Arithmetic classes of a library that has them all."""
 
 
-class Look(NamedTuple):
-    """Colour (a name of `nnzbench.report.draw.style.PALETTE`, or `#rrggbb`) and marker (Matplotlib's letter)."""
-
-    colour: str
-    marker: str
-
-
 @dataclass(frozen=True)
 class About:
     """All that is known of a kernel but how it computes."""
@@ -37,8 +30,6 @@ class About:
     role: Role = "guest"
     label: str = ""
     """The name readers know, such as `cuBLAS`; empty for the kernel's own."""
-    look: Look | None = None
-    """None for one that follows from the name."""
     maths: frozenset[str] = frozenset()
     """Arithmetic classes of its variants (`check.TOLERANCE`); empty for those of its dtypes."""
     work: Literal["sparse", "dense"] = "sparse"
@@ -79,6 +70,6 @@ class About:
 
 
 RETIRED: dict[str, About] = {
-    "panel": About("own", "panel", Look("purple", "d"), frozenset({"f32"}), rank=120),  # superseded by `ring`
+    "panel": About("own", "panel", frozenset({"f32"}), rank=120),  # superseded by `ring`
 }
-"""Kernels that are gone. Their rows stay valid and are drawn as before; nothing can run them, or take their names."""
+"""Kernels that are gone. Their rows stay valid; nothing can run them, or take their names."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import Storage, single_launch_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
@@ -298,4 +298,4 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     return replace(plan, generate_ms=elapsed())
 
 
-register(RowStream(), About("own", look=Look("green", "^"), rank=110))
+register(RowStream(), About("own", rank=110))

@@ -13,7 +13,7 @@ from draft_figures import figures_in_draft  # noqa: F401
 
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels, known, register, role_of
-from nnzbench.kernels.roles import OURS, RETIRED, About, Look
+from nnzbench.kernels.roles import OURS, RETIRED, About
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.limits import dense_work, row_work
 from nnzbench.papers.sparsert import table1 as sparsert
@@ -25,10 +25,11 @@ from nnzbench.report import generic
 from nnzbench.report.data.frames import ResultSet, load, to_frame
 from nnzbench.report.data.series import BEST, Series, references
 from nnzbench.report.draw import style
+from nnzbench.report.draw.colours import LOOKS
 from nnzbench.site import readme
 from nnzbench.site.generations import comparison as generations
 
-LIBRARY = About("library", "MadeLib", Look("ink", "_"), frozenset({"f32", "tf32", "f16"}), "dense")
+LIBRARY = About("library", "MadeLib", frozenset({"f32", "tf32", "f16"}), "dense")
 
 
 class Made:
@@ -142,13 +143,16 @@ def test_every_row_belongs_to_one_role(name: str, variant: str, role: str) -> No
     assert list(to_frame([fake_records.record(kernel=name, variant=variant)])["role"]) == [role]
 
 
-def test_every_kernel_of_the_package_says_whose_it_is_and_how_it_looks() -> None:
+def test_every_kernel_of_the_package_says_whose_it_is() -> None:
     for name, said in known().items():
         assert said.role != "guest", name
-        assert said.look is not None, name
         assert said.maths, name
-        assert said.look.colour in style.PALETTE, name
         assert Series("k", "", (name,)).own == (said.role in OURS)
+
+
+def test_looks_are_of_kernels_that_there_are_in_colours_of_the_palette() -> None:
+    assert set(LOOKS) <= set(known())
+    assert {one.colour for one in LOOKS.values()} <= set(style.PALETTE)
 
 
 def test_references_are_dense_libraries_by_arithmetic_then_the_sparse_one() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from nnzbench.kernels.balanced import rows as balanced_rows
 from nnzbench.kernels.balanced import wide as balanced_wide
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
@@ -133,7 +133,6 @@ register(
     Balanced(),
     About(
         "own",
-        look=Look("purple", "P"),
         pattern="balanced",
         structure_bytes=structure_bytes,
         paper_variants=r"paper(_w\d+)?$",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nnzbench.kernels.choice.families import ranked_families
 from nnzbench.kernels.registry import Kernel, register
 from nnzbench.kernels.ring.spmm import Ring
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.row_stream import RowStream
 from nnzbench.kernels.sputnik.spmm import Sputnik
 from nnzbench.kernels.tensor.spmm import TensorSpmm
@@ -51,4 +51,4 @@ class Untuned:
         raise Unsupported("no family of kernels takes this matrix")
 
 
-register(Untuned(), About("own", look=Look("yellow", "8"), nothing_to_tune=True, study=True))
+register(Untuned(), About("own", nothing_to_tune=True, study=True))

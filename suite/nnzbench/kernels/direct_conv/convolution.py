@@ -19,7 +19,7 @@ from nnzbench.kernels.direct_conv.model import ConvModel
 from nnzbench.kernels.direct_conv.program import make_program
 from nnzbench.kernels.direct_conv.tile import ConvTiling
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype
 from nnzbench.problems.problem import Problem
@@ -82,4 +82,4 @@ class DirectConv:
             raise refusal
 
 
-register(DirectConv(), About("own", look=Look("green", "X"), paper_variants="paper_", weights_in_code=True, rank=160))
+register(DirectConv(), About("own", paper_variants="paper_", weights_in_code=True, rank=160))

@@ -15,7 +15,7 @@ from nnzbench.devices import Device
 from nnzbench.kernels.networks import steps
 from nnzbench.kernels.networks.prepare import MATHS, Make, network_candidates
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
 from nnzbench.kernels.sputnik.depthwise_conv import depthwise_plan
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
@@ -115,14 +115,13 @@ class DenseMobileNet:
 
 register(
     SparseMobileNet(),
-    About("paper", "sparse MobileNetV1", Look("blue", "o"), paper_variants="f32_heuristic$", rank=272),
+    About("paper", "sparse MobileNetV1", paper_variants="f32_heuristic$", rank=272),
 )
 register(
     DenseMobileNet(),
     About(
         "library",
         "dense MobileNetV1",
-        Look("ink", "_"),
         frozenset(MATHS),
         "dense",
         reference=True,

@@ -16,7 +16,7 @@ from nnzbench.devices import Device
 from nnzbench.kernels.networks import steps
 from nnzbench.kernels.networks.prepare import MATHS, Make, network_candidates
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik.masked_softmax import masked_softmax_plan
 from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
 from nnzbench.kernels.sputnik.softmax import softmax_plan
@@ -171,16 +171,13 @@ class DenseTransformer:
 
 register(
     SparseTransformer(),
-    About(
-        "paper", "sparse Transformer", Look("blue", "o"), frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270
-    ),
+    About("paper", "sparse Transformer", frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270),
 )
 register(
     DenseTransformer(),
     About(
         "library",
         "dense Transformer",
-        Look("ink", "_"),
         frozenset(MATHS),
         "dense",
         reference=True,

@@ -20,7 +20,7 @@ from nnzbench.kernels.ring.order import (
     schedule,
     warp_phases,
 )
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
@@ -370,4 +370,4 @@ class RingSddmm:
         )
 
 
-register(RingSddmm(), About("own", look=Look("sky", "D"), rank=140))
+register(RingSddmm(), About("own", rank=140))

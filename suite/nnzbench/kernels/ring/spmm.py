@@ -22,7 +22,7 @@ from nnzbench.kernels.ring.order import (
     schedule,
     warp_phases,
 )
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.plan import Launch, Plan, Unsupported, plans_that_fit
@@ -340,4 +340,4 @@ class Ring:
         )
 
 
-register(Ring(), About("own", look=Look("sky", "p"), rank=130))
+register(Ring(), About("own", rank=130))

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.rivals.aspt_tiles import Tiling, tile, untiled
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
@@ -155,5 +155,5 @@ class AsptSddmm:
         yield sddmm_plan(operands.sparse, operands.dense["a"], operands.dense["b"])
 
 
-register(Aspt(), About("paper", "ASpT", Look("yellow", "D"), nothing_to_tune=True, rank=42))
-register(AsptSddmm(), About("paper", "ASpT SDDMM", Look("yellow", "D"), nothing_to_tune=True, rank=43))
+register(Aspt(), About("paper", "ASpT", nothing_to_tune=True, rank=42))
+register(AsptSddmm(), About("paper", "ASpT SDDMM", nothing_to_tune=True, rank=43))

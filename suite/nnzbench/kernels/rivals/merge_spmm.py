@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands
@@ -116,4 +116,4 @@ class MergeSpmm:
             yield merge_plan(a, b)
 
 
-register(MergeSpmm(), About("paper", "MergeSpMM", Look("orange", "D"), rank=41))
+register(MergeSpmm(), About("paper", "MergeSpMM", rank=41))

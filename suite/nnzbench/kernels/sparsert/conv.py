@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nnzbench.kernels.codegen.addressing import ImagePixels
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sparsert.spmm import make_plan, make_planner, tuned_first
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands
@@ -42,4 +42,4 @@ class SparseRTConv:
             yield make_plan(planner, tiling, operands.dense["x"], arch, c.output)
 
 
-register(SparseRTConv(), About("own", look=Look("vermillion", "s"), weights_in_code=True, rank=50))
+register(SparseRTConv(), About("own", weights_in_code=True, rank=50))

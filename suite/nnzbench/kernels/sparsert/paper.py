@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sparsert import paper_emit
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper_dense import Dense, MatrixB, VirtualIm2col
@@ -194,11 +194,11 @@ class PaperConvolution:
         yield from plans_of(work, paper.grid(c.filters, work.dense.columns))
 
 
-register(PaperKernel("sparsert_paper"), About("paper", look=Look("blue", "D"), weights_in_code=True, rank=60))
-register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", look=Look("sky", "v"), study=True, rank=70))
+register(PaperKernel("sparsert_paper"), About("paper", weights_in_code=True, rank=60))
+register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", study=True, rank=70))
 register(
     PaperKernel("sparsert_fixed", tuned=False),
-    About("paper", look=Look("orange", "P"), nothing_to_tune=True, study=True, rank=80),
+    About("paper", nothing_to_tune=True, study=True, rank=80),
 )
-register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", look=Look("purple", "X"), study=True, rank=90))
-register(PaperConvolution(), About("paper", look=Look("blue", "D"), weights_in_code=True, rank=65))
+register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", study=True, rank=90))
+register(PaperConvolution(), About("paper", weights_in_code=True, rank=65))

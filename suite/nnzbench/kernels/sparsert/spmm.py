@@ -18,7 +18,7 @@ from nnzbench.kernels.codegen.program import Program
 from nnzbench.kernels.codegen.schedule import make_schedule
 from nnzbench.kernels.codegen.tiling import Tiling
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
@@ -98,8 +98,8 @@ class SparseRT:
             yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
 
 
-register(SparseRT(), About("own", look=Look("vermillion", "s"), weights_in_code=True, rank=40))
+register(SparseRT(), About("own", weights_in_code=True, rank=40))
 register(
     SparseRT("sparsert_pattern", "buffer"),
-    About("own", look=Look("green", "p"), study=True, weights_in_code=True, rank=100),
+    About("own", study=True, weights_in_code=True, rank=100),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, sddmm_plan
 from nnzbench.kernels.sputnik.softmax import softmax_plan
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, oracle_tiles, spmm_plan
@@ -89,4 +89,4 @@ class SparseAttention:
                 yield attention_plan(operands.sparse, q, keys, v, strip, tile, label, shared)
 
 
-register(SparseAttention(), About("paper", look=Look("sky", ">")))
+register(SparseAttention(), About("paper"))

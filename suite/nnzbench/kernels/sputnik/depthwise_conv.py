@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -59,4 +59,4 @@ class DepthwiseConv:
             yield depthwise_plan(problem, operands, outputs, threads)
 
 
-register(DepthwiseConv(), About("paper", look=Look("green", "*")))
+register(DepthwiseConv(), About("paper"))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import Storage, StripOrder, row_strips, single_launch_plan, vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
@@ -214,5 +214,5 @@ class SputnikSddmmAblation:
         yield sddmm_plan(pattern, a, b, SCALAR, "no_vector")
 
 
-register(SputnikSddmm(), About("paper", look=Look("blue", "h"), paper_variants="heuristic_", rank=20))
-register(SputnikSddmmAblation(), About("paper", look=Look("yellow", "8"), study=True))
+register(SputnikSddmm(), About("paper", paper_variants="heuristic_", rank=20))
+register(SputnikSddmmAblation(), About("paper", study=True))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import row_records
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
@@ -62,4 +62,4 @@ class SparseSoftmax:
             yield softmax_plan(operands.sparse, width, rows, items)
 
 
-register(SparseSoftmax(), About("paper", look=Look("blue", "p"), rank=30))
+register(SparseSoftmax(), About("paper", rank=30))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import (
     Storage,
     padded,
@@ -345,6 +345,6 @@ class SputnikAblation:
             yield spmm_plan(operands.sparse, b, tile, label, switches)
 
 
-register(Sputnik(), About("paper", look=Look("blue", "o"), paper_variants="heuristic_", rank=10))
-register(SputnikTransposed(), About("paper", look=Look("purple", "d"), study=True))
-register(SputnikAblation(), About("paper", look=Look("vermillion", "H"), study=True))
+register(Sputnik(), About("paper", paper_variants="heuristic_", rank=10))
+register(SputnikTransposed(), About("paper", study=True))
+register(SputnikAblation(), About("paper", study=True))

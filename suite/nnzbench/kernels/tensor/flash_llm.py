@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, make_plan, parts_to_try, samples
 from nnzbench.kernels.tensor.tiled_csl import TILE_COLUMNS, TILE_ROWS, pack
 from nnzbench.plans.plan import Plan, Unsupported
@@ -76,7 +76,6 @@ register(
     About(
         "paper",
         label="Flash-LLM",
-        look=Look("orange", "X"),
         rank=130,
         structure_bytes=structure_bytes,
         samples=tuple(samples((256, 128, 8), (256, 128, 16), (256, 128, 32), (128, 128, 64), (128, 128, 128))),

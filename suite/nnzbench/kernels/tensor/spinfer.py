@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.tensor.bitmap import TILE, pack
 from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, make_plan, parts_to_try, samples
 from nnzbench.plans.architectures import block_shared_bytes
@@ -87,7 +87,6 @@ register(
     About(
         "paper",
         label="SpInfer",
-        look=Look("green", "P"),
         rank=132,
         structure_bytes=structure_bytes,
         samples=tuple(samples((64, 128, 8), (64, 128, 16), (64, 128, 32), (64, 128, 64))),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.halves import from_bf16, stored
@@ -341,4 +341,4 @@ class TensorSpmm:
         yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch))
 
 
-register(TensorSpmm(), About("own", look=Look("vermillion", "h"), structure_bytes=structure_bytes, rank=135))
+register(TensorSpmm(), About("own", structure_bytes=structure_bytes, rank=135))

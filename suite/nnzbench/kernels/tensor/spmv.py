@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor.delta import CHUNK, MOST_COLUMNS, Chunks, pack
 from nnzbench.kernels.tensor.halves import from_bf16, stored
@@ -102,5 +102,5 @@ class DeltaSpmv:
 
 register(
     DeltaSpmv(),
-    About("own", look=Look("sky", "h"), rank=137, structure_bytes=structure_bytes),
+    About("own", rank=137, structure_bytes=structure_bytes),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.tensor.spmm import Shape, plans, tilings
 from nnzbench.kernels.tensor.strips import STRIP_ROWS
 from nnzbench.plans.architectures import architecture
@@ -47,5 +47,5 @@ class TensorSpmmTf32:
 
 register(
     TensorSpmmTf32(),
-    About("own", look=Look("yellow", "h"), maths=frozenset({"tf32"}), structure_bytes=structure_bytes, rank=136),
+    About("own", maths=frozenset({"tf32"}), structure_bytes=structure_bytes, rank=136),
 )

@@ -13,7 +13,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik.masked_softmax import masked_softmax_plan
 from nnzbench.kernels.vendor.cublas import MODES, Handle, product
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing
@@ -75,7 +75,6 @@ register(
     DenseAttention(),
     About(
         "library",
-        look=Look("ink", "_"),
         maths=frozenset(MODES["f32"]),
         work="dense",
         reference=True,

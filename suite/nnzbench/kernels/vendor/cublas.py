@@ -18,7 +18,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
@@ -197,5 +197,5 @@ class Cublas:
 
 register(
     Cublas(),
-    About("library", "cuBLAS", Look("ink", "_"), maths=TENSOR_CORES | {"i8"}, work="dense", reference=True, rank=220),
+    About("library", "cuBLAS", maths=TENSOR_CORES | {"i8"}, work="dense", reference=True, rank=220),
 )

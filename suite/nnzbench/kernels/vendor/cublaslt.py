@@ -10,7 +10,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import MODES, GemmCase, compute_type, gemm_cases, scalars_of
 from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand
 from nnzbench.kernels.vendor.support import (
@@ -194,5 +194,5 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
 
 register(
     CublasLt(),
-    About("library", "cuBLASLt", Look("sky", "_"), maths=TENSOR_CORES | {"i8"}, work="dense", searched=True, rank=230),
+    About("library", "cuBLASLt", maths=TENSOR_CORES | {"i8"}, work="dense", searched=True, rank=230),
 )

@@ -20,7 +20,7 @@ import numpy as np
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import MODES
 from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, builds, graph_errors, keep_math
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_weights, swapped, to_storage
@@ -334,6 +334,4 @@ def _winograd(handle: Handle, conv: ConvShape, dtype: str, nhwc: bool) -> Callab
     return uses
 
 
-register(
-    Cudnn(), About("library", "cuDNN", Look("ink", "_"), maths=TENSOR_CORES, work="dense", reference=True, rank=240)
-)
+register(Cudnn(), About("library", "cuDNN", maths=TENSOR_CORES, work="dense", reference=True, rank=240))

@@ -20,7 +20,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, graph_errors
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing, to_storage
 from nnzbench.kernels.vendor.support import Freed, Output, finish, open_library, refusal, require_gpu
@@ -168,4 +168,4 @@ class CudnnAttention:
             yield refusal(fused.variant, problem.dtype, str(error))
 
 
-register(CudnnAttention(), About("library", "cuDNN attention", Look("ink", "_"), work="dense", rank=261))
+register(CudnnAttention(), About("library", "cuDNN attention", work="dense", rank=261))

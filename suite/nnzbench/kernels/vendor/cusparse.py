@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cusparse_sddmm import sddmm_candidates
 from nnzbench.kernels.vendor.cusparse_spmm import spmm_candidates
 from nnzbench.kernels.vendor.cusparse_spmv import spmv_candidates
@@ -36,5 +36,5 @@ class Cusparse:
 
 register(
     Cusparse(),
-    About("library", "cuSPARSE", Look("orange", "v"), maths=TENSOR_CORES, reference=True, searched=True, rank=200),
+    About("library", "cuSPARSE", maths=TENSOR_CORES, reference=True, searched=True, rank=200),
 )

@@ -15,7 +15,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import TENSOR_CORES, About, Look
+from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
@@ -251,5 +251,5 @@ class CusparseLt:
 
 register(
     CusparseLt(),
-    About("library", "cuSPARSELt", Look("orange", "<"), maths=TENSOR_CORES - {"f32"} | {"i8"}, pattern="2:4", rank=210),
+    About("library", "cuSPARSELt", maths=TENSOR_CORES - {"f32"} | {"i8"}, pattern="2:4", rank=210),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import register
-from nnzbench.kernels.roles import About, Look
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
 from nnzbench.kernels.vendor.cublas import MODES, GemmCase, Handle, gemm_cases, product
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing
@@ -60,5 +60,5 @@ class CublasBiasRelu:
 
 register(
     CublasBiasRelu(),
-    About("library", look=Look("ink", "_"), maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=250),
+    About("library", maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=250),
 )

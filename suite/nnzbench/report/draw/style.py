@@ -12,8 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from nnzbench import paths
-from nnzbench.kernels.registry import about
-from nnzbench.kernels.roles import Look
+from nnzbench.report.draw.colours import LOOKS, Look
 
 # Okabe and Ito's palette, told apart under the common colour-vision deficiencies.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -24,7 +23,7 @@ PALETTE = {
     "black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN, "yellow": YELLOW, "blue": BLUE,
     "vermillion": VERMILLION, "purple": PURPLE, "ink": INK,
 }  # fmt: skip
-"""Colours by the names that kernels give."""
+"""Colours by the names that looks give."""
 # Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
 GPU_COLOURS = (
     "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#DDCC77", "#661100",
@@ -34,8 +33,8 @@ _SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">")
 
 
 def look(kernel: str) -> Look:
-    """The look that the kernel gives itself, in `#rrggbb`; one without gets a look from its name, in every figure."""
-    given = about(kernel).look
+    """The kernel's look, in `#rrggbb`; one that has none in `LOOKS` gets a look from its name, in every figure."""
+    given = LOOKS.get(kernel)
     if given is None:
         return _SPARE[zlib.crc32(kernel.encode()) % len(_SPARE)]
     return Look(PALETTE.get(given.colour, given.colour), given.marker)
