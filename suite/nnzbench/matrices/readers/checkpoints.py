@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import zipfile
 from pathlib import Path
@@ -12,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.readers.files import elements
-from nnzbench.matrices.readers.weights import MAX_BYTES
+from nnzbench.matrices.readers.weights import MAX_BYTES, reading
 from nnzbench.plans.plan import one_line
 
 INSTALL = "pip install 'nnzbench[{}]'"
@@ -32,16 +32,13 @@ class Safetensors:
         except ImportError:
             raise MatrixError(f"{path}: reading it needs safetensors: {INSTALL.format('safetensors')}.") from None
         self._path = path
-        try:
+        # the library raises a class of its own that is no subclass of another
+        with reading(path, "a safetensors file", (Exception,)):
             with safe_open(path, framework="numpy") as file:
                 known = set(file.keys())
             with path.open("rb") as stream:
                 size = int.from_bytes(stream.read(8), "little")
                 header = json.loads(stream.read(size))
-        except OSError as error:
-            raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
-        except Exception as error:  # the library raises a class of its own that is no subclass of another
-            raise MatrixError(f"{path}: is not a safetensors file ({one_line(error)}).") from error
         self._start = 8 + size
         self._tensors: dict[str, dict[str, Any]] = {name: one for name, one in header.items() if name in known}
 
@@ -50,7 +47,7 @@ class Safetensors:
         return [
             name
             for name, one in self._tensors.items()
-            if len(one["shape"]) >= _LEAST_AXES and one["dtype"] in _TYPES and elements(one["shape"])
+            if len(one["shape"]) >= _LEAST_AXES and one["dtype"] in _TYPES and math.prod(one["shape"])
         ]
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
@@ -63,16 +60,13 @@ class Safetensors:
             raise MatrixError(f"{where}: values are {one['dtype']}, which is not read here.")
         stored = np.dtype(_TYPES[one["dtype"]])
         begin, end = one["data_offsets"]
-        if end - begin != elements(one["shape"]) * stored.itemsize:  # the library has checked it too
+        if end - begin != math.prod(one["shape"]) * stored.itemsize:  # the library has checked it too
             raise MatrixError(f"{where}: {end - begin} bytes do not hold the shape {one['shape']}.")
         if end - begin > MAX_BYTES:
             raise MatrixError(f"{where}: {end - begin} bytes are more than the {MAX_BYTES} allowed.")
-        try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._start + begin)
-                data = stream.read(end - begin)
-        except OSError as error:
-            raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
+        with reading(where), self._path.open("rb") as stream:
+            stream.seek(self._start + begin)
+            data = stream.read(end - begin)
         if len(data) != end - begin:
             raise MatrixError(f"{where}: is truncated.")
         array = np.frombuffer(data, stored).reshape(one["shape"])
@@ -91,19 +85,15 @@ class Torch:
             raise MatrixError(f"{path}: reading it needs PyTorch: {INSTALL.format('torch')}.") from None
         self._path = path
         _require_plain(path)
-        try:
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except OSError as error:
-            raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
-        except pickle.UnpicklingError as error:
-            raise MatrixError(
-                f"{path}: holds other things than tensors by name, which are not loaded from a file that is not "
-                "trusted: save the model's state_dict()."
-            ) from error
-        except Exception as error:  # pickles raise whatever their opcodes lead to
-            raise MatrixError(
-                f"{path}: is not a state dict that loads with weights_only ({one_line(error)})."
-            ) from error
+        # pickles raise whatever their opcodes lead to
+        with reading(path, "a state dict that loads with weights_only", (Exception,)):
+            try:
+                found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            except pickle.UnpicklingError as error:
+                raise MatrixError(
+                    f"{path}: holds other things than tensors by name, which are not loaded from a file that is not "
+                    "trusted: save the model's state_dict()."
+                ) from error
         for key in ("state_dict", "model"):  # what training scripts wrap it in
             if isinstance(found, dict) and isinstance(found.get(key), dict):
                 found = found[key]
@@ -121,7 +111,7 @@ class Torch:
         if name not in self._tensors:
             raise MatrixError(f"{where}: is not in the file.")
         tensor = self._tensors[name].detach()
-        if elements(tensor.shape) * tensor.element_size() > MAX_BYTES:
+        if math.prod(tensor.shape) * tensor.element_size() > MAX_BYTES:
             raise MatrixError(f"{where}: shape {tuple(tensor.shape)} is larger than is read here.")
         kind = str(tensor.dtype).removeprefix("torch.")
         try:
@@ -136,14 +126,9 @@ class Torch:
 
 def _require_plain(path: Path) -> None:
     """Refuses what is not the zip archive that PyTorch writes since 1.6, whose members are stored as they are."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except OSError as error:
-        raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, OverflowError) as error:
-        raise MatrixError(
-            f"{path}: is not a PyTorch archive ({one_line(error)}); older files must be saved anew, or as safetensors."
-        ) from error
+    kind = "a PyTorch archive; older files must be saved anew, or as safetensors"
+    faults = (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, OverflowError)
+    with reading(path, kind, faults), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
     if any(one.compress_type != zipfile.ZIP_STORED for one in members):
         raise MatrixError(f"{path}: has compressed members, which PyTorch does not write.")

@@ -15,7 +15,6 @@ filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolut
 from __future__ import annotations
 
 import fnmatch
-import math
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -27,6 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.readers import checkpoints
+from nnzbench.matrices.readers.smtx import read_smtx
+from nnzbench.matrices.readers.sparse_files import read_market, read_scipy
 from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, array_names, load_array
 
 WHOLE = tuple(np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biu")
@@ -87,12 +89,12 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
         raise MatrixError(f"{text}: names one matrix already, and patterns choose several: give one of the two.")
     reader = _SINGLE.get(path.suffix)
     if reader is None and path.suffix == ".npz" and set(array_names(path)) >= _SPARSE_MEMBERS:
-        reader = _scipy
+        reader = read_scipy
     if reader is not None:
         if name or match:
             raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
-        csr, shape, dtype = reader(path)
-        return [Matrix(path.stem, csr, shape, dtype)]
+        csr, dtype = reader(path)
+        return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
     source = _source(path)
     return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
 
@@ -148,39 +150,25 @@ def _chosen(path: Path, names: list[str], name: str, match: Sequence[str]) -> li
     )
 
 
-class _Npy:
+class _Arrays:
+    """A `.npz` file, or a `.npy` file, which has one array without a name."""
+
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._named = path, path.suffix == ".npz"
 
     def names(self) -> list[str]:
-        return [""]
+        return array_names(self._path, 2) if self._named else [""]
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
-        if name:
+        if name and not self._named:
             raise MatrixError(f"{self._path}: holds one array, there is no '{name}' in it.")
-        array = load_array(self._path, None, (*FLOATS, *WHOLE))
-        return array, array.dtype.name
-
-
-class _Npz:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def names(self) -> list[str]:
-        return array_names(self._path, 2)
-
-    def read(self, name: str) -> tuple[NDArray[Any], str]:
-        array = load_array(self._path, name, (*FLOATS, *WHOLE))
+        array = load_array(self._path, name if self._named else None, (*FLOATS, *WHOLE))
         return array, array.dtype.name
 
 
 def _source(path: Path) -> Source:
-    if path.suffix == ".npy":
-        return _Npy(path)
-    if path.suffix == ".npz":
-        return _Npz(path)
-    from nnzbench.matrices.readers import checkpoints
-
+    if path.suffix in (".npy", ".npz"):
+        return _Arrays(path)
     if path.suffix == ".safetensors":
         return checkpoints.Safetensors(path)
     if path.suffix in (".pt", ".pth", ".bin"):
@@ -189,33 +177,8 @@ def _source(path: Path) -> Source:
     raise MatrixError(f"{path}: its ending tells no format that is read here: {endings}.")
 
 
-_Read = Callable[[Path], tuple[CSR, tuple[int, ...], str]]
-
-
-def _smtx(path: Path) -> tuple[CSR, tuple[int, ...], str]:
-    from nnzbench.matrices.readers.smtx import read_smtx
-
-    csr = read_smtx(path)
-    return csr, (csr.m, csr.k), "pattern"
-
-
-def _market(path: Path) -> tuple[CSR, tuple[int, ...], str]:
-    from nnzbench.matrices.readers.sparse_files import read_market
-
-    csr, dtype = read_market(path)
-    return csr, (csr.m, csr.k), dtype
-
-
-def _scipy(path: Path) -> tuple[CSR, tuple[int, ...], str]:
-    from nnzbench.matrices.readers.sparse_files import read_scipy
-
-    csr, dtype = read_scipy(path)
-    return csr, (csr.m, csr.k), dtype
-
-
-_SINGLE: dict[str, _Read] = {".smtx": _smtx, ".mtx": _market}
-
-
-def elements(shape: Sequence[int]) -> int:
-    """Product of the axes."""
-    return math.prod(shape)
+_SINGLE: dict[str, Callable[[Path], tuple[CSR, str]]] = {
+    ".smtx": lambda path: (read_smtx(path), "pattern"),
+    ".mtx": read_market,
+}
+"""Of files that hold one matrix: it and its values' type."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.readers.weights import reading
 
 MAX_BYTES = 1 << 30
 """Largest file read; the largest DLMC matrix is below 100 MB."""
@@ -26,11 +27,8 @@ def read_smtx(path: str | os.PathLike[str]) -> CSR:
     fit the size of the file, so a forged header cannot cause a large allocation.
     """
     name = os.fspath(path)
-    try:
-        with Path(path).open("rb") as stream:
-            return _parse(name, stream, os.fstat(stream.fileno()).st_size)
-    except OSError as error:
-        raise MatrixError(f"{name}: cannot be read ({error.strerror or error}).") from error
+    with reading(name), Path(path).open("rb") as stream:
+        return _parse(name, stream, os.fstat(stream.fileno()).st_size)
 
 
 def _parse(name: str, stream: BinaryIO, size: int) -> CSR:

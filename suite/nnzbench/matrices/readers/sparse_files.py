@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, load_array
-from nnzbench.plans.plan import one_line
+from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, load_array, reading
 
 MOST_ROWS = 1 << 24
 """Rows or columns at most: a small file could otherwise ask for gigabytes of row offsets."""
+_FAULTS = (ValueError, OverflowError, TypeError, EOFError, RuntimeError, IndexError)
 _LINE = 1025
 """Longest line of a Matrix Market file, by its standard, and a line end."""
 _WORDS = {
@@ -36,7 +35,7 @@ _ARRAYS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("
 
 def read_market(path: Path) -> tuple[CSR, str]:
     """A Matrix Market file and its type, `pattern` where it gives no values. Raises `MatrixError`."""
-    try:
+    with reading(path, "a readable Matrix Market file", _FAULTS):
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise MatrixError(f"{path}: {size} bytes are more than the {MAX_BYTES} allowed.")
@@ -44,12 +43,6 @@ def read_market(path: Path) -> tuple[CSR, str]:
         with path.open("rb") as stream:
             stream.seek(header.end)
             found = _body(header, stream.read())
-    except OSError as error:
-        raise MatrixError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except MatrixError:
-        raise
-    except (ValueError, OverflowError, TypeError, EOFError, RuntimeError, IndexError) as error:
-        raise MatrixError(f"{path}: is not a readable Matrix Market file ({one_line(error)}).") from error
     csr = _checked(str(path), found, header.field == "pattern")
     return csr, "pattern" if header.field == "pattern" else "float64"
 
@@ -72,16 +65,12 @@ def _body(header: _Header, text: bytes) -> Any:
     fields = (2 if header.field == "pattern" else 3) if header.coordinate else 1
     if b"\0" in text:
         raise ValueError("holds a zero byte")
+    table = np.empty((0, fields))
     if text.strip():
-        table = pd.read_csv(
-            io.BytesIO(text),
-            sep=r"\s+",
-            header=None,
-            dtype=np.float64,
-            quoting=csv.QUOTE_NONE,
-        ).to_numpy()
-    else:
-        table = np.empty((0, fields))
+        import pandas as pd  # takes half a second to load
+
+        options: Any = {"sep": r"\s+", "header": None, "dtype": np.float64, "quoting": csv.QUOTE_NONE}
+        table = pd.read_csv(io.BytesIO(text), **options).to_numpy()
     if table.shape != (header.entries, fields):
         raise ValueError(f"holds {table.shape[0]} lines of {table.shape[1]} numbers, not {header.entries} of {fields}")
     if not header.coordinate:

@@ -24,7 +24,11 @@ MAX_BYTES = 1 << 31
 
 _AXES = 32
 """Most axes that every supported version of NumPy has."""
-_ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
+_KIND = "a readable archive"
+_FAULTS = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError, RuntimeError,
+    ValueError, OverflowError,
+)  # fmt: skip
 FLOATS = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -53,7 +57,7 @@ def load_array(
     Text (`<U...`, `|S...`) is taken where `allowed` is empty. Raises `MatrixError` as `load_weights` does.
     """
     where = os.fspath(path) if name is None else f"{os.fspath(path)}: array '{name}'"
-    with _reading(where):
+    with reading(where, _KIND, _FAULTS):
         if name is None:
             with Path(path).open("rb") as stream:
                 return _read_npy(stream, os.fstat(stream.fileno()).st_size, where, allowed)
@@ -72,7 +76,7 @@ def array_names(path: str | os.PathLike[str], axes: int = 0) -> list[str]:
     Raises `MatrixError` where the file is not one, or an array's header is damaged.
     """
     where, found = os.fspath(path), []
-    with _reading(where), zipfile.ZipFile(path) as archive:
+    with reading(where, _KIND, _FAULTS), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 name = member.filename.removesuffix(".npy")
@@ -86,16 +90,19 @@ def array_names(path: str | os.PathLike[str], axes: int = 0) -> list[str]:
 
 
 @contextlib.contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Turns what a damaged file makes Python raise into a `MatrixError` that names it."""
+def reading(where: object, kind: str = "", faults: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turns what an unreadable file (`OSError`) or a damaged one (`faults`) raises into a `MatrixError` that names it.
+
+    `kind` is what a damaged one is not.
+    """
     try:
         yield
     except OSError as error:
         raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
     except MatrixError:
         raise
-    except (*_ARCHIVE_FAULTS, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError) as error:
-        raise MatrixError(f"{where}: is not a readable archive ({one_line(error)}).") from error
+    except faults as error:
+        raise MatrixError(f"{where}: is not {kind} ({one_line(error)}).") from error
 
 
 def _read_npy(stream: IO[bytes], size: int, where: str, allowed: Collection[np.dtype[Any]]) -> NDArray[Any]:

@@ -1,0 +1,85 @@
+"""No import circles: neither between modules nor between folders, late imports inside functions counted like others."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "nnzbench"
+LEFT = {("nnzbench.kernels.choice", "nnzbench.kernels.sputnik"), ("nnzbench.site.index", "nnzbench.site")}
+"""Imports between folders that are on their way out."""
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """Every module of a package by its full name, packages by the name of their folder."""
+    names = {path: ".".join(path.relative_to(package.parent).with_suffix("").parts) for path in package.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def imported(path: Path, known: Mapping[str, object]) -> Iterator[str]:
+    """The known modules that a file imports, at its top or anywhere else in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: imports are absolute"
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in known else node.module for name in names if {name, node.module} & set(known))
+
+
+def graph_of(package: Path) -> dict[str, set[str]]:
+    known = modules(package)
+    return {name: set(imported(path, known)) - {name} for name, path in known.items()}
+
+
+def folders_of(package: Path) -> dict[str, set[str]]:
+    """The same between folders; a module at the package's top is one of its own."""
+    known, top = modules(package), package.name
+
+    def folder(name: str) -> str:
+        above = name.rpartition(".")[0]
+        return name if known[name].name == "__init__.py" or above == top else above
+
+    found: dict[str, set[str]] = {}
+    for name, others in graph_of(package).items():
+        found.setdefault(folder(name), set()).update(folder(other) for other in others)
+    return {name: others - {name} for name, others in found.items()}
+
+
+def circle(graph: Mapping[str, set[str]]) -> str:
+    """One circle in words, empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " <- ".join(error.args[1])
+    return ""
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert not circle(graph_of(PACKAGE))
+
+
+def test_no_folder_imports_itself_through_others() -> None:
+    graph = folders_of(PACKAGE)
+    assert not circle({name: {one for one in others if (name, one) not in LEFT} for name, others in graph.items()})
+
+
+@pytest.mark.parametrize(
+    ("files", "modules_too"),
+    [
+        ({"a": "import p.b", "b": "def f():\n    from p import a"}, True),
+        ({"one.a": "from p.two import b", "one.c": "", "two.b": "def f():\n    from p.one.c import x"}, False),
+    ],
+)
+def test_circles_behind_late_imports_are_found(files: dict[str, str], modules_too: bool, tmp_path: Path) -> None:
+    package = tmp_path / "p"
+    for name, text in {"__init__": "", "one.__init__": "", "two.__init__": "", **files}.items():
+        path = package.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert bool(circle(graph_of(package))) == modules_too
+    assert circle(folders_of(package))
