@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
 
@@ -19,7 +18,7 @@ from nnzbench.cli import programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
 from nnzbench.cluster.engine import connected, local_resources
 from nnzbench.cluster.scheduler import Scheduler
-from nnzbench.devices import DEVICES, Device
+from nnzbench.devices import DEVICES, Device, cpu_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure import phases
@@ -34,18 +33,110 @@ from nnzbench.progress import progress_bar
 from nnzbench.records.folder import BELOW
 
 
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for, by the names of its options."""
+
+    experiments: tuple[str, ...]
+    quick: bool
+    device: str | None
+    sanitize: Literal["asan", "ubsan", "tsan"] | None
+    target_arch: str | None
+    ptx: Path | None
+    kernels: tuple[str, ...]
+    policies: tuple[Policy, ...] | None
+    problems: tuple[str, ...]
+    dtypes: tuple[DType, ...] | None
+    standin: bool
+    real: bool
+    candidates: int | None
+    uniform: bool
+    full: bool
+    budget: float | None
+    cluster: str | None
+    workers: int | None
+    resume: bool
+    overwrite: bool
+    yes: bool
+    out: Path | None
+    report: bool
+    started: float = field(default_factory=time.monotonic)
+
+    def require_sense(self) -> None:
+        """Raises `UsageError` for options that contradict or need each other, before hours are spent."""
+        other = "--standin" if self.standin else "--uniform" if self.uniform else "--target-arch"
+        as_they_are = not self.target_arch and not self.sanitize and not any(n.endswith(".py") for n in self.kernels)
+        cluster = self.cluster or ""
+        refusals = {
+            "--resume keeps the records, --overwrite replaces them: choose one": self.resume and self.overwrite,
+            "--standin patterns are not --real ones: choose one": self.standin and self.real,
+            "--uniform patterns are neither --standin nor --real ones: choose one": self.uniform
+            and (self.standin or self.real),
+            f"--report redraws the page of <gpu>/<experiment>/, and {other} records into a folder below it: leave "
+            "--report away": self.report and (self.standin or self.uniform or self.target_arch),
+            "--yes answers what --overwrite asks, and says nothing alone": self.yes and not self.overwrite,
+            "--device cpu checks and times nothing: leave --policy away": self.policies and self.device == "cpu",
+            f"--target-arch {self.target_arch} checks and times nothing: leave --policy away": self.policies
+            and self.target_arch,
+            "--sanitize is for --device cpu: on a GPU, run compute-sanitizer": self.sanitize and self.device != "cpu",
+            "--ptx makes another architecture's PTX: name it with --target-arch": self.ptx and not self.target_arch,
+            "--cluster runs this version's kernels as they are: no --target-arch, --sanitize or FILE.py": cluster
+            and not as_they_are,
+            f"--cluster is local, slurm or a scheduler's address such as tcp://HOST:8786, not '{cluster}'": cluster
+            and cluster not in ("local", "slurm")
+            and "://" not in cluster,
+            f"--workers says how many to start, and those of {cluster} run already": self.workers and "://" in cluster,
+            "--workers is for --cluster": self.workers and not cluster,
+        }
+        for sentence, refused in refusals.items():
+            if refused:
+                raise click.UsageError(sentence)
+
+    def choice(self) -> Choice:
+        """Which part of the experiments to run."""
+        return Choice(
+            policies=self.policies,
+            kernels=names_of_kernels(self.kernels),
+            dtypes=self.dtypes,
+            problems=self.problems or None,
+            quick=self.quick,
+            candidates=self.candidates,
+            real=False if self.uniform or self.standin else True if self.real else None,
+            uniform=self.uniform,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            yes=self.yes,
+        )
+
+    def known(self) -> Mapping[str, AnyKernel]:
+        """Kernels to choose from: for another architecture those compiled here, as a library takes its own paths."""
+        if self.target_arch is None:
+            return kernels()
+        architecture(self.target_arch)  # refused before any work
+        return {name: one for name, one in kernels().items() if not isinstance(one, VendorKernel)}
+
+    def open(self) -> Device:
+        """The device. Raises `Unsupported`."""
+        if self.sanitize:
+            device: Device = cpu_device.CpuDevice(self.sanitize)
+        else:
+            device = devices.open_device(self.device) if self.device else devices.open_gpu()
+        return checking(device, self.target_arch) if self.target_arch else device
+
+
 @click.command("run")
 @click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
 @click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
-@click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
+@click.option("--device", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
     "--sanitize",
     type=click.Choice(["asan", "ubsan", "tsan"]),
     help="With --device cpu: find accesses out of bounds, undefined arithmetic, or races.",
 )
 @click.option(
+    "--target-arch",
     "--as",
-    "as_arch",
+    "target_arch",
     metavar="sm_XY",
     help="Check an older architecture's code on this GPU, untimed (into the folder as-sm_XY/).",
 )
@@ -53,13 +144,13 @@ from nnzbench.records.folder import BELOW
     "--ptx",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="With --as: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped that architecture.",
+    help="With --target-arch: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped it.",
 )
-@click.option("--kernel", "kernel_names", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
+@click.option("--kernel", "kernels", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
 @click.option("--policy", "policies", callback=names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--dtype", "dtypes", callback=names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")
-@click.option("--standin", is_flag=True, help="Only stand-in patterns (into the folder standin/).")
+@click.option("--standin", is_flag=True, help="Only synthetic patterns (calibrated), into the folder standin/.")
 @click.option("--real", is_flag=True, help="Only real patterns [default: real where on disk].")
 @click.option("--candidates", type=click.IntRange(1, 100_000), help="At most so many candidates of each kernel.")
 @click.option("--full", is_flag=True, help="All problems where the default is a sample (sputnik_dlmc, llm_layers).")
@@ -86,237 +177,125 @@ from nnzbench.records.folder import BELOW
 )
 @click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    experiments: tuple[str, ...],
-    quick: bool,
-    device_name: str | None,
-    sanitize: Literal["asan", "ubsan", "tsan"] | None,
-    as_arch: str | None,
-    ptx: Path | None,
-    kernel_names: tuple[str, ...],
-    policies: tuple[Policy, ...] | None,
-    problems: tuple[str, ...],
-    dtypes: tuple[DType, ...] | None,
-    standin: bool,
-    real: bool,
-    candidates: int | None,
-    uniform: bool,
-    full: bool,
-    budget: float | None,
-    cluster: str | None,
-    workers: int | None,
-    resume: bool,
-    overwrite: bool,
-    yes: bool,
-    out: Path | None,
-    report: bool,
-) -> None:
+def command(ctx: click.Context, **options: Any) -> None:
     """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
 
     Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the
-    processor and are checked but not timed; with --as sm_75, another architecture's plans and code on this GPU.
+    processor and are checked but not timed; with --target-arch sm_75, another architecture's plans and code on this
+    GPU.
     """
-    started = time.monotonic()
-    if resume and overwrite:
-        raise click.UsageError("--resume keeps the records, --overwrite replaces them: choose one")
-    if standin and real:
-        raise click.UsageError("--standin patterns are not --real ones: choose one")
-    if uniform and (standin or real):
-        raise click.UsageError("--uniform patterns are neither --standin nor --real ones: choose one")
-    if report:
-        _refuse_undrawn("--standin" if standin else "--uniform" if uniform else "--as" if as_arch else "")
-    if yes and not overwrite:
-        raise click.UsageError("--yes answers what --overwrite asks, and says nothing alone")
-    if policies and device_name == "cpu":
-        raise click.UsageError("--device cpu checks and times nothing: leave --policy away")
-    if sanitize and device_name != "cpu":
-        raise click.UsageError("--sanitize is for --device cpu: on a GPU, run compute-sanitizer")
-    chosen = [replace(one, full=full) for one in choose_experiments(experiments, bool(kernel_names))]
-    choice = Choice(
-        policies=policies,
-        kernels=names_of_kernels(kernel_names),
-        dtypes=dtypes,
-        problems=problems or None,
-        quick=quick,
-        candidates=candidates,
-        real=False if uniform or standin else True if real else None,
-        uniform=uniform,
-        resume=resume,
-        overwrite=overwrite,
-        yes=yes,
-    )
-    known = _known(as_arch, policies)
+    request = Request(**options)
+    request.require_sense()
+    chosen = [replace(one, full=request.full) for one in choose_experiments(request.experiments, bool(request.kernels))]
+    choice, known = request.choice(), request.known()
     require_work(chosen, known, choice)
-    if ptx:
-        if not as_arch:
-            raise click.UsageError("--ptx makes another architecture's PTX: name it with --as")
-        ctx.exit(1 if programs.write_ptx(chosen, known, choice, as_arch, ptx) else 0)
-    folder = out or paths.results()
-    if cluster:
-        if as_arch or sanitize or any(name.endswith(".py") for name in kernel_names):
-            raise click.UsageError("--cluster runs this version's kernels as they are: no --as, --sanitize or FILE.py")
-        if cluster not in ("local", "slurm") and "://" not in cluster:
-            raise click.UsageError(
-                f"--cluster is local, slurm or a scheduler's address such as tcp://HOST:8786, not '{cluster}'"
-            )
-        if workers and "://" in cluster:
-            raise click.UsageError(f"--workers says how many to start, and those of {cluster} run already")
-        summaries = _run_cluster(cluster, workers, device_name, chosen, choice, folder, known, budget, started)
-        _finish(ctx, chosen, summaries, folder, report)
-        return
-    if workers:
-        raise click.UsageError("--workers is for --cluster")
-    device = _open(device_name, sanitize)
-    try:
-        device = checking(device, as_arch) if as_arch else device
-        place = partial(_place, folder / device.gpu, choice, f"{BELOW}{as_arch}" if as_arch else "")
-        if budget is None:
-            summaries = _run_all(chosen, device, choice, place, known)
-        else:
-            learnt = learn((paths.reports(), folder), device.timer is not None)
-            summaries = _run_budget(chosen, device, choice, place, known, learnt, budget, started)
-    finally:
-        device.close()
-    _finish(ctx, chosen, summaries, folder, report)
-
-
-def _refuse_undrawn(option: str) -> None:
-    """Before hours are spent: what such a run records has no page without the records that lie above it."""
-    if option:
-        raise click.UsageError(
-            f"--report redraws the page of <gpu>/<experiment>/, and {option} records into a folder below it: leave "
-            "--report away"
-        )
-
-
-def _finish(ctx: click.Context, chosen: list[Experiment], summaries: list[Summary], folder: Path, report: bool) -> None:
-    """Redraws where that was asked for, and ends with 1 where a kernel failed."""
-    if report:
-        from nnzbench.cli import report as cli_report  # loads what draws
-
-        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen), reports=folder)
-    if any(summary.failed for summary in summaries):
-        ctx.exit(1)
-
-
-def _open(name: str | None, sanitize: Literal["asan", "ubsan", "tsan"] | None) -> Device:
-    if sanitize:
-        from nnzbench.devices.cpu_device import CpuDevice
-
-        return CpuDevice(sanitize)
-    return devices.open_device(name) if name else devices.open_gpu()
-
-
-def _known(as_arch: str | None, policies: tuple[Policy, ...] | None) -> Mapping[str, AnyKernel]:
-    """Kernels to choose from: with --as, those whose code is compiled here, as a library takes its own paths."""
-    if as_arch is None:
-        return kernels()
-    if policies:
-        raise click.UsageError(f"--as {as_arch} checks and times nothing: leave --policy away")
-    architecture(as_arch)  # told before any work
-    return {name: one for name, one in kernels().items() if not isinstance(one, VendorKernel)}
-
-
-def _place(out: Path, choice: Choice, below: str, experiment: str) -> Path:
-    """The results folder of an experiment."""
-    return out / experiment / below / ("uniform" if choice.uniform else "standin" if choice.real is False else "")
-
-
-def _run_all(
-    chosen: list[Experiment],
-    device: Device,
-    choice: Choice,
-    place: Callable[[str], Path],
-    known: Mapping[str, AnyKernel],
-) -> list[Summary]:
-    summaries = []
-    end_tidily()
-    with progress_bar() as progress:
-        session = open_session(device, known, progress.note)
-        if device.link and choice.limit:  # few of each: all together keep all processors at work
-            progress.note(f"{programs.compile_all(chosen, known, choice, device)} programs compiled for {device.arch}")
-        for one in chosen:
-            summaries.append(run_experiment(one, session, place(one.name), choice, progress))
-        for line in phases.lines(session.work.phases.seconds):
-            progress.note(line)
-    return _tell(summaries, choice)
-
-
-def _run_budget(
-    chosen: list[Experiment],
-    device: Device,
-    choice: Choice,
-    place: Callable[[str], Path],
-    known: Mapping[str, AnyKernel],
-    costs: Costs,
-    seconds: float,
-    started: float,
-) -> list[Summary]:
-    end_tidily()
-    with progress_bar() as progress, ExitStack() as folders:
-        session = open_session(device, known, progress.note)
-        work = {one.name: plan_work(one, known, choice) for one in chosen}
-        runs = {
-            one.name: folders.enter_context(opened(one, session, place(one.name), choice, (), progress))
-            for one in chosen
-            if work[one.name]
-        }
-        spent = time.monotonic() - started
-        schedule = make_schedule(
-            [(one, runs[one.name], work[one.name]) for one in chosen if one.name in runs], costs, seconds, spent
-        )
-        for line in schedule.lines(local_resources() if device.timer is not None else None):
-            progress.note(line)
-        done = carry_out(schedule, runs, session.clock, session.clock() + seconds - spent, progress)
-        for line in (*done.lines(schedule), *phases.lines(session.work.phases.seconds)):
-            progress.note(line)
-        summaries = [run.summary() for run in runs.values()]
-    return _tell(summaries, choice)
-
-
-def _run_cluster(
-    kind: str,
-    workers: int | None,
-    device: str | None,
-    chosen: list[Experiment],
-    choice: Choice,
-    out: Path,
-    known: Mapping[str, AnyKernel],
-    budget: float | None,
-    started: float,
-) -> list[Summary]:
-    end_tidily()
-    timed = device != "cpu"
-    ends = None if budget is None else started + budget
-    with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
-        learning = None if budget is None else meanwhile.submit(learn, (paths.reports(), out), timed)
-        with connected(kind, workers, timed) as client, progress_bar() as progress:
-            scheduler = Scheduler(
-                client,
-                chosen,
-                choice,
-                known,
-                lambda gpu, name: _place(out / gpu, choice, "", name),
-                device,
-                learning.result() if learning else Costs(),
-                progress,
-                ends,
-                started,
-                queued=kind == "slurm",
-            )
-            summaries = scheduler.run()
-    return _tell(summaries, choice)
-
-
-def _tell(summaries: list[Summary], choice: Choice) -> list[Summary]:
+    if request.ptx and request.target_arch:
+        ctx.exit(1 if programs.write_ptx(chosen, known, choice, request.target_arch, request.ptx) else 0)
+    task = _Task(request, chosen, choice, known, request.out or paths.results())
+    summaries = task.on_cluster(request.cluster) if request.cluster else task.here()
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
         click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
         for line in summary.explain():
             click.echo(f"  {line}")
     require_plans(summaries, choice)
-    return summaries
+    if request.report:
+        from nnzbench.cli import report as cli_report  # loads what draws
+
+        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen), reports=task.folder)
+    if any(summary.failed for summary in summaries):
+        ctx.exit(1)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is to be run, and where its records go."""
+
+    request: Request
+    chosen: list[Experiment]
+    choice: Choice
+    known: Mapping[str, AnyKernel]
+    folder: Path
+
+    def place(self, gpu: str, experiment: str) -> Path:
+        """The results folder of an experiment."""
+        arch, choice = self.request.target_arch, self.choice
+        data = "uniform" if choice.uniform else "standin" if choice.real is False else ""
+        return self.folder / gpu / experiment / (f"{BELOW}{arch}" if arch else "") / data
+
+    def learn(self, timed: bool) -> Costs:
+        """What earlier runs cost."""
+        return learn((paths.reports(), self.folder), timed)
+
+    def here(self) -> list[Summary]:
+        """On this process's device."""
+        device = self.request.open()
+        try:
+            if self.request.budget is None:
+                return self._everything(device)
+            return self._within(self.request.budget, device, self.learn(device.timer is not None))
+        finally:
+            device.close()
+
+    def _everything(self, device: Device) -> list[Summary]:
+        end_tidily()
+        with progress_bar() as progress:
+            session = open_session(device, self.known, progress.note)
+            if device.link and self.choice.limit:  # few of each: all together keep all processors at work
+                count = programs.compile_all(self.chosen, self.known, self.choice, device)
+                progress.note(f"{count} programs compiled for {device.arch}")
+            summaries = [
+                run_experiment(one, session, self.place(device.gpu, one.name), self.choice, progress)
+                for one in self.chosen
+            ]
+            for line in phases.lines(session.work.phases.seconds):
+                progress.note(line)
+        return summaries
+
+    def _within(self, seconds: float, device: Device, costs: Costs) -> list[Summary]:
+        end_tidily()
+        with progress_bar() as progress, ExitStack() as folders:
+            session = open_session(device, self.known, progress.note)
+            work = {one.name: plan_work(one, self.known, self.choice) for one in self.chosen}
+            chosen = [one for one in self.chosen if work[one.name]]
+            places = {one.name: self.place(device.gpu, one.name) for one in chosen}
+            runs = {
+                one.name: folders.enter_context(opened(one, session, places[one.name], self.choice, (), progress))
+                for one in chosen
+            }
+            spent = time.monotonic() - self.request.started
+            there = [(one, runs[one.name], work[one.name]) for one in chosen]
+            schedule = make_schedule(there, costs, seconds, spent)
+            for line in schedule.lines(local_resources() if device.timer is not None else None):
+                progress.note(line)
+            done = carry_out(schedule, runs, session.clock, session.clock() + seconds - spent, progress)
+            for line in (*done.lines(schedule), *phases.lines(session.work.phases.seconds)):
+                progress.note(line)
+            return [run.summary() for run in runs.values()]
+
+    def on_cluster(self, kind: str) -> list[Summary]:
+        """On the workers of a Dask cluster."""
+        end_tidily()
+        request = self.request
+        timed = request.device != "cpu"
+        ends = None if request.budget is None else request.started + request.budget
+        with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
+            learning = None if ends is None else meanwhile.submit(self.learn, timed)
+            with connected(kind, request.workers, timed) as client, progress_bar() as progress:
+                scheduler = Scheduler(
+                    client,
+                    self.chosen,
+                    self.choice,
+                    self.known,
+                    self.place,
+                    request.device,
+                    learning.result() if learning else Costs(),
+                    progress,
+                    ends,
+                    request.started,
+                    queued=kind == "slurm",
+                )
+                return scheduler.run()
 
 
 def end_tidily() -> None:

@@ -19,13 +19,13 @@ def checking(device: Device, arch: str) -> Device:
     """
     known = architecture(arch)
     if arch != f"sm_{known.number}":
-        raise Unsupported(f"--as {arch}: name the architecture without the suffix of its own instructions")
+        raise Unsupported(f"--target-arch {arch}: name the architecture without the suffix of its own instructions")
     if isinstance(device, CpuDevice):
         return device.checking(arch)
     if not isinstance(device, GpuDevice):
         raise Unsupported(f"the {device.name} device does not run other architectures' code")
     if arch == device.arch:
-        raise Unsupported(f"--as {arch}: that is what this GPU is; run without it, and it is timed too")
+        raise Unsupported(f"--target-arch {arch}: that is what this GPU is; run without it, and it is timed too")
     check(arch, device.arch)
     return OtherArch(device, arch)
 

@@ -92,7 +92,7 @@ def test_every_nnzbench_command_parses_and_names_experiments_that_exist(page, wo
     for name in values.get("experiments") or ():
         assert name in (*EXPERIMENTS, "all")
     if command.name == "run":
-        for name in values["kernel_names"]:
+        for name in values["kernels"]:
             assert name in kernels() or name.endswith(".py") or name == "scalar_spmm"  # the example's, once it is moved
 
 

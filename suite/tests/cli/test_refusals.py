@@ -77,9 +77,9 @@ def test_what_matches_nothing_is_refused_before_anything_is_touched(world, tmp_p
     assert (tmp_path / "results/fake-gpu/small/records.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize("option", ["--standin", "--uniform", "--as"])
+@pytest.mark.parametrize("option", ["--standin", "--uniform", "--target-arch"])
 def test_a_run_that_has_no_page_is_not_drawn_and_says_so_first(world, tmp_path, option):
-    result = invoke("run", "small", "--report", option, *(["sm_75"] if option == "--as" else []))
+    result = invoke("run", "small", "--report", option, *(["sm_75"] if option == "--target-arch" else []))
     assert result.exit_code == 2
     assert f"and {option} records into a folder below it: leave --report away" in " ".join(result.output.split())
     assert not (tmp_path / "results").exists(), "nothing was measured"

@@ -142,7 +142,7 @@ def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architectu
     known = {"small": Small("small", "", "", "", dtypes_of("sputnik", "cublas"))}
     monkeypatch.setitem(EXPERIMENTS, "small", known["small"])
     folder = tmp_path / "ptx"
-    asked = ["small", "--as", "sm_70", "--candidates", "1", "--ptx", str(folder)]
+    asked = ["small", "--target-arch", "sm_70", "--candidates", "1", "--ptx", str(folder)]
     made = CliRunner().invoke(command, asked)
     assert made.exit_code == 0, made.output
     assert "1 programs made, 0 there before, 0 failed" in made.output
@@ -166,12 +166,12 @@ def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architectu
 def test_making_ptx_needs_an_architecture() -> None:
     refused = CliRunner().invoke(command, ["sparsert_table1", "--ptx", "folder"])
     assert refused.exit_code == 2
-    assert "name it with --as" in refused.output
+    assert "name it with --target-arch" in refused.output
 
 
 def test_run_refuses_times_and_libraries_under_another_architecture() -> None:
     refused = CliRunner().invoke(command, ["sparsert_table1", "--as", "sm_75", "--policy", "hot"])
     assert refused.exit_code == 2
-    assert "--as sm_75 checks and times nothing" in refused.output
+    assert "--target-arch sm_75 checks and times nothing" in refused.output
     library = CliRunner().invoke(command, ["sparsert_table1", "--as", "sm_75", "--kernel", "cublas"])
     assert "no kernel chosen runs on any problem chosen" in str(library.exception)
