@@ -51,17 +51,10 @@ class RunProgress(Protocol):
 class Quiet:
     """Tells nothing: for a caller's own program."""
 
-    def start(self, title: str, steps: int) -> None:
-        """Nothing."""
-
-    def step(self, text: str) -> None:
-        """Nothing."""
-
-    def advance(self) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
+    def start(self, title: str, steps: int) -> None: ...
+    def step(self, text: str) -> None: ...
+    def advance(self) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 class Lines:

@@ -17,19 +17,8 @@ from typing import Any, Literal
 
 from nnzbench import paths
 from nnzbench.build import cubin, elsewhere, toolchain
-from nnzbench.build.toolchain import nvrtc_version, supported_arches
 from nnzbench.plans.architectures import architecture, number
 from nnzbench.plans.plan import Plan, Resources, Unsupported
-
-__all__ = [
-    "CompileError",
-    "CompileTimeout",
-    "Compiled",
-    "Job",
-    "compile_cuda",
-    "nvrtc_version",
-    "supported_arches",
-]
 
 _FORMAT = 1  # of a cache entry; part of the key
 
@@ -142,15 +131,6 @@ class Program:
         else:
             parts.append(toolchain.PTX_OPTIONS)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def compile_cuda(source: str, defines: Mapping[str, int | str], arch: str) -> Compiled:
-    """Compiles CUDA C++ with NVRTC for `arch` (`sm_90`, `sm_90a`).
-
-    `source` is a file of `kernels_cu/` by name, or the text itself when it has a newline.
-    Raises `CompileError`; `Unsupported` where NVRTC is missing or does not know the architecture.
-    """
-    return build(Job("cuda", source, arch, defines).program())
 
 
 def build(program: Program) -> Compiled:

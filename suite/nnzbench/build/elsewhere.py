@@ -1,7 +1,8 @@
 """PTX made on another machine, for an architecture that the compiler here has dropped: the folder `$NNZBENCH_PTX`.
 
 CUDA 13 does not compile for sm_70, but still assembles its PTX for a newer GPU. So the PTX is made where CUDA 12 is
-(`nnzbench run ... --target-arch sm_70 --ptx FOLDER`, no GPU needed) and found here by what it was made from: `<key>.ptx`.
+(`nnzbench run ... --target-arch sm_70 --ptx FOLDER`, no GPU needed) and found here by what it was made from:
+`<key>.ptx`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,22 +145,21 @@ def compile_text(
     )
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        log = _read(nvrtc.nvrtcGetProgramLogSize(program)[1], partial(nvrtc.nvrtcGetProgramLog, program))
         text_log = log.rstrip(b"\0 \n").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             return None, text_log or nvrtc.nvrtcGetErrorString(status)[1].decode()
         if to_ptx:
-            return _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0"), text_log
-        return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), text_log
+            return _read(nvrtc.nvrtcGetPTXSize(program)[1], partial(nvrtc.nvrtcGetPTX, program)).rstrip(b"\0"), text_log
+        return _read(nvrtc.nvrtcGetCUBINSize(program)[1], partial(nvrtc.nvrtcGetCUBIN, program)), text_log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _read(size_of: Any, get: Any, program: Any) -> bytes:
-    _, size = size_of(program)
+def _read(size: Any, get: Callable[[bytearray], Any]) -> bytes:
     data = bytearray(size)
-    if size:
-        get(program, data)
+    if data:
+        get(data)
     return bytes(data)
 
 
@@ -174,17 +174,10 @@ def assemble_text(text: str, arch: str) -> Output:
             nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "plan.ptx")
             nvjitlink.complete(handle)
         except nvjitlink.nvJitLinkError as error:
-            log = _read_link(handle, nvjitlink.get_error_log_size, nvjitlink.get_error_log)
+            log = _read(nvjitlink.get_error_log_size(handle), partial(nvjitlink.get_error_log, handle))
             return None, log.rstrip(b"\0 \n").decode(errors="replace") or str(error)
-        log = _read_link(handle, nvjitlink.get_info_log_size, nvjitlink.get_info_log)
-        image = _read_link(handle, nvjitlink.get_linked_cubin_size, nvjitlink.get_linked_cubin)
+        log = _read(nvjitlink.get_info_log_size(handle), partial(nvjitlink.get_info_log, handle))
+        image = _read(nvjitlink.get_linked_cubin_size(handle), partial(nvjitlink.get_linked_cubin, handle))
         return image, log.rstrip(b"\0 \n").decode(errors="replace")
     finally:
         nvjitlink.destroy(handle)
-
-
-def _read_link(handle: int, size_of: Any, get: Any) -> bytes:
-    data = bytearray(size_of(handle))
-    if data:
-        get(handle, data)
-    return bytes(data)

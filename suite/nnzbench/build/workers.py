@@ -93,10 +93,11 @@ class Worker:
         with self._lock:
             if self._closed:
                 raise CompileError("compiling was stopped")
-            if self._process is None:
+            process, fresh = self._process, self._process is None
+            if process is None:
                 command = [sys.executable, "-m", "nnzbench.build.workers"]
                 path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-                self._process = subprocess.Popen(
+                process = self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -104,10 +105,6 @@ class Worker:
                     env={**os.environ, "PYTHONPATH": path},
                     start_new_session=True,  # Ctrl-C is the parent's to handle
                 )
-                fresh = True
-            else:
-                fresh = False
-            process = self._process
         if fresh:
             assert process.stdout is not None
             process.stdout.readline()  # ready: start-up does not count against the program's time limit

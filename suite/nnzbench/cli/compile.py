@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 
 import click
@@ -21,7 +21,6 @@ from rich.progress import track
 from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, Job
-from nnzbench.build.cover import cover
 from nnzbench.build.pool import compile_many
 from nnzbench.cli.compile_tables import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
@@ -213,7 +212,7 @@ def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
     """All of the `whole` architectures, a sample of each other one, and one of every program that these leave out."""
     whole = whole_architectures()
     taken: dict[str, object] = {}
-    traits: dict[str, set[tuple[object, ...]]] = {}
+    traits: dict[str, set[Hashable]] = {}
     for one in wanted:
         if f"sm_{number(one.job.arch)}" in whole:
             taken[one.job.identity()] = one.program()
@@ -229,6 +228,21 @@ def _sampled(wanted: list[_Wanted]) -> list[_Wanted]:
             built.add(one.program())
             taken[one.job.identity()] = one.program()
     return [one for one in wanted if one.job.identity() in taken]
+
+
+def cover(members: Mapping[str, Set[Hashable]]) -> list[str]:
+    """Members in which each trait of any member occurs at least once; as few as a greedy choice finds.
+
+    Each step takes the member with the most traits that are still missing, the first of several; one without traits is
+    never taken. The same members in the same order always give the same answer.
+    """
+    missing: set[Hashable] = set().union(*members.values())
+    taken: list[str] = []
+    while missing:
+        best = max(members, key=lambda name: len(members[name] & missing))
+        missing -= members[best]
+        taken.append(best)
+    return taken
 
 
 def _build(jobs: Iterable[Job], errors: Console) -> dict[str, Made]:

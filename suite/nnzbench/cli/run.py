@@ -177,7 +177,7 @@ class Request:
 )
 @click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
 @click.pass_context
-def command(ctx: click.Context, **options: Any) -> None:
+def command(ctx: click.Context, /, **options: Any) -> None:
     """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
 
     Rows are saved as they come; Ctrl-C keeps them and --resume goes on. With --device cpu the same kernels run on the

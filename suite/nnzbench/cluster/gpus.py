@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import uuid
+from typing import Any
+
+
+def _driver() -> Any:
+    """The CUDA driver's library, initialised; None without one or a GPU."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return None if cuda.cuInit(0) else cuda
 
 
 def visible_gpus() -> list[tuple[str, str]]:
     """(model, identifier for CUDA_VISIBLE_DEVICES) of every GPU that the CUDA driver shows this process."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return []
-    count = ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+    cuda, count = _driver(), ctypes.c_int()
+    if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return []
     found = []
     for index in range(count.value):
@@ -27,11 +33,7 @@ def visible_gpus() -> list[tuple[str, str]]:
 
 def memory_bytes() -> int:
     """Memory of the first of these GPUs; 0 where there is none."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    device, size = ctypes.c_int(), ctypes.c_size_t()
-    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0):
+    cuda, device, size = _driver(), ctypes.c_int(), ctypes.c_size_t()
+    if cuda is None or cuda.cuDeviceGet(ctypes.byref(device), 0):
         return 0
     return 0 if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) else size.value

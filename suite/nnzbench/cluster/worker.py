@@ -122,12 +122,8 @@ class _Notes:
         self.note = notes.append
         self._device = device
 
-    def start(self, title: str, steps: int) -> None:
-        pass
-
-    def step(self, text: str) -> None:
-        pass
-
+    def start(self, title: str, steps: int) -> None: ...
+    def step(self, text: str) -> None: ...
     def advance(self) -> None:
         if isinstance(self._device, GpuDevice):
             self._device.release()

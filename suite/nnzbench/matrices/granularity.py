@@ -43,15 +43,13 @@ Mode = Literal["norm", "balanced"]
 
 
 def vectors(m: int, k: int, sparsity: float, length: int, seed: int) -> CSR:
-    """Whole runs of `length` neighbouring columns from a multiple of it on: of 3 in 3x3 filters, rows of kernels."""
+    """Whole runs of `length` neighbouring columns from a multiple of it on.
+
+    Of 3 in 3x3 filters these are rows of kernels; of all taps, whole kernels (connectivity pruning).
+    """
     if length < 1 or k % length:
         raise MatrixError(f"vectors of {length} do not fit rows of {k} columns.")
     return prune.block(_normal(m, k, seed), sparsity, 1, length)
-
-
-def kernels(m: int, k: int, sparsity: float, taps: int, seed: int) -> CSR:
-    """Whole kernels: all `taps` weights between an input and an output channel (connectivity pruning)."""
-    return vectors(m, k, sparsity, taps, seed)
 
 
 def channels(m: int, k: int, sparsity: float, taps: int, seed: int) -> CSR:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import gzip
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any, TypeVar
 
 from nnzbench import paths
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,86 +94,47 @@ class StandinParameters:
     """The same by columns."""
 
 
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "1",
+    "int | None": lambda text: int(text) if text else None,
+    "float | None": lambda text: float(text) if text else None,
+}
+"""By a field's type as it is written."""
+
+
+def _read(kind: type[T], stream: Iterable[str], **columns: str) -> Iterator[T]:
+    """One dataclass a line of a CSV file; `columns` are those whose name is not that of their field."""
+    parsers = [(one.name, columns.get(one.name, one.name), _PARSERS[str(one.type)]) for one in fields(kind)]  # type: ignore[arg-type]
+    for row in csv.DictReader(stream):
+        yield kind(**{name: parse(row[column]) for name, column, parse in parsers})
+
+
 @cache
 def dlmc() -> dict[str, DlmcEntry]:
     """The 3,846 matrices by path."""
     with gzip.open(paths.datasets() / "dlmc_index.csv.gz", "rt", newline="") as stream:
-        return {row["path"]: _dlmc_entry(row) for row in csv.DictReader(stream)}
-
-
-def _dlmc_entry(row: dict[str, str]) -> DlmcEntry:
-    return DlmcEntry(
-        path=row["path"],
-        model=row["model"],
-        method=row["method"],
-        target_sparsity=row["target_sparsity"],
-        layer_kind=row["layer_kind"],
-        rows=int(row["rows"]),
-        cols=int(row["cols"]),
-        nnz=int(row["nnz"]),
-        row_mean=float(row["row_mean"]),
-        row_cov=_float(row["row_cov"]),
-        row_max=_int(row["row_max"]),
-        empty_rows=_int(row["empty_rows"]),
-        col_cov=_float(row["col_cov"]),
-        n_single_image=_int(row["n_single_image"]),
-        quality=float(row["quality"]),
-        available=row["available"] == "1",
-        bytes=_int(row["bytes"]),
-        sha256=row["sha256"],
-        git_blob_sha1=row["git_blob_sha1"],
-    )
-
-
-def _int(text: str) -> int | None:
-    return int(text) if text else None
-
-
-def _float(text: str) -> float | None:
-    return float(text) if text else None
+        return {one.path: one for one in _read(DlmcEntry, stream)}
 
 
 @cache
 def weights() -> dict[str, WeightsEntry]:
     """The pruned weight arrays by name."""
     with (paths.datasets() / "weights_index.csv").open(newline="") as stream:
-        return {
-            row["name"]: WeightsEntry(
-                row["name"],
-                int(row["rows"]),
-                int(row["cols"]),
-                int(row["nnz"]),
-                float(row["row_cov"]),
-                float(row["col_cov"]),
-                int(row["empty_rows"]),
-                int(row["block_rows"]),
-                row["dlmc"],
-                row["real"] == "1",
-            )
-            for row in csv.DictReader(stream)
-        }
+        return {one.name: one for one in _read(WeightsEntry, stream)}
 
 
 @cache
 def standin_parameters() -> tuple[StandinParameters, ...]:
     """Measured means per group, layer kind and shape."""
+    columns = {
+        "rows": "M", "cols": "K", "empty_rows": "empty_row_frac", "row_max": "max_row_over_mean",
+        "kernels": "kernels3x3_real", "row_sigma": "thresh_sigma_row", "column_sigma": "thresh_sigma_col",
+    }  # fmt: skip
     with (paths.datasets() / "synthetic_params.csv").open(newline="") as stream:
-        return tuple(
-            StandinParameters(
-                row["group"],
-                row["layer_kind"],
-                int(row["M"]),
-                int(row["K"]),
-                float(row["row_cov"]),
-                float(row["col_cov"]),
-                float(row["empty_row_frac"]),
-                float(row["max_row_over_mean"]),
-                _float(row["kernels3x3_real"]),
-                float(row["thresh_sigma_row"]),
-                float(row["thresh_sigma_col"]),
-            )
-            for row in csv.DictReader(stream)
-        )
+        return tuple(_read(StandinParameters, stream, **columns))
 
 
 def nearest_parameters(layer_kind: str, rows: int, cols: int, sparsity: float) -> StandinParameters | None:

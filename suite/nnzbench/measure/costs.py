@@ -59,13 +59,13 @@ _Sums = defaultdict[Name, _Sum]
 class Costs:
     """Means by problem and kernel where those were recorded, else by experiment and kernel, by kernel, over all."""
 
-    _candidate: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _first: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _count: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _gain: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _first_gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _tuned_gpu: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _untuned: defaultdict[Name, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _candidate: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    _first: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    _count: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    _gain: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    _first_gpu: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    _tuned_gpu: _Sums = field(default_factory=lambda: defaultdict(_Sum))
+    _untuned: _Sums = field(default_factory=lambda: defaultdict(_Sum))
     _compile: dict[Name, float] = field(default_factory=dict)
 
     def add(self, experiment: str, row: Tuning) -> None:
@@ -146,21 +146,9 @@ class Costs:
 
 
 COLUMNS = (
-    "experiment",
-    "kernel",
-    "firsts",
-    "untuned",
-    "first_s",
-    "candidates_of",
-    "candidates",
-    "seconds",
-    "gains",
-    "gain",
-    "first_gpu_of",
-    "first_gpu_s",
-    "gpu_of",
-    "gpu_s",
-)
+    "experiment", "kernel", "firsts", "untuned", "first_s", "candidates_of", "candidates", "seconds", "gains", "gain",
+    "first_gpu_of", "first_gpu_s", "gpu_of", "gpu_s",
+)  # fmt: skip
 """Of `datasets/costs.csv`: sums over the problems of an experiment, and how many each is over."""
 
 
@@ -168,33 +156,12 @@ def table(costs: Costs) -> Iterator[tuple[str | float, ...]]:
     """The rows of `datasets/costs.csv`: what was learnt, by experiment and kernel that there still is."""
     names = _known(costs._first) | _known(costs._candidate)
     for name in sorted(name for name in names if name[1] in kernels()):
-        first, untuned, count, candidate, gain, first_gpu, gpu = (
-            sums.get(name, _Sum())
-            for sums in (
-                costs._first,
-                costs._untuned,
-                costs._count,
-                costs._candidate,
-                costs._gain,
-                costs._first_gpu,
-                costs._tuned_gpu,
-            )
+        first, untuned, count, candidate = (
+            sums.get(name, _Sum()) for sums in (costs._first, costs._untuned, costs._count, costs._candidate)
         )
-        yield (
-            *name,
-            first.count,
-            untuned.amount,
-            first.amount,
-            count.count,
-            count.amount,
-            candidate.amount,
-            gain.count,
-            gain.amount,
-            first_gpu.count,
-            first_gpu.amount,
-            gpu.count,
-            gpu.amount,
-        )
+        others = (sums.get(name, _Sum()) for sums in (costs._gain, costs._first_gpu, costs._tuned_gpu))
+        pairs = (number for one in others for number in (one.count, one.amount))
+        yield (*name, first.count, untuned.amount, first.amount, count.count, count.amount, candidate.amount, *pairs)
 
 
 def shipped(costs: Costs, path: Path) -> None:

@@ -29,40 +29,17 @@ from nnzbench.plans.plan import Unsupported
 SCHEMA = "nnzbench-environment/1"
 
 OVERRIDES = (
-    "CUBLAS_EMULATION_STRATEGY",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "CUDA_AUTO_BOOST",
-    "CUDA_CACHE_DISABLE",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-    "CUDA_VISIBLE_DEVICES",
-    "CUPY_ACCELERATORS",
-    "CUPY_TF32",
-    "NVIDIA_TF32_OVERRIDE",
-    "PYCUDA_DEFAULT_NVCC_FLAGS",
-)
+    "CUBLAS_EMULATION_STRATEGY", "CUBLAS_WORKSPACE_CONFIG", "CUDA_AUTO_BOOST", "CUDA_CACHE_DISABLE",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_VISIBLE_DEVICES", "CUPY_ACCELERATORS",
+    "CUPY_TF32", "NVIDIA_TF32_OVERRIDE", "PYCUDA_DEFAULT_NVCC_FLAGS",
+)  # fmt: skip
 """Environment variables that change what a GPU library does."""
 
 PACKAGES = (
-    "nnzbench",
-    "numpy",
-    "scipy",
-    "pandas",
-    "cupy",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "pycuda",
-    "cuda-bindings",
-    "cuda-core",
-    "nvmath-python",
-    "nvidia-cudnn-frontend",
-    "nvidia-ml-py",
-    "pytest-benchmark",
-)
+    "nnzbench", "numpy", "scipy", "pandas", "cupy", "cupy-cuda12x", "cupy-cuda13x", "pycuda", "cuda-bindings",
+    "cuda-core", "nvmath-python", "nvidia-cudnn-frontend", "nvidia-ml-py", "pytest-benchmark",
+)  # fmt: skip
 
 
 def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any]:

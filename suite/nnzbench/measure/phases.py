@@ -10,19 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Phase = Literal[
-    "operands",
-    "reference",
-    "planning",
-    "compiling",
-    "preparing",
-    "checking",
-    "hot",
-    "cold",
-    "warming",
-    "memory",
-    "waiting",
-    "recording",
-]
+    "operands", "reference", "planning", "compiling", "preparing", "checking", "hot", "cold", "warming", "memory",
+    "waiting", "recording",
+]  # fmt: skip
 """`operands`: patterns, values, their rounding; `reference`: the float64 result; `planning`: enumerating candidates,
 with their packing and generated code; `preparing`: uploading, loading, libraries' own preparation, the first run;
 `checking`: comparing with the float64 result; `waiting`: for another process to leave the GPU."""

@@ -266,17 +266,8 @@ def _same_bits(first: Array, last: Array) -> bool:
 
 def _with(facts: Outcome, outcome: Outcome) -> Outcome:
     """`outcome` with what is known of the prepared candidate."""
-    return Outcome(
-        outcome.status,
-        outcome.reason,
-        outcome.error,
-        outcome.measurements,
-        facts.prepare_ms,
-        facts.compile_ms,
-        facts.resources,
-        facts.capturable,
-        outcome.lost,
-    )
+    known = {name: getattr(facts, name) for name in ("prepare_ms", "compile_ms", "resources", "capturable")}
+    return replace(outcome, **known)
 
 
 def _unless_lost(outcome: Outcome, timer: Timer | None) -> Outcome:

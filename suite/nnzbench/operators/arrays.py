@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from nnzbench.operators.errors import OperatorError
 from nnzbench.plans.plan import one_line
 
 ALIGNMENT = 16
 """Bytes that kernels load at once."""
 _NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+class OperatorError(ValueError):
+    """An operator can't be made, loaded or given this array; the message says what is wrong and what would do."""
 
 
 @dataclass(frozen=True)

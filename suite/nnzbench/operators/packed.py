@@ -21,11 +21,13 @@ import numpy as np
 from nnzbench import paths
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.readers.weights import array_names, load_array
-from nnzbench.operators.errors import OperatorError
+from nnzbench.operators.arrays import OperatorError
 from nnzbench.plans.plan import Array, Launch, Plan
 
 FORMAT = "nnzbench-operator/1"
 MOST_JSON = 64 << 20
+_TEXTS = ("variant", "language", "source", "cpu_source", "math", "features")
+"""Of a plan."""
 _KINDS = tuple(np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 
 
@@ -156,13 +158,8 @@ def _step(one: Mapping[str, Any]) -> Step:
 
 def _plan_json(plan: Plan) -> dict[str, Any]:
     return {
-        "variant": plan.variant,
-        "language": plan.language,
-        "source": plan.source,
-        "cpu_source": plan.cpu_source,
+        **{name: getattr(plan, name) for name in _TEXTS},
         "defines": dict(plan.defines),
-        "math": plan.math,
-        "features": plan.features,
         "launches": [
             {**_step_json(Step(0, one)), "source": one.source, "defines": dict(one.defines)} for one in plan.launches
         ],
@@ -174,7 +171,6 @@ def _plan(text: Mapping[str, Any], facts: Facts, buffers: Mapping[str, Array]) -
     for one in text["launches"]:
         launch = _step(one).launch
         launches.append(replace(launch, source=str(one["source"]), defines=dict(one["defines"])))
-    return Plan(
-        str(text["variant"]), text["language"], str(text["source"]), dict(text["defines"]), dict(buffers), facts.output,
-        tuple(launches), str(text["math"]), 0.0, str(text["cpu_source"]), str(text["features"]),
-    )  # fmt: skip
+    texts: dict[str, Any] = {name: str(text[name]) for name in _TEXTS}
+    defines, buffers = dict(text["defines"]), dict(buffers)
+    return Plan(**texts, defines=defines, buffers=buffers, output=facts.output, launches=tuple(launches))

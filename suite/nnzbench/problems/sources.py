@@ -192,10 +192,8 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
             case "block", [size]:
                 r, c = map(int, size.split("x"))
                 return generate.blocks(m, k, s, r, c, seed)
-            case "vector", [length]:
+            case "vector" | "kernel", [length]:
                 return granularity.vectors(m, k, s, int(length), seed)
-            case "kernel", [taps]:
-                return granularity.kernels(m, k, s, int(taps), seed)
             case "channel", [taps]:
                 return granularity.channels(m, k, s, int(taps), seed)
             case "pattern", [chosen, "norm" | "balanced" as mode]:

@@ -16,50 +16,19 @@ from nnzbench.problems.problem import ConvShape, DType, Op, Problem
 from nnzbench.problems.sources import find_real
 
 COLUMNS = (
-    "label",
-    "op",
-    "m",
-    "k",
-    "n",
-    "dtype",
-    "sparsity",
-    "matrix",
-    "batch",
-    "channels",
-    "height",
-    "width",
-    "filters",
-    "r",
-    "s",
-    "pad_h",
-    "pad_w",
-    "stride",
-    "groups",
-    "count",
-    "model",
-    "citation",
-    "choice",
-    "sample",
-)
+    "label", "op", "m", "k", "n", "dtype", "sparsity", "matrix", "batch", "channels", "height", "width", "filters", "r",
+    "s", "pad_h", "pad_w", "stride", "groups", "count", "model", "citation", "choice", "sample",
+)  # fmt: skip
 """All columns a table may have; datasets/README.md explains them."""
 
 _REQUIRED = frozenset({"label", "op", "sparsity", "matrix"})
 _CONV = ("batch", "channels", "height", "width", "filters", "r", "s")
 _CONV_DEFAULTS = {"pad_h": 0, "pad_w": 0, "stride": 1, "groups": 1}
-_SOURCES = frozenset(
-    {"dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block", "magnitude"}
-    | {
-        "vector",
-        "kernel",
-        "channel",
-        "pattern",
-        "codebook_uniform",
-        "codebook_balanced",
-        "codebook_equal_rows",
-        "transposed",
-        "mobilenet",
-    }
-)
+_SOURCES = frozenset({
+    "dlmc", "weights", "standin", "uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block", "magnitude",
+    "vector", "kernel", "channel", "pattern", "codebook_uniform", "codebook_balanced", "codebook_equal_rows",
+    "transposed", "mobilenet",
+})  # fmt: skip
 _MODEL_BATCHES = {"rn50": (1, 256), "transformer": (1, 8)}
 """Inference and training batch sizes of Sputnik's section VII."""
 _SEQUENCE = 256
@@ -248,18 +217,8 @@ def _collection(experiment: str, entries: list[index.DlmcEntry]) -> Iterator[Row
                 (f"sddmm_{label}_b{batch}", "sddmm", n, entry.cols, "f32"),
             )
             for name, op, k, columns, dtype in variants:
-                problem = Problem(
-                    experiment,
-                    "",
-                    op,
-                    entry.rows,
-                    k,
-                    columns,
-                    round(sparsity, 4),
-                    f"dlmc:{entry.path}",
-                    dtype,
-                    label=name,
-                )
+                sizes, source = (entry.rows, k, columns), f"dlmc:{entry.path}"
+                problem = Problem(experiment, "", op, *sizes, round(sparsity, 4), source, dtype, label=name)
                 choice = f"{_SEQUENCE} tokens per sentence" if entry.model == "transformer" else ""
                 yield Row(_renamed(problem), 1, entry.model, "Sputnik, figure 9 and table I", choice)
 

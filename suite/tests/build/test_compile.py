@@ -11,7 +11,7 @@ import pytest
 
 from nnzbench import paths
 from nnzbench.build import cubin, toolchain
-from nnzbench.build.cache import CompileError, compile_cuda
+from nnzbench.build.cache import Compiled, CompileError, Job, build
 from nnzbench.plans.architectures import compiled_architectures
 from nnzbench.plans.plan import Unsupported
 
@@ -19,6 +19,11 @@ try:
     toolchain.nvrtc_version()
 except Unsupported as reason:
     pytest.skip(str(reason), allow_module_level=True)
+
+
+def compile_cuda(source: str, defines: dict[str, int | str], arch: str) -> Compiled:
+    return build(Job("cuda", source, arch, defines).program())
+
 
 REVERSE = """\
 extern "C" __global__ void __launch_bounds__(64) reverse(float* x) {
@@ -174,10 +179,10 @@ def test_without_cuda_bindings_the_reason_names_the_extra() -> None:
     code = """
 import sys
 sys.modules["cuda"] = None
-from nnzbench.build.cache import compile_cuda
+from nnzbench.build.cache import Job, build
 from nnzbench.kernel import Unsupported
 try:
-    compile_cuda("int x;\\n", {}, "sm_80")
+    build(Job("cuda", "int x;\\n", "sm_80").program())
 except Unsupported as reason:
     print(reason)
 """

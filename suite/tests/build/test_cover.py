@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnzbench.build.cover import cover
+from nnzbench.cli.compile import cover
 
 
 @settings(max_examples=30)

@@ -8,7 +8,7 @@ import pytest
 from sparsert_programs import cache, random_matrix, run_on_cpu, truth  # noqa: F401
 from sparsert_programs import interpret_paper as interpret
 
-from nnzbench.build.cache import compile_cuda
+from nnzbench.build.cache import Job, build
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, PaperKernel, Work, rolled_plan, unrolled_plan
@@ -167,6 +167,6 @@ def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch)
         for tiling in (PaperTiling(6, 1, 4), PaperTiling(6, 1, 1)):
             assert assemble_ptx(unrolled_plan(work, tiling).source, arch).resources
             plan = rolled_plan(work, tiling)
-            assert compile_cuda(plan.source, plan.defines, arch).resources
+            assert build(Job.of(plan, arch).program()).resources
     except Unsupported as error:
         pytest.skip(str(error))
