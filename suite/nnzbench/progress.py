@@ -33,19 +33,15 @@ class RunProgress(Protocol):
 
     def start(self, title: str, steps: int) -> None:
         """`steps` pairs of problem and kernel of the experiment `title` lie ahead."""
-        ...
 
     def step(self, text: str) -> None:
         """`text` names the problem and kernel that are next."""
-        ...
 
     def advance(self) -> None:
         """One pair is done."""
-        ...
 
     def note(self, text: str) -> None:
         """Something the user should know."""
-        ...
 
 
 class Quiet:

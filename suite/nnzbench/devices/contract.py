@@ -17,23 +17,18 @@ class Timer(Protocol):
 
     def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
         """Captures `launches` back-to-back runs into one CUDA graph; the result enqueues one replay of it."""
-        ...
 
     def elapsed_us(self, body: Callable[[], None]) -> float:
         """Microseconds between two events recorded just before and after `body` enqueues its work; waits."""
-        ...
 
     def cold_us(self, run: Callable[[], None], samples: int) -> list[float]:
         """For each sample: overwrite the L2 cache, then time one `run` between events. The overwrite is outside."""
-        ...
 
     def sm_clock_mhz(self) -> float | None:
         """Current SM clock, None where it can't be read."""
-        ...
 
     def throttle_reasons(self) -> tuple[str, ...]:
         """Active clock-throttle reasons (idle excluded), empty when none or unknown."""
-        ...
 
 
 class Device(Protocol):
@@ -42,41 +37,32 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """`cupy`, `pycuda`, `cuda-core` or `cpu`."""
-        ...
 
     @property
     def gpu(self) -> str:
         """Slug of the device's name, such as `nvidia-h200`; `cpu` for the processor."""
-        ...
 
     @property
     def arch(self) -> str:
         """Architecture that plans are made and compiled for, such as `sm_90`."""
-        ...
 
     @property
     def link(self) -> str:
         """The GPU's own architecture where `arch` is another one whose plans are checked on it, else empty."""
-        ...
 
     @property
     def compiles_from_cache(self) -> bool:
         """Whether programs come from the shared compile cache, so that many can be put there at once beforehand."""
-        ...
 
     @property
     def timer(self) -> Timer | None:
         """None on the processor: its times mean nothing for a GPU and are never recorded."""
-        ...
 
     def prepare(self, plan: Plan) -> Prepared:
         """Compiles and uploads. Raises `CompileError` or `Unsupported`."""
-        ...
 
     def abandon(self) -> None:
         """Just before this process ends at once, from any thread: ends other processes and removes temporary files."""
-        ...
 
     def close(self) -> None:
         """Frees everything the device holds."""
-        ...

@@ -154,7 +154,7 @@ def _execute(command: list[str], folder: Path) -> None:
         name = signal.Signals(-code).name
         raise LaunchError(f"the kernel crashed with {name}{_CRASHES.get(name, '')}")
     if code != 0:
-        raise LaunchError(f"the kernel's program ended with status {code}: {findings.said(log)}")
+        raise LaunchError(f"the kernel's program ended with status {code}: {findings.words(log)}")
 
 
 def _wait(command: list[str], folder: Path) -> int:

@@ -153,100 +153,88 @@ def try_candidate(
     `before_timing` gets the checked `run` before it is first timed (the session's warm-up). Where the memory of a
     shared GPU is used up, it is tried again: what other processes hold there comes free as their candidates end.
     """
-    outcome = _try(candidate, timer, reference, conditions, before_timing)
+    trial = _Trial(candidate, timer, reference, conditions, before_timing)
+    outcome = trial.run()
     for pause in PAUSES_S if conditions.work.shared else ():
         if outcome.lost or outcome.status != "launch-error" or not short_of_memory(outcome.reason):
             break
         with conditions.work.phases.of("waiting"):
             time.sleep(pause)
-        outcome = _try(candidate, timer, reference, conditions, before_timing)
+        outcome = trial.run()
     return outcome
 
 
-def _try(
-    candidate: Candidate,
-    timer: Timer | None,
-    reference: Callable[[], Reference],
-    conditions: Conditions,
-    before_timing: Callable[[Callable[[], None]], None],
-) -> Outcome:
-    work = conditions.work
-    try:
-        if candidate.ready is not None:
-            with work.phases.of("compiling"):
-                candidate.ready()
-        with work.on_gpu("preparing"):
-            prepared = candidate.prepare()
-    except (Exception, SystemExit) as error:
-        return _unless_lost(failure(error), timer)
-    facts = Outcome(
-        "ok",
-        prepare_ms=prepared.prepare_ms,
-        compile_ms=prepared.compile_ms,
-        resources=prepared.resources,
-        capturable=prepared.capturable,
-    )
-    try:
-        return _run(prepared, facts, candidate.tolerance or candidate.math, timer, reference, conditions, before_timing)
-    except (Exception, SystemExit) as error:
-        return _unless_lost(_with(facts, failure(error)), timer)
-    finally:
-        _close(prepared)
+@dataclass(frozen=True)
+class _Trial:
+    candidate: Candidate
+    timer: Timer | None
+    reference: Callable[[], Reference]
+    conditions: Conditions
+    before_timing: Callable[[Callable[[], None]], None]
 
+    def run(self) -> Outcome:
+        """Prepares the candidate, and whatever happens frees it again."""
+        work = self.conditions.work
+        try:
+            if self.candidate.ready is not None:
+                with work.phases.of("compiling"):
+                    self.candidate.ready()
+            with work.on_gpu("preparing"):
+                prepared = self.candidate.prepare()
+        except (Exception, SystemExit) as error:
+            return _unless_lost(failure(error), self.timer)
+        known = {name: getattr(prepared, name) for name in ("prepare_ms", "compile_ms", "resources", "capturable")}
+        try:
+            return replace(self._checked_and_timed(prepared), **known)
+        except (Exception, SystemExit) as error:
+            return _unless_lost(replace(failure(error), **known), self.timer)
+        finally:
+            _close(prepared)
 
-def _run(
-    prepared: Prepared,
-    facts: Outcome,
-    tolerance: str,
-    timer: Timer | None,
-    reference: Callable[[], Reference],
-    conditions: Conditions,
-    before_timing: Callable[[Callable[[], None]], None],
-) -> Outcome:
-    work = conditions.work
-    start = conditions.clock()
-    with work.on_gpu("preparing"):
-        first = _fresh_result(prepared)
-    with work.phases.of("checking"):
-        error = relative_error(first, reference())
-    seconds = conditions.clock() - start
-    if not passes(error, tolerance):
-        return _with(facts, Outcome("wrong", why(first, reference(), error, tolerance), error))
-    if timer is None:
-        return _with(facts, Outcome("ok", "", error))
-    if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
-        # the first run loads modules and the check runs on the host: only a second run tells the launch's own time
+    def _checked_and_timed(self, prepared: Prepared) -> Outcome:
+        work, clock = self.conditions.work, self.conditions.clock
+        tolerance = self.candidate.tolerance or self.candidate.math
+        start = clock()
         with work.on_gpu("preparing"):
-            start = conditions.clock()
-            timer.elapsed_us(prepared.run)
-            seconds = conditions.clock() - start
-        if seconds * LAUNCHES_NEEDED > conditions.timeout_s:
-            reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {conditions.timeout_s:g} s"
-            return _with(facts, Outcome("timeout", reason, error))
-    measurements: dict[Policy, Measurement] = {}
-    with work.on_gpu("warming"):
-        before_timing(prepared.run)
-        for policy in conditions.policies:
+            first = _fresh_result(prepared)
+        with work.phases.of("checking"):
+            error = relative_error(first, self.reference())
+        seconds = clock() - start
+        if not passes(error, tolerance):
+            return Outcome("wrong", why(first, self.reference(), error, tolerance), error)
+        if self.timer is None:
+            return Outcome("ok", "", error)
+        limit_s = self.conditions.timeout_s
+        if seconds * LAUNCHES_NEEDED > limit_s:
+            # the first run loads modules and the check runs on the host: only a second run has the launch's own time
+            with work.on_gpu("preparing"):
+                start = clock()
+                self.timer.elapsed_us(prepared.run)
+                seconds = clock() - start
+            if seconds * LAUNCHES_NEEDED > limit_s:
+                reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {limit_s:g} s"
+                return Outcome("timeout", reason, error)
+        with work.on_gpu("warming"):
+            measurements = self._timed(self.timer, prepared)
+            with work.phases.of("preparing"):
+                last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
+        with work.phases.of("checking"):
+            again = error if _same_bits(first, last) else relative_error(last, self.reference())
+        if not passes(again, tolerance):
+            return Outcome("wrong", f"after timing: {why(last, self.reference(), again, tolerance)}", again)
+        return Outcome("ok", "", max(error, again), measurements)
+
+    def _timed(self, timer: Timer, prepared: Prepared) -> dict[Policy, Measurement]:
+        self.before_timing(prepared.run)
+        found: dict[Policy, Measurement] = {}
+        rule, clock = self.conditions.rule, self.conditions.clock
+        for policy in self.conditions.policies:
+            to_beat = self.conditions.to_beat_us.get(policy)
+            with self.conditions.work.phases.of(policy):
+                found[policy] = measure(timer, prepared.run, policy, rule, prepared.capturable, clock, to_beat)
             # after the first one the clock is up, and stays so: the host checks nothing in between
-            rule = replace(conditions.rule, ramp_seconds=0.0) if measurements else conditions.rule
-            with work.phases.of(policy):
-                measurements[policy] = measure(
-                    timer,
-                    prepared.run,
-                    policy,
-                    rule,
-                    prepared.capturable,
-                    conditions.clock,
-                    conditions.to_beat_us.get(policy),
-                )
-        with work.phases.of("preparing"):
-            last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
-    with work.phases.of("checking"):
-        again = error if _same_bits(first, last) else relative_error(last, reference())
-    if not passes(again, tolerance):
-        reason = f"after timing: {why(last, reference(), again, tolerance)}"
-        return _with(facts, Outcome("wrong", reason, again))
-    return _with(facts, Outcome("ok", "", max(error, again), measurements))
+            rule = replace(rule, ramp_seconds=0.0)
+        return found
 
 
 def _fresh_result(prepared: Prepared) -> Array:
@@ -264,12 +252,6 @@ def _same_bits(first: Array, last: Array) -> bool:
     return all(over_parts(lambda part: bool((one[part] == other[part]).all()), one.shape))
 
 
-def _with(facts: Outcome, outcome: Outcome) -> Outcome:
-    """`outcome` with what is known of the prepared candidate."""
-    known = {name: getattr(facts, name) for name in ("prepare_ms", "compile_ms", "resources", "capturable")}
-    return replace(outcome, **known)
-
-
 def _unless_lost(outcome: Outcome, timer: Timer | None) -> Outcome:
     """Marks the outcome `lost` where the device fails at nothing at all: a fault stays with its context."""
     if timer is None or outcome.status != "launch-error" or outcome.lost:
@@ -277,7 +259,7 @@ def _unless_lost(outcome: Outcome, timer: Timer | None) -> Outcome:
     try:
         timer.elapsed_us(lambda: None)
     except Exception:
-        return _with(outcome, Outcome(outcome.status, outcome.reason, lost=True))
+        return replace(outcome, lost=True)
     return outcome
 
 

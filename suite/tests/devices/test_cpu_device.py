@@ -106,7 +106,7 @@ def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_
     assert told is not None
     assert told.startswith("the sanitizer's own data are broken")
     assert told.endswith(": at generated.cu:27")
-    assert findings.said(report).startswith(words)
+    assert findings.words(report).startswith(words)
 
 
 @pytest.mark.parametrize(

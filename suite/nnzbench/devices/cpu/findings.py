@@ -36,8 +36,8 @@ def first(log: str) -> str | None:
     return None
 
 
-def said(log: str) -> str:
-    """What a program said that ended with no finding, its first words first."""
+def words(log: str) -> str:
+    """What a program wrote that ended with no finding, its first words first."""
     return _BUFFER.sub("", log).strip()[:500]
 
 

@@ -63,11 +63,9 @@ class Source(Protocol):
 
     def names(self) -> list[str]:
         """Those with two axes and more, in the file's order."""
-        ...
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
         """The array, NaN and all, and its type's name. Raises `MatrixError` where there is none of that name."""
-        ...
 
 
 def split(text: str) -> tuple[Path, str]:
