@@ -25,7 +25,7 @@ def open_clocks(pci_bus_id: str) -> Clocks | None:
 
 
 class Clocks:
-    """One GPU in NVML. `nvml` is the pynvml module (or a stand-in), `handle` its device handle."""
+    """One GPU in NVML. `nvml` is the pynvml module (or what a test puts in its place), `handle` its device handle."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle

@@ -69,7 +69,7 @@ class WeightsEntry:
     dlmc: str
     """The same layer's DLMC path, or empty."""
     real: bool
-    """False where no real values exist and only the stand-in can be made."""
+    """False where no real values exist and only the synthetic pattern can be made."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stand-ins for real pruned layers: thresholded Gaussian weights whose rows and columns vary as the real ones do.
+"""Synthetic patterns calibrated on real pruned layers: thresholded Gaussian weights that vary by row and column alike.
 
 A weight is |g_ij| * exp(a_i + b_j) with g standard normal and normal a, b; the largest are kept, which is magnitude
 pruning of weights with lognormal row and column scales. The scales' deviations are calibrated on the drawn sample, so
@@ -51,7 +51,7 @@ class Target:
 
 
 def for_dlmc(path: str) -> CSR:
-    """The stand-in of the DLMC matrix `path` in its own shape, count and column order, seeded by the path."""
+    """The synthetic pattern (calibrated) of a DLMC matrix in its own shape, count and column order, seeded by its path."""
     entry = index.dlmc().get(path)
     if entry is None:
         raise MatrixError(f"standin:{path}: no such matrix in the DLMC index.")
@@ -59,7 +59,7 @@ def for_dlmc(path: str) -> CSR:
 
 
 def for_weights(name: str, m: int, k: int, sparsity: float) -> CSR:
-    """The stand-in of the weight array `name`, at its own size or (for wider models) at another m x k.
+    """The synthetic pattern (calibrated) of a weight array, at its own size or (for wider models) at another m x k.
 
     Convolution filters come in DLMC's column order `tap*C_in + c_in`.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nnzbench.devices import DeviceLost
 from nnzbench.measure import memory
-from nnzbench.measure.limits import limit_us, row_work, useful_work
+from nnzbench.measure.roofline import roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, try_candidate
@@ -134,7 +134,7 @@ class Attempts:
         self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")
 
     def _record(self, subject: Subject, kernel: str, variant: str, policy: str, outcome: Outcome, math: str) -> Record:
-        """One row, not yet selected. `math` is the arithmetic class that sets its speed of light."""
+        """One row, not yet selected. `math` is the arithmetic class that sets its roofline."""
         problem, operands = subject.problem, subject.operands
         device, peaks = self.session.device, self.session.peaks
         timed: Measurement | None = next((m for p, m in outcome.measurements.items() if p == policy), None)
@@ -170,7 +170,7 @@ class Attempts:
             sm_clock_mhz=timed.sm_clock_mhz if timed else None,
             flops=useful_work(problem, operands).flops if operands else 0.0,
             bytes=work.bytes if work else 0.0,
-            limit_us=limit_us(work, peaks, policy, math) if work and timed else None,
+            limit_us=roofline_us(work, peaks, policy, math) if work and timed else None,
             floor_us=peaks.floor_us(policy),
             prepare_ms=outcome.prepare_ms,
             compile_ms=outcome.compile_ms,

@@ -1,8 +1,8 @@
-"""What this GPU can do at most, measured in the same run as the kernels: the constants of the speed of light.
+"""What this GPU can do at most, measured in the same run as the kernels: the constants of the roofline.
 
 Bandwidths and the multiply-add rate come from `kernels_cu/peaks.cu`, tensor rates from a large cuBLAS product on
-random data (zeros draw less power and run faster than any real data), floors from an empty kernel under the very
-policies that kernels are timed with.
+random data (zeros draw less power and run faster than any real data), the launch overhead from an empty kernel under
+the very policies that kernels are timed with.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ def measure_peaks(device: Device) -> Peaks:
         read_us = _best_us(timer, read.run)
     with _prepared(device, empty_plan()) as empty:
         empty.run()  # loads the module before anything is captured
-        floors: dict[Policy, float] = {}
+        overheads: dict[Policy, float] = {}
         for policy in ("hot", "cold"):
-            floors[policy] = measure(timer, empty.run, policy).median
+            overheads[policy] = measure(timer, empty.run, policy).median
     return Peaks(
         copy_gbs=2 * _COPY_BYTES / copy_us * 1e-3,
         l2_gbs=_READ_PASSES * read_bytes / read_us * 1e-3,
         fp32_tflops=2.0 * FMA_PER_ROUND * _FMA_ROUNDS * blocks * THREADS / fma_us * 1e-6,
         tf32_tflops=_tensor_tflops(device, "tf32"),
         f16_tflops=_tensor_tflops(device, "f16"),
-        floor_hot_us=floors["hot"],
-        floor_cold_us=floors["cold"],
+        floor_hot_us=overheads["hot"],
+        floor_cold_us=overheads["cold"],
         l2_bytes=facts.l2_bytes,
         sms=facts.sms,
     )
@@ -127,7 +127,7 @@ def fma_plan(blocks: int, rounds: int) -> Plan:
 
 
 def empty_plan() -> Plan:
-    """One warp that does nothing: the launch floor."""
+    """One warp that does nothing: the launch overhead."""
     buffers: dict[str, Array] = {"unused": np.zeros(1, np.float32)}
     return _plan("empty", buffers, "unused", Launch("empty", (1, 1, 1), (32, 1, 1), (0,)))
 

@@ -60,14 +60,14 @@ class Session:
 def open_session(device: Device, known: Mapping[str, AnyKernel], note: Callable[[str], None]) -> Session:
     """Measures the device's peaks and takes the snapshot that every row of this process names."""
     libraries = any(isinstance(one, VendorKernel) for one in known.values())
-    if device.link:  # nothing is timed: no limits
+    if device.link:  # nothing is timed: no rooflines
         return Session(device, known, environment=snapshot(device), libraries=libraries)
     try:
         peaks = measure_peaks(device)
     except DeviceLost:
         raise
     except (CompileError, Unsupported, RuntimeError) as error:
-        note(f"the GPU's peaks can't be measured, rows have no limit ({error})")
+        note(f"the GPU's peaks can't be measured, rows have no roofline ({error})")
         peaks = Peaks()
     return Session(device, known, peaks, snapshot(device, peaks), libraries=libraries)
 

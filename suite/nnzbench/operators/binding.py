@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnzbench.kernels.registry import about
-from nnzbench.measure.limits import INDEX_BYTES
+from nnzbench.measure.roofline import INDEX_BYTES
 from nnzbench.plans.plan import Array, Plan, Resources, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

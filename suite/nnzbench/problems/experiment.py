@@ -63,7 +63,7 @@ class Experiment:
     """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
 
     def problems(self, real: bool | None = None) -> list[Problem]:
-        """The problems of its table: on real data where it is on disk (None), or on stand-ins alone (False)."""
+        """Those of its table: on real data where that is on disk (None), or on synthetic patterns alone (False)."""
         return tables.load(self.name, real, self.full) if self.kernels else []
 
     def takes(self, kernel: str, problem: Problem) -> bool:

@@ -66,7 +66,7 @@ def label_of(name: str) -> str:
 
 
 def case_of(name: str) -> str:
-    """A name without its source: what the problem is called on real data, stand-ins and generated patterns alike.
+    """A name without its source: what the problem is called on real data and on synthetic patterns alike.
 
     This tells whether a problem of a table was recorded, in each type. A name of another form is its own case.
     """

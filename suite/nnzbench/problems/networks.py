@@ -93,7 +93,7 @@ class MobileNet:
 
 
 def pointwise_weights(problem: Problem) -> CSR:
-    """The weights of all 1x1 convolutions along the diagonal, pruned as stand-ins of the real layers are.
+    """The weights of all 1x1 convolutions along the diagonal, pruned to synthetic patterns (calibrated).
 
     The first stays dense, and all do where the problem's sparsity is 0. Values are normal, scaled by the nonzeros of
     their row so that activations keep their size through the network.

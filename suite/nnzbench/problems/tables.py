@@ -65,8 +65,8 @@ def experiments_with_tables() -> list[str]:
 def load(experiment: str, real: bool | None = None, full: bool = False) -> list[Problem]:
     """The problems of `experiment`, in the table's order, with unique names.
 
-    `real`: None takes real matrices where they are on disk and their calibrated stand-ins elsewhere, False always
-    stand-ins, True always real ones (`load_sparse` then raises where one is missing). `full`: all problems where the
+    `real`: None takes real matrices where they are on disk and calibrated synthetic patterns elsewhere, False always
+    the latter, True always real ones (`load_sparse` then raises where one is missing). `full`: all problems where the
     default is a sample (`sputnik_dlmc`, and tables with a column `sample`). Raises `TableError`.
     """
     problems = [_choose(row.problem, real) for row in rows(experiment, full)]

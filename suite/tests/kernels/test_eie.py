@@ -13,7 +13,7 @@ from nnzbench.kernels.registry import about
 from nnzbench.matrices import codebook
 from nnzbench.matrices.eie import PADDING, Coded, columns_of, slices
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.measure.limits import row_work
+from nnzbench.measure.roofline import row_work
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands

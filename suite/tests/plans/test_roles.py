@@ -15,7 +15,7 @@ from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels, known, register, role_of
 from nnzbench.kernels.roles import OURS, RETIRED, About
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.limits import dense_work, row_work
+from nnzbench.measure.roofline import dense_work, row_work
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

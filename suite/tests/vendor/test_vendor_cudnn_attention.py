@@ -18,7 +18,7 @@ from nnzbench.kernels.vendor.cudnn_attention import MASKED, added_mask, is_causa
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.measure import memory
-from nnzbench.measure.limits import dense_work
+from nnzbench.measure.roofline import dense_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import make_operands

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnzbench.kernels.registry import about
-from nnzbench.measure.limits import INDEX_BYTES, Work
+from nnzbench.measure.roofline import INDEX_BYTES, Work
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data.frames import each

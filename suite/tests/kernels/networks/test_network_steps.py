@@ -15,7 +15,7 @@ from nnzbench.kernels.sputnik.masked_softmax import mask_bits, masked_softmax_pl
 from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure import memory
-from nnzbench.measure.limits import row_work
+from nnzbench.measure.roofline import row_work
 from nnzbench.plans.chain import Step, chain
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error

@@ -19,7 +19,7 @@ from nnzbench.kernels.sputnik.spmm import heuristic_tile
 from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure import memory
-from nnzbench.measure.limits import dense_work, useful_work
+from nnzbench.measure.roofline import dense_work, useful_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
 from nnzbench.problems.check import passes, relative_error

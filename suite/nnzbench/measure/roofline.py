@@ -1,6 +1,6 @@
-"""Useful work of a problem and the speed of light of a row: the least time this GPU could take for it.
+"""Useful work of a problem and the roofline of a row: the least time this GPU could take for it.
 
-Limit = launch floor + max(compute, memory), with every rate measured in the same run (`peaks.py`).
+Roofline = launch overhead + max(compute, memory), with every rate measured in the same run (`peaks.py`).
 """
 
 from __future__ import annotations
@@ -94,15 +94,15 @@ def row_work(kernel: str, problem: Problem, operands: Operands) -> Work:
     return useful_work(problem, operands, structure, said.operand_bytes(problem, nnz) if said.operand_bytes else None)
 
 
-def limit_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:
+def roofline_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:
     """Least time for `work` in arithmetic class `math`, microseconds; None where a peak was not measured.
 
     Hot operands that fit in L2 move at L2 bandwidth, all others at the bandwidth of a copy in device memory.
     """
-    floor = peaks.floor_us(policy)
+    overhead = peaks.floor_us(policy)
     tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None}.get(math, peaks.f16_tflops)
     in_l2 = policy == "hot" and peaks.l2_bytes is not None and work.bytes <= peaks.l2_bytes
     gbs = peaks.l2_gbs if in_l2 else peaks.copy_gbs
-    if floor is None or not tflops or not gbs:
+    if overhead is None or not tflops or not gbs:
         return None
-    return floor + max(work.flops / tflops * 1e-6, work.bytes / gbs * 1e-3)
+    return overhead + max(work.flops / tflops * 1e-6, work.bytes / gbs * 1e-3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.measure.limits import Work, dense_work, limit_us, row_work, useful_work
 from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.roofline import Work, dense_work, roofline_us, row_work, useful_work
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 
@@ -94,23 +94,23 @@ def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
     ],
 )
 def test_limit_is_floor_plus_the_slower_of_compute_and_memory(work, policy, math, expected):
-    assert limit_us(work, PEAKS, policy, math) == pytest.approx(expected)
+    assert roofline_us(work, PEAKS, policy, math) == pytest.approx(expected)
 
 
 def test_no_limit_without_the_peak_it_needs():
-    assert limit_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "tf32") is None
-    assert limit_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "f32") is not None
-    assert limit_us(Work(1, 1), Peaks(), "hot", "f32") is None
-    assert limit_us(Work(1, 1), PEAKS, "check", "f32") is None
+    assert roofline_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "tf32") is None
+    assert roofline_us(Work(1, 1), dataclasses.replace(PEAKS, tf32_tflops=None), "hot", "f32") is not None
+    assert roofline_us(Work(1, 1), Peaks(), "hot", "f32") is None
+    assert roofline_us(Work(1, 1), PEAKS, "check", "f32") is None
 
 
 def test_operands_that_just_fit_in_l2_move_at_its_bandwidth():
-    assert limit_us(Work(1.0, 50e6), PEAKS, "hot", "f32") == pytest.approx(1 + 6.25)
+    assert roofline_us(Work(1.0, 50e6), PEAKS, "hot", "f32") == pytest.approx(1 + 6.25)
 
 
 def test_bf16_has_the_peak_of_fp16_and_integers_have_none():
-    assert limit_us(Work(800e6, 1e3), PEAKS, "hot", "bf16") == pytest.approx(1 + 1.0)
-    assert limit_us(Work(800e6, 1e3), PEAKS, "hot", "i8") is None
+    assert roofline_us(Work(800e6, 1e3), PEAKS, "hot", "bf16") == pytest.approx(1 + 1.0)
+    assert roofline_us(Work(800e6, 1e3), PEAKS, "hot", "i8") is None
 
 
 def test_a_softmax_counts_four_operations_per_nonzero_and_moves_the_values_twice():
