@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nnzbench.devices.gpu import GpuDevice
@@ -42,6 +43,7 @@ class CudaCoreBackend(Backend):
 
     def __init__(self, core: Any, driver: Any, device: Any, errors: tuple[type[Exception], ...]) -> None:
         self._core, self._driver, self._device = core, driver, device
+        self._checked = partial(checked, driver)
         stream = device.create_stream(options=core.StreamOptions(nonblocking=True))
         super().__init__(stream, stream.handle, (*errors, DriverError))
         self.facts = self._facts()
@@ -129,9 +131,6 @@ class CudaCoreBackend(Backend):
         graph = capture.end_building().complete()
         capture.close()
         return graph
-
-    def _checked(self, answer: tuple[Any, ...]) -> Any:
-        return checked(self._driver, answer)
 
 
 class _Memory:

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,10 +90,6 @@ def build_plan(plan: Plan, arch: str, link: str = "") -> Built:
 def _program(stage: Plan) -> str:
     """Equal for stages that one compiled program serves."""
     return Job.of(stage, "").identity()
-
-
-def _first(builds: Mapping[str, tuple[Plan, Built]]) -> Mapping[str, Resources]:
-    return next(iter(builds.values()))[1].resources
 
 
 def translate(error: Exception) -> Exception:
@@ -271,7 +268,8 @@ class GpuDevice:
         started = time.perf_counter()
         arrays = {name: self.upload(np.asarray(array)) for name, array in plan.buffers.items()}
         calls = self._bind_all(plan, builds, arrays)
-        resources = _first(builds).get(plan.launches[0].entry) if plan.launches else None
+        _, first = next(iter(builds.values()))
+        resources = first.resources.get(plan.launches[0].entry) if plan.launches else None
         output = arrays[plan.output]
         errors = self.backend.errors
 
@@ -333,16 +331,14 @@ class GpuDevice:
     def _bind_all(
         self, plan: Plan, builds: Mapping[str, tuple[Plan, Built]], arrays: Mapping[str, DeviceArray]
     ) -> list[Callable[[], None]]:
-        modules = {name: self._load(built) for name, (_, built) in builds.items()}
+        load = self.backend.load
+        modules = {name: self.guarded(partial(load, built.cubin)) for name, (_, built) in builds.items()}
         return [
             self._bind(modules[name], launch, *builds[name], arrays)
             for name, stage in ((_program(stage), stage) for stage in plan.stages())
             for launch in stage.launches
             if all(launch.grid) and all(launch.block)
         ]
-
-    def _load(self, built: Built) -> Any:
-        return self.guarded(lambda: self.backend.load(built.cubin))
 
     def _bind(
         self, module: Any, launch: Launch, plan: Plan, built: Built, arrays: Mapping[str, DeviceArray]
@@ -355,12 +351,8 @@ class GpuDevice:
         if total > self.facts.shared_optin_bytes:
             limit = self.facts.shared_optin_bytes
             raise Unsupported(f"{launch.entry} needs {total} bytes of shared memory per block, this GPU has {limit}")
-        if launch.shared_bytes == dynamic:
-            size, opt_in = dynamic, total > DEFAULT_SHARED_BYTES
-            if opt_in:
-                size = max(size, DEFAULT_SHARED_BYTES + 16)
-        else:
-            size, opt_in = launch.shared_bytes, False
+        opt_in = launch.shared_bytes == dynamic and total > DEFAULT_SHARED_BYTES
+        size = max(dynamic, DEFAULT_SHARED_BYTES + 16) if opt_in else launch.shared_bytes
         if (launch.cluster != (1, 1, 1) or launch.overlaps) and not self.backend.attributes:
             raise Unsupported(
                 f"{launch.entry} asks for a cluster of blocks or a programmatic launch, which {self.name} does not "

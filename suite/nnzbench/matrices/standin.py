@@ -51,7 +51,7 @@ class Target:
 
 
 def for_dlmc(path: str) -> CSR:
-    """The synthetic pattern (calibrated) of a DLMC matrix in its own shape, count and column order, seeded by its path."""
+    """The synthetic pattern (calibrated) of a DLMC matrix in its own shape, count and column order, seeded by path."""
     entry = index.dlmc().get(path)
     if entry is None:
         raise MatrixError(f"standin:{path}: no such matrix in the DLMC index.")

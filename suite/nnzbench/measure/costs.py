@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.kernels.registry import about, kernels
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import ITEM_BYTES, Problem
 from nnzbench.records.folder import Tuning, read_tuning
 from nnzbench.records.record import RecordError
 
@@ -202,8 +202,7 @@ def _candidate_gpu(names: tuple[Name, ...], problem: Problem, sums: _Sums, other
     """
     if exact := sums.get(names[0]) or others.get(names[0]):
         return exact.mean
-    size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}[problem.dtype]
-    by_size = GPU_S + GPU_S_PER_GB * size * elements(problem) / 1e9
+    by_size = GPU_S + GPU_S_PER_GB * ITEM_BYTES[problem.dtype] * elements(problem) / 1e9
     return next((sums[name].mean for name in names[1:-1] if name in sums), by_size)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import compile_many
@@ -13,6 +13,7 @@ from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixC
 from nnzbench.kernels.codegen.tiling import Tiling
 from nnzbench.kernels.codegen.tuning import Tuned
 from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
+from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
@@ -49,44 +50,39 @@ def tune(
     truth = reference(problem, operands)
     output = (problem.m, problem.n) if problem.conv is None else problem.conv.output
     tilings = sorted(planner.grid(), key=planner.cycles)[:limit]
-    seconds = {"generate": 0.0, "assemble": 0.0, "measure": 0.0}
+    phases = Phases()
     best: tuple[float, Tiling] | None = None
     correct = 0
     for start in range(0, len(tilings), BATCH):
-        clock = time.monotonic()
         plans: list[tuple[Tiling, Plan]] = []
-        for tiling in tilings[start : start + BATCH]:
-            try:
-                plans.append((tiling, make_plan(planner, tiling, dense, device.arch, output)))
-            except Unsupported:
-                continue
-        seconds["generate"] += time.monotonic() - clock
-        clock = time.monotonic()
-        jobs = [Job.of(plan, device.arch) for _, plan in plans]
-        made = dict(compile_many(jobs, workers, timeout_s))
-        seconds["assemble"] += time.monotonic() - clock
-        clock = time.monotonic()
-        for i, (tiling, plan) in enumerate(plans):
-            if not isinstance(made[i], Compiled):
-                continue
-            prepared = device.prepare(plan)
-            try:
-                prepared.poison()
-                prepared.run()
-                if not passes(relative_error(prepared.read(), truth), plan.math):
+        with phases.of("planning"):
+            for tiling in tilings[start : start + BATCH]:
+                with suppress(Unsupported):
+                    plans.append((tiling, make_plan(planner, tiling, dense, device.arch, output)))
+        with phases.of("compiling"):
+            made = dict(compile_many([Job.of(plan, device.arch) for _, plan in plans], workers, timeout_s))
+        with phases.of("hot"):
+            for i, (tiling, plan) in enumerate(plans):
+                if not isinstance(made[i], Compiled):
                     continue
-                if best is None:
-                    warm_up(device.timer, prepared.run)
-                correct += 1
-                median = measure(device.timer, prepared.run, "hot", QUICK).median
-            finally:
-                prepared.close()
-            if best is None or median < best[0]:
-                best = median, tiling
-        seconds["measure"] += time.monotonic() - clock
+                prepared = device.prepare(plan)
+                try:
+                    prepared.poison()
+                    prepared.run()
+                    if not passes(relative_error(prepared.read(), truth), plan.math):
+                        continue
+                    if best is None:
+                        warm_up(device.timer, prepared.run)
+                    correct += 1
+                    median = measure(device.timer, prepared.run, "hot", QUICK).median
+                finally:
+                    prepared.close()
+                if best is None or median < best[0]:
+                    best = median, tiling
         progress(min(start + BATCH, len(tilings)), len(tilings), best[0] if best else float("inf"))
     if best is None:
         raise Unsupported(f"none of {len(tilings)} tilings assembled in time and computed the right result")
-    found = Tuned(best[1], best[0], len(tilings), correct, seconds["generate"], seconds["assemble"], seconds["measure"])
+    took = (phases.seconds[phase] for phase in ("planning", "compiling", "hot"))
+    found = Tuned(best[1], best[0], len(tilings), correct, *took)
     tuning.remember(tuning.key(operands.pattern, problem, device.arch), found)
     return found

@@ -13,11 +13,10 @@ from nnzbench.kernels.registry import about
 from nnzbench.measure.peaks import Peaks
 from nnzbench.problems import networks
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import NETWORKS, Problem
+from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
 INDEX_BYTES = 4
-_ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
-_RESULT_BYTES = {**_ELEMENT_BYTES, "i8": 4}
+_RESULT_BYTES = {**ITEM_BYTES, "i8": 4}
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
     all; with `operand` the sparse operand of a product takes so many bytes in all. A softmax counts four operations per
     nonzero (maximum, exponential, sum, quotient), and attention two products and one softmax.
     """
-    element = _ELEMENT_BYTES[problem.dtype]
+    element = ITEM_BYTES[problem.dtype]
     matrix = operands.sparse
     if structure is None:
         structure = INDEX_BYTES * (matrix.nnz + matrix.m + 1)
@@ -62,7 +61,7 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
 
     Attention takes every key up to a query's last one, as a dense kernel that knows of causality may stop there.
     """
-    element = _ELEMENT_BYTES[problem.dtype]
+    element = ITEM_BYTES[problem.dtype]
     dense = sum(array.size for array in operands.dense.values())
     if problem.op in NETWORKS:
         output = element * networks.outputs(problem)

@@ -81,7 +81,7 @@ class Operator:
 
     def _on_processor(self, plan: Plan, b: Any, out: Any) -> Array:
         facts = self.facts
-        kind = storage_dtype(_dtype(facts.dtype))
+        kind = storage_dtype(facts.dtype)
         for array, what, shape in ((b, "b", (facts.k, facts.n)), (out, "out", (facts.m, facts.n))):
             if array is None and what == "out":
                 continue
@@ -94,7 +94,7 @@ class Operator:
             if not array.flags.c_contiguous:
                 raise OperatorError(f"{what} must be row-major without gaps: make a contiguous copy")
         bf16 = facts.dtype == "bf16"
-        result = run_on(self.device, plan, facts, stored(round_to(b, _dtype(facts.dtype)), bf16))
+        result = run_on(self.device, plan, facts, stored(round_to(b, facts.dtype), bf16))
         if bf16:
             result = (result.astype(np.uint32) << 16).view(np.float32)
         if out is None:
@@ -123,7 +123,3 @@ def run_on(device: Device, plan: Plan, facts: Facts, b: Array) -> Array:
         return prepared.read()
     finally:
         prepared.close()
-
-
-def _dtype(name: str) -> Any:
-    return name

@@ -23,6 +23,7 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.readers.weights import array_names, load_array
 from nnzbench.operators.arrays import OperatorError
 from nnzbench.plans.plan import Array, Launch, Plan
+from nnzbench.problems.problem import DType
 
 FORMAT = "nnzbench-operator/1"
 MOST_JSON = 64 << 20
@@ -49,7 +50,7 @@ class Facts:
     m: int
     k: int
     n: int
-    dtype: str
+    dtype: DType
     """`f32`, `f16` or `bf16`: of weights, dense operand and result."""
     arch: str
     """Architecture of the programs, such as `sm_90`."""
