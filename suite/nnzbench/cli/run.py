@@ -235,7 +235,7 @@ def _run_all(
     with progress_bar() as progress:
         session = open_session(device, known, progress.note)
         if device.link and choice.limit:  # few of each: all together keep all processors at work
-            progress.note(f"{programs.compile_all(chosen, known, choice, device)} programs compiled for {device.arch}")
+            programs.compile_all(chosen, known, choice, device.arch, device.link)
         for one in chosen:
             summaries.append(run_experiment(one, session, place(one.name), choice, progress))
         for line in phases.lines(session.work.phases.seconds):

@@ -1,14 +1,12 @@
-"""What a search tries and when; seconds pass on the clock of `trials/replay_best.py`, as do those of compilers."""
+"""What a search tries and when; seconds pass on a clock of their own, as do those of compilers."""
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_search import Attempts, Clock, Compilers, TimedKernel
 from fakes import Silent
 
 from nnzbench.measure.search import Search
@@ -16,29 +14,21 @@ from nnzbench.plans.plan import Unsupported
 
 
 @pytest.fixture
-def world(monkeypatch):
+def world():
     """A library, a kernel that compiles at once, and two that compile for six seconds; each is timed for a second.
 
     With 50,000 weights in them, what the search expects of the two.
     """
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners" / "trials"))
-    replay = importlib.import_module("replay_best")
-    clock = replay.Clock()
-
-    def kernel(name, times, compile_s=0.0, plan_s=0.0):
-        timed = [replay.Timed(f"v{at}", us, compile_s) for at, us in enumerate(times)]
-        return replay.Replayed(name, timed, clock, plan_s, plan_s)
-
+    clock = Clock()
     made = (
-        kernel("sputnik", [5.0, 4.0, 3.0], 0.5, 0.01),
-        kernel("sparsert", [2.0, 1.0, 1.5], 6.0, 0.2),
-        kernel("sparsert_paper", [2.5, 2.4], 6.0, 0.2),
-        kernel("cublas", [9.0, 8.0]),
-        kernel("ring", [7.0] * 4, 0.1, 2.0),
+        TimedKernel("sputnik", [5.0, 4.0, 3.0], clock, 0.5, 0.01),
+        TimedKernel("sparsert", [2.0, 1.0, 1.5], clock, 6.0, 0.2),
+        TimedKernel("sparsert_paper", [2.5, 2.4], clock, 6.0, 0.2),
+        TimedKernel("cublas", [9.0, 8.0], clock),
+        TimedKernel("ring", [7.0] * 4, clock, 0.1, 2.0),
     )
-    attempts = replay.Attempts(clock, {one.name: one for one in made}, 1.0)
-    yield SimpleNamespace(clock=clock, attempts=attempts, crew=lambda workers=4: replay.Compilers(clock, workers))
-    sys.modules.pop("replay_best", None)
+    attempts = Attempts(clock, {one.name: one for one in made})
+    return SimpleNamespace(clock=clock, attempts=attempts, crew=lambda workers=4: Compilers(clock, workers))
 
 
 SUBJECT = SimpleNamespace(problem=SimpleNamespace(name="p", op="spmm", dtype="f32"))
@@ -62,7 +52,7 @@ def test_programs_compile_while_others_are_timed(world):
     assert order(world)[:6] == ["cublas"] * 2 + ["sputnik"] * 3 + ["sparsert"]
     assert found.tried == {"cublas": 2, "sputnik": 3, "sparsert": 3, "sparsert_paper": 2}
     assert not found.unfinished
-    kernel, variant, ended, _ = world.attempts.tried[5]
+    kernel, variant, ended = world.attempts.tried[5]
     assert (kernel, variant, round(ended, 1)) == ("sparsert", "v0", 7.2)  # planned 0.2 s, compiled 6, timed 1
     assert world.clock.now < 16  # 10 s on the GPU, and of 42 s of compilations what nothing else hid
 
