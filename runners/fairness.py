@@ -348,12 +348,11 @@ was not measured: [fairness.csv](fairness.csv). Made by `runners/fairness.py`.
 def run(device: GpuDevice, libraries: Sequence[Library], versions: Mapping[str, str], folder: Path) -> pd.DataFrame:
     """Every problem; the files are complete after each."""
     session, rows = Session(device, kernels()), list[Row]()
-    columns = [field.name for field in fields(Row)]
     for problem in problems():
         for row in compare(problem, session, libraries):
             print(row, flush=True)
             rows.append(row)
-        frame = pd.DataFrame([asdict(row) for row in rows], columns=columns)
+        frame = pd.DataFrame(map(asdict, rows), columns=[field.name for field in fields(Row)])
         paths.write_text(folder / "fairness.csv", frame.to_csv(index=False, lineterminator="\n"))
         paths.write_text(folder / "versions.json", json.dumps(versions, indent=2) + "\n")
         paths.write_text(folder / "README.md", page(frame, versions["gpu"]))

@@ -22,7 +22,7 @@ from nnzbench.measure import costs as tuning_costs
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import WEIGHTS_FILE, find_real, load_sparse
 from nnzbench.records.record import Record, RecordError, read_records
-from nnzbench.report.text.tables import markdown
+from nnzbench.report.text.tables import markdown, write_csv
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -145,7 +145,7 @@ def costs(results: tuple[Path, ...]) -> None:
     if not any(any(root.glob("*/*/tuning.csv")) for root in results):
         raise RecordError(f"no tuning.csv lies in <gpu>/<experiment>/ below {' or '.join(map(str, results))}")
     rows = tuning_costs.table(tuning_costs.learn(results, True))
-    _write(paths.datasets() / "costs.csv", pd.DataFrame(rows, columns=list(tuning_costs.COLUMNS)), "%.6g")
+    write_csv(pd.DataFrame(rows, columns=list(tuning_costs.COLUMNS)), paths.datasets() / "costs.csv")
 
 
 @command.command()
@@ -160,14 +160,9 @@ def codebook() -> None:
             if name.endswith("_weight") and "_dw" not in name:  # depthwise filters and biases are not pruned
                 matrix = CSR.from_dense(arrays[name])
                 lost = codebooks.loss(matrix)
-                rows.append((name, matrix.m, matrix.k, matrix.nnz, lost.weights, lost.outputs))
+                rows.append((name, matrix.m, matrix.k, matrix.nnz, f"{lost.weights:.4f}", f"{lost.outputs:.4f}"))
     columns = ["array", "rows", "columns", "nonzeros", "weights_error", "outputs_error"]
-    _write(paths.datasets() / "codebook_loss.csv", pd.DataFrame(rows, columns=columns), "%.4f")
-
-
-def _write(path: Path, frame: pd.DataFrame, float_format: str) -> None:
-    paths.write_text(path, frame.to_csv(index=False, lineterminator="\n", float_format=float_format))
-    click.echo(f"{path}: {len(frame)} rows")
+    write_csv(pd.DataFrame(rows, columns=columns), paths.datasets() / "codebook_loss.csv")
 
 
 @command.command()
