@@ -44,7 +44,7 @@ def compiled_ahead(
         ]
         jobs = [job for _, job in programs]
         try:
-            for index, result in compile_many(jobs, timeout_s=timeout_s(jobs)):
+            for index, result in compile_many(jobs, timeout_s=_timeout_s(jobs)):
                 at = programs[index][0]
                 item = held[at]
                 if isinstance(result, CompileTimeout) and isinstance(item, Candidate):
@@ -116,7 +116,7 @@ class Coming(Generic[T]):
             return ()
         jobs = [Job.of(stage, self._arch, self._link) for stage in item.plan.stages()]
         try:
-            begun = [self._crew.add(job, timeout_s(jobs)) for job in jobs]
+            begun = [self._crew.add(job, _timeout_s(jobs)) for job in jobs]
         except Unsupported:  # no compiler: preparing says so
             return ()
         return tuple(one for one in begun if one is not None)
@@ -137,8 +137,7 @@ class Coming(Generic[T]):
         return item
 
 
-def timeout_s(jobs: Sequence[Job]) -> float:
-    """Limit of each compilation among `jobs`, seconds: by the length of the longest program."""
+def _timeout_s(jobs: Sequence[Job]) -> float:
     longest = max((len(job.source) for job in jobs), default=0)
     return max(TIMEOUT_S, TIMEOUT_S_PER_MB * longest / 1e6)
 

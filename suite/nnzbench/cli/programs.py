@@ -10,7 +10,6 @@ import click
 
 from nnzbench import paths
 from nnzbench.build import elsewhere, toolchain
-from nnzbench.build.ahead import timeout_s
 from nnzbench.build.cache import CompileError, Job, compile_program
 from nnzbench.build.pool import compile_many
 from nnzbench.kernels.registry import AnyKernel
@@ -20,6 +19,9 @@ from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import Maker
+
+TIMEOUT_S = 600.0
+"""Limit of one compilation ahead of a run: no GPU waits for it."""
 
 
 @dataclass
@@ -85,7 +87,7 @@ def compile_all(
     """
     jobs = sorted(programs(chosen, known, choice, arch, link), key=lambda job: -len(job.source))
     failed = 0
-    for at, made in compile_many(jobs, timeout_s=timeout_s(jobs)):
+    for at, made in compile_many(jobs, timeout_s=TIMEOUT_S):
         if isinstance(made, CompileError):
             failed += 1
             click.echo(f"{jobs[at].name()}: {made}", err=True)
