@@ -11,16 +11,18 @@ Exit status: 0 done, 1 something computed wrong or did not compile, 2 an experim
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib.util
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "suite"))  # nothing may be installed yet
+
+from nnzbench.cluster.gpus import VisibleGpu, visible_gpus  # noqa: E402
+
 UNFINISHED = ROOT / "build" / "bench.unfinished"
 """Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
 CPU_RESULTS = ROOT / "build" / "bench"
@@ -31,44 +33,16 @@ SAMPLE = "4"
 """Programs compiled for each architecture; `make compile` compiles everything."""
 BAD_INPUT = 2
 """Exit status of `nnzbench` for what the user must change."""
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # CUdevice_attribute numbers of the driver API
 
 
-@dataclass(frozen=True)
-class Gpus:
-    """What the driver says; `driver` is the newest CUDA version it runs, 1000 * major + 10 * minor."""
-
-    driver: int
-    capabilities: tuple[tuple[int, int], ...]
-
-
-def find_gpus() -> Gpus | None:
-    """Asks the CUDA driver; None without one or without a GPU that it may use."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    version, count = ctypes.c_int(), ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or cuda.cuDeviceGetCount(ctypes.byref(count)):
-        return None
-    capabilities = []
-    for index in range(count.value):
-        device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-        cuda.cuDeviceGet(ctypes.byref(device), index)
-        cuda.cuDeviceGetAttribute(ctypes.byref(major), CAPABILITY_MAJOR, device)
-        cuda.cuDeviceGetAttribute(ctypes.byref(minor), CAPABILITY_MINOR, device)
-        capabilities.append((major.value, minor.value))
-    return Gpus(version.value, tuple(capabilities)) if capabilities else None
-
-
-def extra_for(gpus: Gpus | None) -> str:
+def extra_for(gpus: Sequence[VisibleGpu]) -> str:
     """The extra to install: `cuda13` where driver and every GPU allow it, else `cuda12`; `compile` without a GPU.
 
     CUDA 13 needs compute capability 7.5; a V100 (7.0) stays on CUDA 12.
     """
-    if gpus is None:
+    if not gpus:
         return "compile"
-    return "cuda13" if gpus.driver >= 13000 and min(gpus.capabilities) >= (7, 5) else "cuda12"
+    return "cuda13" if gpus[0].driver >= 13000 and min(one.capability for one in gpus) >= (7, 5) else "cuda12"
 
 
 def missing(extra: str) -> bool:
@@ -166,14 +140,14 @@ def main() -> int:
     parser.add_argument("--no-install", action="store_true", help="use the packages that are there")
     arguments = parser.parse_args()
 
-    gpus = find_gpus()
+    gpus = visible_gpus()
     extra = extra_for(gpus)
     if missing(extra) and not arguments.no_install:
-        install(extra if gpus is None else f"{extra},cluster")
+        install(f"{extra},cluster" if gpus else extra)
     if reason := check(arguments.experiments):
         print(f"Error: {reason}", file=sys.stderr)
         return BAD_INPUT
-    if gpus is None:
+    if not gpus:
         print("No GPU found: checking the kernels on the processor, which gives no times.")
         statuses = on_processor(arguments.experiments)
     else:
@@ -181,14 +155,14 @@ def main() -> int:
 
     failed = [step for step, status in statuses.items() if status]
     results = QUICK_RESULTS if arguments.quick else ROOT / "results"
-    index = (REDRAWN if gpus is None else results) / "index.html"
+    index = (results if gpus else REDRAWN) / "index.html"
     print()
     if failed:
         print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
-    if gpus is None:
+    if not gpus:
         print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/records.csv")
     print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'none: no page was drawn'}")
-    if gpus is not None:
+    if gpus:
         print(*answers(results), sep="\n")
     return 1 if failed else 0
 

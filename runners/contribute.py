@@ -21,6 +21,8 @@ from pathlib import Path
 
 import bench
 
+from nnzbench.cluster.gpus import visible_gpus
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "contribute"
 MINUTES = 10.0
@@ -73,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--no-install", action="store_true", help="use the packages that are there")
     asked = parser.parse_args(arguments)
-    gpus = bench.find_gpus()
-    if gpus is None:
+    gpus = visible_gpus()
+    if not gpus:
         print("Error: make contribute measures a GPU, and the CUDA driver finds none here", file=sys.stderr)
         return bench.BAD_INPUT
     extra = bench.extra_for(gpus)

@@ -11,123 +11,256 @@ optional. Exit status: 0 no finding, 1 a call is faster, 2 no GPU, neither libra
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import functools
+import importlib
+import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from fairness_calls import (
-    Call,
-    Libraries,
-    convolutions,
-    find_libraries,
-    sampled_products,
-    sparse_products,
-    structured_products,
-    torch_products,
-)
-from fairness_page import LEAST_RATIO, Row, save
+import numpy as np
+import pandas as pd
 
+from nnzbench import paths
 from nnzbench.devices import DeviceLost, open_device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
+from nnzbench.matrices.formats import CSR
 from nnzbench.measure import environment
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, enumerate_candidates, try_candidate
-from nnzbench.plans.plan import Candidate, Unsupported
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.problem import ConvShape, Op, Problem
 from nnzbench.problems.reference import Reference, reference
+from nnzbench.report.text.tables import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 CONDITIONS = Conditions(("hot",), StoppingRule(max_seconds=0.15))
+LEAST_RATIO = 0.95
+"""A call that takes less than this part of our row's time is a finding."""
+DENSE_SPARSITY = 0.5
+"""Weights of which no more are zero, on a random pattern, are for dense calls."""
+KERNELS = {
+    "conv": ("cudnn",), "2:4": ("cusparselt",), "sampled": ("cusparse",), "dense": ("cublas", "cublaslt"),
+    "sparse": ("cusparse",),
+}  # fmt: skip
+"""The suite's kernels that compete, by kind of problem."""
+Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Best:
-    """The suite's fastest correct row of one arithmetic class."""
+class Library:
+    """PyTorch or CuPy on the device's stream: what enters the stream, and what makes a result a NumPy array."""
 
-    us: float
-    kernel: str
-    candidate: Candidate
+    module: Any
+    calls: Callable[[Any, Problem, Operands], Iterator[tuple[str, Run]]]
+    """Names and calls that compute a problem; the first argument is this library."""
+    device: GpuDevice
+    stream: Callable[[], contextlib.AbstractContextManager[Any]]
+    to_numpy: Callable[[Any], Array]
+
+    def prepared(self, make: Run, math: str) -> Prepared:
+        """A call as something that the suite can check and time; `make` enqueues it and returns its result."""
+        if hasattr(self.module, "backends"):
+            backends = self.module.backends
+            backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = math == "tf32"
+            backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+            self.module.cuda.synchronize()  # the operands were made on another stream
+        latest: list[Any] = []
+
+        def run() -> None:
+            with self.stream():
+                latest[:] = [make()]
+
+        def read() -> Array:
+            self.device.synchronise()
+            return self.to_numpy(latest[0])
+
+        run()  # libraries choose their algorithms in the first call
+        self.device.synchronise()
+        return Prepared(run, read, latest.clear, latest.clear, capturable=capturable(self.device, run))
+
+
+def capturable(device: GpuDevice, run: Callable[[], None]) -> bool:
+    """Whether a graph can hold `run`; a library that refuses to be captured raises errors of its own."""
+    try:
+        return device.capturable(run)
+    except DeviceLost:
+        raise
+    except Exception:
+        return False
+
+
+def pytorch(torch: Any, device: GpuDevice) -> Library:
+    """PyTorch, which searches for the fastest convolution."""
+    torch.backends.cudnn.benchmark = True
+    stream = torch.cuda.ExternalStream(device.backend.stream)
+
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        with torch.cuda.stream(stream), torch.no_grad():
+            yield
+
+    def to_numpy(result: Any) -> Array:
+        dense = result.values() if result.layout == torch.sparse_csr else result
+        return cast(Array, dense.detach().cpu().numpy())
+
+    return Library(torch, torch_calls, device, entered, to_numpy)
+
+
+def cupyx(cupy: Any, device: GpuDevice) -> Library:
+    """CuPy with its sparse matrices."""
+    stream = cupy.cuda.ExternalStream(device.backend.stream)
+    to_numpy = lambda found: cupy.asnumpy(found).reshape(len(found), -1)  # noqa: E731
+    return Library(cupy, cupy_calls, device, lambda: stream, to_numpy)
+
+
+def find_libraries(device: GpuDevice) -> tuple[list[Library], dict[str, str]]:
+    """What is installed, and versions by name; what is missing is named on stderr."""
+    libraries, versions = [], {}
+    try:
+        torch = importlib.import_module("torch")
+        if torch.cuda.is_available():
+            libraries.append(pytorch(torch, device))
+            versions = {"torch": torch.__version__, "torch_cudnn": str(torch.backends.cudnn.version())}
+        else:
+            print("PyTorch finds no GPU: its calls are skipped", file=sys.stderr)
+    except ImportError:
+        print("torch is missing: its calls are skipped", file=sys.stderr)
+    try:
+        importlib.import_module("cupyx.scipy.sparse")
+        cupy = importlib.import_module("cupy")
+        libraries.append(cupyx(cupy, device))
+        versions["cupy"] = cupy.__version__
+    except ImportError:
+        print("cupyx.scipy.sparse is missing: its calls are skipped", file=sys.stderr)
+    return libraries, versions
+
+
+def torch_calls(library: Library, problem: Problem, operands: Operands) -> Iterator[tuple[str, Run]]:
+    """PyTorch's calls that compute a problem, with their operands in each layout."""
+    torch = library.module
+
+    def tensor(array: Array) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(array)).to("cuda")
+
+    def csr(matrix: CSR, values: Array) -> Any:
+        parts = (tensor(part) for part in (matrix.offsets, matrix.indices, values))
+        return torch.sparse_csr_tensor(*parts, size=(matrix.m, matrix.k))
+
+    kind, sparse, c = kind_of(problem), operands.sparse, problem.conv
+    if c is not None:
+        x, w = tensor(operands.dense["x"]), tensor(sparse.to_dense().reshape(c.filters, c.channels, c.r, c.s))
+        xl, wl = (one.contiguous(memory_format=torch.channels_last) for one in (x, w))
+        conv = functools.partial(torch.nn.functional.conv2d, stride=c.stride, padding=(c.pad_h, c.pad_w))
+        yield "conv2d benchmark", lambda: conv(x, w)
+        yield "conv2d benchmark channels_last", lambda: conv(xl, wl)
+        return
+    b = tensor(operands.dense["b"])
+    if kind == "sampled":
+        mask, a = csr(sparse, np.zeros_like(sparse.values)), tensor(operands.dense["a"])
+        yield "torch sampled_addmm", lambda: torch.sparse.sampled_addmm(mask, a, b.t(), beta=0.0)
+        return
+    columns = b.t().contiguous().t()
+    if kind == "2:4":
+        torch.sparse.SparseSemiStructuredTensor._FORCE_CUTLASS = False  # so that cuSPARSELt computes it
+        packed = torch.sparse.to_sparse_semi_structured(tensor(sparse.to_dense()))
+        yield "torch semi-structured mm", lambda: torch.mm(packed, b)
+        yield "torch semi-structured mm col", lambda: torch.mm(packed, columns)
+    elif kind == "dense":
+        dense = tensor(sparse.to_dense())
+        transposed = dense.t().contiguous()
+        out = torch.empty(problem.m, problem.n, device="cuda", dtype=dense.dtype)
+        yield "torch.mm", lambda: torch.mm(dense, b, out=out)
+        yield "torch.mm, weights transposed", lambda: torch.mm(transposed.t(), b, out=out)
+    else:
+        packed = csr(sparse, sparse.values)
+        yield "torch.sparse_csr @ dense", lambda: packed @ b
+        yield "torch.sparse_csr @ col-major", lambda: packed @ columns
+
+
+def cupy_calls(library: Library, problem: Problem, operands: Operands) -> Iterator[tuple[str, Run]]:
+    """CSR in fp32 times a column-major matrix, which saves cupyx a copy, or a vector where there is one column."""
+    if kind_of(problem) != "sparse" or problem.dtype != "f32":
+        return
+    cupy, matrix, b = library.module, operands.sparse, operands.dense["b"]
+    with library.stream():
+        parts = tuple(cupy.asarray(part) for part in (matrix.values, matrix.indices, matrix.offsets))
+        left = importlib.import_module("cupyx.scipy.sparse").csr_matrix(parts, shape=(matrix.m, matrix.k))
+        right = cupy.asfortranarray(cupy.asarray(b if b.shape[1] > 1 else b[:, 0]))
+    yield "cupyx csr @ dense", lambda: left @ right
+
+
+def problems() -> list[Problem]:
+    """Dense products, sparse ones (of a vector where n is 1), sampled ones, convolutions and 2:4 weights."""
+    found = []
+    for m, k, n in ((512, 2048, 256), (64, 256, 3136), (1024, 1024, 2048), (4096, 9216, 64)):
+        found += _both_types(Problem("fairness", f"spmm_{m}x{k}x{n}", "spmm", m, k, n, DENSE_SPARSITY, "uniform:0"))
+    for m, k, n, zeros in ((512, 2048, 256, 0.9), (4096, 9216, 1, 0.91), (2048, 512, 256, 0.95)):
+        op: Op = "spmv" if n == 1 else "spmm"
+        found.append(Problem("fairness", f"{op}_{m}x{k}x{n}_{zeros}", op, m, k, n, zeros, "uniform:0"))
+    found.append(Problem("fairness", "spmm_512x2048x256_0.9", "spmm", 512, 2048, 256, 0.9, "uniform:0", "f16"))
+    for m, n, k in ((2048, 2048, 256), (512, 512, 1024)):
+        found.append(Problem("fairness", f"sddmm_{m}x{n}x{k}", "sddmm", m, k, n, 0.9, "uniform:0"))
+    for c in (
+        ConvShape(128, 64, 32, 32, 256, 1, 1),
+        ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1),
+        ConvShape(128, 300, 1, 64, 100, 1, 3),
+    ):
+        sizes = (c.filters, c.channels * c.r * c.s, c.batch * c.out_height * c.out_width)
+        op = "conv1d" if c.height == 1 else "conv2d"
+        found += _both_types(Problem("fairness", str(c), op, *sizes, 0.9, "uniform:0", conv=c))
+    return [*found, Problem("fairness", "2:4_4096x1024x2048", "spmm", 4096, 1024, 2048, 0.5, "nm:2:4:0", "f16")]
+
+
+def _both_types(problem: Problem) -> list[Problem]:
+    return [problem, replace(problem, dtype="f16")]
+
+
+def kind_of(problem: Problem) -> str:
+    """`conv`, `2:4`, `sampled`, `dense` or `sparse`: which calls compute it."""
+    if problem.conv is not None:
+        return "conv"
+    if problem.source.startswith("nm:"):
+        return "2:4"
+    return "sampled" if problem.op == "sddmm" else "dense" if problem.sparsity <= DENSE_SPARSITY else "sparse"
+
+
+def maths_of(problem: Problem) -> tuple[str, ...]:
+    """The arithmetic classes that compete on a problem."""
+    return ("f32", "tf32") if problem.dtype == "f32" and kind_of(problem) in ("dense", "conv") else (problem.dtype,)
 
 
 @dataclass(frozen=True)
-class Case:
-    """A problem, the suite's kernels and arithmetic classes that compete on it, and who makes the public calls."""
+class Row:
+    """One comparison: microseconds, the call's error as in `problems.check`, ratio = theirs / ours, or a reason."""
 
-    problem: Problem
-    kernels: tuple[str, ...]
-    maths: tuple[str, ...]
-    calls: Callable[[Libraries, Problem, Operands], list[Call]]
+    problem: str
+    math: str
+    call: str
+    theirs_us: float | None = None
+    graph: bool | None = None
+    """False where the call can't be captured: then it is timed as a loop, which may hold the host's own time."""
+    their_error: float | None = None
+    ours_us: float | None = None
+    kernel: str = ""
+    variant: str = ""
+    ratio: float | None = None
+    reason: str = ""
 
-
-def problem(name: str, op: Op, sizes: tuple[int, int, int], sparsity: float, dtype: DType = "f32") -> Problem:
-    """A product of m x k x n on a uniform random pattern."""
-    return Problem("fairness", name, op, *sizes, sparsity, "uniform:0", dtype)
-
-
-def dense(m: int, k: int, n: int) -> list[Case]:
-    """The dense product in fp32, TF32 and fp16; half of the weights are zero."""
-    made = functools.partial(problem, f"spmm_{m}x{k}x{n}", "spmm", (m, k, n), 0.5)
-    libraries = ("cublas", "cublaslt")
-    return [
-        Case(made("f32"), libraries, ("f32", "tf32"), torch_products),
-        Case(made("f16"), libraries, ("f16",), torch_products),
-    ]
-
-
-def sparse(m: int, k: int, n: int, sparsity: float, dtype: DType = "f32") -> Case:
-    """The sparse product, of a vector where n is 1."""
-    op: Op = "spmv" if n == 1 else "spmm"
-    made = problem(f"{op}_{m}x{k}x{n}_{sparsity}", op, (m, k, n), sparsity, dtype)
-    return Case(made, ("cusparse",), (dtype,), sparse_products)
-
-
-def sampled(m: int, n: int, k: int, sparsity: float) -> Case:
-    """The sampled dense product."""
-    made = problem(f"sddmm_{m}x{n}x{k}", "sddmm", (m, k, n), sparsity)
-    return Case(made, ("cusparse",), ("f32",), sampled_products)
-
-
-def convolution(shape: ConvShape) -> list[Case]:
-    """The dense convolution in fp32, TF32 and fp16."""
-    sizes = (shape.filters, shape.channels * shape.r * shape.s, shape.batch * shape.out_height * shape.out_width)
-    op: Op = "conv1d" if shape.height == 1 else "conv2d"
-    made = functools.partial(Problem, "fairness", str(shape), op, *sizes, 0.9, "uniform:0", conv=shape)
-    return [
-        Case(made(dtype="f32"), ("cudnn",), ("f32", "tf32"), convolutions),
-        Case(made(dtype="f16"), ("cudnn",), ("f16",), convolutions),
-    ]
-
-
-def structured(m: int, k: int, n: int) -> Case:
-    """The product with 2:4 weights in fp16."""
-    made = Problem("fairness", f"2:4_{m}x{k}x{n}", "spmm", m, k, n, 0.5, "nm:2:4:0", "f16")
-    return Case(made, ("cusparselt",), ("f16",), structured_products)
-
-
-def cases() -> list[Case]:
-    """One of each kind first, then further sizes."""
-    return [
-        *dense(512, 2048, 256),
-        sparse(512, 2048, 256, 0.9),
-        sampled(2048, 2048, 256, 0.9),
-        *convolution(ConvShape(128, 64, 32, 32, 256, 1, 1)),
-        structured(4096, 1024, 2048),
-        sparse(4096, 9216, 1, 0.91),
-        *dense(64, 256, 3136),
-        *convolution(ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1)),
-        sparse(2048, 512, 256, 0.95),
-        sparse(512, 2048, 256, 0.9, "f16"),
-        *convolution(ConvShape(128, 300, 1, 64, 100, 1, 3)),
-        *dense(1024, 1024, 2048),
-        *dense(4096, 9216, 64),
-        sampled(512, 512, 1024, 0.9),
-    ]
+    def __str__(self) -> str:
+        start = f"{self.problem:32} {self.math:4} {self.call:30}"
+        if self.ratio is None:
+            return f"{start} not measured: {self.reason}"
+        flag = "  FASTER THAN OURS" if self.ratio < LEAST_RATIO else ""
+        theirs = f"{self.theirs_us:9.2f} us{'' if self.graph else ' (no graph)'}"
+        return f"{start} {theirs}  ours {self.ours_us:9.2f} us {self.kernel}  ratio {self.ratio:.3f}{flag}"
 
 
 def attempt(candidate: Candidate, session: Session, truth: Callable[[], Reference]) -> Outcome:
@@ -138,107 +271,100 @@ def attempt(candidate: Candidate, session: Session, truth: Callable[[], Referenc
     return outcome
 
 
+Best = tuple[float, str, Candidate]
+"""Microseconds, kernel and candidate of the suite's fastest correct row of one arithmetic class."""
+
+
 def find_best(
-    case: Case, session: Session, operands: Operands, truth: Callable[[], Reference]
+    problem: Problem, session: Session, operands: Operands, truth: Callable[[], Reference]
 ) -> tuple[dict[str, Best], list[str]]:
     """The fastest correct candidate per arithmetic class, and why others gave no time."""
     best: dict[str, Best] = {}
     reasons = []
-    for name in case.kernels:
-        for found in enumerate_candidates(session.kernels[name], case.problem, operands, session.device):
+    for name in KERNELS[kind_of(problem)]:
+        for found in enumerate_candidates(session.kernels[name], problem, operands, session.device):
             outcome = found if isinstance(found, Outcome) else attempt(found, session, truth)
             if isinstance(found, Outcome) or outcome.status != "ok":
                 reasons.append(f"{name}: {outcome.reason}")
                 continue
             us = outcome.measurements["hot"].median
-            if found.math not in best or us < best[found.math].us:
-                best[found.math] = Best(us, name, found)
+            if found.math not in best or us < best[found.math][0]:
+                best[found.math] = us, name, found
     return best, reasons
 
 
-def compare(case: Case, session: Session, libraries: Libraries) -> Iterator[Row]:
+def compare(problem: Problem, session: Session, libraries: Sequence[Library]) -> Iterator[Row]:
     """A row per arithmetic class and call."""
-    operands = make_operands(case.problem)
-    name = case.problem.name
+    operands = make_operands(problem)
     try:
-        calls = case.calls(libraries, case.problem, operands)
+        calls = [(one, *call) for one in libraries for call in one.calls(one, problem, operands)]
     except Exception as error:  # an old version of a library lacks a function
-        yield from (Row(name, math, "none", reason=f"{type(error).__name__}: {error}") for math in case.maths)
+        reason = f"{type(error).__name__}: {error}"
+        yield from (Row(problem.name, math, "none", reason=reason) for math in maths_of(problem))
         return
     if not calls:
         return
-    truth = functools.cache(lambda: reference(case.problem, operands))
-    best, reasons = find_best(case, session, operands, truth)
-    for math in case.maths:
-        for call in calls:
+    truth = functools.cache(lambda: reference(problem, operands))
+    best, reasons = find_best(problem, session, operands, truth)
+    for math in maths_of(problem):
+        for library, name, make in calls:
+            row = Row(problem.name, math, name)
             if math in best:
-                yield compare_one(Row(name, math, call.name), call, best[math], session, truth)
+                theirs = Candidate(name, math, functools.partial(library.prepared, make, math))
+                yield compare_one(row, theirs, best[math], session, truth)
             else:
-                yield Row(name, math, call.name, reason="; ".join(["the suite has no row", *dict.fromkeys(reasons)]))
+                yield replace(row, reason="; ".join(["the suite has no row", *dict.fromkeys(reasons)]))
 
 
-def compare_one(row: Row, call: Call, best: Best, session: Session, truth: Callable[[], Reference]) -> Row:
+def compare_one(row: Row, call: Candidate, best: Best, session: Session, truth: Callable[[], Reference]) -> Row:
     """`row` with the call's time between two of ours, the faster of which counts, or with the reason for none."""
-    theirs = attempt(Candidate(call.name, row.math, lambda: call.prepare(row.math)), session, truth)
+    theirs = attempt(call, session, truth)
     if theirs.status != "ok":
-        return Row(row.problem, row.math, row.call, reason=" ".join(theirs.reason.split()))
-    again = attempt(best.candidate, session, truth)
-    times = [best.us, *(measurement.median for measurement in again.measurements.values())]
-    us, ours = theirs.measurements["hot"].median, min(times)
-    return Row(
-        row.problem,
-        row.math,
-        row.call,
-        theirs_us=round(us, 3),
-        graph=theirs.capturable,
-        their_error=float(f"{theirs.error:.2g}"),
-        ours_us=round(ours, 3),
-        kernel=best.kernel,
-        variant=best.candidate.variant,
-        ratio=round(us / ours, 4),
-    )
+        return replace(row, reason=" ".join(theirs.reason.split()))
+    before, kernel, candidate = best
+    after = attempt(candidate, session, truth).measurements.values()
+    us, ours = theirs.measurements["hot"].median, min(before, *(one.median for one in after))
+    return replace(
+        row, theirs_us=round(us, 3), graph=theirs.capturable, their_error=float(f"{theirs.error:.2g}"),
+        ours_us=round(ours, 3), kernel=kernel, variant=candidate.variant, ratio=round(us / ours, 4),
+    )  # fmt: skip
 
 
-def told(row: Row) -> str:
-    """One line of what is printed."""
-    start = f"{row.problem:32} {row.math:4} {row.call:30}"
-    if row.ratio is None:
-        return f"{start} not measured: {row.reason}"
-    flag = "  FASTER THAN OURS" if row.ratio < LEAST_RATIO else ""
-    loop = "" if row.graph else " (no graph)"
-    return (
-        f"{start} {row.theirs_us:9.2f} us{loop}  ours {row.ours_us:9.2f} us {row.kernel}  ratio {row.ratio:.3f}{flag}"
-    )
+def page(frame: pd.DataFrame, gpu: str) -> str:
+    """README.md: the answer and a line per call; what gave no time has its reason in fairness.csv."""
+    ratios = frame.groupby("call")["ratio"].agg(["count", "min", "max"])
+    lines = ((str(row.Index), f"{row.count:.0f}", f"{row.min:.3f}", f"{row.max:.3f}") for row in ratios.itertuples())
+    below, timed = int((frame["ratio"] < LEAST_RATIO).sum()), int(frame["ratio"].count())
+    return f"""\
+# Public Python calls against the vendor rows on {gpu}
+
+Ratio: time of a public Python call over that of the vendor row of the same library and arithmetic. Of {timed} ratios
+on {frame["problem"].nunique()} problems {below} are below {LEAST_RATIO:g}: there the call is faster. All rows, and what
+was not measured: [fairness.csv](fairness.csv). Made by `runners/fairness.py`.
+
+{markdown(("call", "timed", "lowest ratio", "highest"), lines)}
+"""
 
 
-def versions_of(device: GpuDevice) -> dict[str, str]:
-    """Date, GPU and the libraries that the suite loads, by name."""
-    known = environment.snapshot(device)
-    software = {name: str(version) for name, version in known["software"].items() if version is not None}
-    return {"recorded": known["recorded_at"][:10], "gpu": device.facts.name, **software}
-
-
-def run(device: GpuDevice, libraries: Libraries, versions: Mapping[str, str], folder: Path) -> list[Row]:
-    """Every case; the files are complete after each."""
+def run(device: GpuDevice, libraries: Sequence[Library], versions: Mapping[str, str], folder: Path) -> pd.DataFrame:
+    """Every problem; the files are complete after each."""
     session, rows = Session(device, kernels()), list[Row]()
-    planned = [(case.problem.name, math) for case in cases() for math in case.maths]
-    for case in cases():
-        for row in compare(case, session, libraries):
-            print(told(row), flush=True)
+    for problem in problems():
+        for row in compare(problem, session, libraries):
+            print(row, flush=True)
             rows.append(row)
-        save(folder, rows, versions, planned)
-    return rows
+        frame = pd.DataFrame(map(asdict, rows), columns=[field.name for field in fields(Row)])
+        paths.write_text(folder / "fairness.csv", frame.to_csv(index=False, lineterminator="\n"))
+        paths.write_text(folder / "versions.json", json.dumps(versions, indent=2) + "\n")
+        paths.write_text(folder / "README.md", page(frame, versions["gpu"]))
+    return frame
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command line, compares and prints the result; the exit status as above."""
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(__doc__)
-        return 0
-    if len(sys.argv) > 2 or any(word.startswith("-") for word in sys.argv[1:]):
-        print("usage: python runners/fairness.py [OUT_FOLDER]", file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "fairness"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", nargs="?", type=Path, default=ROOT / "build" / "fairness")
+    folder = parser.parse_args(arguments).out
     try:
         device = cast(GpuDevice, open_device("cupy"))
     except Unsupported as reason:
@@ -246,18 +372,18 @@ def main() -> int:
         return 2
     try:
         libraries, versions = find_libraries(device)
-        if libraries == Libraries():
+        if not libraries:
             print("nothing to compare: install PyTorch or CuPy", file=sys.stderr)
             return 2
-        rows = run(device, libraries, {**versions_of(device), **versions}, folder)
+        known = environment.snapshot(device)
+        software = {name: str(version) for name, version in known["software"].items() if version is not None}
+        about = {"recorded": known["recorded_at"][:10], "gpu": device.facts.name, **software, **versions}
+        ratios = run(device, libraries, about, folder)["ratio"].dropna()
     finally:
         device.close()
-    ratios = [row.ratio for row in rows if row.ratio is not None]
-    if ratios:
-        below = sum(ratio < LEAST_RATIO for ratio in ratios)
-        print(f"lowest ratio {min(ratios):.3f}; {below} of {len(ratios)} below {LEAST_RATIO:g}")
-    print(f"rows and page: {folder}")
-    return int(any(ratio < LEAST_RATIO for ratio in ratios))
+    below = int((ratios < LEAST_RATIO).sum())
+    print(f"lowest ratio {ratios.min():.3f}; {below} of {len(ratios)} below {LEAST_RATIO:g}; rows and page: {folder}")
+    return int(below > 0)
 
 
 if __name__ == "__main__":

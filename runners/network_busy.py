@@ -38,8 +38,8 @@ REPLAYS = 15
 def kernels_us(trace: Path) -> list[float]:
     """Microseconds of every kernel of a trace in Chrome's format, in the order in which they began."""
     events: list[dict[str, Any]] = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
-    found = sorted((event for event in events if event.get("cat") == "kernel"), key=lambda event: event["ts"])
-    return [float(event["dur"]) for event in found]
+    found = sorted((event["ts"], event["dur"]) for event in events if event.get("cat") == "kernel")
+    return [float(us) for _, us in found]
 
 
 def traced(replay: Callable[[], None], wait: Callable[[], None]) -> list[float]:

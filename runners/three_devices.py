@@ -12,14 +12,15 @@ work here.
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
+
+import pandas as pd
 
 from nnzbench import paths
 from nnzbench.build.cache import Job
@@ -34,6 +35,7 @@ from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
+from nnzbench.report.text.tables import write_csv
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")
 ROUNDS = 2
@@ -143,10 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"[{at + 1}/{len(chosen)}] {name} {problem.op} {problem.dtype} {plan.variant}", flush=True)
         rows += measured(devices, name, problem, plan)
     folder = asked.out / devices[0].gpu / "devices"
-    with paths.replacing(folder / "times.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Row)])
-        writer.writerows(tuple(f"{v:.6g}" if isinstance(v, float) else v for v in astuple(row)) for row in rows)
+    write_csv(pd.DataFrame(map(asdict, rows)), folder / "times.csv")
     paths.write_text(folder / "environment.json", json.dumps(snapshot(devices[0]), indent=2) + "\n")
     bad = differing(rows)
     print(f"{folder / 'times.csv'}: {len(rows)} rows; not the same to the bit: {', '.join(bad) or 'none'}")

@@ -19,17 +19,6 @@ from typing import Any
 import nnzbench
 
 
-def pruned(layer: Any, sparsity: float) -> None:
-    """Sets the smallest weights of the layer to zero."""
-    import torch
-
-    weights = layer.weight.data
-    kept = max(1, round(weights.numel() * (1 - sparsity)))
-    least = weights.abs().flatten().float().kthvalue(weights.numel() - kept + 1).values
-    weights[weights.abs() < least.to(weights.dtype)] = 0
-    torch.cuda.synchronize()
-
-
 def as_module(layer: Any, tokens: int, dtype: str) -> Any:
     """A module that computes what the layer does for `tokens` rows, with the pruned weights packed."""
     import torch
@@ -82,6 +71,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         import torch
+        from torch.nn.utils import prune
     except ImportError:
         parser.error("this example needs PyTorch with CUDA: pip install torch")
     if not torch.cuda.is_available():
@@ -90,7 +80,9 @@ def main() -> None:
     kind = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[arguments.dtype]
     torch.manual_seed(0)
     dense = torch.nn.Linear(*arguments.features, bias=False).to("cuda", kind).requires_grad_(False)
-    pruned(dense, arguments.sparsity)
+    prune.l1_unstructured(dense, "weight", arguments.sparsity)
+    prune.remove(dense, "weight")  # the zeros stay, the mask goes
+    torch.cuda.synchronize()
     sparse = as_module(dense, arguments.tokens, arguments.dtype)
     x = torch.randn(arguments.tokens, arguments.features[0], device="cuda", dtype=kind)
     difference = (sparse(x).float() - dense(x).float()).abs().max() / dense(x).float().abs().max()

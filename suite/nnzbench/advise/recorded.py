@@ -30,7 +30,7 @@ SAME_NONZEROS = 0.01
 LAUNCH_SHARE = 0.65
 """Of the least time recorded under a policy, what an estimate takes for the launch."""
 TRIAL = "best_trial"
-"""Folder of what `runners/trials/best_trial.py` sums up."""
+"""Folder of what `runners/best_trial.py` sums up."""
 CHECKS = "awkward_sizes"
 """The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
 BLOCKED = r"(?:^|_)bell\d"
@@ -155,7 +155,7 @@ def _read_trial(file: Path) -> pd.DataFrame:
 
 
 def trial_rows(outcomes: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The hot times that `runners/trials/best_trial.py` found of each kernel, as rows.
+    """The hot times that `runners/best_trial.py` found of each kernel, as rows.
 
     Of an outcome: `matrix` (a path in DLMC), `dtype`, `n` and `measured`, microseconds by kernel. Raises `ValueError`,
     `LookupError` or `TypeError` for something else.

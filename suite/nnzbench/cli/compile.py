@@ -22,9 +22,12 @@ from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, Job
 from nnzbench.build.pool import compile_many
+from nnzbench.cli import programs
+from nnzbench.cli.chosen import choose_experiments
 from nnzbench.cli.compile_tables import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
+from nnzbench.measure.sweep import Choice
 from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
@@ -63,8 +66,10 @@ class _Wanted:
 
 
 @click.command()
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("--arch", "arches", multiple=True, metavar="sm_XY", help="Architecture; repeat for several.")
 @click.option("--kernel", "names", multiple=True, metavar="NAME", help="Kernel; repeat for several. Default: all.")
+@click.option("--candidates", type=click.IntRange(1), help="With EXPERIMENT: at most so many of each kernel.")
 @click.option(
     "--sample",
     type=click.IntRange(1, 1000),
@@ -77,8 +82,10 @@ class _Wanted:
 @click.pass_context
 def command(
     ctx: click.Context,
+    experiments: tuple[str, ...],
     arches: tuple[str, ...],
     names: tuple[str, ...],
+    candidates: int | None,
     sample: int | None,
     everything: bool,
     every_entry: bool,
@@ -87,7 +94,14 @@ def command(
     """Compile every kernel for every architecture and show what each uses; exit 1 if anything does not compile.
 
     Without --arch and --kernel, most architectures get a sample of each kernel's programs; --all builds every one.
+    With EXPERIMENT, the programs of its run are compiled ahead, so that the run finds them in the cache.
     """
+    if candidates and not experiments:
+        raise click.UsageError("--candidates limits what is compiled for an EXPERIMENT: name one")
+    if experiments and not arches:
+        raise click.UsageError("a run needs programs of one architecture: name it with --arch")
+    if experiments and (sample or everything or every_entry or as_json):
+        raise click.UsageError("--sample, --all, --details and --json show kernels, and not an EXPERIMENT's programs")
     chosen = _arches(arches)
     known = {name: kernel for name, kernel in kernels().items() if not isinstance(kernel, VendorKernel)}
     for name in names:
@@ -96,6 +110,10 @@ def command(
             raise click.UsageError(library if name in kernels() else unknown("kernel", name, known))
     if sample and everything:
         raise click.UsageError("--sample builds little, --all builds everything: choose one")
+    if experiments:
+        run, choice = choose_experiments(experiments, bool(names)), Choice(kernels=names or None, candidates=candidates)
+        failed = [programs.compile_all(run, known, choice, one) for one in chosen]
+        ctx.exit(1 if any(failed) else 0)
     errors = Console(stderr=True)
     asked = [known[name] for name in dict.fromkeys(names or known)]
     if sample:

@@ -10,10 +10,8 @@ import click
 
 from nnzbench import paths
 from nnzbench.build import elsewhere, toolchain
-from nnzbench.build.ahead import TIMEOUT_S
-from nnzbench.build.cache import Job, compile_program
+from nnzbench.build.cache import CompileError, Job, compile_program
 from nnzbench.build.pool import compile_many
-from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
@@ -21,6 +19,9 @@ from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.plan import Candidate, Plan, Prepared, Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import Maker
+
+TIMEOUT_S = 600.0
+"""Limit of one compilation ahead of a run: no GPU waits for it."""
 
 
 @dataclass
@@ -77,13 +78,21 @@ def _note(candidate: Candidate, lister: Lister) -> None:
         return
 
 
-def compile_all(chosen: Iterable[Experiment], known: Mapping[str, AnyKernel], choice: Choice, device: Device) -> int:
-    """Compiles what a run will need, all at once on all processors; how many programs that is.
+def compile_all(
+    chosen: Iterable[Experiment], known: Mapping[str, AnyKernel], choice: Choice, arch: str, link: str = ""
+) -> int:
+    """Compiles what a run will need, all at once on all processors; how many programs fail, which the run meets again.
 
-    What fails is met again in the run, which says so.
+    Raises `Unsupported` where the compiler here does not know `arch`.
     """
-    jobs = programs(chosen, known, choice, device.arch, device.link)
-    return sum(1 for _ in compile_many(jobs, timeout_s=TIMEOUT_S))
+    jobs = sorted(programs(chosen, known, choice, arch, link), key=lambda job: -len(job.source))
+    failed = 0
+    for at, made in compile_many(jobs, timeout_s=TIMEOUT_S):
+        if isinstance(made, CompileError):
+            failed += 1
+            click.echo(f"{jobs[at].name()}: {made}", err=True)
+    click.echo(f"{len(jobs) - failed} programs compiled for {arch}, {failed} failed")
+    return failed
 
 
 def write_ptx(

@@ -242,8 +242,7 @@ class _Task:
         with progress_bar() as progress:
             session = open_session(device, self.known, progress.note)
             if device.link and self.choice.limit:  # few of each: all together keep all processors at work
-                count = programs.compile_all(self.chosen, self.known, self.choice, device)
-                progress.note(f"{count} programs compiled for {device.arch}")
+                programs.compile_all(self.chosen, self.known, self.choice, device.arch, device.link)
             summaries = [
                 run_experiment(one, session, self.place(device.gpu, one.name), self.choice, progress)
                 for one in self.chosen

@@ -12,7 +12,7 @@ from typing import Any
 
 from nnzbench import host
 from nnzbench.build.workers import COMPILERS
-from nnzbench.cluster.gpus import memory_bytes, visible_gpus
+from nnzbench.cluster.gpus import VisibleGpu, visible_gpus
 from nnzbench.cluster.worker import SHARE
 from nnzbench.measure.budget import Resources
 from nnzbench.plans.plan import Unsupported
@@ -71,11 +71,12 @@ def connected(kind: str, workers: int | None, timed: bool) -> Iterator[Any]:
 def _local(workers: int | None, timed: bool) -> Any:
     from distributed import Nanny, Scheduler, SpecCluster
 
-    units = [unit for _, unit in visible_gpus()] if timed else []
+    gpus = visible_gpus() if timed else []
+    units = [one.unit for one in gpus]
     if timed and not units:
         raise Unsupported("--cluster local starts a worker per GPU, and the CUDA driver shows none to this process")
     processors = host.processors()
-    count = workers or (len(units) * _per_gpu(processors // len(units)) if units else min(4, processors))
+    count = workers or (len(units) * _per_gpu(processors // len(units), gpus[0]) if units else min(4, processors))
     if timed and not len(units) <= count <= MOST_PER_GPU * len(units):
         raise Unsupported(
             f"--workers {count} for {len(units)} GPUs: one to {MOST_PER_GPU} can share each, all of which get one"
@@ -106,13 +107,14 @@ def _local(workers: int | None, timed: bool) -> Any:
 
 def local_resources() -> Resources | None:
     """What `--cluster local` would work with on this host; None without a GPU."""
-    gpus = len(visible_gpus())
-    return Resources(gpus * _per_gpu(host.processors() // gpus), gpus) if gpus else None
+    gpus = visible_gpus()
+    count = len(gpus)
+    return Resources(count * _per_gpu(host.processors() // count, gpus[0]), count) if gpus else None
 
 
-def _per_gpu(processors: int) -> int:
+def _per_gpu(processors: int, gpu: VisibleGpu) -> int:
     """Workers of one GPU that has so many processors."""
-    return max(1, min(PER_GPU, int(processors / PROCESSORS_EACH), memory_bytes() // MEMORY_EACH))
+    return max(1, min(PER_GPU, int(processors / PROCESSORS_EACH), gpu.memory_bytes // MEMORY_EACH))
 
 
 def _on_gpu(units: list[str], at: int) -> dict[str, str]:

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import ctypes
 import uuid
-from typing import Any
+from dataclasses import dataclass
+
+CAPABILITY = 75, 76
+"""Numbers of compute capability, major and minor, among the driver's CUdevice_attribute."""
 
 
-def _driver() -> Any:
-    """The CUDA driver's library, initialised; None without one or a GPU."""
+@dataclass(frozen=True)
+class VisibleGpu:
+    """A GPU that this process may use."""
+
+    unit: str
+    """Its identifier for CUDA_VISIBLE_DEVICES."""
+    capability: tuple[int, int]
+    memory_bytes: int
+    driver: int
+    """The newest CUDA version that the driver runs: 1000 * major + 10 * minor."""
+
+
+def visible_gpus() -> list[VisibleGpu]:
+    """Every GPU that the CUDA driver shows this process; none where there is no driver."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return None
-    return None if cuda.cuInit(0) else cuda
-
-
-def visible_gpus() -> list[tuple[str, str]]:
-    """(model, identifier for CUDA_VISIBLE_DEVICES) of every GPU that the CUDA driver shows this process."""
-    cuda, count = _driver(), ctypes.c_int()
-    if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    driver, count = ctypes.c_int(), ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(driver)) or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return []
     found = []
     for index in range(count.value):
-        device, name, number = ctypes.c_int(), ctypes.create_string_buffer(128), (ctypes.c_ubyte * 16)()
+        device, size, number = ctypes.c_int(), ctypes.c_size_t(), (ctypes.c_ubyte * 16)()
         cuda.cuDeviceGet(ctypes.byref(device), index)
-        cuda.cuDeviceGetName(name, len(name), device)
         cuda.cuDeviceGetUuid_v2(ctypes.byref(number), device)
-        found.append((name.value.decode(), f"GPU-{uuid.UUID(bytes=bytes(number))}"))
+        cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+        capability = ctypes.c_int(), ctypes.c_int()
+        for value, attribute in zip(capability, CAPABILITY, strict=True):
+            cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        major, minor = (one.value for one in capability)
+        found.append(VisibleGpu(f"GPU-{uuid.UUID(bytes=bytes(number))}", (major, minor), size.value, driver.value))
     return found
-
-
-def memory_bytes() -> int:
-    """Memory of the first of these GPUs; 0 where there is none."""
-    cuda, device, size = _driver(), ctypes.c_int(), ctypes.c_size_t()
-    if cuda is None or cuda.cuDeviceGet(ctypes.byref(device), 0):
-        return 0
-    return 0 if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) else size.value

@@ -172,7 +172,7 @@ def _locked(path: str, together: bool = False) -> Iterator[None]:
 def introduce(device: str | None) -> Introduction:
     """Opens the device. Raises `Unsupported` where there is none."""
     opened = _device(device)
-    units = [unit for _, unit in visible_gpus()] if opened.timer is not None else []
+    units = [one.unit for one in visible_gpus()] if opened.timer is not None else []
     unit = units[0] if units else opened.gpu
     return Introduction(
         opened.gpu, opened.name, opened.arch, opened.timer is not None, platform.node(), unit, os.getpid()

@@ -46,8 +46,8 @@ the recorded one is this suite's, timed in a graph.
 
 The four GPUs' times are not of this project: published with SSpMM (GitHub `xuezy-mmi/SSpMM`), one pair of events
 around each launch. Their cost of a launch is taken from their own fastest time. Single matrices are not republished
-here, their means are; errors *matrix by matrix* are computed from their file (`python runners/predict_holdouts.py
---matrices FILE`), all others from what is in this repository. A paper's numbers are of the authors' programs and
+here, their means are; errors *matrix by matrix* are computed from their file (`nnzbench fit predictions --matrices
+FILE`), all others from what is in this repository. A paper's numbers are of the authors' programs and
 software of that time, where records are of this suite's kernels: such an error is of both. Sputnik's own tables print
 geometric means over an older cuSPARSE, and no times: between two sparse kernels this model's ratio does not change,
 so they judge nothing.

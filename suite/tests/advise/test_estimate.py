@@ -336,3 +336,26 @@ def test_the_published_records_estimate_within_their_goal():
     errors = [model.held_out_error for model in models.values() if len(model.rows) >= 100]
     assert len(errors) >= 8
     assert float(np.median(errors)) < 0.12
+
+
+def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
+    """Invented times of neighbouring widths, a fifth above what is recorded, are believed; other kernels stay."""
+    name = next(iter(index.dlmc()))
+    rows = [replace(row, source=f"dlmc:{name}" if at < 9 else row.source) for at, row in enumerate(records())]
+    append(tmp_path / "nvidia-h200" / "sputnik_rnn" / "records.csv", rows)
+    everything = load("nvidia-h200", [tmp_path])
+    left = load("nvidia-h200", [tmp_path], frozenset([f"dlmc:{name}"]))
+    assert len(left._frame) == len(everything._frame) - 9
+    before, entry = left.models("spmm", "f32"), index.dlmc()[name]
+    widths = (24, 28, 36, 40)
+    said = before["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, n, entry.nnz) for n in (*widths, 32)])
+    tried = [
+        {"matrix": name, "dtype": "f32", "n": n, "measured": {"cublas": 1.2 * float(us)}}
+        for n, us in zip(widths, said, strict=False)
+    ]
+    here = left.joined(trial_rows(tried)).models("spmm", "f32")
+    (found,) = here["cublas", "f32", "hot"].at([Sizes(entry.rows, entry.cols, 32, entry.nnz)])
+    assert float(found) == pytest.approx(1.2 * float(said[-1]), rel=0.07)
+    assert here["sputnik", "f32", "hot"] is before["sputnik", "f32", "hot"]
+    with pytest.raises(ValueError, match="is no time"):
+        trial_rows([{**tried[0], "measured": {"cublas": -1.0}}])

@@ -218,3 +218,13 @@ def test_every_kernel_file_is_used_by_a_kernel_or_by_the_suite() -> None:
     files = {path.name for path in paths.kernels_cu().glob("*.cu")}
     assert used <= files
     assert files - used <= SUPPORT_FILES
+
+
+def test_programs_of_an_experiments_run_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
+    words = ["eie_table4", "--arch", "sm_90", "--kernel", "sputnik", "--candidates", "1"]
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 0
+    assert "5 programs compiled for sm_90, 0 failed" in done.output
+    refusals = ([*words, "--json"], words[:1], ["--candidates", "1"])
+    assert [CliRunner().invoke(command, given).exit_code for given in refusals] == [2, 2, 2]

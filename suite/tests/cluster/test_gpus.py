@@ -14,7 +14,12 @@ FAKE_DRIVER = """
 extern "C" int cuInit(unsigned) { return 0; }
 extern "C" int cuDeviceGetCount(int* count) { *count = 2; return 0; }
 extern "C" int cuDeviceGet(int* device, int index) { *device = index; return 0; }
-extern "C" int cuDeviceGetName(char* name, int, int device) { name[0] = 'A' + device; name[1] = 0; return 0; }
+extern "C" int cuDriverGetVersion(int* version) { *version = 13010; return 0; }
+extern "C" int cuDeviceGetAttribute(int* value, int attribute, int device) {
+    *value = attribute - 67 + device;
+    return 0;
+}
+extern "C" int cuDeviceTotalMem_v2(unsigned long* bytes, int device) { *bytes = 1ul << (36 + device); return 0; }
 extern "C" int cuDeviceGetUuid_v2(unsigned char* bytes, int device) {
     for (int i = 0; i < 16; ++i) bytes[i] = 16 * device + i;
     return 0;
@@ -32,8 +37,8 @@ def test_gpus_are_named_as_cuda_visible_devices_takes_them(monkeypatch, tmp_path
     driver = ctypes.CDLL(str(library))
     monkeypatch.setattr(gpus.ctypes, "CDLL", lambda name: driver)
     assert gpus.visible_gpus() == [
-        ("A", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"),
-        ("B", "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"),
+        gpus.VisibleGpu("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", (8, 9), 1 << 36, 13010),
+        gpus.VisibleGpu("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", (9, 10), 1 << 37, 13010),
     ]
 
 

@@ -16,6 +16,7 @@ from fakes import Silent
 
 from nnzbench import host
 from nnzbench.cluster import engine
+from nnzbench.cluster.gpus import VisibleGpu
 from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.cluster.worker import introduce
 from nnzbench.kernels.registry import kernels
@@ -163,5 +164,5 @@ def test_a_host_without_gpus_starts_no_workers_that_measure(monkeypatch):
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     monkeypatch.setattr(engine, "visible_gpus", list)
     refused("local", None, True, "the CUDA driver shows none")
-    monkeypatch.setattr(engine, "visible_gpus", lambda: [("T4", "GPU-1")])
+    monkeypatch.setattr(engine, "visible_gpus", lambda: [VisibleGpu("GPU-1", (7, 5), 16 << 30, 12000)])
     refused("local", 17, True, "--workers 17 for 1 GPUs: one to 16 can share each")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 from fake_cluster import Client, Future, complete, rows, run
@@ -52,7 +53,7 @@ def test_memory_comes_back_with_the_rows(tmp_path, monkeypatch):
 def test_a_gpu_whose_worker_died_measuring_it_is_measured_by_the_next(tmp_path, monkeypatch):
     class DiesSettling(Client):
         def submit(self, what, *arguments, workers, pure):
-            monkeypatch.setattr(worker, "visible_gpus", lambda: [("model", "the same GPU")])
+            monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit="the same GPU")])
             if what is worker.settle and workers == ["w"] and "w" in self.gpus:
                 self.gpus["w'"], self.jobs["w'"] = self.gpus.pop("w"), 0
                 return Future(pending=True)

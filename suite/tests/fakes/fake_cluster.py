@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from fakes import FakeDevice, FakeKernel, Silent
 from small_sweeps import PEAKS, Small
 
@@ -107,7 +109,7 @@ def run(tmp_path, monkeypatch, client, kernels=None, choice=None, ends=None, nam
     monkeypatch.setattr(worker, "_device", lambda name: session(name).device)
     monkeypatch.setattr(worker, "_session", lambda name, settled: session(name))
     monkeypatch.setattr(worker, "_measured", lambda name: (session(name), ()))
-    monkeypatch.setattr(worker, "visible_gpus", lambda: [("model", f"GPU-of-{client.at}")])
+    monkeypatch.setattr(worker, "visible_gpus", lambda: [SimpleNamespace(unit=f"GPU-of-{client.at}")])
     experiments = [Some(name, "", "paper", "", dict.fromkeys(kernels, ("f32",))) for name in names]
     progress = Notes()
 

@@ -1,16 +1,16 @@
-"""Rules' trials from records, and the runner that fits constants to them."""
+"""Rules' trials from records, and `nnzbench fit rule`, which fits constants to them."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from nnzbench.cli import main
 from nnzbench.kernels.choice import cost_rule
 from nnzbench.kernels.choice.cost_rule import Costs
 from nnzbench.kernels.sputnik.sddmm import candidates, heuristic_strip, sddmm_plan, strip_features
@@ -21,7 +21,6 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import SCHEMA, Record, append
 
-RUNNER = Path(__file__).resolve().parents[3] / "runners" / "tables" / "fit_selection_rule.py"
 TRUE = Costs({"launch": 3.0, "wavefronts": 0.001, "longest_staged": 0.5, "longest_prefetched": 0.3, "blocks": 0.05})
 TRUE_STRIPS = Costs({"launch": 1.0, "wavefronts": 0.0004, "strips": 0.04, "trips": 0.3})
 
@@ -135,14 +134,11 @@ def strips_timed_by_the_model(problem: Problem) -> list[Record]:
     return [*rows, record(problem, "sputnik_sddmm", f"heuristic_{heuristic_strip(k, 4).name}", 50.0)]
 
 
-@pytest.fixture
-def runner() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("fit_selection_rule", RUNNER)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+def fit(*words: object) -> str:
+    result = CliRunner().invoke(main, ["fit", "rule", *map(str, words)])
+    assert result.exit_code == 0, result.output
+    cost_rule.load.cache_clear()
+    return result.output
 
 
 @pytest.fixture
@@ -154,7 +150,7 @@ def constants(tmp_path, monkeypatch) -> Iterator[Path]:
     cost_rule.load.cache_clear()
 
 
-def test_the_runner_fits_judges_prints_and_writes(tmp_path, runner, constants, monkeypatch, capsys) -> None:
+def test_rules_are_fitted_judged_and_written(tmp_path, constants) -> None:
     fitted, judged = tmp_path / "records.csv", tmp_path / "other" / "records.csv"
     judged.parent.mkdir()
     append(fitted, [row for m in (16, 32, 64, 128, 256) for row in timed_by_the_model(problem_of(m, 64, 64, seed=m))])
@@ -162,11 +158,8 @@ def test_the_runner_fits_judges_prints_and_writes(tmp_path, runner, constants, m
     changed = record(problem_of(48, 64, 64), "sputnik", heuristic_tile(64, 4).name, 1.0, pattern="not this matrix's")
     append(judged, [*timed_by_the_model(elsewhere), changed])
     cost_rule.save(constants, {"sputnik_tile": TRUE}, "before")
-    monkeypatch.setattr("sys.argv", ["fit", str(fitted), "--judge", str(judged), "--write"])
-    runner.main()
-    cost_rule.load.cache_clear()
+    said = fit(fitted, "--judge", judged, "--write")
     written = cost_rule.load("sputnik_tile")
-    said = capsys.readouterr().out
     assert "on 5 matrices" in said
     assert "always row_stream" in said
     held_out = said[said.index("sputnik_tile on other, f32, fitted elsewhere:") :].splitlines()
@@ -177,20 +170,17 @@ def test_the_runner_fits_judges_prints_and_writes(tmp_path, runner, constants, m
     assert written != TRUE
 
 
-def test_the_runner_fits_the_rule_of_strips_alone(tmp_path, runner, constants, monkeypatch, capsys) -> None:
+def test_the_rule_of_strips_is_fitted_alone(tmp_path, constants) -> None:
     """The matrix of an SDDMM is m x n; constants of rules that were not asked for stay."""
     records = tmp_path / "records.csv"
     shapes = ((16, 64), (48, 100), (128, 64), (256, 256), (512, 128), (1024, 32), (2048, 128))
     problems = [sddmm_problem(m, k, 96, seed=m) for m, k in shapes]
     append(records, [row for problem in problems for row in strips_timed_by_the_model(problem)])
     cost_rule.save(constants, {"sputnik_tile": TRUE}, "before")
-    monkeypatch.setattr("sys.argv", ["fit", str(records), "--rule", "sputnik_strip", "--write"])
-    runner.main()
-    cost_rule.load.cache_clear()
+    said = fit(records, "--rule", "sputnik_strip", "--write").splitlines()
     assert cost_rule.load("sputnik_tile") == TRUE
     found = cost_rule.load("sputnik_strip").constants
     assert found["trips"] == pytest.approx(TRUE_STRIPS.constants["trips"], rel=0.2)
-    said = capsys.readouterr().out.splitlines()
     assert said[0].endswith("on 7 matrices")
     assert float(said[1].split()[1]) > 90
     heuristic = next(line for line in said if "paper's heuristic" in line)

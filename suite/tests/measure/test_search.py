@@ -1,14 +1,12 @@
-"""What a search tries and when; seconds pass on the clock of `trials/replay_best.py`, as do those of compilers."""
+"""What a search tries and when; seconds pass on a clock of their own, as do those of compilers."""
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_search import Attempts, Clock, Compilers, TimedKernel
 from fakes import Silent
 
 from nnzbench.measure.search import Search
@@ -16,29 +14,21 @@ from nnzbench.plans.plan import Unsupported
 
 
 @pytest.fixture
-def world(monkeypatch):
+def world():
     """A library, a kernel that compiles at once, and two that compile for six seconds; each is timed for a second.
 
     With 50,000 weights in them, what the search expects of the two.
     """
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "runners" / "trials"))
-    replay = importlib.import_module("replay_best")
-    clock = replay.Clock()
-
-    def kernel(name, times, compile_s=0.0, plan_s=0.0):
-        timed = [replay.Timed(f"v{at}", us, compile_s) for at, us in enumerate(times)]
-        return replay.Replayed(name, timed, clock, plan_s, plan_s)
-
+    clock = Clock()
     made = (
-        kernel("sputnik", [5.0, 4.0, 3.0], 0.5, 0.01),
-        kernel("sparsert", [2.0, 1.0, 1.5], 6.0, 0.2),
-        kernel("sparsert_paper", [2.5, 2.4], 6.0, 0.2),
-        kernel("cublas", [9.0, 8.0]),
-        kernel("ring", [7.0] * 4, 0.1, 2.0),
+        TimedKernel("sputnik", [5.0, 4.0, 3.0], clock, 0.5, 0.01),
+        TimedKernel("sparsert", [2.0, 1.0, 1.5], clock, 6.0, 0.2),
+        TimedKernel("sparsert_paper", [2.5, 2.4], clock, 6.0, 0.2),
+        TimedKernel("cublas", [9.0, 8.0], clock),
+        TimedKernel("ring", [7.0] * 4, clock, 0.1, 2.0),
     )
-    attempts = replay.Attempts(clock, {one.name: one for one in made}, 1.0)
-    yield SimpleNamespace(clock=clock, attempts=attempts, pool=lambda workers=4: replay.Compilers(clock, workers))
-    sys.modules.pop("replay_best", None)
+    attempts = Attempts(clock, {one.name: one for one in made})
+    return SimpleNamespace(clock=clock, attempts=attempts, crew=lambda workers=4: Compilers(clock, workers))
 
 
 SUBJECT = SimpleNamespace(problem=SimpleNamespace(name="p", op="spmm", dtype="f32"))
@@ -47,9 +37,9 @@ NAMES = ("sputnik", "sparsert", "sparsert_paper", "cublas")
 
 
 def searched(world, seconds, names=NAMES, operands=OPERANDS, workers=4):
-    with Search(SUBJECT, operands, names, world.attempts, Silent(), pool=world.pool(workers)) as one:
+    with Search(SUBJECT, operands, names, world.attempts, Silent(), pool=world.crew(workers)) as one:
         found = one.go(seconds)
-        one.record_unreached()
+        one.tell_unreached()
     return found
 
 
@@ -62,7 +52,7 @@ def test_programs_compile_while_others_are_timed(world):
     assert order(world)[:6] == ["cublas"] * 2 + ["sputnik"] * 3 + ["sparsert"]
     assert found.tried == {"cublas": 2, "sputnik": 3, "sparsert": 3, "sparsert_paper": 2}
     assert not found.unfinished
-    kernel, variant, ended, _ = world.attempts.tried[5]
+    kernel, variant, ended = world.attempts.tried[5]
     assert (kernel, variant, round(ended, 1)) == ("sparsert", "v0", 7.2)  # planned 0.2 s, compiled 6, timed 1
     assert world.clock.now < 16  # 10 s on the GPU, and of 42 s of compilations what nothing else hid
 
@@ -96,12 +86,12 @@ def test_a_kernel_that_refuses_a_matrix_says_so_whatever_time_is_left(world):
 
 
 def test_a_search_goes_on_where_its_time_was_over(world):
-    pool = world.pool()
-    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=pool) as one:
+    crew = world.crew()
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=crew) as one:
         within = one.go(4.0)
         before = len(order(world))
         everything = one.go(math.inf)
-    assert pool.closed
+    assert crew.closed
     assert 0 < before < len(order(world)) == 10
     assert len({(name, variant) for name, variant, *_ in world.attempts.tried}) == 10
     assert sum(within.tried.values()) == before
@@ -113,7 +103,7 @@ def test_a_search_goes_on_where_its_time_was_over(world):
 def test_programs_of_16_bit_weights_are_known_to_take_longer(world):
     """30 s are expected for 50,000 weights, six in fp32."""
     subject = SimpleNamespace(problem=SimpleNamespace(name="p", op="spmm", dtype="f16"))
-    with Search(subject, OPERANDS, NAMES, world.attempts, Silent(), pool=world.pool()) as one:
+    with Search(subject, OPERANDS, NAMES, world.attempts, Silent(), pool=world.crew()) as one:
         found = one.go(20.0)
     assert found.tried["sparsert"] == 0
     assert found.tried["sputnik"] == 3
@@ -121,10 +111,10 @@ def test_programs_of_16_bit_weights_are_known_to_take_longer(world):
 
 
 def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
-    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.pool()) as one:
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.crew()) as one:
         within = one.go(6.0)
         assert one.compiling
-        held = sum(len(state.pending) for state in one._states)
+        held = sum(len(turn.coming) for turn in one._turns)
         world.clock.now += 20.0  # another search's time
         settled = one.settle(5.0)
         assert not one.compiling
@@ -135,7 +125,7 @@ def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
 
 
 def test_settling_ends_with_its_time(world):
-    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.pool()) as one:
+    with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.crew()) as one:
         one.go(6.0)
         before = world.clock.now
         one.settle(0.5)

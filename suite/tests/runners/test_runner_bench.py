@@ -8,6 +8,8 @@ from types import ModuleType
 import fake_records
 import pytest
 
+from nnzbench.cluster.gpus import VisibleGpu
+
 RUNNER = Path(__file__).resolve().parents[3] / "runners" / "bench.py"
 
 
@@ -36,11 +38,11 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 def test_extra_follows_driver_and_oldest_gpu(
     bench: ModuleType, driver: int, capabilities: tuple[tuple[int, int], ...], extra: str
 ) -> None:
-    assert bench.extra_for(bench.Gpus(driver, capabilities)) == extra
+    assert bench.extra_for([VisibleGpu("", one, 0, driver) for one in capabilities]) == extra
 
 
 def test_without_a_gpu_only_the_compilers_are_needed(bench: ModuleType) -> None:
-    assert bench.extra_for(None) == "compile"
+    assert bench.extra_for([]) == "compile"
 
 
 def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
@@ -94,7 +96,7 @@ def test_a_failed_step_fails_the_whole_and_the_others_still_run(
     for name in ("sparsert_table1", "sputnik_rnn"):  # only what was run is drawn
         (tmp_path / "reports" / "nvidia-h200" / name).mkdir(parents=True)
         (tmp_path / "reports" / "nvidia-h200" / name / "records.csv").write_text("published")
-    monkeypatch.setattr(bench, "find_gpus", lambda: None)
+    monkeypatch.setattr(bench, "visible_gpus", list)
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install"])
     assert bench.main() == 1
     assert calls == ["run", "compile", "report"]
@@ -103,7 +105,7 @@ def test_a_failed_step_fails_the_whole_and_the_others_still_run(
     assert out.rstrip().split("\n")[-1].startswith("Figures and tables:")
 
 
-@pytest.mark.parametrize("gpus", [None, ((9, 0),)], ids=["processor", "GPU"])
+@pytest.mark.parametrize("gpus", [(), ((9, 0),)], ids=["processor", "GPU"])
 @pytest.mark.parametrize(
     ("name", "says"),
     [("sparsert_tabel1", "did you mean sparsert_table1"), ("sputnik_figure2", "runs nothing")],
@@ -112,12 +114,12 @@ def test_experiments_are_checked_before_any_work(
     bench: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    gpus: tuple[tuple[int, int], ...] | None,
+    gpus: tuple[tuple[int, int], ...],
     name: str,
     says: str,
 ) -> None:
     monkeypatch.setattr(bench, "nnzbench", lambda *arguments: pytest.fail(f"nnzbench {arguments} was called"))
-    monkeypatch.setattr(bench, "find_gpus", lambda: None if gpus is None else bench.Gpus(13010, gpus))
+    monkeypatch.setattr(bench, "visible_gpus", lambda: [VisibleGpu("", one, 0, 13010) for one in gpus])
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "sparsert_table1", name])
     assert bench.main() == 2
     said = capsys.readouterr()
@@ -167,7 +169,7 @@ def test_a_gpu_run_ends_with_three_sentences(
     fake_records.write(tmp_path / "results" / "nvidia-h200" / "sparsert_table1", fake_records.table1(policies=("hot",)))
     monkeypatch.setattr(bench, "nnzbench", lambda *arguments: 0)
     monkeypatch.setattr(bench, "ROOT", tmp_path)
-    monkeypatch.setattr(bench, "find_gpus", lambda: bench.Gpus(13010, ((9, 0),)))
+    monkeypatch.setattr(bench, "visible_gpus", lambda: [VisibleGpu("", (9, 0), 0, 13010)])
     monkeypatch.setattr(sys, "argv", ["bench.py", "--no-install", "--budget", "15m"])
     assert bench.main() == 0
     first, second, third = capsys.readouterr().out.rstrip().split("\n")[-3:]

@@ -156,6 +156,6 @@ def test_an_archive_taken_in_is_among_the_generations_and_calibrates_predictions
 def test_without_a_gpu_it_says_so(
     runner: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner.bench, "find_gpus", lambda: None)
+    monkeypatch.setattr(runner, "visible_gpus", list)
     assert runner.main([]) == 2
     assert "the CUDA driver finds none here" in capsys.readouterr().err

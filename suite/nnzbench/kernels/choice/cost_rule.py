@@ -1,8 +1,8 @@
 """Choosing without measuring: costs that are linear in a few features, with constants fitted to recorded runs.
 
 Every candidate's time is predicted as (sum of constant * feature) * factor of the candidate; the least is chosen.
-Constants stand in `datasets/selection_rule.csv`; `runners/tables/fit_selection_rule.py` fits them to records and says
-how close to the oracle the rule comes on matrices it was not fitted to.
+Constants stand in `datasets/selection_rule.csv`; `nnzbench fit rule` fits them to records and says how close to
+the oracle the rule comes on matrices it was not fitted to.
 """
 
 from __future__ import annotations

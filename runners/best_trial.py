@@ -1,0 +1,289 @@
+"""How near `nnzbench best` comes to trying everything, and its estimates to measured times, on matrices of no fit.
+
+    python runners/best_trial.py [--seconds 30] [--limit SECONDS] [--out build/best_trial]
+    python runners/best_trial.py --summary [--out build/best_trial]
+
+The matrices are those of datasets/best_trial.csv: real DLMC ones (`nnzbench fetch dlmc`, or NNZBENCH_DATA). A run needs
+a GPU. Each matrix is searched first for `--seconds`, what one width has of the default budget, then on without a limit;
+what only the second search tries is timed hot alone. With the same `--out` a run goes on where it was cut. It ends
+within `--limit` seconds.
+
+--summary needs no GPU: it estimates every time from the published rows, without those of these matrices and of
+synthetic patterns made after them, and writes README.md and trial.jsonl, which `best --gpu` reads in a reports folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import functools
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import pandas as pd
+
+from nnzbench import devices, paths
+from nnzbench.advise import estimate, layer
+from nnzbench.advise.measured import BUDGET_S, Question, unrecorded
+from nnzbench.advise.recorded import Recorded, load, trial_rows
+from nnzbench.kernels.registry import about, kernels, rivals
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.measure.attempts import Attempts, Subject
+from nnzbench.measure.search import Search
+from nnzbench.measure.session import Session, open_session
+from nnzbench.measure.timing import StoppingRule
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.problem import DType
+from nnzbench.problems.reference import reference
+from nnzbench.problems.sources import find_real
+from nnzbench.progress import Lines
+from nnzbench.records.folder import Results, drop_cut_off_line
+from nnzbench.records.record import Record, RecordError
+from nnzbench.records.selection import math_class
+from nnzbench.report.data import context
+from nnzbench.report.data.frames import geometric_mean
+from nnzbench.report.text.tables import markdown
+
+LINES = "trial.jsonl"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked about one matrix."""
+
+    matrix: str
+    dtype: DType
+    n: int
+
+
+@dataclass(frozen=True)
+class Outcome(Case):
+    """A case's fastest sparse kernel within the time and of all, and the least hot time of each kernel."""
+
+    gpu: str
+    commit: str
+    found: str
+    found_us: float
+    best: str
+    best_us: float
+    tried: int
+    candidates: int
+    seconds: float
+    """What the search without a limit took beyond the one within the time."""
+    measured: dict[str, float]
+    """Microseconds by kernel, in the arithmetic asked for."""
+    estimated: dict[str, float] = field(default_factory=dict)
+    """The same without the GPU, once summed up: from rows of none of these matrices."""
+    estimated_beside: dict[str, float] = field(default_factory=dict)
+    """The same, from the times of the other matrices, too."""
+    given_s: float = BUDGET_S / 4
+    """What the first search had; the lines of the first runs don't tell."""
+
+
+def read_cases() -> list[Case]:
+    """The cases of datasets/best_trial.csv."""
+    with (paths.datasets() / "best_trial.csv").open(newline="", encoding="utf-8") as file:
+        return [Case(row["matrix"], row["dtype"], int(row["n"])) for row in csv.DictReader(file)]  # type: ignore[arg-type]
+
+
+def case_of(one: Outcome) -> Case:
+    """What was asked."""
+    return Case(one.matrix, one.dtype, one.n)
+
+
+def layer_of(case: Case) -> layer.Layer:
+    """The matrix as `nnzbench best` reads it. Raises `MatrixError` where it is not on disk."""
+    file = find_real(f"dlmc:{case.matrix}")
+    if file is None:
+        raise MatrixError(f"{case.matrix} is not on disk: run `nnzbench fetch dlmc`, or set NNZBENCH_DATA")
+    (one,) = layer.load([str(file)])
+    label = case.matrix.removesuffix(".smtx").replace("/", ".")
+    return replace(one, label=label, source=f"dlmc:{case.matrix}", dtype=case.dtype)
+
+
+def read(folder: Path) -> list[Outcome]:
+    """The last outcome of each case, in the order of the cases; a line that a kill cut short is none."""
+    last: dict[Case, Outcome] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in (folder / LINES).read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                one = Outcome(**json.loads(line))
+                last[case_of(one)] = one
+    order = {case: at for at, case in enumerate(read_cases())}
+    return [last[case] for case in sorted(last, key=lambda case: order.get(case, len(order)))]
+
+
+def fastest(rows: Iterable[Record], dtype: DType) -> tuple[dict[str, float], str, float]:
+    """The least hot time of each kernel in that precision; kernel and variant of the least that leaves zeros out."""
+    timed = sorted(
+        (row.median_us, row.kernel, row.variant)
+        for row in rows
+        if row.policy == "hot" and row.median_us and math_class(row) == dtype
+    )
+    least = {kernel: us for us, kernel, _ in reversed(timed)}
+    sparse = ((f"{kernel} {variant}", us) for us, kernel, variant in timed if about(kernel).work != "dense")
+    return least, *next(sparse, ("none", math.nan))
+
+
+def ask(case: Case, seconds: float, session: Session, results: Results, ends: float = math.inf) -> Outcome | None:
+    """Searches within the time, then goes on without a limit; None where `ends` of the session's clock comes first."""
+    one = layer_of(case)
+    problem = unrecorded(one.problem("spmm", case.n, case.dtype), results)
+    operands = one.operands(problem)
+    rows: list[Record] = []
+    attempts = Attempts(layer.EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
+    subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
+    names = [name for name in rivals("spmm") if case.dtype in session.kernels[name].dtypes]
+    timed = session.device.timer is not None
+    attempts.policies = POLICIES if timed else ()
+    with Search(subject, operands, names, attempts, Lines()) as under_way:
+        within = under_way.go(min(seconds, ends - session.clock()))
+        _, found, found_us = fastest(rows, case.dtype)
+        started = session.clock()
+        attempts.policies = ("hot",) if timed else ()
+        everything = under_way.go(ends - started)
+    if everything.unfinished:
+        return None
+    measured, best, best_us = fastest(rows, case.dtype)
+    return Outcome(
+        case.matrix, case.dtype, case.n, session.device.gpu, context.commit(dict(session.environment)), found, found_us,
+        best, best_us, sum(within.tried.values()), sum(everything.tried.values()),
+        round(session.clock() - started, 3), measured, given_s=seconds,
+    )  # fmt: skip
+
+
+def run(cases: Sequence[Case], seconds: float, limit: float, out: Path, device_name: str | None) -> None:
+    """Does the cases that are not done, in at most `limit` seconds."""
+    done = {case_of(one) for one in read(out)}
+    left = [case for case in cases if case not in done]
+    for case in left:
+        layer_of(case)  # raises before any work
+    session = open_session(devices.open_device(device_name) if device_name else devices.open_gpu(), kernels(), print)
+    ends = session.clock() + limit
+    out.mkdir(parents=True, exist_ok=True)
+    drop_cut_off_line(out / LINES)
+    with Results(out, True, False, session.environment, print) as results:
+        for number, case in enumerate(left, start=1):
+            one = ask(case, seconds, session, results, ends) if session.clock() + seconds < ends else None
+            if one is None:
+                print(f"{len(left) - number + 1} of {len(cases)} matrices left to the next run", flush=True)
+                break
+            with paths.appending(out / LINES) as file:
+                file.write(json.dumps(asdict(one)) + "\n")
+            took = f"{one.seconds:.0f} s beyond the budget"
+            print(f"{number}/{len(left)} {case.matrix}: {one.found_us:.2f} of {one.best_us:.2f} us, {took}", flush=True)
+    session.device.close()
+
+
+def with_estimates(outcomes: Sequence[Outcome], folders: Sequence[Path]) -> list[Outcome]:
+    """The outcomes with what the published rows say of the kernels that were measured.
+
+    Once without any row of these matrices, and once with what this trial measured of the other ones.
+    """
+    hidden = frozenset(f"{kind}:{one.matrix}" for one in outcomes for kind in ("dlmc", "standin"))
+    recorded = {gpu: load(gpu, folders, hidden) for gpu in {one.gpu for one in outcomes}}
+    done = []
+    for one in outcomes:
+        rest = [asdict(other) for other in outcomes if other.matrix != one.matrix and other.gpu == one.gpu]
+        without = recorded[one.gpu]
+        beside = without.joined(trial_rows(rest)) if rest else without
+        done.append(replace(one, estimated=_estimates(one, without), estimated_beside=_estimates(one, beside)))
+    return done
+
+
+def _estimates(one: Outcome, recorded: Recorded) -> dict[str, float]:
+    said = estimate.answer(layer_of(case_of(one)), Question((one.n,), dtype=one.dtype), recorded).widths[0].timed()
+    times = {entry.kernel: entry.hot_us for entry in said if entry.math == one.dtype and entry.hot_us}
+    return {kernel: round(us, 4) for kernel, us in times.items() if kernel in one.measured}
+
+
+def errors(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """A row per measured kernel and matrix: |estimate / measured - 1| without and with the times of other matrices.
+
+    `deciding` are the fastest sparse and the fastest dense kernel of each, which the answer's sentence is made of.
+    """
+    rows = []
+    for one in outcomes:
+        for kernel, us in one.measured.items():
+            side = [name for name in one.measured if (about(name).work == "dense") == (about(kernel).work == "dense")]
+            said = (one.estimated.get(kernel, math.nan), one.estimated_beside.get(kernel, math.nan))
+            rows.append(
+                (
+                    kernel,
+                    kernel == min(side, key=one.measured.__getitem__),
+                    *(abs(us_said / us - 1) for us_said in said),
+                )
+            )
+    return pd.DataFrame(rows, columns=["kernel", "deciding", "without", "beside"])
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """The page: Markdown."""
+    gpus, commits = (", ".join(sorted({getattr(one, name) for one in outcomes})) for name in ("gpu", "commit"))
+    given = " or ".join(f"{seconds:g} s" for seconds in sorted({one.given_s for one in outcomes}))
+    parts = ["# `nnzbench best` against trying everything"]
+    timed = [one for one in outcomes if one.best_us > 0 and one.found_us > 0]
+    if timed:
+        ratios = [one.found_us / one.best_us for one in timed]
+        parts.append(
+            f"On {len(timed)} real DLMC matrices that no rule was fitted to, the fastest sparse kernel found within "
+            f"{given} takes {_percent(geometric_mean(ratios) - 1)} longer than the fastest of all candidates in "
+            f"geometric mean, {_percent(max(ratios) - 1)} at worst (goals: 5 % and 15 %); on "
+            f"{sum(one == 1 for one in ratios)} it is the same. It tried {sum(one.tried for one in timed):,} of "
+            f"{sum(one.candidates for one in timed):,} candidates. Measured on {gpus} by the code of {commits}; every "
+            f"matrix: [{LINES}]({LINES})."
+        )
+    found = errors(outcomes)
+    if found["without"].notna().any():
+        every, deciding = (rows[["without", "beside"]].mean() for rows in (found, found[found["deciding"]]))
+        parts += [
+            "Mean error of estimates without the GPU (`--gpu`) from no row of these matrices or of synthetic patterns "
+            f"made after them: {_percent(every['without'])} over all kernels, {_percent(deciding['without'])} over the "
+            "fastest sparse and the fastest dense kernel of each matrix (goal: 10 %). With the times of this trial's "
+            f"other matrices, each left out in turn: {_percent(every['beside'])} and {_percent(deciding['beside'])}.",
+            markdown(
+                ("kernel", "estimates", "mean error", "worst", "mean, others known"),
+                (
+                    (f"`{kernel}`", str(rows["without"].count()), _percent(rows["without"].mean()),
+                     _percent(rows["without"].max()), _percent(rows["beside"].mean()))
+                    for kernel, rows in found.groupby("kernel")
+                    if rows["without"].notna().any()
+                ),
+            ),
+        ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def main() -> None:
+    """Parses the command line; runs or sums up."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=BUDGET_S / 2)
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="end within them")
+    parser.add_argument("--device", choices=list(devices.DEVICES), help="default: the GPU")
+    parser.add_argument("--out", type=Path, default=Path("build/best_trial"))
+    parser.add_argument("--summary", action="store_true", help="run nothing, sum up")
+    asked = parser.parse_args()
+    try:
+        if not asked.summary:
+            run(read_cases(), asked.seconds, asked.limit, asked.out, asked.device)
+            return
+        outcomes = with_estimates(read(asked.out), [paths.reports()])
+    except (MatrixError, RecordError, Unsupported) as error:
+        parser.error(str(error))
+    paths.write_text(asked.out / LINES, "".join(json.dumps(asdict(one)) + "\n" for one in outcomes))
+    text = summary(outcomes)
+    paths.write_text(asked.out / "README.md", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""`nnzbench fit` but for its rules: tables of datasets/ written anew, and what estimates are off by."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from fake_records import record
+
+from nnzbench import paths
+from nnzbench.advise.recorded import load
+from nnzbench.cli import main
+from nnzbench.matrices import codebook
+from nnzbench.matrices.formats import CSR
+from nnzbench.predict import held_out
+from nnzbench.records.record import append
+
+TIMES = {
+    ("cublas", "f32_x"): lambda m, k, n, nnz: 4 + 2e-8 * m * k * n,
+    ("sputnik", "v"): lambda m, k, n, nnz: 2 + 2e-7 * nnz * n,
+}
+
+
+def fit(*words):
+    return CliRunner().invoke(main, ["fit", *map(str, words)])
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Where tables are written."""
+    (tmp_path / "datasets").mkdir()
+    monkeypatch.setattr(paths, "datasets", lambda: tmp_path / "datasets")
+    return tmp_path / "datasets"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Times that follow a law of sizes."""
+    folder = tmp_path_factory.mktemp("reports")
+    for experiment, sides in (("sputnik_rnn", (256, 512, 1024)), ("sparsert_table1", (384, 768, 1536))):
+        rows = []
+        for m, k, n in product(sides, sides, (8, 32, 128)):
+            for (kernel, variant), law in TIMES.items():
+                us = law(m, k, n, m * k // 10)
+                sizes = {"problem": f"{m}x{k}x{n}", "m": m, "k": k, "n": n, "nnz": m * k // 10}
+                times = dict.fromkeys(("median_us", "q1_us", "q3_us"), us)
+                about = {"experiment": experiment, "kernel": kernel, "variant": variant, "selected": True}
+                rows.append(record(**about, **sizes, **times))
+        append(folder / "nvidia-h200" / experiment / "records.csv", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(reports):
+    return load("nvidia-h200", [reports])
+
+
+def test_each_part_is_estimated_without_itself(recorded):
+    for way in [way for way in held_out.WAYS if way.endswith("in turn")]:
+        rows = held_out.errors(recorded, way)
+        assert len(rows) == 2 * 54
+        assert rows["error"].mean() < 0.1
+        assert rows["error"].max() > 1e-6
+
+
+def test_all_narrow_or_all_wide_rows_are_held_out_together(recorded, monkeypatch):
+    below, above = (way for way in held_out.WAYS if way.endswith("together"))
+    rows = held_out.errors(recorded, below)
+    assert set(rows["n"]) == {8}
+    assert len(rows) == 2 * 18
+    assert held_out.errors(recorded, above).empty  # none is that wide
+    monkeypatch.setattr(held_out, "FEWEST", 40)
+    assert held_out.errors(recorded, below).empty  # of 54 rows 36 are left: too few for an answer
+
+
+def test_the_fastest_of_each_kind_count_once_per_problem():
+    rows = pd.DataFrame(
+        {"experiment": "e", "problem": "p", "n": 8, "dtype": "f32", "dense": [False, False, True, True]}
+    ).assign(median_us=[3.0, 2.0, 5.0, 4.0], error=[0.9, 0.1, 0.9, 0.3])
+    assert np.allclose(sorted(held_out.fastest(rows)["error"]), [0.1, 0.3])
+
+
+def test_layer_sizes_stay_together(recorded):
+    for model in recorded.models("spmm", "f32").values():
+        layers = model.rows.assign(part=model.folds).groupby(["m", "k"])["part"]
+        assert layers.nunique().max() == 1
+        assert set(model.folds) == set(range(5))
+
+
+def test_errors_of_estimates_are_a_table_with_a_line_for_each_way(reports):
+    lines = fit("estimates", "--reports", reports).output.splitlines()
+    assert len(lines) == 2 + len(held_out.WAYS) - 1
+    assert lines[2].startswith("| a fifth of the layer sizes, each in turn | 108 |")
+
+
+def test_the_loss_by_the_codebook_is_of_pruned_arrays_alone(tables, tmp_path, monkeypatch):
+    pruned = np.random.default_rng(0).normal(size=(16, 32)).astype(np.float32) * (np.arange(32) % 4 == 0)
+    np.savez(tmp_path / "real_weights.npz", a_weight=pruned, a_dw_weight=pruned, a_bias=pruned)
+    monkeypatch.setenv("NNZBENCH_DATA", str(tmp_path))
+    assert fit("codebook").exit_code == 0
+    (row,) = csv.DictReader((tables / "codebook_loss.csv").open())
+    lost = codebook.loss(CSR.from_dense(pruned))
+    assert row == {
+        "array": "a_weight", "rows": "16", "columns": "32", "nonzeros": "128", "weights_error": f"{lost.weights:.4f}",
+        "outputs_error": f"{lost.outputs:.4f}",
+    }  # fmt: skip
+
+
+def test_costs_are_learnt_from_recorded_tuning(tables, tmp_path):
+    recorded = paths.reports() / "nvidia-h200" / "nm_sparsity"
+    shutil.copytree(recorded, tmp_path / "reports" / "nvidia-h200" / "nm_sparsity")
+    assert fit("costs", tmp_path / "reports").exit_code == 0
+    (header, *rows) = (tables / "costs.csv").read_text().splitlines()
+    assert header.startswith("experiment,kernel,")
+    assert any(row.startswith("nm_sparsity,cublas,") for row in rows)
+    refused = fit("costs", tables)
+    assert refused.exit_code == 2
+    assert "no tuning.csv lies in <gpu>/<experiment>/" in refused.output

@@ -1,0 +1,56 @@
+"""A run that is killed loses no row that it recorded, leaves no half-written file, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nnzbench.records.folder import drop_cut_off_line
+from nnzbench.records.record import read_records
+
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
+
+def start(out: Path) -> subprocess.Popen[bytes]:
+    words = ["run", "awkward_sizes", "--device", "cpu", "--kernel", "row_stream", "--candidates", "1"]
+    words += ["--resume", "--out", str(out)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "nnzbench", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def test_a_killed_run_keeps_its_rows_and_ends_with_each_once(tmp_path: Path) -> None:
+    records = tmp_path / "cpu" / "awkward_sizes" / "records.csv"
+
+    def lines() -> int:
+        return records.read_bytes().count(b"\n") if records.exists() else 0
+
+    seen = 1
+    for _ in range(2):
+        child = start(tmp_path)
+        while lines() <= seen and child.poll() is None:  # until it has recorded another row
+            time.sleep(0.01)
+        seen = lines()
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        drop_cut_off_line(records)
+        assert len(read_records(records)) >= seen - 1
+        for path in records.parent.glob("*.json"):
+            json.loads(path.read_text(encoding="utf-8"))
+    assert start(tmp_path).wait(120) == 0
+    rows = read_records(records)
+    assert len(rows) == len({row.key for row in rows})
+    assert start(tmp_path / "whole").wait(120) == 0
+    whole = read_records(tmp_path / "whole" / records.relative_to(tmp_path))
+    assert {row.key for row in rows} == {row.key for row in whole}
