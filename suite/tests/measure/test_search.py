@@ -39,7 +39,7 @@ NAMES = ("sputnik", "sparsert", "sparsert_paper", "cublas")
 def searched(world, seconds, names=NAMES, operands=OPERANDS, workers=4):
     with Search(SUBJECT, operands, names, world.attempts, Silent(), pool=world.crew(workers)) as one:
         found = one.go(seconds)
-        one.tell_unreached()
+        one.record_unreached()
     return found
 
 
