@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, replace
 from typing import Protocol, get_args, runtime_checkable
 
 from nnzbench.devices.contract import Device
@@ -20,10 +20,7 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Op, Problem
 
 
-@runtime_checkable
-class Kernel(Protocol):
-    """A kernel of ours or of a paper: yields plans. Raises `Unsupported` with a reason."""
-
+class _Named(Protocol):
     @property
     def name(self) -> str: ...
     @property
@@ -32,23 +29,21 @@ class Kernel(Protocol):
     def ops(self) -> frozenset[str]: ...
     @property
     def dtypes(self) -> frozenset[str]: ...
+
+
+@runtime_checkable
+class Kernel(_Named, Protocol):
+    """A kernel of ours or of a paper: yields plans. Raises `Unsupported` with a reason."""
+
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         """Every variant worth trying, launch geometry included. `arch` is such as `sm_90`."""
         ...
 
 
 @runtime_checkable
-class VendorKernel(Protocol):
+class VendorKernel(_Named, Protocol):
     """A vendor library: yields candidates, one per algorithm, layout and math mode."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def paper(self) -> str: ...
-    @property
-    def ops(self) -> frozenset[str]: ...
-    @property
-    def dtypes(self) -> frozenset[str]: ...
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """Every algorithm on this device; raises `Unsupported` where the library or device is missing."""
         ...
@@ -79,6 +74,32 @@ def register(kernel: AnyKernel, about: About | None = None) -> None:
     about = about or About()
     _registry[kernel.name] = kernel
     _about[kernel.name] = replace(about, label=about.label or kernel.name, maths=about.maths or kernel.dtypes)
+
+
+Plans = Callable[[Problem, Operands, str], Iterator[Plan]]
+"""`Kernel.plans` as a function of problem, operands and architecture."""
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel that consists of its `plans`."""
+
+    name: str
+    paper: str
+    ops: frozenset[str]
+    dtypes: frozenset[str]
+    plans: Plans
+
+
+def kernel(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Plans], PlannedKernel]:
+    """Registers a function that yields plans as the kernel of its name; several `ops` or `dtypes` in one string."""
+
+    def made(plans: Plans) -> PlannedKernel:
+        one = PlannedKernel(plans.__name__, paper, frozenset(ops.split()), frozenset(dtypes.split()), plans)
+        register(one, about)
+        return one
+
+    return made
 
 
 def _check(kernel: object) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.ring.dealing import deal_bundles
 from nnzbench.kernels.ring.order import (
     MOST_UNITS,
@@ -26,6 +27,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -45,9 +47,10 @@ _MOST_SLICES = 65535
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Compile-time shape of `ring_sddmm.cu` (the names are its defines), and how often columns are parted."""
+class Tiling(TileConfiguration):
+    """Compile-time shape of `ring_sddmm.cu`, and how often columns are parted."""
 
+    DEFINES: ClassVar = {"parts": ""}
     lanes: int
     vec: int
     warps: int
@@ -88,7 +91,7 @@ class Tiling:
         return self.stages == self.chunks(n)
 
     @property
-    def dynamic_bytes(self) -> int:
+    def shared_bytes(self) -> int:
         """Dynamic shared memory per block: the ring, and the row behind it that idle rows read."""
         return 4 * self.slice * (self.stages * self.block_k + 1)
 
@@ -97,7 +100,8 @@ class Tiling:
         """Static shared memory per block: two barriers per stage where warps may drift."""
         return 16 * self.stages if self.drift else 0
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
         text = f"m{self.block_m}_k{self.slice}_p{self.parts}_c{self.block_k}_w{self.warps}_l{self.lanes}"
         return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
 
@@ -314,60 +318,37 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "b": operands.dense["b"],
         "d": np.empty(pattern.nnz, dtype=np.float32),
     }
-    chunks, count, out = tiling.chunks(pattern.k), pattern.nnz, "d"
-    if slices > 1:
-        out = "sums"
-        buffers[out] = np.zeros((slices, count), dtype=np.float32)
-    sizes = (pattern.k, k, chunks * tiling.block_k, chunks, count)
-    args = (*sizes, "starts", "trips", "row_ids", "offsets", "positions", "a", "b", out)
-    grid, block = (groups, tiling.parts, slices), (32 * tiling.warps, 1, 1)
-    launches = [Launch("ring_sddmm", grid, block, args, tiling.dynamic_bytes)]
+    chunks, count, args = tiling.chunks(pattern.k), pattern.nnz, [*buffers]
     strands = min(32, power_of_two_at_least(-(-slices // _STRAND_SLICES)))
+    then: tuple[Launch, ...] = ()
     if slices > 1:
-        blocks = -(-count * strands // _SUM_THREADS)
-        launches.append(Launch("ring_sddmm_sum", (blocks, 1, 1), (_SUM_THREADS, 1, 1), (count, slices, out, "d")))
-    return Plan(
-        variant=str(tiling),
-        language="cuda",
-        source="ring_sddmm.cu",
-        defines={
-            "LANES": tiling.lanes,
-            "VEC": tiling.vec,
-            "WARPS": tiling.warps,
-            "ROW_STEPS": tiling.row_steps,
-            "BLOCK_K": tiling.block_k,
-            "WINDOW": tiling.window,
-            "AHEAD": tiling.ahead,
-            "STAGES": tiling.stages,
-            "DRIFT": int(tiling.drift),
-            "FILL": vector_width(k, 4),
-            "SUM_STRANDS": strands,
-        },
-        buffers=buffers,
-        output="d",
-        launches=tuple(launches),
+        args[-1] = "sums"
+        buffers["sums"] = np.zeros((slices, count), dtype=np.float32)
+        blocks = (-(-count * strands // _SUM_THREADS), 1, 1)
+        then = (Launch("ring_sddmm_sum", blocks, (_SUM_THREADS, 1, 1), (count, slices, "sums", "d")),)
+    return tiling.plan(
+        "ring_sddmm",
+        (groups, tiling.parts, slices),
+        (pattern.k, k, chunks * tiling.block_k, chunks, count, *args),
+        buffers,
+        "d",
+        defines={"FILL": vector_width(k, 4), "SUM_STRANDS": strands},
+        then=then,
         generate_ms=elapsed(),
     )
 
 
-class RingSddmm:
-    """Own SDDMM that reads B once per block and multiplies out of shared memory."""
+@kernel("nnzbench", "sddmm", "f32", About("own", rank=140))
+def ring_sddmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own SDDMM that reads B once per block and multiplies out of shared memory.
 
-    name = "ring_sddmm"
-    paper = "nnzbench"
-    ops = frozenset({"sddmm"})
-    dtypes = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
-        if operands.sparse.nnz == 0:
-            raise Unsupported("the pattern has no nonzeros")
-        shared = SharedWork()
-        yield from plans_that_fit(
-            tilings(problem, operands.sparse.nnz, arch),
-            lambda tiling: make_plan(problem, operands, tiling, shared),
-            "no tiling fits in shared memory",
-        )
-
-
-register(RingSddmm(), About("own", rank=140))
+    One plan per tiling; raises `Unsupported` where there is nothing to compute.
+    """
+    if operands.sparse.nnz == 0:
+        raise Unsupported("the pattern has no nonzeros")
+    shared = SharedWork()
+    yield from plans_that_fit(
+        tilings(problem, operands.sparse.nnz, arch),
+        lambda tiling: make_plan(problem, operands, tiling, shared),
+        "no tiling fits in shared memory",
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.ring.dealing import deal_bundles
 from nnzbench.kernels.ring.order import (
     MOST_UNITS,
@@ -25,8 +25,9 @@ from nnzbench.kernels.ring.order import (
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.plan import Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -37,9 +38,10 @@ _MOST_READ_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Compile-time shape of `ring_spmm.cu`; the names are its defines."""
+class Tiling(TileConfiguration):
+    """Compile-time shape of `ring_spmm.cu`."""
 
+    DEFINES: ClassVar = {"value_bytes": ""}
     lanes: int
     vec: int
     warps: int
@@ -105,7 +107,13 @@ class Tiling:
         ring = self.row_bytes * (self.stages * self.block_k + 1)
         return max(ring, (self.ksplit - 1) * self.block_m * self.block_n * 4)
 
-    def __str__(self) -> str:
+    @property
+    def defines(self) -> dict[str, int | str]:
+        half = int(self.value_bytes == 2)
+        return {**super().defines, "FIRST": self.first, "READ_AHEAD": self.read_ahead, "F16": half}
+
+    @property
+    def name(self) -> str:
         text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
         text += f"_r{self.window}.{self.ahead}.{self.stages}"
         return text + f"_s{self.ksplit}" * (self.ksplit > 1)
@@ -281,63 +289,33 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
     shared = shared or SharedWork()
     elapsed = shared.timer()
-    half = tiling.value_bytes == 2
     packed = pack(operands.sparse, tiling, shared)
-    buffers: dict[str, NDArray[Any]] = {
+    b = operands.dense["b"]
+    buffers: dict[str, Array] = {
         "starts": packed.starts,
         "trips": packed.trips,
         "row_ids": packed.row_ids,
         "stream": packed.stream,
-        "b": operands.dense["b"],
-        "c": np.empty((problem.m, problem.n), dtype=operands.dense["b"].dtype),
+        "b": b,
+        "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
-    grid = (packed.row_ids.shape[0], -(-problem.n // tiling.block_n), 1)
-    args = (problem.k, problem.n, tiling.steps(problem.k).size, "starts", "trips", "row_ids", "stream", "b", "c")
-    return Plan(
-        variant=str(tiling),
-        math="f16" if half else "f32",
-        language="cuda",
-        source="ring_spmm.cu",
-        defines={
-            "LANES": tiling.lanes,
-            "VEC": tiling.vec,
-            "WARPS": tiling.warps,
-            "ROW_STEPS": tiling.row_steps,
-            "BLOCK_K": tiling.block_k,
-            "WINDOW": tiling.window,
-            "AHEAD": tiling.ahead,
-            "STAGES": tiling.stages,
-            "FIRST": tiling.first,
-            "KSPLIT": tiling.ksplit,
-            "READ_AHEAD": tiling.read_ahead,
-            "FILL": math.gcd(problem.n, 16 // tiling.value_bytes),
-            "F16": int(half),
-        },
-        buffers=buffers,
-        output="c",
-        launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.shared_bytes),),
-        generate_ms=elapsed(),
+    grid = (len(packed.row_ids), -(-problem.n // tiling.block_n), 1)
+    sizes = (problem.k, problem.n, tiling.steps(problem.k).size)
+    fill = {"FILL": math.gcd(problem.n, 16 // tiling.value_bytes)}
+    return tiling.plan("ring_spmm", grid, sizes, buffers, defines=fill, generate_ms=elapsed())
+
+
+@kernel("nnzbench", "spmm", "f32 f16", About("own", rank=130))
+def ring(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own streaming SpMM whose warps advance several rows side by side at an even pace.
+
+    One plan per tiling; raises `Unsupported` where no tiling fills the GPU.
+    """
+    if operands.sparse.nnz == 0:
+        raise Unsupported("the matrix has no nonzero")
+    shared = SharedWork()
+    yield from plans_that_fit(
+        tilings(problem, operands.sparse.row_lengths, arch, shared),
+        lambda tiling: make_plan(problem, operands, tiling, shared),
+        f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
     )
-
-
-class Ring:
-    """Own streaming SpMM whose warps advance several rows side by side at an even pace."""
-
-    name = "ring"
-    paper = "nnzbench"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
-        if operands.sparse.nnz == 0:
-            raise Unsupported("the matrix has no nonzero")
-        shared = SharedWork()
-        yield from plans_that_fit(
-            tilings(problem, operands.sparse.row_lengths, arch, shared),
-            lambda tiling: make_plan(problem, operands, tiling, shared),
-            f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
-        )
-
-
-register(Ring(), About("own", rank=130))

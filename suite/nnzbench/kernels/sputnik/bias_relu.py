@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from nnzbench.plans.plan import Array, Launch, Plan
+from nnzbench.plans.plan import Array, Plan
+from nnzbench.plans.tiles import TileConfiguration
 
-_THREADS = 128
+
+@dataclass(frozen=True)
+class Columns(TileConfiguration):
+    """A thread per column of a row."""
+
+    threads: int = 128
+
+    @property
+    def name(self) -> str:
+        return f"t{self.threads}"
 
 
 def bias_relu_plan(bias: Array, product: Array) -> Plan:
     """In place over `product` (m, n) float32, with `bias` (m,)."""
     m, n = product.shape
-    launch = Launch("bias_relu", (-(-n // _THREADS), m, 1), (_THREADS, 1, 1), (n, "bias", "c"))
-    return Plan(
-        variant=f"t{_THREADS}",
-        language="cuda",
-        source="bias_relu.cu",
-        defines={"THREADS": _THREADS},
-        buffers={"bias": np.asarray(bias, np.float32), "c": product},
-        output="c",
-        launches=(launch,),
-    )
+    tile, buffers = Columns(), {"bias": np.asarray(bias, np.float32), "c": product}
+    return tile.plan("bias_relu", (-(-n // tile.threads), m, 1), (n,), buffers)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.tiles import TileConfiguration
 
 _MOST_ITEMS = 64
+
+
+@dataclass(frozen=True)
+class Row(TileConfiguration):
+    """A block to a row, `items` scores to a thread."""
+
+    threads: int
+    items: int
+
+    @property
+    def name(self) -> str:
+        return f"t{self.threads}_i{self.items}"
 
 
 def mask_bits(mask: CSR) -> NDArray[np.uint32]:
@@ -28,13 +43,5 @@ def masked_softmax_plan(mask: CSR, scores: Array) -> Plan:
     if items > _MOST_ITEMS:
         raise Unsupported(f"a row of {mask.k} scores is more than a block holds")
     bits = mask_bits(mask)
-    launch = Launch("masked_softmax", (mask.m, 1, 1), (threads, 1, 1), (mask.k, bits.shape[1], "mask", "x"))
-    return Plan(
-        variant=f"t{threads}_i{items}",
-        language="cuda",
-        source="masked_softmax.cu",
-        defines={"THREADS": threads, "ITEMS": items},
-        buffers={"mask": bits, "x": scores},
-        output="x",
-        launches=(launch,),
-    )
+    grid, sizes = (mask.m, 1, 1), (mask.k, bits.shape[1])
+    return Row(threads, items).plan("masked_softmax", grid, sizes, {"mask": bits, "x": scores})
