@@ -88,35 +88,28 @@ class Program:
 
     def buffers(self, dense: NDArray[Any], shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """Everything to upload, with the output zeroed in its `shape`; `dense` is B or the image."""
-        schedule = self.schedule
         dtype = np.dtype(np.float16 if self.element == 2 else np.float32)
-        found: dict[str, NDArray[Any]] = {"b": np.ascontiguousarray(dense, dtype=dtype)}
-        found["c"] = np.zeros(shape, dtype=dtype)
-        if self.addressing.needs_zeros:
-            found["zeros"] = np.zeros(self.addressing.needs_zeros, dtype=dtype)
-        if self.reduces:
-            found["rows"] = schedule.slots.reshape(-1)
-        if self.values == "buffer":
-            found["values"] = schedule.stream
-        return found
+        found: dict[str, NDArray[Any]] = {
+            "b": np.ascontiguousarray(dense, dtype=dtype),
+            "c": np.zeros(shape, dtype=dtype),
+            "zeros": np.zeros(self.addressing.needs_zeros, dtype=dtype),
+            "rows": self.schedule.slots.reshape(-1),
+            "values": self.schedule.stream,
+        }
+        return {name: found[name] for name in self.parameters}
 
+    @property
     def parameters(self) -> list[str]:
         """Pointer parameters in order."""
-        names = ["b", "c"]
-        if self.addressing.needs_zeros:
-            names.append("zeros")
-        if self.reduces:
-            names.append("rows")
-        if self.values == "buffer":
-            names.append("values")
-        return names
+        needed = {"zeros": self.addressing.needs_zeros, "rows": self.reduces, "values": self.values == "buffer"}
+        return ["b", "c", *(name for name, wanted in needed.items() if wanted)]
 
     def launch(self) -> Launch:
         """Grid and block of the one launch."""
         t = self.schedule.tiling
         across = -(-self.column_groups // t.loop)
         down = self.schedule.tiles // t.row_tiles
-        return Launch(ENTRY, (across, down, 1), (t.threads, 1, 1), tuple(self.parameters()), self.shared_bytes)
+        return Launch(ENTRY, (across, down, 1), (t.threads, 1, 1), tuple(self.parameters), self.shared_bytes)
 
     def check(self, arch: str) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room for this tiling."""
@@ -141,7 +134,7 @@ class Program:
         grid = self.launch().grid
         if grid[1] > 65535:
             raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")
-        rows = self.addressing.row_stride() * self.schedule.m
+        rows = self.addressing.row_stride * self.schedule.m
         reach = max((self.addressing.locate(k)[1] for k in (0, max(0, self.schedule.k - 1))), default=0)
         if max(rows, reach, self.columns) * self.element >= 2**31:
             raise Unsupported("offsets beyond 2 GB do not fit an instruction")

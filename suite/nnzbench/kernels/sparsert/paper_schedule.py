@@ -16,7 +16,7 @@ from nnzbench.kernels.codegen.schedule import Body
 from nnzbench.kernels.sparsert.paper_dense import Dense
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Launch, Unsupported
+from nnzbench.plans.plan import Arg, Launch, Unsupported
 
 ROWS_PER_BLOCK = (32, 16, 8)
 WIDTHS = (32, 64, 128, 256)
@@ -87,7 +87,7 @@ class PaperSchedule:
         """Of the sums that groups share."""
         return self.deal.rows * self.width * 4 if self.tiling.groups > 1 else 0
 
-    def launch(self, entry: str, args: tuple[str, ...]) -> Launch:
+    def launch(self, entry: str, args: tuple[Arg, ...]) -> Launch:
         """Grid (M_blocks, N_blocks) of blocks of (width, Gy) threads."""
         t = self.tiling
         return Launch(entry, (t.m_blocks, t.n_blocks, 1), (self.width, t.groups, 1), args, self.shared_bytes)
