@@ -5,7 +5,7 @@ Hong et al.: "Adaptive Sparse Tiling for Sparse Matrix Multiplication", PPoPP 20
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -96,7 +96,7 @@ def _plan(
     halves: int,
     n: tuple[int, ...],
     buffers: dict[str, Array],
-    defines: dict[str, int | str],
+    defines: Mapping[str, int],
     timed: Callable[[], float],
 ) -> Plan:
     """The plain kernel, or those over remainder, long rows (of a product, which is told its `n`) and tiles."""
@@ -108,14 +108,13 @@ def _plan(
         long = bool(n) and tiling.long_rows
         name, split = f"tiles{len(tiling.tiles)}" + "_long" * long, (int(long),) if n else ()
         launches = [Launch(f"{entry}_remainder", *by_rows, (m, *n, *split, *tail))]
-        chunks = tiling.chunks if long else ()
-        if len(chunks):
-            buffers["chunks"] = chunks
+        if long and len(tiling.chunks):
+            buffers["chunks"] = chunks = tiling.chunks
             launches.append(Launch(f"{entry}_long", (len(chunks), 1, halves), (256, 1, 1), (*n, "chunks", *tail)))
         if len(tiling.tiles):
             buffers |= {"tiles": tiling.tiles, "slots": tiling.slots}
-            grid, args = (len(tiling.tiles), 1, halves), (m, *n, "tiles", "slots", *tail)
-            launches.append(Launch(f"{entry}_tiles", grid, (1024, 1, 1), args))
+            grid = (len(tiling.tiles), 1, halves)
+            launches.append(Launch(f"{entry}_tiles", grid, (1024, 1, 1), (m, *n, "tiles", "slots", *tail)))
     return Plan(name, "cuda", source, defines, buffers, tail[-1], tuple(launches), generate_ms=timed())
 
 
