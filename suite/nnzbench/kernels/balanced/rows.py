@@ -206,29 +206,19 @@ def _chunk(packs: int, most: int) -> int:
 
 
 _SM90 = (
-    Tiling("bulk", 16, 1, 8),
-    Tiling("bulk", 16, 1, 8, runs=4),
-    Tiling("bulk", 16, 1, 4),
-    Tiling("bulk", 32, 1, 4),
-    Tiling("bulk", 8, 2, 8),
-    Tiling("bulk", 16, 1, 4, runs=4, split=True),
+    Tiling("bulk", 16, 1, 8), Tiling("bulk", 16, 1, 8, runs=4), Tiling("bulk", 16, 1, 4), Tiling("bulk", 32, 1, 4),
+    Tiling("bulk", 8, 2, 8), Tiling("bulk", 16, 1, 4, runs=4, split=True),
     Tiling("bulk", 16, 1, 4, runs=4, narrow=2, split=True),
-)
+)  # fmt: skip
 _SM80 = (
-    Tiling("async", 16, 1, 4),
-    Tiling("async", 16, 1, 4, runs=4, split=True),
-)
+    Tiling("async", 16, 1, 4), Tiling("async", 16, 1, 4, runs=4, split=True),
+)  # fmt: skip
 _PORTABLE = (
-    Tiling("registers", 16, 1, 8),
-    Tiling("registers", 16, 1, 8, runs=4),
-    Tiling("registers", 16, 2, 4),
-    Tiling("registers", 32, 1, 4, runs=4),
-    Tiling("registers", 8, 3, 4),
-    Tiling("registers", 16, 1, 4, narrow=2),
-    Tiling("registers", 16, 1, 4, runs=4, split=True),
-    Tiling("registers", 16, 1, 4, runs=4, narrow=2, split=True),
+    Tiling("registers", 16, 1, 8), Tiling("registers", 16, 1, 8, runs=4), Tiling("registers", 16, 2, 4),
+    Tiling("registers", 32, 1, 4, runs=4), Tiling("registers", 8, 3, 4), Tiling("registers", 16, 1, 4, narrow=2),
+    Tiling("registers", 16, 1, 4, runs=4, split=True), Tiling("registers", 16, 1, 4, runs=4, narrow=2, split=True),
     Tiling("registers", 8, 2, 4, runs=4, narrow=4, split=True),
-)
+)  # fmt: skip
 
 
 def tilings(arch: str) -> tuple[Tiling, ...]:

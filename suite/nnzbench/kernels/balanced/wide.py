@@ -61,17 +61,9 @@ class Tiling(TileConfiguration):
 
 
 _TILINGS = (
-    Tiling(32, 4, 8, 8),
-    Tiling(32, 4, 8, 4),
-    Tiling(16, 4, 8, 4),
-    Tiling(16, 4, 8, 2),
-    Tiling(32, 4, 8, 2),
-    Tiling(8, 4, 8, 2),
-    Tiling(16, 4, 4, 2),
-    Tiling(8, 4, 4, 2),
-    Tiling(8, 4, 4, 1),
-    Tiling(8, 2, 4, 1),
-)
+    Tiling(32, 4, 8, 8), Tiling(32, 4, 8, 4), Tiling(16, 4, 8, 4), Tiling(16, 4, 8, 2), Tiling(32, 4, 8, 2),
+    Tiling(8, 4, 8, 2), Tiling(16, 4, 4, 2), Tiling(8, 4, 4, 2), Tiling(8, 4, 4, 1), Tiling(8, 2, 4, 1),
+)  # fmt: skip
 _MOST_PLANS = 6
 
 

@@ -60,18 +60,10 @@ class Strip(TileConfiguration):
 _SHAPES = {
     False: ((32, 32, 1), (32, 32, 4), (32, 16, 4), (16, 8, 8), (16, 16, 2), (8, 8, 4)),
     True: (
-        (32, 8, 4),
-        (32, 8, 16),
-        (16, 8, 8),
-        (16, 8, 32),
-        (32, 16, 4),
-        (32, 16, 16),
-        (16, 16, 4),
-        (16, 16, 16),
-        (32, 32, 4),
-        (32, 32, 16),
+        (32, 8, 4), (32, 8, 16), (16, 8, 8), (16, 8, 32), (32, 16, 4), (32, 16, 16), (16, 16, 4), (16, 16, 16),
+        (32, 32, 4), (32, 32, 16),
     ),
-}
+}  # fmt: skip
 """(outputs per strip, threads per strip, strips per block) of the candidates, by whether strips go by columns."""
 _GROUP_BYTES = 1 << 16
 """Rows of B of one group of columns: a fraction of L1, because many strips run at a time."""

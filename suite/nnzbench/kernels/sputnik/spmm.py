@@ -108,43 +108,24 @@ def _scalar(tile: Tile) -> Tile:
 # memory for a short row, at the price of half the warps; rows fastest keeps a column tile of B in L1.
 _TILES: dict[int, tuple[Tile, ...]] = {
     4: (
-        Tile(y=2, x=64, width=16, vector_b=4),
-        Tile(y=8, x=64, width=16, vector_b=4),
-        Tile(y=2, x=64, width=16, vector_b=4, prefetch=True),
-        Tile(y=2, x=64, width=16, vector_b=4, ahead=32),
-        Tile(y=8, x=64, width=16, vector_b=4, rows_fastest=True),
-        Tile(y=4, x=32, width=8, vector_b=4),
-        Tile(y=4, x=32, width=8, vector_b=4, prefetch=True),
-        Tile(y=16, x=32, width=8, vector_b=4, prefetch=True, rows_fastest=True),
-        Tile(y=8, x=16, width=4, vector_b=4, prefetch=True),
-        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
-        Tile(y=1, x=128, width=32, vector_b=4, prefetch=True),
-        Tile(y=4, x=128, width=32, vector_b=4),
-        Tile(y=4, x=128, width=32, vector_b=4, ahead=32),
-        Tile(y=4, x=128, width=32, vector_b=4, rows_fastest=True),
-        Tile(y=4, x=64, width=32, vector_b=2, prefetch=True, rows_fastest=True),
-        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(2, 64, 16, 4), Tile(8, 64, 16, 4), Tile(2, 64, 16, 4, prefetch=True), Tile(2, 64, 16, 4, ahead=32),
+        Tile(8, 64, 16, 4, rows_fastest=True), Tile(4, 32, 8, 4), Tile(4, 32, 8, 4, prefetch=True),
+        Tile(16, 32, 8, 4, prefetch=True, rows_fastest=True), Tile(8, 16, 4, 4, prefetch=True),
+        Tile(1, 64, 32, 2, ahead=32, prefetch=True), Tile(1, 128, 32, 4, prefetch=True), Tile(4, 128, 32, 4),
+        Tile(4, 128, 32, 4, ahead=32), Tile(4, 128, 32, 4, rows_fastest=True),
+        Tile(4, 64, 32, 2, prefetch=True, rows_fastest=True), Tile(1, 32, 32, 1, ahead=32, prefetch=True),
     ),
     2: (
-        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
-        Tile(y=4, x=64, width=32, vector_b=2),
-        Tile(y=2, x=32, width=16, vector_b=2, ahead=32, prefetch=True),
-        Tile(y=4, x=16, width=8, vector_b=2, prefetch=True),
-        Tile(y=8, x=8, width=4, vector_b=2, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(1, 64, 32, 2, ahead=32, prefetch=True), Tile(4, 64, 32, 2), Tile(2, 32, 16, 2, ahead=32, prefetch=True),
+        Tile(4, 16, 8, 2, prefetch=True), Tile(8, 8, 4, 2, prefetch=True), Tile(1, 32, 32, 1, ahead=32, prefetch=True),
     ),
     1: (
-        Tile(y=1, x=64, width=32, vector_b=1, ahead=32),
-        Tile(y=1, x=64, width=32, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=4, x=64, width=32, vector_b=1, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, k=64, ahead=32, prefetch=True),
-        Tile(y=2, x=16, width=16, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=4, x=8, width=8, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=32, x=1, width=1, vector_b=1),
+        Tile(1, 64, 32, 1, ahead=32), Tile(1, 64, 32, 1, ahead=32, prefetch=True), Tile(4, 64, 32, 1, prefetch=True),
+        Tile(1, 32, 32, 1, prefetch=True), Tile(1, 32, 32, 1, ahead=32, prefetch=True),
+        Tile(1, 32, 32, 1, k=64, ahead=32, prefetch=True), Tile(2, 16, 16, 1, ahead=32, prefetch=True),
+        Tile(4, 8, 8, 1, ahead=32, prefetch=True), Tile(32, 1, 1, 1),
     ),
-}
+}  # fmt: skip
 
 
 def oracle_tiles(n: int, itemsize: int) -> list[Tile]:

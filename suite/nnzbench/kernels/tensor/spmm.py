@@ -186,43 +186,27 @@ class Shape(NamedTuple):
 # by columns at most, the likeliest first, the last one for small matrices and architectures with little shared memory
 _SHAPES = {
     8: (
-        Shape(8, 8, 2, 1024, 2, 2, early=True),
-        Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
-        Shape(8, 8, 1, 1024, 2, 2, "bitmap"),
-        Shape(8, 8, 4, 1024, 2, 2, "halves"),
-        Shape(8, 8, 1, 1024, 2, 2),
-        Shape(8, 8, 2, 1024, 2, 2, "halves"),
-        Shape(8, 4, 1, 512, 2, 1),
+        Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
+        Shape(8, 8, 1, 1024, 2, 2, "bitmap"), Shape(8, 8, 4, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2),
+        Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 4, 1, 512, 2, 1),
     ),
     16: (
-        Shape(16, 8, 1, 1024, 2, 2, early=True),
-        Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
-        Shape(16, 8, 2, 512, 2, 2, "bitmap"),
-        Shape(16, 8, 2, 1024, 2, 2, "halves"),
-        Shape(16, 8, 2, 512, 2, 2),
-        Shape(16, 8, 1, 512, 2, 2),
-        Shape(16, 4, 1, 256, 2, 1),
+        Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
+        Shape(16, 8, 2, 512, 2, 2, "bitmap"), Shape(16, 8, 2, 1024, 2, 2, "halves"), Shape(16, 8, 2, 512, 2, 2),
+        Shape(16, 8, 1, 512, 2, 2), Shape(16, 4, 1, 256, 2, 1),
     ),
     32: (
-        Shape(32, 8, 1, 512, 2, 2),
-        Shape(32, 16, 2, 512, 2, 1),
-        Shape(32, 16, 1, 512, 2, 1),
-        Shape(32, 8, 1, 512, 2, 2, "bitmap"),
-        Shape(32, 16, 1, 512, 2, 1, "bitmap"),
-        Shape(32, 4, 1, 256, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2), Shape(32, 16, 2, 512, 2, 1), Shape(32, 16, 1, 512, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"), Shape(32, 4, 1, 256, 2, 1),
     ),
     64: (
-        Shape(64, 8, 2, 512, 2, 1),
-        Shape(64, 8, 1, 512, 2, 1),
-        Shape(64, 4, 1, 128, 2, 1),
+        Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1),
     ),
     128: (
-        Shape(128, 8, 2, 256, 2, 1),
-        Shape(64, 16, 1, 512, 2, 1),
-        Shape(128, 8, 1, 256, 2, 1),
+        Shape(128, 8, 2, 256, 2, 1), Shape(64, 16, 1, 512, 2, 1), Shape(128, 8, 1, 256, 2, 1),
         Shape(128, 4, 1, 128, 2, 1),
     ),
-}
+}  # fmt: skip
 _MOST_STAGES = 4
 
 
