@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.choice.cost_rule import Costs, Score, Trial
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.cost_rule import Costs, Score, Trial
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.predict.fitting import STRIPS, TILES, family_trials

@@ -37,7 +37,7 @@ from nnzbench import devices, paths
 from nnzbench.advise.layer import EXPERIMENT
 from nnzbench.advise.measured import BUDGET_S, unrecorded
 from nnzbench.devices import DEVICES
-from nnzbench.kernels.registry import about, kernels, rivals
+from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
@@ -88,7 +88,7 @@ def ask(case: Case, seconds: float, session: Session, results: Results, ends: fl
     rows: list[Record] = []
     attempts = Attempts(EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
     subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
-    names = [name for name in rivals("spmm") if dtype in session.kernels[name].dtypes]
+    names = [name for name in baselines("spmm") if dtype in session.kernels[name].dtypes]
     timed = session.device.timer is not None
     attempts.policies = POLICIES if timed else ()
     with Search(subject, operands, names, attempts, Lines()) as under_way:

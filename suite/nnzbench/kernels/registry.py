@@ -58,10 +58,12 @@ class KernelDefect(Exception):
 
 _registry: dict[str, AnyKernel] = {}
 _about: dict[str, About] = {}
+_OLD_ROLES: dict[str, Role] = {"guest": "external"}
+"""Former names of roles, which users' files may still have."""
 
 
 def register(kernel: AnyKernel, about: About | None = None) -> None:
-    """Adds a kernel under its name, with what it says of itself; without that it is a `guest`.
+    """Adds a kernel under its name, with what it says of itself; without that it is `external`.
 
     A second kernel of the same name, or one of a retired name, is an error (`ValueError`), and so is one that lacks
     what `Kernel` and `VendorKernel` ask for.
@@ -73,7 +75,8 @@ def register(kernel: AnyKernel, about: About | None = None) -> None:
         raise ValueError(f"kernel '{kernel.name}' was retired, and recorded rows have its name: choose another")
     about = about or About()
     _registry[kernel.name] = kernel
-    _about[kernel.name] = replace(about, label=about.label or kernel.name, maths=about.maths or kernel.dtypes)
+    role, maths = _OLD_ROLES.get(about.role, about.role), about.maths or kernel.dtypes
+    _about[kernel.name] = replace(about, role=role, label=about.label or kernel.name, maths=maths)
 
 
 Plans = Callable[[Problem, Operands, str], Iterator[Plan]]
@@ -131,7 +134,7 @@ def _import_modules() -> None:
 
 
 def about(name: str) -> About:
-    """What the kernel of that name says of itself, retired ones included; a name nobody knows is a `guest`."""
+    """What the kernel of that name says of itself, retired ones included; a name nobody knows is `external`."""
     _import_modules()
     found = _about.get(name) if name in _registry else None
     return found or RETIRED.get(name) or About(label=name)
@@ -157,7 +160,7 @@ def ours(op: str) -> tuple[str, ...]:
     )
 
 
-def rivals(op: str) -> tuple[str, ...]:
+def baselines(op: str) -> tuple[str, ...]:
     """Kernels that compute `op` and would be run for their speed: all that are registered but studies of others."""
     return tuple(
         name for name, one in known().items() if name in _registry and op in _registry[name].ops and not one.study

@@ -65,7 +65,7 @@ def one(trial, known_cases, monkeypatch, tmp_path):
         monkeypatch.setattr(module, "find_real", lambda source: tmp_path / "w.smtx")
     variants = {f"v{at}": (20.0 - at, "") for at in range(8)}
     known = {"cublas": FakeKernel("cublas"), "sputnik": FakeKernel("sputnik", variants)}
-    monkeypatch.setattr(trial, "rivals", lambda op: tuple(known))
+    monkeypatch.setattr(trial, "baselines", lambda op: tuple(known))
     device = FakeDevice(gpu="nvidia-h200")
     session = Session(device, known, clock=device.timer.clock, _warm=True)
     with Results(tmp_path / "out" / "part-1", True, False, {}, print) as results:
@@ -136,7 +136,7 @@ def on_the_processor(trial, known_cases, one, tmp_path, monkeypatch):
     """Three cases of one matrix; the processor stands for the GPU: everything but times."""
     cases = [trial.Case(one.matrix, "f32", n) for n in (4, 5, 6)]
     monkeypatch.setattr(known_cases, "read_cases", lambda: cases)
-    monkeypatch.setattr(trial, "rivals", lambda op: ("row_stream",))
+    monkeypatch.setattr(trial, "baselines", lambda op: ("row_stream",))
     return cases, tmp_path / "run"
 
 
@@ -163,7 +163,7 @@ def test_a_run_ends_within_its_limit(trial, on_the_processor, capsys):
 def test_a_matrix_that_was_cut_is_none_and_is_measured_anew(trial, one, tmp_path, monkeypatch):
     """Of its rows of the run that was cut none is taken for a row of this one."""
     known = {"cublas": FakeKernel("cublas"), "sputnik": FakeKernel("sputnik", {"v1": (9.0, ""), "v2": (8.0, "")})}
-    monkeypatch.setattr(trial, "rivals", lambda op: tuple(known))
+    monkeypatch.setattr(trial, "baselines", lambda op: tuple(known))
     device = FakeDevice(gpu="nvidia-h200")
     session = Session(device, known, clock=device.timer.clock, _warm=True)
     case = trial.read_cases()[0]

@@ -16,8 +16,8 @@ from nnzbench.kernels.networks.prepare import DENSE, DENSE_ABOUT, MATHS, Make, N
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
 from nnzbench.kernels.sputnik.depthwise_conv import depthwise_plan
+from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count

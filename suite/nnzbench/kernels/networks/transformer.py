@@ -16,9 +16,8 @@ from nnzbench.kernels.networks.prepare import DENSE, DENSE_ABOUT, MATHS, Make, N
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.kernels.sputnik.masked_softmax import masked_softmax_plan
 from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
-from nnzbench.kernels.sputnik.softmax import softmax_plan
+from nnzbench.kernels.sputnik.softmax import masked_softmax_plan, softmax_plan
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count

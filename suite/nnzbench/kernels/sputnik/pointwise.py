@@ -7,21 +7,45 @@ channels x pixels matrix (CHW), so the convolution is an SpMM.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
+
+import numpy as np
 
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.row_stream import row_stream
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
 from nnzbench.kernels.sputnik.spmm import labelled_tiles, spmm_plan
 from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 _ROW_STREAM_PLANS = 8
 """Plans tried of `row_stream`, which come by rank: a model has tens of layers."""
+
+
+@dataclass(frozen=True)
+class Columns(TileConfiguration):
+    """A thread per column of a row."""
+
+    threads: int = 128
+
+    @property
+    def name(self) -> str:
+        return f"t{self.threads}"
+
+
+def bias_relu_plan(bias: Array, product: Array) -> Plan:
+    """Bias and ReLU as a launch of their own, where a kernel has not fused them (`kernels_cu/bias_relu.cu`).
+
+    In place over `product` (m, n) float32, with `bias` (m,).
+    """
+    m, n = product.shape
+    tile, buffers = Columns(), {"bias": np.asarray(bias, np.float32), "c": product}
+    return tile.plan("bias_relu", (-(-n // tile.threads), m, 1), (n,), buffers)
 
 
 def _require_sparse(problem: Problem) -> None:

@@ -1,4 +1,5 @@
-"""Softmax over the nonzeros of every row, the middle step of sparse attention (`kernels_cu/sparse_softmax.cu`).
+"""The middle step of attention: softmax over the nonzeros of every row (`kernels_cu/sparse_softmax.cu`), and of dense
+attention, of dense scores over a bit mask (`kernels_cu/masked_softmax.cu`).
 
 Gale, Zaharia, Young, Elsen: "Sparse GPU Kernels for Deep Learning", SC 2020, section VII-C.
 """
@@ -10,16 +11,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import row_records
 from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Dim3, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+
+_MOST_ITEMS = 64
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,36 @@ def sparse_softmax(problem: Problem, operands: Operands, arch: str) -> Iterator[
     """Narrow subwarps for short rows, whole warps with many entries per thread for long ones."""
     for width, rows, items in ((32, 4, 8), (32, 4, 32), (32, 1, 32), (16, 8, 8), (8, 16, 8)):
         yield softmax_plan(operands.sparse, width, rows, items)
+
+
+@dataclass(frozen=True)
+class MaskedRow(TileConfiguration):
+    """A block to a row, `items` scores to a thread."""
+
+    threads: int
+    items: int
+
+    @property
+    def name(self) -> str:
+        return f"t{self.threads}_i{self.items}"
+
+
+def mask_bits(mask: CSR) -> NDArray[np.uint32]:
+    """The mask's positions as bits, (m, ceil(k / 32)): column j is bit j % 32 of word j / 32."""
+    words = -(-mask.k // 32)
+    bits = np.zeros((mask.m, words), dtype=np.uint32)
+    rows = np.repeat(np.arange(mask.m), mask.row_lengths)
+    # a position occurs once, so that adding its bit is setting it
+    np.add.at(bits, (rows, mask.indices // 32), np.uint32(1) << (mask.indices % 32).astype(np.uint32))
+    return bits
+
+
+def masked_softmax_plan(mask: CSR, scores: Array) -> Plan:
+    """In place over `scores` (m, k) float32. Raises `Unsupported` for rows longer than a block can hold."""
+    threads = min(512, max(32, -(-mask.k // 32) * 32))
+    items = -(-mask.k // threads)
+    if items > _MOST_ITEMS:
+        raise Unsupported(f"a row of {mask.k} scores is more than a block holds")
+    bits = mask_bits(mask)
+    grid, sizes = (mask.m, 1, 1), (mask.k, bits.shape[1])
+    return MaskedRow(threads, items).plan("masked_softmax", grid, sizes, {"mask": bits, "x": scores})

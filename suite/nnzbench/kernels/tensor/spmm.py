@@ -14,7 +14,6 @@ from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.halves import from_bf16, stored
-from nnzbench.kernels.tensor.slices import first_chunks, slice_starts
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, pack, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
@@ -133,7 +132,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
     buffers: dict[str, Array] = {
         "panel_chunks": packed.panel_chunks,
-        "starts": slice_starts(packed, tiling.slices),
+        "starts": packed.slice_starts(tiling.slices),
         "offsets": packed.offsets,
         "stream": packed.stream,
         "b": b,
@@ -142,7 +141,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
     if tiling.early:
-        buffers["heads"] = first_chunks(packed, tiling.slices)
+        buffers["heads"] = packed.first_chunks(tiling.slices)
     then: tuple[Launch, ...] = ()
     if tiling.separate and tiling.slices > 1:
         sums_tiles = tiles * packed.strips * tiling.sums

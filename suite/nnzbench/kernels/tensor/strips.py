@@ -44,6 +44,31 @@ class Strips:
     steps: int
     """16x32 tiles of A that are multiplied, in pairs."""
 
+    def slice_starts(self, slices: int) -> NDArray[np.int32]:
+        """What a warp looks up first, (strips, slices, 12): see `SliceStart` in `tensor_spmm_copies.cuh`."""
+        panels = self.panels
+        first = panels * np.arange(slices, dtype=np.int64) // slices
+        behind = panels * np.arange(1, slices + 1, dtype=np.int64) // slices
+        strip = panels * np.arange(self.strips, dtype=np.int64)[:, None]
+        chunk, last = self.panel_chunks[strip + first], self.panel_chunks[strip + behind]
+        following = self.panel_chunks[strip + np.minimum(first + 1, behind)]
+        places = self.offsets[np.minimum(chunk[..., None] + np.arange(8), last[..., None])]
+        return np.concatenate([np.stack([chunk, last, following, last], axis=-1), places], axis=-1)
+
+    def first_chunks(self, slices: int) -> NDArray[np.uint32]:
+        """The first chunk of each strip's slices once more, (strips, slices, slot_bytes / 16, 4).
+
+        So a warp knows where it is without looking it up. As long as the largest chunk: behind a shorter one comes what
+        follows it in the stream.
+        """
+        units = self.slot_bytes // 16
+        if not self.stream.size:
+            return np.zeros((self.strips, slices, units, 4), dtype=np.uint32)
+        starts = self.slice_starts(slices)[..., 4]
+        units_of_each = np.minimum(starts[..., None] + np.arange(units), len(self.stream) - 1)
+        heads: NDArray[np.uint32] = self.stream[units_of_each]
+        return heads
+
 
 @dataclass(frozen=True)
 class _Steps:
