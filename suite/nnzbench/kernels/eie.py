@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
+from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.matrices.eie import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
@@ -63,23 +64,13 @@ class Packed:
     """Entries in the order that warps read them; the header of `eie.cu` explains the arrays."""
 
     common: NDArray[np.uint8]
-    """(parts, items, packs, 32, 8)."""
+    """(parts of the columns, groups of rows that share a warp, packs, 32, 8)."""
     rest: NDArray[np.uint8]
     """(packs, 32, 8), at least one."""
     offsets: NDArray[np.int32]
     places: int
     """Slots of X that a lane may read in a part, those behind the last column included."""
     part_columns: int
-
-    @property
-    def parts(self) -> int:
-        """Parts of the columns."""
-        return int(self.common.shape[0])
-
-    @property
-    def items(self) -> int:
-        """Groups of rows that share a warp."""
-        return int(self.common.shape[1])
 
 
 def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
@@ -119,7 +110,7 @@ def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
 def slot_columns(n: int, dtype: np.dtype[Any]) -> int:
     """Columns of X that a block takes at once: as many as make a slot of at most 16 bytes."""
     most = 8 if dtype == np.float16 else 4
-    return min(most, 1 << (n - 1).bit_length())
+    return min(most, power_of_two_at_least(n))
 
 
 def _slot_bytes(columns: int, dtype: np.dtype[Any]) -> int:
@@ -143,7 +134,7 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
             continue
         items = -(-m * lanes // 32)
         wanted = -(-items // sm_count(arch))
-        warps = min(32, max(4, 1 << (wanted - 1).bit_length()))
+        warps = min(32, max(4, power_of_two_at_least(wanted)))
         twice = slot == 4 and 2 * x_bytes < limit
         found.append(Tiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
         if warps > 4 and twice:
@@ -176,10 +167,10 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     key = (tiling.lanes, part_columns, most)
     cut = shared.once(key[:2], lambda: slices(coded, tiling.lanes, part_columns))
     packed = shared.once(key, lambda: pack(cut, part_columns, most))
-    common_packs = int(packed.common.shape[2])
+    parts, items, common_packs = packed.common.shape[:3]
     units = packed.places * tiling.lanes // wide
     staged = min(-(-units // (32 * tiling.warps)), _MOST_STAGED, (room - 2 * common_packs) // unit_registers)
-    blocks = -(-packed.items // tiling.warps)
+    blocks = -(-items // tiling.warps)
     shared_bytes = _BOOK_BYTES + packed.places * 32 * slot
     if shared_bytes > limit:
         raise Unsupported(f"X and its fillings need {shared_bytes} bytes of shared memory, a block has {limit}")
@@ -187,7 +178,7 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     plan = tiling.plan(
         "eie",
         (blocks, -(-n // columns), 1),
-        (matrix.m, matrix.k, n, packed.parts, part_columns, packed.items, packed.places, units // blocks),
+        (matrix.m, matrix.k, n, parts, part_columns, items, packed.places, units // blocks),
         {
             "common": common.view(np.int32),
             "rest": packed.rest.view(np.int32),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.plan import Array, Plan, Unsupported
@@ -81,7 +82,7 @@ class Tiling(TileConfiguration):
 
     def fitted(self, matrix: BalancedMatrix, strands: Strands, n: int, arch: str) -> Tiling | None:
         """The configuration for `n` columns of X; None where it does not fit the matrix or the architecture."""
-        columns, tiling = padded_columns(n), self
+        columns, tiling = power_of_two_at_least(n), self  # columns as the kernel holds them
         parts = strands.passes if self.split else 1
         if self.split and parts == 1:
             return None
@@ -108,7 +109,7 @@ class Tiling(TileConfiguration):
         return None if free < 0 or (self.queued and tiling.stages < 2) else tiling
 
 
-@dataclass(frozen=True)
+@dataclass
 class Strands:
     """A balanced matrix in the order that warps read it: (passes, strands, packs, 32 lanes, 4) entries."""
 
@@ -119,20 +120,9 @@ class Strands:
     keep: int
     """Entries per range and row; those that fill it up to a whole pack have value 0 and a position already used."""
 
-    @property
-    def passes(self) -> int:
-        """Groups of ranges."""
-        return int(self.values.shape[0])
-
-    @property
-    def stored(self) -> int:
-        """Strands of a pass, the empty ones that fill up the last item included."""
-        return int(self.values.shape[1])
-
-    @property
-    def packs(self) -> int:
-        """Packs of a strand."""
-        return int(self.values.shape[2])
+    def __post_init__(self) -> None:
+        self.passes, self.stored, self.packs = (int(size) for size in self.values.shape[:3])
+        """Groups of ranges; strands of a pass, empty ones that fill up the last item included; packs of a strand."""
 
 
 def strand_rows(keep: int) -> tuple[int, int]:
@@ -175,17 +165,12 @@ def pack(matrix: BalancedMatrix, group: int) -> Strands:
     return Strands(ordered(matrix.values, "constant"), ordered(matrix.positions, "edge"), group, rows, keep)
 
 
-def padded_columns(n: int) -> int:
-    """Columns of X as the kernel holds them: 1, 2, 4, 8 or 16."""
-    return 1 << (n - 1).bit_length()
-
-
 def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
     """The most ranges of a pass whose part of X leaves a quarter of a block's shared memory to the queues.
 
     Raises `Unsupported` where not even one range fits.
     """
-    group = min(32, 1 << (matrix.ranges - 1).bit_length())
+    group = min(32, power_of_two_at_least(matrix.ranges))
     limit = block_shared_bytes(arch) * 3 // 4
     while group > 1 and _x_bytes(matrix, n, group) > limit:
         group //= 2
@@ -195,7 +180,7 @@ def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
 
 
 def _x_bytes(matrix: BalancedMatrix, n: int, group: int) -> int:
-    columns = padded_columns(n)
+    columns = power_of_two_at_least(n)
     element = matrix.values.itemsize if columns > 1 else 4
     return -(-matrix.width * group * columns * element // 128) * 128
 
@@ -258,7 +243,7 @@ def _runs(strands: Strands, tiling: Tiling, columns: int, blocks: int) -> int:
 
 def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling, arch: str) -> Plan | None:
     """The plan of one tiling, or None where it does not fit the matrix or the architecture."""
-    n, columns = x.shape[1], padded_columns(x.shape[1])
+    n, columns = x.shape[1], power_of_two_at_least(x.shape[1])
     fitted = tiling.fitted(matrix, strands, n, arch)
     if fitted is None:
         return None

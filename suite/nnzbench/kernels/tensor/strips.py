@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.tensor.banks import dealt_starts
+from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems.parts import Part, over_parts
 
@@ -102,8 +102,7 @@ def _two_of_four() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uin
 _FIRST, _SECOND, _LEFT = _two_of_four()
 _FIRST_BITS, _SECOND_BITS = 16 * _FIRST.astype(np.uint64), 16 * _SECOND.astype(np.uint64)
 _PLACES = _FIRST | _SECOND << 2
-_COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
-_BELOW = _COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
+_BELOW = COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
 """Bits of a byte below each of its places: (byte, place)."""
 
 
@@ -295,7 +294,7 @@ def _chunks(
     step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
     bits = np.zeros((first.size, _LANES, chunk_steps, slots // 8), dtype=np.uint8)
     bits[chunk, :, in_chunk] = step_bits
-    in_byte = _COUNT[step_bits].astype(np.int64)
+    in_byte = COUNT[step_bits].astype(np.int64)
     taken = in_byte.sum(axis=2)  # (steps, lanes)
     before = np.cumsum(taken, axis=0) - taken
     before -= before[first][chunk]  # entries of the lane in the chunk before the step
