@@ -30,7 +30,7 @@ from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer
 from nnzbench.advise.measured import BUDGET_S, Question, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
-from nnzbench.kernels.registry import about, kernels, rivals
+from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import Search
@@ -138,7 +138,7 @@ def ask(case: Case, seconds: float, session: Session, results: Results, ends: fl
     rows: list[Record] = []
     attempts = Attempts(layer.EXPERIMENT, session, results, POLICIES, StoppingRule(), kept=rows)
     subject = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
-    names = [name for name in rivals("spmm") if case.dtype in session.kernels[name].dtypes]
+    names = [name for name in baselines("spmm") if case.dtype in session.kernels[name].dtypes]
     timed = session.device.timer is not None
     attempts.policies = POLICIES if timed else ()
     with Search(subject, operands, names, attempts, Lines()) as under_way:

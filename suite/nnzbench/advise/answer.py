@@ -12,7 +12,7 @@ from nnzbench.advise.figures import times_text, us_text
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
-ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a library", "guest": "a guest"}
+ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a library", "external": "an external kernel"}
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
 FAR_OCTAVES = 3.0
 """With nothing recorded nearer, an estimate is a guess."""

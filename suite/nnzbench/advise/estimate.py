@@ -20,7 +20,7 @@ from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.packing import packing_ms
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.advise.taking import Takers
-from nnzbench.kernels.registry import about, kernels, rivals
+from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.operators.binding import stored_bytes
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType, Problem
@@ -68,7 +68,7 @@ class _Asked:
 
     def __init__(self, layer: Layer, question: Question, dtype: DType, recorded: Recorded, every: bool) -> None:
         self._layer, self._question, self._dtype, self._recorded = layer, question, dtype, recorded
-        self._names = rivals(question.op) if question.kernels is None else question.kernels
+        self._names = baselines(question.op) if question.kernels is None else question.kernels
         self._takers = Takers(layer, recorded.arch, every)
         found = recorded.models(question.op, dtype)
         self.models: Models = {key: model for key, model in found.items() if key[0] in self._names}
@@ -113,7 +113,7 @@ class _Asked:
         found = dict(own)
         for key, model in others.items():
             usable = op == "spmm" or (about(key[0]).role != "library" and model.widths.min() == 1)
-            if key[0] in self._names and key[0] in rivals(op) and usable:
+            if key[0] in self._names and key[0] in baselines(op) and usable:
                 nearer = key not in own or model.distances([sizes])[0] < own[key].distances([sizes])[0]
                 found |= {key: model} if nearer else {}
         return found

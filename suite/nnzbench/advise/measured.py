@@ -15,7 +15,7 @@ import numpy as np
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
 from nnzbench.advise.crossover import crossing
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
-from nnzbench.kernels.registry import rivals
+from nnzbench.kernels.registry import baselines
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import Search
@@ -131,7 +131,7 @@ def kernel_names(question: Question, dtype: DType, session: Session) -> list[str
     """The kernels that were asked for by name, else all that compute the op in that type and are no studies."""
     if question.kernels is not None:
         return list(question.kernels)
-    return [name for name in rivals(question.op) if dtype in session.kernels[name].dtypes]
+    return [name for name in baselines(question.op) if dtype in session.kernels[name].dtypes]
 
 
 def unrecorded(problem: Problem, results: Results) -> Problem:

@@ -24,8 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench.advise.answer import FAR, FAR_OCTAVES
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.choice.cost_rule import Trial
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.cost_rule import Trial
 
 Floats = NDArray[np.float64]
 

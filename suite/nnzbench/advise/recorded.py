@@ -12,7 +12,7 @@ import pandas as pd
 
 from nnzbench.advise.layer import Op
 from nnzbench.advise.model import Model, Sizes
-from nnzbench.kernels.registry import about, rivals
+from nnzbench.kernels.registry import about, baselines
 from nnzbench.matrices import index
 from nnzbench.operators.binding import ITEM_BYTES
 from nnzbench.plans.plan import one_line
@@ -91,7 +91,7 @@ class Recorded:
     def _rows(self, op: Op, dtype: DType) -> pd.DataFrame:
         frame = self._frame
         chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
-        return chosen[chosen["kernel"].isin(rivals(op))]
+        return chosen[chosen["kernel"].isin(baselines(op))]
 
 
 def same(rows: pd.DataFrame, sizes: Sizes, dense: bool) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench import paths
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.choice.cost_rule import Costs, Score, Trial
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.cost_rule import Costs, Score, Trial
 from nnzbench.matrices import codebook as codebooks
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError

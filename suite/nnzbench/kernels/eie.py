@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
+from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.matrices.eie import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -36,7 +38,7 @@ _PACK = 8
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Tiling(TileConfiguration):
     """Lanes of a row, warps of a block, and blocks that share a multiprocessor."""
 
     lanes: int
@@ -49,9 +51,7 @@ class Tiling:
 
     @property
     def name(self) -> str:
-        """Of the variant."""
-        marks = ("_shift" if self.shifts else "", "_bulk" if self.bulk else "")
-        return f"l{self.lanes}_w{self.warps}x{self.blocks}{''.join(marks)}"
+        return f"l{self.lanes}_w{self.warps}x{self.blocks}" + "_shift" * self.shifts + "_bulk" * self.bulk
 
     @property
     def registers(self) -> int:
@@ -64,23 +64,13 @@ class Packed:
     """Entries in the order that warps read them; the header of `eie.cu` explains the arrays."""
 
     common: NDArray[np.uint8]
-    """(parts, items, packs, 32, 8)."""
+    """(parts of the columns, groups of rows that share a warp, packs, 32, 8)."""
     rest: NDArray[np.uint8]
     """(packs, 32, 8), at least one."""
     offsets: NDArray[np.int32]
     places: int
     """Slots of X that a lane may read in a part, those behind the last column included."""
     part_columns: int
-
-    @property
-    def parts(self) -> int:
-        """Parts of the columns."""
-        return int(self.common.shape[0])
-
-    @property
-    def items(self) -> int:
-        """Groups of rows that share a warp."""
-        return int(self.common.shape[1])
 
 
 def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
@@ -120,7 +110,7 @@ def pack(cut: Slices, part_columns: int, most: int = MOST_COMMON) -> Packed:
 def slot_columns(n: int, dtype: np.dtype[Any]) -> int:
     """Columns of X that a block takes at once: as many as make a slot of at most 16 bytes."""
     most = 8 if dtype == np.float16 else 4
-    return min(most, 1 << (n - 1).bit_length())
+    return min(most, power_of_two_at_least(n))
 
 
 def _slot_bytes(columns: int, dtype: np.dtype[Any]) -> int:
@@ -144,7 +134,7 @@ def tilings(m: int, k: int, slot: int, arch: str) -> list[Tiling]:
             continue
         items = -(-m * lanes // 32)
         wanted = -(-items // sm_count(arch))
-        warps = min(32, max(4, 1 << (wanted - 1).bit_length()))
+        warps = min(32, max(4, power_of_two_at_least(wanted)))
         twice = slot == 4 and 2 * x_bytes < limit
         found.append(Tiling(lanes, warps, 2 if twice and warps <= 16 and warps < wanted else 1))
         if warps > 4 and twice:
@@ -177,35 +167,19 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
     key = (tiling.lanes, part_columns, most)
     cut = shared.once(key[:2], lambda: slices(coded, tiling.lanes, part_columns))
     packed = shared.once(key, lambda: pack(cut, part_columns, most))
-    common_packs = int(packed.common.shape[2])
+    parts, items, common_packs = packed.common.shape[:3]
     units = packed.places * tiling.lanes // wide
     staged = min(-(-units // (32 * tiling.warps)), _MOST_STAGED, (room - 2 * common_packs) // unit_registers)
-    blocks = -(-packed.items // tiling.warps)
+    blocks = -(-items // tiling.warps)
     shared_bytes = _BOOK_BYTES + packed.places * 32 * slot
     if shared_bytes > limit:
         raise Unsupported(f"X and its fillings need {shared_bytes} bytes of shared memory, a block has {limit}")
-    defines: dict[str, int | str] = {
-        "LANES": tiling.lanes,
-        "WARPS": tiling.warps,
-        "COMMON": common_packs,
-        "BLOCKS": tiling.blocks,
-        "STAGED": max(1, staged),
-        "BULK": int(tiling.bulk),
-        "COLUMNS": columns,
-        "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
-        "SHIFTS": int(tiling.shifts),
-        "F16": int(x.dtype == np.float16),
-    }
-    sizes = (matrix.m, matrix.k, n, packed.parts, part_columns, packed.items, packed.places, units // blocks)
-    arguments = (*sizes, "common", "rest", "offsets", "codebook", "x", "y")
-    grid = (blocks, -(-n // columns), 1)
     common = packed.common if packed.common.size else np.zeros((1, 32, _PACK), np.uint8)
-    plan = Plan(
-        variant=tiling.name,
-        language="cuda",
-        source="eie.cu",
-        defines=defines,
-        buffers={
+    plan = tiling.plan(
+        "eie",
+        (blocks, -(-n // columns), 1),
+        (matrix.m, matrix.k, n, parts, part_columns, items, packed.places, units // blocks),
+        {
             "common": common.view(np.int32),
             "rest": packed.rest.view(np.int32),
             "offsets": packed.offsets,
@@ -213,38 +187,16 @@ def make_plan(coded: Coded, x: Array, tiling: Tiling, arch: str, shared: SharedW
             "x": np.ascontiguousarray(x),
             "y": np.zeros((matrix.m, n), x.dtype),
         },
-        output="y",
-        launches=(Launch("eie", grid, (32 * tiling.warps, 1, 1), arguments, shared_bytes),),
-        math="f16" if x.dtype == np.float16 else "f32",
+        defines={
+            "COMMON": common_packs,
+            "STAGED": max(1, staged),
+            "COLUMNS": columns,
+            "EXACT": int(matrix.k % 4 == 0 if columns == 1 else n % columns == 0),
+            "F16": int(x.dtype == np.float16),
+        },
+        shared_bytes=shared_bytes,
     )
     return replace(plan, generate_ms=elapsed())
-
-
-class Eie:
-    """Y = W X for a W of at most 15 different values, at most 16 columns of X."""
-
-    name = "eie"
-    paper = "Han et al.: EIE: Efficient Inference Engine on Compressed Deep Neural Network, ISCA 2016"
-    ops = frozenset({"spmm", "spmv"})
-    dtypes = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Raises `Unsupported` for more values than a codebook holds, more columns than 16, or an empty product."""
-        x = operands.dense["b"]
-        if problem.m == 0 or problem.k == 0 or x.shape[1] == 0:
-            raise Unsupported("the product is empty")
-        if x.shape[1] > MOST_COLUMNS:
-            raise Unsupported(f"decoding pays for few columns; it takes at most {MOST_COLUMNS}, not {x.shape[1]}")
-        shared = SharedWork()
-        try:
-            coded = shared.once("codes", lambda: Coded.of(operands.sparse))
-        except MatrixError as error:
-            raise Unsupported(str(error)) from error
-        slot = _slot_bytes(slot_columns(x.shape[1], x.dtype), x.dtype)
-        choices = tilings(problem.m, problem.k, slot, arch)
-        if architecture(arch).has("bulk_copy") and lies_as_slots(x):
-            choices += [replace(one, bulk=True) for one in choices if one.lanes == 32 and not one.shifts]
-        yield from plans_that_fit(choices, lambda one: make_plan(coded, x, one, arch, shared), "no tiling fits")
 
 
 def operand_bytes(problem: Problem, nnz: int) -> int:
@@ -252,4 +204,29 @@ def operand_bytes(problem: Problem, nnz: int) -> int:
     return nnz + 16 * 2
 
 
-register(Eie(), About("own", "EIE's format", operand_bytes=operand_bytes, rank=155))
+@kernel(
+    "Han et al.: EIE: Efficient Inference Engine on Compressed Deep Neural Network, ISCA 2016",
+    "spmm spmv",
+    "f32 f16",
+    About("own", "EIE's format", operand_bytes=operand_bytes, rank=155),
+)
+def eie(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Y = W X for a W of at most 15 different values, at most 16 columns of X.
+
+    Raises `Unsupported` for more values than a codebook holds, more columns than 16, or an empty product.
+    """
+    x = operands.dense["b"]
+    if problem.m == 0 or problem.k == 0 or x.shape[1] == 0:
+        raise Unsupported("the product is empty")
+    if x.shape[1] > MOST_COLUMNS:
+        raise Unsupported(f"decoding pays for few columns; it takes at most {MOST_COLUMNS}, not {x.shape[1]}")
+    shared = SharedWork()
+    try:
+        coded = shared.once("codes", lambda: Coded.of(operands.sparse))
+    except MatrixError as error:
+        raise Unsupported(str(error)) from error
+    slot = _slot_bytes(slot_columns(x.shape[1], x.dtype), x.dtype)
+    choices = tilings(problem.m, problem.k, slot, arch)
+    if architecture(arch).has("bulk_copy") and lies_as_slots(x):
+        choices += [replace(one, bulk=True) for one in choices if one.lanes == 32 and not one.shifts]
+    yield from plans_that_fit(choices, lambda one: make_plan(coded, x, one, arch, shared), "no tiling fits")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterator, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, replace
 from typing import Protocol, get_args, runtime_checkable
 
 from nnzbench.devices.contract import Device
@@ -20,10 +20,7 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Op, Problem
 
 
-@runtime_checkable
-class Kernel(Protocol):
-    """A kernel of ours or of a paper: yields plans. Raises `Unsupported` with a reason."""
-
+class _Named(Protocol):
     @property
     def name(self) -> str: ...
     @property
@@ -32,23 +29,21 @@ class Kernel(Protocol):
     def ops(self) -> frozenset[str]: ...
     @property
     def dtypes(self) -> frozenset[str]: ...
+
+
+@runtime_checkable
+class Kernel(_Named, Protocol):
+    """A kernel of ours or of a paper: yields plans. Raises `Unsupported` with a reason."""
+
     def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         """Every variant worth trying, launch geometry included. `arch` is such as `sm_90`."""
         ...
 
 
 @runtime_checkable
-class VendorKernel(Protocol):
+class VendorKernel(_Named, Protocol):
     """A vendor library: yields candidates, one per algorithm, layout and math mode."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def paper(self) -> str: ...
-    @property
-    def ops(self) -> frozenset[str]: ...
-    @property
-    def dtypes(self) -> frozenset[str]: ...
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """Every algorithm on this device; raises `Unsupported` where the library or device is missing."""
         ...
@@ -63,10 +58,12 @@ class KernelDefect(Exception):
 
 _registry: dict[str, AnyKernel] = {}
 _about: dict[str, About] = {}
+_OLD_ROLES: dict[str, Role] = {"guest": "external"}
+"""Former names of roles, which users' files may still have."""
 
 
 def register(kernel: AnyKernel, about: About | None = None) -> None:
-    """Adds a kernel under its name, with what it says of itself; without that it is a `guest`.
+    """Adds a kernel under its name, with what it says of itself; without that it is `external`.
 
     A second kernel of the same name, or one of a retired name, is an error (`ValueError`), and so is one that lacks
     what `Kernel` and `VendorKernel` ask for.
@@ -78,7 +75,34 @@ def register(kernel: AnyKernel, about: About | None = None) -> None:
         raise ValueError(f"kernel '{kernel.name}' was retired, and recorded rows have its name: choose another")
     about = about or About()
     _registry[kernel.name] = kernel
-    _about[kernel.name] = replace(about, label=about.label or kernel.name, maths=about.maths or kernel.dtypes)
+    role, maths = _OLD_ROLES.get(about.role, about.role), about.maths or kernel.dtypes
+    _about[kernel.name] = replace(about, role=role, label=about.label or kernel.name, maths=maths)
+
+
+Plans = Callable[[Problem, Operands, str], Iterator[Plan]]
+"""`Kernel.plans` as a function of problem, operands and architecture."""
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel that consists of its `plans`."""
+
+    name: str
+    paper: str
+    ops: frozenset[str]
+    dtypes: frozenset[str]
+    plans: Plans
+
+
+def kernel(paper: str, ops: str, dtypes: str, about: About) -> Callable[[Plans], PlannedKernel]:
+    """Registers a function that yields plans as the kernel of its name; several `ops` or `dtypes` in one string."""
+
+    def made(plans: Plans) -> PlannedKernel:
+        one = PlannedKernel(plans.__name__, paper, frozenset(ops.split()), frozenset(dtypes.split()), plans)
+        register(one, about)
+        return one
+
+    return made
 
 
 def _check(kernel: object) -> None:
@@ -110,7 +134,7 @@ def _import_modules() -> None:
 
 
 def about(name: str) -> About:
-    """What the kernel of that name says of itself, retired ones included; a name nobody knows is a `guest`."""
+    """What the kernel of that name says of itself, retired ones included; a name nobody knows is `external`."""
     _import_modules()
     found = _about.get(name) if name in _registry else None
     return found or RETIRED.get(name) or About(label=name)
@@ -136,7 +160,7 @@ def ours(op: str) -> tuple[str, ...]:
     )
 
 
-def rivals(op: str) -> tuple[str, ...]:
+def baselines(op: str) -> tuple[str, ...]:
     """Kernels that compute `op` and would be run for their speed: all that are registered but studies of others."""
     return tuple(
         name for name, one in known().items() if name in _registry and op in _registry[name].ops and not one.study

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from nnzbench.problems.problem import Problem
 
-Role = Literal["paper", "own", "library", "guest"]
+Role = Literal["paper", "own", "library", "external"]
 """A published method as published; this project's design; a vendor's; a user's file."""
 OURS: frozenset[Role] = frozenset({"paper", "own"})
 """Roles of kernels written here: what "this project's kernels" means in every report."""
@@ -27,7 +27,7 @@ TENSOR_CORES = frozenset({"f32", "tf32", "f16", "bf16"})
 class About:
     """All that is known of a kernel but how it computes."""
 
-    role: Role = "guest"
+    role: Role = "external"
     label: str = ""
     """The name readers know, such as `cuBLAS`; empty for the kernel's own."""
     maths: frozenset[str] = frozenset()
@@ -52,7 +52,7 @@ class About:
     nothing_to_tune: bool = False
     """All its candidates run untuned (`measure.first`), on every problem: its first choices are its best."""
     study: bool = False
-    """Made to show what a part of another kernel is worth, or of another one's plans: no rival of its own."""
+    """Made to show what a part of another kernel is worth, or of another one's plans: no baseline of its own."""
     weights_in_code: bool = False
     """The matrix's positions, or its values too, are compiled into the program: new weights need a new one."""
     rank: int = 1000

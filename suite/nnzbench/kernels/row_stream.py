@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.rows import Storage, single_launch_plan
+from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Launch, Plan, Unsupported
+from nnzbench.plans.plan import Dim3, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -36,8 +37,8 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Compile-time shape of `row_spmm.cu`; the names are its defines."""
+class Tiling(TileConfiguration):
+    """Compile-time shape of `row_spmm.cu`."""
 
     lanes: int
     vec: int
@@ -60,7 +61,12 @@ class Tiling:
         """What the packed matrix follows from."""
         return self.slots, self.piece, self.unroll
 
-    def __str__(self) -> str:
+    @property
+    def block(self) -> Dim3:
+        return self.threads, 1, 1
+
+    @property
+    def name(self) -> str:
         return f"n{self.block_n}_v{self.vec}_s{self.slots}_p{self.piece}_u{self.unroll}"
 
 
@@ -241,27 +247,6 @@ def tilings(matrix: CSR, n: int, arch: str, storage: Storage) -> Iterator[Tiling
     yield from sorted(costs, key=costs.__getitem__)
 
 
-class RowStream:
-    """Own row-split SpMM with packed words; rows are cut into pieces, so that long ones cost no more than others."""
-
-    name = "row_stream"
-    paper = "nnzbench"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling; raises `Unsupported` where a few rows hold so much that equal slots waste memory."""
-        storage = Storage.of(operands.dense["b"].dtype, operands.sparse.k)
-        choices = list(tilings(operands.sparse, problem.n, arch, storage))
-        if not choices:
-            raise Unsupported("rows are too uneven for slots of equal length")
-        shared = SharedWork()
-        for place, tiling in enumerate(choices, 1):
-            yield make_plan(problem, operands, tiling, shared)
-            if all(later.cut != tiling.cut for later in choices[place:]):
-                shared.forget(tiling.cut)
-
-
 def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: SharedWork | None = None) -> Plan:
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), float32 or float16, of the type of the
     matrix values; `shared` is what the problem's plans share.
@@ -272,30 +257,31 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     elapsed = shared.timer()
     pairs = shared.once("pairs", lambda: pair_words(operands.sparse, storage))
     packed = shared.once(tiling.cut, lambda: pack(operands.sparse, tiling, pairs))
-    grid = (len(packed.headers) // tiling.slots, -(-problem.n // tiling.block_n), 1)
-    args = (problem.n, packed.joined_blocks, "headers", "words", "b", "c")
-    plan = single_launch_plan(
-        "row_spmm.cu",
-        Launch("row_spmm", grid, (tiling.threads, 1, 1), args),
-        {
-            "LANES": tiling.lanes,
-            "VEC": tiling.vec,
-            "SLOTS": tiling.slots,
-            "PIECE": tiling.piece,
-            "UNROLL": tiling.unroll,
-            "ADJACENT": int(problem.n % tiling.vec == 0),
-        },
-        {
-            "headers": packed.headers,
-            "words": packed.words,
-            "b": b,
-            "c": np.empty((problem.m, problem.n), dtype=b.dtype),
-        },
-        "c",
-        storage,
-        (str(tiling), storage.name("k")),
+    n, m = problem.n, problem.m
+    buffers = {"headers": packed.headers, "words": packed.words, "b": b, "c": np.empty((m, n), dtype=b.dtype)}
+    return tiling.plan(
+        "row_spmm",
+        (len(packed.headers) // tiling.slots, -(-n // tiling.block_n), 1),
+        (n, packed.joined_blocks),
+        buffers,
+        defines={"ADJACENT": int(n % tiling.vec == 0), **storage.defines},
+        marks=(storage.name("k"),),
+        generate_ms=elapsed(),
     )
-    return replace(plan, generate_ms=elapsed())
 
 
-register(RowStream(), About("own", rank=110))
+@kernel("nnzbench", "spmm", "f32 f16", About("own", rank=110))
+def row_stream(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own row-split SpMM with packed words; rows are cut into pieces, so that long ones cost no more than others.
+
+    One plan per tiling; raises `Unsupported` where a few rows hold so much that equal slots waste memory.
+    """
+    storage = Storage.of(operands.dense["b"].dtype, operands.sparse.k)
+    choices = list(tilings(operands.sparse, problem.n, arch, storage))
+    if not choices:
+        raise Unsupported("rows are too uneven for slots of equal length")
+    shared = SharedWork()
+    for place, tiling in enumerate(choices, 1):
+        yield make_plan(problem, operands, tiling, shared)
+        if all(later.cut != tiling.cut for later in choices[place:]):
+            shared.forget(tiling.cut)

@@ -1,8 +1,7 @@
-"""Host-side preparation shared by the row-splitting kernels: records of rows, storage, padding, plans of one launch."""
+"""Host-side preparation shared by the row-splitting kernels: records of rows, storage, padding."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Launch, Plan
+from nnzbench.plans.plan import Array
 
 
 @dataclass(frozen=True)
@@ -40,28 +39,6 @@ class Storage:
         if not self.half:
             return ""
         return "i16" if self.short_index else f"i32_{columns}_above_65535"
-
-
-def single_launch_plan(
-    source: str,
-    launch: Launch,
-    defines: Mapping[str, int | str],
-    buffers: Mapping[str, Array],
-    output: str,
-    storage: Storage,
-    names: tuple[str, ...],
-) -> Plan:
-    """The plan of one launch of the `.cu` file `source`; its variant joins the `names` that are not empty."""
-    return Plan(
-        variant="_".join(filter(None, names)),
-        language="cuda",
-        source=source,
-        defines={**defines, **storage.defines},
-        buffers=buffers,
-        output=output,
-        launches=(launch,),
-        math="f16" if storage.half else "f32",
-    )
 
 
 def row_records(matrix: CSR, swizzle: bool = True) -> NDArray[np.int32]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
-from nnzbench.kernels.registry import AnyKernel, Kernel, rivals
+from nnzbench.kernels.registry import AnyKernel, Kernel, baselines
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import search
 from nnzbench.measure.session import Session
@@ -100,7 +100,9 @@ def make(
 def _candidates(problem: Problem, known: Mapping[str, AnyKernel], device: Device) -> list[str]:
     """Kernels written here for the op and type; on the processor those that take any matrix first."""
     able = [
-        name for name in rivals(problem.op) if isinstance(known[name], Kernel) and problem.dtype in known[name].dtypes
+        name
+        for name in baselines(problem.op)
+        if isinstance(known[name], Kernel) and problem.dtype in known[name].dtypes
     ]
     return able if device.timer else sorted(able, key=lambda name: name not in ("sputnik", "row_stream", "tensor_spmm"))
 

@@ -51,7 +51,7 @@ def expected(experiment: str) -> tuple[Cell, ...]:
         return ()
     try:
         work = plan_work(listed, kernels(), Choice())
-    except MatrixError:  # no problem table, as for what a test or a guest declares
+    except MatrixError:  # no problem table, as for what a test or a user declares
         return ()
     return tuple(
         Cell(case_of(problem.name), problem.dtype, kernel, policy)

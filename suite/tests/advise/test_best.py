@@ -309,7 +309,7 @@ def test_every_format_is_checked_on_the_processor(here, cache_dir, monkeypatch):
 def test_the_terminal_says_it_in_a_table(here, monkeypatch):
     monkeypatch.setattr(devices, "open_gpu", FakeDevice)
     monkeypatch.setattr("nnzbench.cli.best.open_session", lambda device, known, note: Session(device, world()))
-    monkeypatch.setattr("nnzbench.advise.measured.rivals", lambda op: tuple(world()))
+    monkeypatch.setattr("nnzbench.advise.measured.baselines", lambda op: tuple(world()))
     result = invoke("64x96@0.9", "48x96@0.9", "--n", "32", "--budget", "2s", "--plot", here / "x.png")
     assert result.exit_code == 0, result.output
     assert "N = 32: fastest: sputnik fp32" in result.output

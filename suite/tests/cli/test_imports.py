@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "nnzbench"
-LEFT = {("nnzbench.kernels.choice", "nnzbench.kernels.sputnik"), ("nnzbench.site.index", "nnzbench.site")}
+LEFT = {("nnzbench.site.index", "nnzbench.site")}
 """Imports between folders that are on their way out."""
 
 

@@ -8,7 +8,7 @@ from on_cpu import matrix
 from test_tensor_spmm import problem, whole
 
 from nnzbench.devices import Device
-from nnzbench.kernels.tensor.spmv import DeltaSpmv
+from nnzbench.kernels.tensor.spmv import delta_spmv
 from nnzbench.problems.operands import Operands, round_to
 from nnzbench.problems.problem import DType
 from nnzbench.problems.reference import reference
@@ -24,7 +24,7 @@ def test_every_plan_is_exact(gpu: Device, shape: tuple[int, int, float], dtype: 
     m, k, density = shape
     data = whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2 if density else -1), 1, dtype)
     expected = round_to(reference(problem(data, dtype), data).value.astype(np.float32), dtype)
-    for plan in DeltaSpmv().plans(problem(data, dtype), data, gpu.arch):
+    for plan in delta_spmv.plans(problem(data, dtype), data, gpu.arch):
         prepared = gpu.prepare(plan)
         for _ in range(3):
             prepared.poison()
@@ -38,7 +38,7 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them(gpu: Device) -> None:
     b = np.zeros((700, 1), dtype=np.float16)
     b[::7] = np.nan
     expected = data.sparse.to_scipy() @ b.astype(np.float64)
-    for plan in DeltaSpmv().plans(problem(data, "f16"), Operands(data.sparse, {"b": b}, ""), gpu.arch):
+    for plan in delta_spmv.plans(problem(data, "f16"), Operands(data.sparse, {"b": b}, ""), gpu.arch):
         prepared = gpu.prepare(plan)
         prepared.run()
         assert np.array_equal(np.isnan(prepared.read()), np.isnan(expected)), plan.variant

@@ -7,7 +7,7 @@ from kernel_problems import coded_operands as case
 from on_cpu import spmm_problem
 
 from nnzbench.devices import Device
-from nnzbench.kernels.eie import Eie
+from nnzbench.kernels.eie import eie
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.problem import DType
 from nnzbench.problems.reference import reference
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 def test_every_tiling_is_right(m: int, k: int, n: int, density: float, dtype: DType, gpu: Device) -> None:
     data = case(m, k, n, density, dtype, full=m // 2)
     expected = reference(spmm_problem(data), data)
-    plans = list(Eie().plans(spmm_problem(data), data, gpu.arch))
+    plans = list(eie.plans(spmm_problem(data), data, gpu.arch))
     assert plans
     for plan in plans:
         prepared = gpu.prepare(plan)

@@ -16,7 +16,7 @@ from on_cpu import matrix
 from test_tensor_spmm import problem, whole
 
 from nnzbench.devices import Device
-from nnzbench.kernels.tensor.spmm import TensorSpmm
+from nnzbench.kernels.tensor.spmm import tensor_spmm
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.architectures import architecture
@@ -66,7 +66,7 @@ def tensor(gpu: Device) -> Device:
 def every_tiling(device: Device, data: Operands, dtype: DType) -> Iterator[tuple[str, Prepared]]:
     """Each tiling's name and what runs it; programs are compiled many at a time."""
     count = 0
-    for one in enumerate_candidates(TensorSpmm(), problem(data, dtype), data, device):
+    for one in enumerate_candidates(tensor_spmm, problem(data, dtype), data, device):
         assert isinstance(one, Candidate), one.reason
         prepared = one.prepare()
         yield one.variant, prepared

@@ -11,7 +11,7 @@ from test_tensor_spmm import problem, whole
 
 from nnzbench.devices import Device
 from nnzbench.kernels.tensor import spmm, tf32
-from nnzbench.kernels.tensor.tf32 import TensorSpmmTf32
+from nnzbench.kernels.tensor.tf32 import tensor_spmm_tf32
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
 from nnzbench.problems.reference import reference
@@ -35,7 +35,7 @@ def test_every_tiling_is_exact(gpu: Device, shape: tuple[int, int, int, float]) 
     data = whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2 if density else -1), n, "f32")
     expected = reference(problem(data, "f32"), data).value
     try:
-        plans = list(TensorSpmmTf32().plans(problem(data, "f32"), data, gpu.arch))
+        plans = list(tensor_spmm_tf32.plans(problem(data, "f32"), data, gpu.arch))
     except Unsupported as reason:
         pytest.skip(str(reason))
     for plan in plans:

@@ -254,7 +254,7 @@ def test_what_is_not_balanced_names_row_and_range() -> None:
         BalancedMatrix.from_csr(csr(3, 64, 0.5), 65)
     uniform = Problem("test", "test", "spmv", 64, 256, 1, 0.5, "uniform:0")
     with pytest.raises(Unsupported, match="not balanced: row"):
-        next(balanced.Balanced().plans(uniform, make_operands(uniform), "sm_90"))
+        next(balanced.balanced.plans(uniform, make_operands(uniform), "sm_90"))
 
 
 def test_plans_fit_their_architecture_and_differ() -> None:

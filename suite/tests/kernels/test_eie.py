@@ -96,9 +96,9 @@ def test_x_that_does_not_fit_comes_in_parts(bulk: bool) -> None:
 @pytest.mark.parametrize(("k", "n", "dtype"), [(204, 1, "f32"), (204, 8, "f16"), (28, 4, "f32"), (24, 2, "f16")])
 def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k: int, n: int, dtype: DType) -> None:
     data = case(37, k, n, 0.1, dtype, empty=(0, 36), full=9)
-    names = [one.variant for one in eie.Eie().plans(spmm_problem(data), data, "sm_90")]
+    names = [one.variant for one in eie.eie.plans(spmm_problem(data), data, "sm_90")]
     assert any(name.endswith("_bulk") for name in names)
-    assert not any("bulk" in one.variant for one in eie.Eie().plans(spmm_problem(data), data, "sm_89"))
+    assert not any("bulk" in one.variant for one in eie.eie.plans(spmm_problem(data), data, "sm_89"))
     check(data, plan(data, eie.Tiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
 
 
@@ -122,7 +122,7 @@ def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns()
         (case(4, 64, 17), "at most 16"),
     ):
         with pytest.raises(Unsupported, match=words):
-            list(eie.Eie().plans(spmm_problem(data), data, "sm_90"))
+            list(eie.eie.plans(spmm_problem(data), data, "sm_90"))
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])

@@ -156,7 +156,7 @@ def test_columns_beyond_16_bits_take_pairs_of_eight_bytes_and_the_variant_says_s
     matrix = CSR(3, k, np.array([0, 4, 4, 5]), indices, np.arange(1, 6, dtype=np.float32))
     b = np.random.default_rng(1).standard_normal((k, 8), dtype=np.float32)
     data = Operands(matrix, {"b": b}, "").cast("f16")
-    plan = next(row_stream.RowStream().plans(problem(data), data, "sm_90"))
+    plan = next(row_stream.row_stream.plans(problem(data), data, "sm_90"))
     assert plan.variant.endswith("_i32_k_above_65535")
     assert plan.defines["F16"] == 1
     assert plan.defines["INDEX16"] == 0
@@ -180,7 +180,7 @@ def test_fp16_pairs_of_a_wide_matrix_never_ask_for_more_registers_than_a_block_h
 
 def test_a_plan_in_fp16_is_checked_and_named_as_such() -> None:
     data = operands(random_dense(20, 30, 0.3), 16)
-    for plan in row_stream.RowStream().plans(problem(data), data, "sm_90"):
+    for plan in row_stream.row_stream.plans(problem(data), data, "sm_90"):
         assert plan.math == "f16"
         assert plan.buffers["c"].dtype == np.float16
         assert "i32" not in plan.variant

@@ -119,4 +119,4 @@ def test_rows_stream_refuses_what_equal_slots_would_blow_up() -> None:
     matrix = CSR(rows, k, offsets, indices, np.ones(indices.size, dtype=np.float32))
     data = Operands(matrix, {"b": np.ones((k, 1), dtype=np.float32)}, "")
     with pytest.raises(Unsupported, match="uneven"):
-        next(row_stream.RowStream().plans(problem(data), data, "sm_90"))
+        next(row_stream.row_stream.plans(problem(data), data, "sm_90"))

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
 
-from nnzbench.kernels.choice import untuned
-from nnzbench.kernels.choice.untuned import Untuned
+from nnzbench.kernels.choice.untuned import untuned
 from nnzbench.kernels.registry import Kernel
-from nnzbench.kernels.ring.spmm import Ring
-from nnzbench.kernels.row_stream import RowStream
-from nnzbench.kernels.sputnik.spmm import Sputnik
-from nnzbench.kernels.tensor.spmm import TensorSpmm
-from nnzbench.kernels.tensor.spmv import DeltaSpmv
+from nnzbench.kernels.ring.spmm import ring
+from nnzbench.kernels.row_stream import row_stream
+from nnzbench.kernels.sputnik.spmm import sputnik
+from nnzbench.kernels.tensor.spmm import tensor_spmm
+from nnzbench.kernels.tensor.spmv import delta_spmv
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
@@ -33,12 +32,12 @@ def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operan
 def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The families as the rule is to rank them."""
     ranked: list[str] = []
-    monkeypatch.setattr(untuned, "ranked_families", lambda *_: ranked)
+    monkeypatch.setattr("nnzbench.kernels.choice.untuned.ranked_families", lambda *_: ranked)
     return ranked
 
 
-KERNELS = ((Ring(), "f32", 128), (RowStream(), "f32", 128), (Sputnik(), "f16", 128), (TensorSpmm(), "f16", 128))
-KERNELS += ((DeltaSpmv(), "f16", 1),)
+KERNELS = ((ring, "f32", 128), (row_stream, "f32", 128), (sputnik, "f16", 128), (tensor_spmm, "f16", 128))
+KERNELS += ((delta_spmv, "f16", 1),)
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "n"), KERNELS, ids=lambda one: getattr(one, "name", one))
@@ -47,7 +46,7 @@ def test_it_is_the_first_plan_of_the_family_ranked_first(
 ) -> None:
     order[:] = [kernel.name, "sputnik"]
     problem, data = operands(matrix(1024, 64, 0.2), n, dtype)
-    (plan,) = Untuned().plans(problem, data, "sm_90")
+    (plan,) = untuned.plans(problem, data, "sm_90")
     first = next(iter(kernel.plans(problem, data, "sm_90")))
     assert plan.variant == f"{kernel.name}_{first.variant}"
     assert (plan.source, plan.defines, plan.launches) == (first.source, first.defines, first.launches)
@@ -56,24 +55,24 @@ def test_it_is_the_first_plan_of_the_family_ranked_first(
 def test_a_family_of_other_arithmetic_is_passed_over(order: list[str]) -> None:
     """fp32 is neither taken for bf16 nor rounded to TF32."""
     order[:] = ["tensor_spmm", "row_stream"]
-    (plan,) = Untuned().plans(*operands(matrix(64, 64, 0.2), 8), "sm_90")
+    (plan,) = untuned.plans(*operands(matrix(64, 64, 0.2), 8), "sm_90")
     assert plan.variant.startswith("row_stream_")
     assert plan.math == "f32"
     order[:] = ["tensor_spmm"]
     with pytest.raises(Unsupported, match="no family"):
-        list(Untuned().plans(*operands(matrix(64, 64, 0.2), 8), "sm_90"))
+        list(untuned.plans(*operands(matrix(64, 64, 0.2), 8), "sm_90"))
 
 
 def test_the_next_family_takes_what_the_first_refuses(order: list[str]) -> None:
     order[:] = ["sparsert", "ring", "row_stream"]
     problem, data = operands(matrix(8, 8, 0.5), 4)
     with pytest.raises(Unsupported):
-        next(Ring().plans(problem, data, "sm_90"))
-    (plan,) = Untuned().plans(problem, data, "sm_90")
+        next(ring.plans(problem, data, "sm_90"))
+    (plan,) = untuned.plans(problem, data, "sm_90")
     assert plan.variant.startswith("row_stream_")
     order[:] = ["sparsert", "ring"]
     with pytest.raises(Unsupported, match="no family"):
-        list(Untuned().plans(problem, data, "sm_90"))
+        list(untuned.plans(problem, data, "sm_90"))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
@@ -81,11 +80,11 @@ def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype: DType) 
     empty = CSR.from_dense(np.zeros((7, 9), dtype=np.float32))
     for sparse, n in ((matrix(33, 70, 0.1, empty=(0, 32), full=5), 49), (matrix(1, 40, 0.5), 1), (empty, 7)):
         problem, data = operands(sparse, n, dtype)
-        (plan,) = Untuned().plans(problem, data, "sm_90")
+        (plan,) = untuned.plans(problem, data, "sm_90")
         assert relative_error(execute(plan), reference(problem, data)) < (1e-6 if dtype == "f32" else 1e-3)
 
 
 @pytest.mark.parametrize(("n", "family"), [(32, "row_stream_"), (8192, "ring_")])
 def test_small_batches_and_large_ones_get_different_families(n: int, family: str) -> None:
-    (plan,) = Untuned().plans(*operands(matrix(512, 512, 0.1), n), "sm_90")
+    (plan,) = untuned.plans(*operands(matrix(512, 512, 0.1), n), "sm_90")
     assert plan.variant.startswith(family)

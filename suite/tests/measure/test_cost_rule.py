@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnzbench.kernels.choice import cost_rule, families
-from nnzbench.kernels.choice.cost_rule import Costs, Trial
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.choice import families
+from nnzbench.kernels.cost_rule import Costs, Trial
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, rule_tile, tile_features
 from nnzbench.matrices.generate import uneven_rows, uniform

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.choice.cost_rule import Costs
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.cost_rule import Costs
 from nnzbench.kernels.sputnik.sddmm import candidates, heuristic_strip, sddmm_plan, strip_features
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, spmm_plan, tile_features
 from nnzbench.matrices.generate import uniform

@@ -93,12 +93,12 @@ def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) 
     assert labels.index("MadeLib fp32") > labels.index("cuSPARSE, best")
 
 
-@pytest.mark.parametrize("said", [None, About("guest")])
-def test_a_guest_is_drawn_and_takes_no_best_cell(tmp_path: Path, said: About | None) -> None:
-    register(Made("guest"), said)
-    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("guest"))
+@pytest.mark.parametrize("said", [None, About("guest"), About("external")])
+def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path: Path, said: About | None) -> None:
+    register(Made("mine"), said)
+    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
     assert best_cells(beside) == best_cells(without)
-    assert "guest" in {series.label for series in generic.tabulate(beside).series}
+    assert "mine" in {series.label for series in generic.tabulate(beside).series}
 
 
 @pytest.mark.parametrize("role", sorted(OURS))
@@ -114,10 +114,10 @@ def test_a_dense_library_is_bounded_by_the_dense_product() -> None:
     dense = np.ones((64, 256), np.float32)
     problem = Problem("sparsert_table1", "p", "spmm", 64, 256, 8, 0.5, "uniform:0")
     operands = Operands(CSR.from_dense(np.triu(dense)), {"b": np.zeros((256, 8), np.float32)}, "")
-    guest = row_work("madelib", problem, operands)
+    sparse = row_work("madelib", problem, operands)
     register(Made("madelib"), LIBRARY)
     assert row_work("madelib", problem, operands) == dense_work(problem, operands)
-    assert guest.flops < dense_work(problem, operands).flops
+    assert sparse.flops < dense_work(problem, operands).flops
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_dense_library_is_bounded_by_the_dense_product() -> None:
         ("sputnik", "heuristic_y16_x8_w2_v4", "paper"),
         ("cublas", "f32_rowmajor", "library"),
         ("panel", "m128_n128_k128_w16_v4_s3", "own"),
-        ("nobody_knows_it", "v", "guest"),
+        ("nobody_knows_it", "v", "external"),
     ],
 )
 def test_every_row_belongs_to_one_role(name: str, variant: str, role: str) -> None:
@@ -145,7 +145,7 @@ def test_every_row_belongs_to_one_role(name: str, variant: str, role: str) -> No
 
 def test_every_kernel_of_the_package_says_whose_it_is() -> None:
     for name, said in known().items():
-        assert said.role != "guest", name
+        assert said.role != "external", name
         assert said.maths, name
         assert Series("k", "", (name,)).own == (said.role in OURS)
 

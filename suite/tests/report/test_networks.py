@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnzbench.kernels.registry import kernels
-from nnzbench.kernels.sputnik.masked_softmax import mask_bits
+from nnzbench.kernels.sputnik.softmax import mask_bits
 from nnzbench.kernels.vendor.cudnn_attention import added_mask
 from nnzbench.matrices.index import dlmc
 from nnzbench.papers.sputnik import collection

@@ -33,7 +33,7 @@ def ask(trial, monkeypatch, tmp_path):
     """Asks about the first case on a fake device."""
     variants = {f"v{at}": (20.0 - at, "") for at in range(8)}
     known = {"cublas": FakeKernel("cublas"), "sputnik": FakeKernel("sputnik", variants)}
-    monkeypatch.setattr(trial, "rivals", lambda op: tuple(known))
+    monkeypatch.setattr(trial, "baselines", lambda op: tuple(known))
     device = FakeDevice(gpu="nvidia-h200")
     session = Session(device, known, clock=device.timer.clock, _warm=True)
 
@@ -91,7 +91,7 @@ def test_a_run_goes_on_where_it_was_cut_and_ends_within_its_limit(trial, tmp_pat
     """The processor stands for the GPU: everything but times."""
     cases = [trial.Case(trial.read_cases()[0].matrix, "f32", n) for n in (4, 5)]
     monkeypatch.setattr(trial, "read_cases", lambda: cases)
-    monkeypatch.setattr(trial, "rivals", lambda op: ("row_stream",))
+    monkeypatch.setattr(trial, "baselines", lambda op: ("row_stream",))
     out = tmp_path / "run"
     trial.run(cases, 15.0, 10.0, out, "cpu")  # a matrix may take 15 s and more
     assert "2 of 2 matrices left to the next run" in capsys.readouterr().out

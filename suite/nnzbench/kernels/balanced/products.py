@@ -14,18 +14,39 @@ import numpy as np
 
 from nnzbench.kernels.balanced import rows as balanced_rows
 from nnzbench.kernels.balanced import wide as balanced_wide
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.sources import range_count
 
 _LARGEST_GRID_Y = 65535
+
+
+@dataclass(frozen=True)
+class PaperTiling(TileConfiguration):
+    """The paper's mapping of a matrix, `columns` of X at a time and `blocks` resident on a multiprocessor."""
+
+    keep: int
+    width: int
+    ranges: int
+    columns: int
+    warps: int
+    blocks: int
+
+    @property
+    def name(self) -> str:
+        return f"paper_w{self.warps}"
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.width * self.ranges * self.columns
 
 
 def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, shared: SharedWork | None = None) -> Plan:
@@ -48,60 +69,43 @@ def paper_plan(matrix: BalancedMatrix, x: Array, arch: str, warps: int = 32, sha
         raise Unsupported(f"{groups} groups of {columns} columns are more than a grid holds")
     resident = max(1, min(32 // warps, limit // (column_bytes * columns)))
     blocks = min(-(-matrix.m // warps), max(1, sm_count(arch) * resident // groups))  # X is staged once in each
-    half = x.dtype == np.float16
-    launch = Launch(
-        "balanced_paper",
-        (blocks, groups, 1),
-        (32 * warps, 1, 1),
-        (matrix.m, matrix.k, n, "values", "positions", "x", "y"),
-        column_bytes * columns,
-    )
-    return Plan(
-        variant=f"paper_w{warps}",
-        language="cuda",
-        source="balanced_paper.cu",
-        defines={
-            "KEEP": matrix.keep,
-            "WIDTH": matrix.width,
-            "RANGES": matrix.ranges,
-            "COLUMNS": columns,
-            "WARPS": warps,
-            "BLOCKS": resident,
-            "EXACT": int(n % columns == 0),
-            "POSITION16": int(matrix.positions.itemsize == 2),
-            "F16": int(half),
-        },
-        buffers={
-            "values": shared.once("values", lambda: np.ascontiguousarray(matrix.values.transpose(0, 2, 1))),
-            "positions": shared.once("positions", lambda: np.ascontiguousarray(matrix.positions.transpose(0, 2, 1))),
-            "x": np.ascontiguousarray(x),
-            "y": np.zeros((matrix.m, n), dtype=x.dtype),
-        },
-        output="y",
-        launches=(launch,),
-        math="f16" if half else "f32",
-    )
+    tile = PaperTiling(matrix.keep, matrix.width, matrix.ranges, columns, warps, resident)
+    flags = {"EXACT": n % columns == 0, "POSITION16": matrix.positions.itemsize == 2, "F16": x.dtype == np.float16}
+    buffers = {
+        "values": shared.once("values", lambda: np.ascontiguousarray(matrix.values.transpose(0, 2, 1))),
+        "positions": shared.once("positions", lambda: np.ascontiguousarray(matrix.positions.transpose(0, 2, 1))),
+        "x": np.ascontiguousarray(x),
+        "y": np.zeros((matrix.m, n), dtype=x.dtype),
+    }
+    defines = {name: int(flag) for name, flag in flags.items()}
+    return tile.plan("balanced_paper", (blocks, groups, 1), (matrix.m, matrix.k, n), buffers, defines=defines)
 
 
-@dataclass(frozen=True)
-class Balanced:
-    """Y = W X for a balanced W: the paper's mapping, and beside it streams of rows (to 16 columns) or panels of X."""
+def structure_bytes(problem: Problem, nnz: int) -> int:
+    """A balanced matrix needs neither offsets nor column indices: a position within its range takes a byte or two."""
+    width = -(-problem.k // range_count(problem))
+    return nnz * (1 if width <= 256 else 2)
 
-    name: str = "balanced"
-    paper: str = "Yao, Cao, Xiao, Zhang, Nie: Balanced Sparsity for Efficient DNN Inference on GPU, AAAI 2019"
-    ops: frozenset[str] = frozenset({"spmm", "spmv"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
 
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Raises `Unsupported` where the matrix is not balanced, naming the row and range, or the output is empty."""
-        x = operands.dense["b"]
-        if problem.m == 0 or x.shape[1] == 0 or problem.k == 0:
-            raise Unsupported("the product is empty")
-        try:
-            matrix = BalancedMatrix.from_csr(operands.sparse, range_count(problem))
-        except MatrixError as error:
-            raise Unsupported(str(error)) from error
-        yield from plans(matrix, x, arch)
+@kernel(
+    "Yao, Cao, Xiao, Zhang, Nie: Balanced Sparsity for Efficient DNN Inference on GPU, AAAI 2019",
+    "spmm spmv",
+    "f32 f16",
+    About("own", pattern="balanced", structure_bytes=structure_bytes, paper_variants=r"paper(_w\d+)?$", rank=150),
+)
+def balanced(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Y = W X for a balanced W: the paper's mapping, and beside it streams of rows (to 16 columns) or panels of X.
+
+    Raises `Unsupported` where the matrix is not balanced, naming the row and range, or the output is empty.
+    """
+    x = operands.dense["b"]
+    if problem.m == 0 or x.shape[1] == 0 or problem.k == 0:
+        raise Unsupported("the product is empty")
+    try:
+        matrix = BalancedMatrix.from_csr(operands.sparse, range_count(problem))
+    except MatrixError as error:
+        raise Unsupported(str(error)) from error
+    yield from plans(matrix, x, arch)
 
 
 def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
@@ -121,21 +125,3 @@ def _paper_plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
             yield paper_plan(matrix, x, arch, warps, shared)
         except Unsupported:
             return  # the paper has nothing for an X so long
-
-
-def structure_bytes(problem: Problem, nnz: int) -> int:
-    """A balanced matrix needs neither offsets nor column indices: a position within its range takes a byte or two."""
-    width = -(-problem.k // range_count(problem))
-    return nnz * (1 if width <= 256 else 2)
-
-
-register(
-    Balanced(),
-    About(
-        "own",
-        pattern="balanced",
-        structure_bytes=structure_bytes,
-        paper_variants=r"paper(_w\d+)?$",
-        rank=150,
-    ),
-)

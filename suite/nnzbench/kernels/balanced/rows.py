@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.tiles import TileConfiguration
 
 Staging = Literal["registers", "async", "bulk"]
 _STAGINGS: tuple[Staging, ...] = ("registers", "async", "bulk")
@@ -25,9 +27,13 @@ _WORDS = {4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """How blocks and warps share the work; `balanced_rows.cu` explains the terms."""
+class Tiling(TileConfiguration):
+    """How blocks and warps share the work; `balanced_rows.cu` explains the terms.
 
+    What depends on the problem is 0 until `fitted`, which also lessens what is more than fits.
+    """
+
+    DEFINES: ClassVar = {"staging": "", "narrow": "", "x_bytes": "", "entry_bytes": ""}
     staging: Staging
     warps: int
     blocks: int
@@ -40,9 +46,70 @@ class Tiling:
     """Divides the ranges of a pass: more passes over X, more shared memory for the queues."""
     split: bool = False
     """Whether the passes of a row are done by different blocks, each of which stages its part of X once."""
+    rows: int = 0
+    """Rows that share a strand."""
+    group: int = 0
+    """Ranges of a pass."""
+    stages: int = 1
+    x_bytes: int = 0
+    """Of a pass's part of X."""
+    entry_bytes: int = 0
+    """Of a value and its position."""
+
+    @property
+    def queued(self) -> bool:
+        """Whether packs pass through a queue in shared memory."""
+        return self.staging != "registers"
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a stage of the queues of all warps."""
+        return self.warps * self.chunk * 128 * self.entry_bytes if self.queued else 0
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.x_bytes + self.stages * self.stage_bytes
+
+    @property
+    def name(self) -> str:
+        queue = f"{self.staging}{self.stages}" if self.stages > 1 else self.staging
+        shape = f"w{self.warps}x{self.blocks}_c{self.chunk}_r{self.rows * self.runs}_g{self.group}"
+        return f"{queue}_{shape}" + "_split" * self.split
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        return {**super().defines, "STAGING": _STAGINGS.index(self.staging)}
+
+    def fitted(self, matrix: BalancedMatrix, strands: Strands, n: int, arch: str) -> Tiling | None:
+        """The configuration for `n` columns of X; None where it does not fit the matrix or the architecture."""
+        columns, tiling = power_of_two_at_least(n), self  # columns as the kernel holds them
+        parts = strands.passes if self.split else 1
+        if self.split and parts == 1:
+            return None
+        blocks = max(1, sm_count(arch) * self.blocks // parts)  # of a part
+        runs = _runs(strands, self, columns, blocks)
+        if self.warps * self.blocks > 16 and columns * strands.rows * runs >= 8:
+            return None  # too few registers for the sums
+        if not self.queued and matrix.positions.itemsize == 2:
+            tiling = replace(tiling, chunk=tiling.chunk // 2)
+        if not self.queued and columns > 4:
+            tiling = replace(tiling, chunk=min(tiling.chunk, 4), blocks=self.blocks if self.warps < 16 else 1)
+        tiling = replace(
+            tiling,
+            runs=runs,
+            chunk=_chunk(strands.packs * runs, tiling.chunk),
+            rows=strands.rows,
+            group=strands.group,
+            x_bytes=_x_bytes(matrix, n, strands.group),
+            entry_bytes=matrix.values.itemsize + matrix.positions.itemsize,
+        )
+        free = block_shared_bytes(arch) // tiling.blocks - _RESERVED_BYTES - tiling.x_bytes
+        if self.queued:
+            tiling = replace(tiling, stages=min(8, free // tiling.stage_bytes))
+        return None if free < 0 or (self.queued and tiling.stages < 2) else tiling
 
 
-@dataclass(frozen=True)
+@dataclass
 class Strands:
     """A balanced matrix in the order that warps read it: (passes, strands, packs, 32 lanes, 4) entries."""
 
@@ -53,20 +120,9 @@ class Strands:
     keep: int
     """Entries per range and row; those that fill it up to a whole pack have value 0 and a position already used."""
 
-    @property
-    def passes(self) -> int:
-        """Groups of ranges."""
-        return int(self.values.shape[0])
-
-    @property
-    def stored(self) -> int:
-        """Strands of a pass, the empty ones that fill up the last item included."""
-        return int(self.values.shape[1])
-
-    @property
-    def packs(self) -> int:
-        """Packs of a strand."""
-        return int(self.values.shape[2])
+    def __post_init__(self) -> None:
+        self.passes, self.stored, self.packs = (int(size) for size in self.values.shape[:3])
+        """Groups of ranges; strands of a pass, empty ones that fill up the last item included; packs of a strand."""
 
 
 def strand_rows(keep: int) -> tuple[int, int]:
@@ -109,17 +165,12 @@ def pack(matrix: BalancedMatrix, group: int) -> Strands:
     return Strands(ordered(matrix.values, "constant"), ordered(matrix.positions, "edge"), group, rows, keep)
 
 
-def padded_columns(n: int) -> int:
-    """Columns of X as the kernel holds them: 1, 2, 4, 8 or 16."""
-    return 1 << (n - 1).bit_length()
-
-
 def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
     """The most ranges of a pass whose part of X leaves a quarter of a block's shared memory to the queues.
 
     Raises `Unsupported` where not even one range fits.
     """
-    group = min(32, 1 << (matrix.ranges - 1).bit_length())
+    group = min(32, power_of_two_at_least(matrix.ranges))
     limit = block_shared_bytes(arch) * 3 // 4
     while group > 1 and _x_bytes(matrix, n, group) > limit:
         group //= 2
@@ -129,7 +180,7 @@ def group_of(matrix: BalancedMatrix, n: int, arch: str) -> int:
 
 
 def _x_bytes(matrix: BalancedMatrix, n: int, group: int) -> int:
-    columns = padded_columns(n)
+    columns = power_of_two_at_least(n)
     element = matrix.values.itemsize if columns > 1 else 4
     return -(-matrix.width * group * columns * element // 128) * 128
 
@@ -140,29 +191,19 @@ def _chunk(packs: int, most: int) -> int:
 
 
 _SM90 = (
-    Tiling("bulk", 16, 1, 8),
-    Tiling("bulk", 16, 1, 8, runs=4),
-    Tiling("bulk", 16, 1, 4),
-    Tiling("bulk", 32, 1, 4),
-    Tiling("bulk", 8, 2, 8),
-    Tiling("bulk", 16, 1, 4, runs=4, split=True),
+    Tiling("bulk", 16, 1, 8), Tiling("bulk", 16, 1, 8, runs=4), Tiling("bulk", 16, 1, 4), Tiling("bulk", 32, 1, 4),
+    Tiling("bulk", 8, 2, 8), Tiling("bulk", 16, 1, 4, runs=4, split=True),
     Tiling("bulk", 16, 1, 4, runs=4, narrow=2, split=True),
-)
+)  # fmt: skip
 _SM80 = (
-    Tiling("async", 16, 1, 4),
-    Tiling("async", 16, 1, 4, runs=4, split=True),
-)
+    Tiling("async", 16, 1, 4), Tiling("async", 16, 1, 4, runs=4, split=True),
+)  # fmt: skip
 _PORTABLE = (
-    Tiling("registers", 16, 1, 8),
-    Tiling("registers", 16, 1, 8, runs=4),
-    Tiling("registers", 16, 2, 4),
-    Tiling("registers", 32, 1, 4, runs=4),
-    Tiling("registers", 8, 3, 4),
-    Tiling("registers", 16, 1, 4, narrow=2),
-    Tiling("registers", 16, 1, 4, runs=4, split=True),
-    Tiling("registers", 16, 1, 4, runs=4, narrow=2, split=True),
+    Tiling("registers", 16, 1, 8), Tiling("registers", 16, 1, 8, runs=4), Tiling("registers", 16, 2, 4),
+    Tiling("registers", 32, 1, 4, runs=4), Tiling("registers", 8, 3, 4), Tiling("registers", 16, 1, 4, narrow=2),
+    Tiling("registers", 16, 1, 4, runs=4, split=True), Tiling("registers", 16, 1, 4, runs=4, narrow=2, split=True),
     Tiling("registers", 8, 2, 4, runs=4, narrow=4, split=True),
-)
+)  # fmt: skip
 
 
 def tilings(arch: str) -> tuple[Tiling, ...]:
@@ -202,86 +243,37 @@ def _runs(strands: Strands, tiling: Tiling, columns: int, blocks: int) -> int:
 
 def make_plan(matrix: BalancedMatrix, strands: Strands, x: Array, tiling: Tiling, arch: str) -> Plan | None:
     """The plan of one tiling, or None where it does not fit the matrix or the architecture."""
-    n = x.shape[1]
-    columns = padded_columns(n)
-    half = matrix.values.dtype == np.float16
+    n, columns = x.shape[1], power_of_two_at_least(x.shape[1])
+    fitted = tiling.fitted(matrix, strands, n, arch)
+    if fitted is None:
+        return None
     parts = strands.passes if tiling.split else 1
-    if tiling.split and parts == 1:
-        return None
-    blocks = max(1, sm_count(arch) * tiling.blocks // parts)  # of a part
-    tiling = replace(tiling, runs=_runs(strands, tiling, columns, blocks))
-    if tiling.warps * tiling.blocks > 16 and columns * strands.rows * tiling.runs >= 8:
-        return None  # too few registers for the sums
-    if tiling.staging == "registers" and matrix.positions.itemsize == 2:
-        tiling = replace(tiling, chunk=tiling.chunk // 2)
-    if tiling.staging == "registers" and columns > 4:
-        tiling = replace(tiling, chunk=min(tiling.chunk, 4), blocks=tiling.blocks if tiling.warps < 16 else 1)
-    item_packs = strands.packs * tiling.runs
-    chunk = _chunk(item_packs, tiling.chunk)
-    x_bytes = _x_bytes(matrix, n, strands.group)
-    free = block_shared_bytes(arch) // tiling.blocks - _RESERVED_BYTES - x_bytes
-    stages = 1
-    if tiling.staging != "registers":
-        stage_bytes = tiling.warps * chunk * 128 * (matrix.values.itemsize + matrix.positions.itemsize)
-        stages = min(8, free // stage_bytes)
-        if stages < 2:
-            return None
-        free -= stages * stage_bytes
-        shared = x_bytes + stages * stage_bytes
-    else:
-        shared = x_bytes
-    if free < 0:
-        return None
-    items = -(-matrix.m // (32 // strands.group * strands.rows * tiling.runs))
+    items = -(-matrix.m // (32 // strands.group * strands.rows * fitted.runs))
+    blocks = min(items, max(1, sm_count(arch) * tiling.blocks // parts))
     wide = matrix.k % 4 == 0 and matrix.width % 4 == 0 if columns == 1 else n == columns
     along = 4 if columns == 1 and wide else 1
     held = -(-matrix.width * strands.group // along // (32 * tiling.warps)) <= 8  # words of X that a thread can hold
-    defines = {
-        "KEEP": strands.keep,
-        "ROWS": strands.rows,
-        "RUNS": tiling.runs,
-        "GROUP": strands.group,
-        "PASSES": strands.passes,
-        "WIDTH": matrix.width,
-        "SPLIT": int(tiling.split),
-        "X_FIRST": int(tiling.staging != "bulk" and (held or along == 1)),
-        "COLUMNS": columns,
-        "EXACT": int(wide),
-        "WARPS": tiling.warps,
-        "BLOCKS": tiling.blocks,
-        "CHUNK": chunk,
-        "STAGES": stages,
-        "STAGING": _STAGINGS.index(tiling.staging),
-        "F16": int(half),
-        "POSITION16": int(matrix.positions.itemsize == 2),
-    }
     buffers = {
         "values": strands.values,
         "positions": strands.positions,
         "x": np.ascontiguousarray(x),
         "partial": np.zeros((parts, matrix.m, columns) if strands.passes > 1 else (1, 1, 1), dtype=np.float32),
-        "arrived": np.zeros(min(items, blocks) * tiling.warps if tiling.split else 1, dtype=np.int32),
+        "arrived": np.zeros(blocks * tiling.warps if tiling.split else 1, dtype=np.int32),
         "y": np.zeros((matrix.m, n), dtype=x.dtype),
     }
-    blocks = min(items, blocks)
-    arguments = (matrix.m, matrix.k, n, matrix.ranges, *divmod(items, blocks), strands.stored)
-    grid = (blocks * parts, 1, 1)
-    launch = Launch(
+    return fitted.plan(
         "balanced_rows",
-        grid,
-        (32 * tiling.warps, 1, 1),
-        (*arguments, "values", "positions", "x", "partial", "arrived", "y"),
-        shared,
-    )
-    queue = f"{tiling.staging}{stages}" if stages > 1 else tiling.staging
-    shape = f"w{tiling.warps}x{tiling.blocks}_c{chunk}_r{strands.rows * tiling.runs}_g{strands.group}"
-    return Plan(
-        variant=f"{queue}_{shape}{'_split' if tiling.split else ''}",
-        language="cuda",
-        source="balanced_rows.cu",
-        defines=defines,
-        buffers=buffers,
-        output="y",
-        launches=(launch,),
-        math="f16" if half else "f32",
+        (blocks * parts, 1, 1),
+        (matrix.m, matrix.k, n, matrix.ranges, *divmod(items, blocks), strands.stored),
+        buffers,
+        defines={
+            "KEEP": strands.keep,
+            "PASSES": strands.passes,
+            "WIDTH": matrix.width,
+            "X_FIRST": int(tiling.staging != "bulk" and (held or along == 1)),
+            "COLUMNS": columns,
+            "EXACT": int(wide),
+            "F16": int(matrix.values.dtype == np.float16),
+            "POSITION16": int(matrix.positions.itemsize == 2),
+        },
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.tiles import TileConfiguration
 
 _PAIR = np.dtype([("offset", "<u4"), ("value", "<f4")])
 _PANEL_ROWS = 64
@@ -19,13 +20,21 @@ _LARGEST_GRID_Y = 65535
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Compile-time shape of `balanced_wide.cu`; the names are its defines."""
+class Tiling(TileConfiguration):
+    """Compile-time shape of `balanced_wide.cu`; what depends on the problem is 0 until it is fitted to one."""
 
     lanes: int
     vec: int
     warps: int
     row_steps: int
+    block_k: int = 0
+    """Columns of W in a panel."""
+    units: int = 0
+    """Pairs of entries that a row has in a panel."""
+    stages: int = 0
+    fill: int = 0
+    """Elements of X that one copy brings."""
+    f16: bool = False
 
     @property
     def block_m(self) -> int:
@@ -37,22 +46,24 @@ class Tiling:
         """Columns per block."""
         return self.lanes * self.vec
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
         return f"wide_m{self.block_m}_n{self.block_n}_w{self.warps}"
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a panel of X, the row of zeros behind it included, and of its entries of W."""
+        return (self.block_k + 1) * self.block_n * (2 if self.f16 else 4) + self.block_m * self.units * 16
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages * self.stage_bytes
 
 
 _TILINGS = (
-    Tiling(32, 4, 8, 8),
-    Tiling(32, 4, 8, 4),
-    Tiling(16, 4, 8, 4),
-    Tiling(16, 4, 8, 2),
-    Tiling(32, 4, 8, 2),
-    Tiling(8, 4, 8, 2),
-    Tiling(16, 4, 4, 2),
-    Tiling(8, 4, 4, 2),
-    Tiling(8, 4, 4, 1),
-    Tiling(8, 2, 4, 1),
-)
+    Tiling(32, 4, 8, 8), Tiling(32, 4, 8, 4), Tiling(16, 4, 8, 4), Tiling(16, 4, 8, 2), Tiling(32, 4, 8, 2),
+    Tiling(8, 4, 8, 2), Tiling(16, 4, 4, 2), Tiling(8, 4, 4, 2), Tiling(8, 4, 4, 1), Tiling(8, 2, 4, 1),
+)  # fmt: skip
 _MOST_PLANS = 6
 
 
@@ -100,60 +111,27 @@ def plans(matrix: BalancedMatrix, x: Array, arch: str) -> Iterator[Plan]:
 
     Raises `Unsupported` where no panel fits in shared memory.
     """
-    found = False
-    for tiling in tilings(matrix.m, x.shape[1], arch):
-        plan = make_plan(matrix, x, tiling, arch)
-        if plan is not None:
-            found = True
-            yield plan
-    if not found:
-        raise Unsupported(f"panels of {matrix.width} rows of X do not fit in shared memory")
+    choices = tilings(matrix.m, x.shape[1], arch)
+    yield from plans_that_fit(choices, lambda tiling: make_plan(matrix, x, tiling, arch), "no tiling")
 
 
-def make_plan(matrix: BalancedMatrix, x: Array, tiling: Tiling, arch: str) -> Plan | None:
-    """The plan of one tiling, or None where it does not fit in shared memory or a grid."""
-    n = x.shape[1]
-    block_k = panel_ranges(matrix) * matrix.width
-    unit_count = -(-panel_ranges(matrix) * matrix.keep // 2)
-    panel_bytes = (block_k + 1) * tiling.block_n * x.itemsize
-    stage_bytes = panel_bytes + tiling.block_m * unit_count * 16
-    stages = min(3, (block_shared_bytes(arch) - 1024) // stage_bytes)
+def make_plan(matrix: BalancedMatrix, x: Array, tiling: Tiling, arch: str) -> Plan:
+    """The plan of one tiling. Raises `Unsupported` where it does not fit in shared memory or a grid."""
+    n, merged = x.shape[1], panel_ranges(matrix)
+    fill = next(size for size in (16 // x.itemsize, 4, 2, 1) if n % size == 0)
+    units = -(-merged * matrix.keep // 2)
+    tiling = replace(tiling, block_k=merged * matrix.width, units=units, fill=fill, f16=x.dtype == np.float16)
+    stages = min(3, (block_shared_bytes(arch) - 1024) // tiling.stage_bytes)
     groups = -(-matrix.m // tiling.block_m)
     if stages < 2 or groups > _LARGEST_GRID_Y:
-        return None
-    if stages == 3 and 3 * stage_bytes > block_shared_bytes(arch) // 2:
+        raise Unsupported(f"panels of {matrix.width} rows of X do not fit in shared memory")
+    if stages == 3 and 3 * tiling.stage_bytes > block_shared_bytes(arch) // 2:
         stages = 2  # rather another block
-    units = pack(matrix, tiling.block_m, tiling.block_n)
-    fill = next(size for size in (16 // x.itemsize, 4, 2, 1) if n % size == 0)
-    half = x.dtype == np.float16
-    launch = Launch(
-        "balanced_wide",
-        (-(-n // tiling.block_n), groups, 1),
-        (32 * tiling.warps, 1, 1),
-        (matrix.m, matrix.k, n, units.shape[1], "units", "x", "y"),
-        stages * stage_bytes,
-    )
-    return Plan(
-        variant=str(tiling),
-        language="cuda",
-        source="balanced_wide.cu",
-        defines={
-            "LANES": tiling.lanes,
-            "VEC": tiling.vec,
-            "WARPS": tiling.warps,
-            "ROW_STEPS": tiling.row_steps,
-            "BLOCK_K": block_k,
-            "UNITS": unit_count,
-            "STAGES": stages,
-            "FILL": fill,
-            "F16": int(half),
-        },
-        buffers={
-            "units": units.view(np.float32),
-            "x": np.ascontiguousarray(x),
-            "y": np.zeros((matrix.m, n), dtype=x.dtype),
-        },
-        output="y",
-        launches=(launch,),
-        math="f16" if half else "f32",
-    )
+    packed = pack(matrix, tiling.block_m, tiling.block_n)
+    buffers = {
+        "units": packed.view(np.float32),
+        "x": np.ascontiguousarray(x),
+        "y": np.zeros((matrix.m, n), dtype=x.dtype),
+    }
+    grid, sizes = (-(-n // tiling.block_n), groups, 1), (matrix.m, matrix.k, n, packed.shape[1])
+    return replace(tiling, stages=stages).plan("balanced_wide", grid, sizes, buffers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.choice import cost_rule
+from nnzbench.kernels import cost_rule
 from nnzbench.matrices.formats import CSR
 
 FAMILIES = ("sputnik", "row_stream", "ring", "sparsert", "tensor_spmm", "delta_spmv")

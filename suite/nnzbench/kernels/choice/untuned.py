@@ -6,49 +6,38 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nnzbench.kernels.choice.families import ranked_families
-from nnzbench.kernels.registry import Kernel, register
-from nnzbench.kernels.ring.spmm import Ring
+from nnzbench.kernels.registry import kernel
+from nnzbench.kernels.ring.spmm import ring
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.row_stream import RowStream
-from nnzbench.kernels.sputnik.spmm import Sputnik
-from nnzbench.kernels.tensor.spmm import TensorSpmm
-from nnzbench.kernels.tensor.spmv import DeltaSpmv
+from nnzbench.kernels.row_stream import row_stream
+from nnzbench.kernels.sputnik.spmm import sputnik
+from nnzbench.kernels.tensor.spmm import tensor_spmm
+from nnzbench.kernels.tensor.spmv import delta_spmv
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-_KERNELS: dict[str, Kernel] = {
-    kernel.name: kernel for kernel in (DeltaSpmv(), TensorSpmm(), RowStream(), Ring(), Sputnik())
-}
+_KERNELS = {one.name: one for one in (delta_spmv, tensor_spmm, row_stream, ring, sputnik)}
 """Families that take a matrix as data, by name; `sputnik` takes any."""
 
 
-class Untuned:
-    """What a library without an autotuner would run: one plan per matrix, chosen from its row lengths and the GPU."""
+@kernel("nnzbench", "spmm", "f32 f16", About("own", nothing_to_tune=True, study=True))
+def untuned(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """What a library without an autotuner would run: one plan per matrix, chosen from its row lengths and the GPU.
 
-    name = "untuned"
-    paper = "nnzbench"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The first plan of the family of least predicted time that takes the problem, `<family>_<its variant>`.
-
-        In the arithmetic of the problem: fp32 is not rounded to TF32 here.
-        """
-        b = operands.dense["b"]
-        for family in ranked_families(operands.sparse, b.shape[1], b.dtype.itemsize, sm_count(arch)):
-            if family not in _KERNELS or problem.dtype not in _KERNELS[family].dtypes:
-                continue
-            try:
-                plans = _KERNELS[family].plans(problem, operands, arch)
-                plan = next(plan for plan in plans if plan.math == problem.dtype)
-            except (Unsupported, StopIteration):
-                continue
-            yield replace(plan, variant=f"{family}_{plan.variant}")
-            return
-        raise Unsupported("no family of kernels takes this matrix")
-
-
-register(Untuned(), About("own", nothing_to_tune=True, study=True))
+    It is the first plan of the family of least predicted time that takes the problem, `<family>_<its variant>`, in the
+    arithmetic of the problem: fp32 is not rounded to TF32 here.
+    """
+    b = operands.dense["b"]
+    for family in ranked_families(operands.sparse, b.shape[1], b.dtype.itemsize, sm_count(arch)):
+        if family not in _KERNELS or problem.dtype not in _KERNELS[family].dtypes:
+            continue
+        try:
+            plans = _KERNELS[family].plans(problem, operands, arch)
+            plan = next(plan for plan in plans if plan.math == problem.dtype)
+        except (Unsupported, StopIteration):
+            continue
+        yield replace(plan, variant=f"{family}_{plan.variant}")
+        return
+    raise Unsupported("no family of kernels takes this matrix")

@@ -8,50 +8,19 @@ falls on the padding points into a buffer of zeros instead, so no load is masked
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from nnzbench.kernels.codegen.divide import divmod_ptx
-from nnzbench.problems.problem import ConvShape
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.problem import ConvShape, Problem
 
 
-class Addressing(Protocol):
-    """Maps columns of A and output columns to addresses."""
-
-    @property
-    def columns(self) -> int:
-        """Output columns of one row."""
-        ...
-
-    @property
-    def pointers(self) -> int:
-        """Pointers a lane keeps."""
-        ...
-
-    @property
-    def needs_zeros(self) -> int:
-        """Elements of zeros the pointers may reach, 0 for none."""
-        ...
-
-    @property
-    def run(self) -> int:
-        """B is (columns / run, k, run) in memory: so many columns of a row lie side by side; 0 where it is not."""
-        ...
-
-    def locate(self, k: int) -> tuple[int, int]:
-        """Pointer number and element offset of column `k` of A."""
-        ...
-
-    def ptx(self, element: int) -> list[str]:
-        """PTX that sets `%pb<i>` and the output's element offset `%outcol` (u32) from the valid column `%col`."""
-        ...
-
-    def cpp(self) -> list[str]:
-        """C++ that sets `const element* p[]` and `int outcol` from `int col`."""
-        ...
-
-    def row_stride(self) -> int:
-        """Elements between two rows of the output."""
-        ...
+def convolved(problem: Problem) -> ConvShape:
+    """The problem's convolution. Raises `Unsupported` where it has none, or an empty output."""
+    c = problem.conv
+    if c is None or not c.batch * c.filters * c.out_height * c.out_width:
+        raise Unsupported("the output is empty")
+    return c
 
 
 @dataclass(frozen=True)
@@ -59,39 +28,59 @@ class MatrixColumns:
     """B is row-major (k, columns)."""
 
     columns: int
+    """Output columns of one row."""
     pointers: int = 1
+    """That a lane keeps."""
     needs_zeros: int = 0
+    """Elements of zeros the pointers may reach, 0 for none."""
 
     @property
     def run(self) -> int:
+        """B is (columns / run, k, run) in memory: so many columns of a row lie side by side; 0 where it is not."""
+        return self.columns
+
+    @property
+    def row_stride(self) -> int:
+        """Elements between two rows of the output."""
         return self.columns
 
     def locate(self, k: int) -> tuple[int, int]:
+        """Pointer number and element offset of column `k` of A."""
         return 0, k * self.columns
 
     def ptx(self, element: int) -> list[str]:
+        """PTX that sets `%pb<i>` and the output's element offset `%outcol` (u32) from the valid column `%col`."""
         return [f"mad.wide.u32 %pb0, %col, {element}, %in;", "mov.u32 %outcol, %col;"]
 
     def cpp(self) -> list[str]:
+        """C++ that sets `const element* p[]` and `int outcol` from `int col`."""
         return ["const element* p[1] = {b + col};", "const int outcol = col;"]
-
-    def row_stride(self) -> int:
-        return self.columns
 
 
 @dataclass(frozen=True)
-class ImagePixels:
-    """B is the virtual im2col of an NCHW image: column k of A is (channel, tap) with k = channel * taps + tap."""
+class Im2col:
+    """B is the virtual im2col of an NCHW image: row k of it is (channel, tap) with k = channel * taps + tap."""
 
     shape: ConvShape
 
     @property
     def columns(self) -> int:
-        return self.shape.batch * self._pixels
+        return self.shape.batch * self.row_stride
 
     @property
-    def _pixels(self) -> int:
+    def row_stride(self) -> int:
         return self.shape.out_height * self.shape.out_width
+
+    @property
+    def padding_reach(self) -> int:
+        """Elements from a tap's pixel in the first channel to that in the last, inclusive."""
+        s = self.shape
+        return (s.channels - 1) * s.height * s.width + 1
+
+
+@dataclass(frozen=True)
+class ImagePixels(Im2col):
+    """The im2col matrix as columns of A address it: a pointer per tap. Says what `MatrixColumns` does."""
 
     @property
     def pointers(self) -> int:
@@ -99,23 +88,18 @@ class ImagePixels:
 
     @property
     def needs_zeros(self) -> int:
-        s = self.shape
-        return (s.channels - 1) * s.height * s.width + 1 if s.pad_h or s.pad_w else 0
+        return self.padding_reach if self.shape.pad_h or self.shape.pad_w else 0
 
     @property
     def run(self) -> int:
-        s = self.shape
-        return self._pixels if self.pointers == s.stride == 1 and not self.needs_zeros else 0
+        return self.row_stride if self.pointers == self.shape.stride == 1 and not self.needs_zeros else 0
 
     def locate(self, k: int) -> tuple[int, int]:
         channel, tap = divmod(k, self.pointers)
         return tap, channel * self.shape.height * self.shape.width
 
-    def row_stride(self) -> int:
-        return self._pixels
-
     def ptx(self, element: int) -> list[str]:
-        s, plane = self.shape, self._pixels
+        s, plane = self.shape, self.row_stride
         lines = [
             *divmod_ptx("%image", "%pixel", "%col", plane),
             f"mad.lo.u32 %outcol, %image, {s.filters * plane}, %pixel;",
@@ -142,7 +126,7 @@ class ImagePixels:
         return lines
 
     def cpp(self) -> list[str]:
-        s, plane = self.shape, self._pixels
+        s, plane = self.shape, self.row_stride
         inside = f"(unsigned)y < {s.height}u && (unsigned)x < {s.width}u"
         chosen = f"image + y * {s.width} + x"
         return [
@@ -156,3 +140,7 @@ class ImagePixels:
             f"  p[tap] = {inside} ? {chosen} : zeros;" if self.needs_zeros else f"  p[tap] = {chosen};",
             "}",
         ]
+
+
+Addressing: TypeAlias = MatrixColumns | ImagePixels
+"""Maps columns of A and output columns to addresses."""

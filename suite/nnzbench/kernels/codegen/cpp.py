@@ -6,18 +6,20 @@ Same launch, buffers and order of multiply-adds as `codegen.ptx`; the straight-l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nnzbench.kernels.codegen.program import ENTRY, Program
+from nnzbench.kernels.codegen.schedule import Schedule
 
 
 def emit(program: Program) -> str:
     """The CUDA C++ text."""
     p, t = program, program.schedule.tiling
     types = {"rows": "const int", "values": "const float", "c": "element"}
-    parameters = ", ".join(f"{types.get(name, 'const element')}* {name}" for name in p.parameters())
+    parameters = ", ".join(f"{types.get(name, 'const element')}* {name}" for name in p.parameters)
     columns = [
         f"const int at = ((group * {t.column_tiles} + w) * 32 + lane) * {t.columns_per_thread};",
         f"const int col = at < {p.columns - t.columns_per_thread} ? at : {p.columns - t.columns_per_thread};",
@@ -25,14 +27,7 @@ def emit(program: Program) -> str:
         *p.addressing.cpp(),
     ]
     lines = [
-        '#include "nnz.cuh"',
-        "#include <cuda_fp16.h>" if p.element == 2 else "",
-        f"typedef {'__half' if p.element == 2 else 'float'} element;",
-        *_tables(p),
-        f"struct Sums {{ float v[{t.rows * t.columns_per_thread}]; }};",
-        "static __device__ inline float widen(element x) {",
-        f"  return {'__half2float(x)' if p.element == 2 else 'x'};",
-        "}",
+        *prologue(p.element, _tables(p), f"struct Sums {{ float v[{t.rows * t.columns_per_thread}]; }};"),
         "static __device__ inline void store(element* to, float x) {",
         f"  *to = {'__float2half_rn(x)' if p.element == 2 else 'x'};",
         "}",
@@ -54,46 +49,48 @@ def emit(program: Program) -> str:
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def _array(kind: str, name: str, values: Iterable[int]) -> str:
-    listed = ",".join(map(str, values)) or "0"
-    return f"static const {kind} {name}[] = {{{listed}}};"
-
-
-def _tables(p: Program) -> list[str]:
-    """One entry per loaded column, one per multiply-add, and where each body's entries and values start."""
-    pointer: list[int] = []
-    offset: list[int] = []
-    count: list[int] = []
-    row: list[int] = []
-    bits: list[int] = []
-    start = [0]
-    multiply: list[int] = []
-    for body in p.schedule.bodies:
-        multiply.append(len(row))
-        for k in body.columns.tolist():
-            where, elements = p.addressing.locate(k)
-            pointer.append(where)
-            offset.append(k * p.stage_width if p.schedule.tiling.staged else elements)
-        count += np.diff(body.first).tolist()
-        row += body.rows.tolist()
-        bits += body.values.view(np.uint32).tolist()
-        start.append(len(pointer))
-    tables = [
-        _array("int", "kStart", start),
-        _array("int", "kMultiply", multiply),
-        _array("int", "kValue", [body.position for body in p.schedule.bodies]),
-        _array("int", "kPointer", pointer),
-        _array("int", "kOffset", offset),
-        _array("int", "kCount", count),
-        _array("int", "kRow", row),
+def prologue(element: int, tables: Mapping[str, ArrayLike], *types: str) -> list[str]:
+    """Includes, the type `element`, `tables` as constants (one 0 where empty), further `types`, and `widen`."""
+    half, lines = element == 2, []
+    for name, values in tables.items():
+        listed = ",".join(map(str, np.asarray(values).reshape(-1).tolist())) or "0"
+        lines.append(f"static const {'unsigned' if name == 'kBits' else 'int'} {name}[] = {{{listed}}};")
+    return [
+        '#include "nnz.cuh"',
+        "#include <cuda_fp16.h>" if half else "",
+        f"typedef {'__half' if half else 'float'} element;",
+        *lines,
+        *types,
+        "static __device__ inline float widen(element x) {",
+        f"  return {'__half2float(x)' if half else 'x'};",
+        "}",
     ]
+
+
+def _tables(p: Program) -> dict[str, ArrayLike]:
+    """One entry per loaded column, one per multiply-add, and where each body's entries and values start."""
+    bodies, staged = p.schedule.bodies, p.schedule.tiling.staged
+    columns = [k for body in bodies for k in body.columns.tolist()]
+    places = [p.addressing.locate(k) for k in columns]
+    tables: dict[str, ArrayLike] = {
+        "kStart": np.cumsum([0, *(body.columns.size for body in bodies)]),
+        "kMultiply": np.cumsum([0, *(body.rows.size for body in bodies)])[:-1],
+        "kValue": [body.position for body in bodies],
+        "kPointer": [pointer for pointer, _ in places],
+        "kOffset": [k * p.stage_width for k in columns] if staged else [elements for _, elements in places],
+        "kCount": np.concatenate([np.diff(body.first) for body in bodies]),
+        "kRow": np.concatenate([body.rows for body in bodies]),
+    }
     if p.values == "code":
-        tables.append(_array("unsigned", "kBits", bits))
-    if not p.reduces:
-        tables.append(_array("int", "kSlots", p.schedule.slots.reshape(-1).tolist()))
-        tables.append(_array("int", "kEmpty", np.concatenate(p.schedule.empty).tolist()))
-        tables.append(_array("int", "kEmptyStart", np.cumsum([0, *[e.size for e in p.schedule.empty]]).tolist()))
-    return tables
+        tables["kBits"] = np.concatenate([body.values for body in bodies]).view(np.uint32)
+    return tables if p.reduces else tables | row_tables(p.schedule)
+
+
+def row_tables(schedule: Schedule) -> dict[str, ArrayLike]:
+    """The row of each accumulator, and each tile's rows of zeros."""
+    empty = schedule.empty
+    starts = np.cumsum([0, *(rows.size for rows in empty)])
+    return {"kSlots": schedule.slots, "kEmpty": np.concatenate(empty), "kEmptyStart": starts}
 
 
 def _stage(p: Program) -> list[str]:
@@ -136,7 +133,7 @@ def _walk(p: Program) -> list[str]:
 
 
 def _store(p: Program) -> list[str]:
-    v, rows, stride = p.schedule.tiling.columns_per_thread, p.schedule.tiling.rows, p.addressing.row_stride()
+    v, rows, stride = p.schedule.tiling.columns_per_thread, p.schedule.tiling.rows, p.addressing.row_stride
     return [
         f"for (int i = 0; i < {rows}; ++i) {{",
         f"  const int row = kSlots[tile * {rows} + i];",
@@ -169,7 +166,7 @@ def _reduce(p: Program) -> list[str]:
         "      for (int q = 0; q + (n + 1) / 2 < n; ++q) part_sums[q] += part_sums[q + (n + 1) / 2];",
         f"    const int row = rows[{slot}];",
         "    if (row >= 0 && valid)",
-        f"      store(&c[(long long)row * {p.addressing.row_stride()} + outcol + i % {v}], part_sums[0]);",
+        f"      store(&c[(long long)row * {p.addressing.row_stride} + outcol + i % {v}], part_sums[0]);",
         "  }",
         "__syncthreads();",
     ]

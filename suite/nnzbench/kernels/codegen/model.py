@@ -162,26 +162,16 @@ the first problem of its table 1 (1,478 nonzeros, 3,136 columns), where the mode
 
 _PROVEN = frozenset(
     {
-        Tiling(64, parts=8),
-        Tiling(32, parts=8, depth=32),
-        Tiling(32, parts=16, depth=32),
-        Tiling(16, parts=16, depth=32),
-        Tiling(8, parts=8, depth=32),
-        Tiling(32, parts=4, column_tiles=2, depth=32),
-        Tiling(32, parts=8, column_tiles=2, depth=32),
-        Tiling(32, parts=4, row_tiles=2, column_tiles=2, depth=32),
-        Tiling(16, parts=4, column_tiles=2, depth=32),
-        Tiling(16, parts=8, column_tiles=2, depth=32),
-        Tiling(16, parts=4, column_tiles=4, depth=32),
-        Tiling(8, parts=8, column_tiles=2, depth=32),
-        Tiling(64, column_tiles=4),
-        Tiling(64, row_tiles=2, column_tiles=2, staged=True),
-        Tiling(32, row_tiles=4, depth=32, staged=True),
-        Tiling(16, row_tiles=4, depth=32, staged=True),
-        Tiling(16, row_tiles=4, column_tiles=2, depth=32, staged=True),
-        Tiling(8, row_tiles=8, depth=32, staged=True),
+        Tiling(64, parts=8), Tiling(32, parts=8, depth=32), Tiling(32, parts=16, depth=32),
+        Tiling(16, parts=16, depth=32), Tiling(8, parts=8, depth=32), Tiling(32, parts=4, column_tiles=2, depth=32),
+        Tiling(32, parts=8, column_tiles=2, depth=32), Tiling(32, parts=4, row_tiles=2, column_tiles=2, depth=32),
+        Tiling(16, parts=4, column_tiles=2, depth=32), Tiling(16, parts=8, column_tiles=2, depth=32),
+        Tiling(16, parts=4, column_tiles=4, depth=32), Tiling(8, parts=8, column_tiles=2, depth=32),
+        Tiling(64, column_tiles=4), Tiling(64, row_tiles=2, column_tiles=2, staged=True),
+        Tiling(32, row_tiles=4, depth=32, staged=True), Tiling(16, row_tiles=4, depth=32, staged=True),
+        Tiling(16, row_tiles=4, column_tiles=2, depth=32, staged=True), Tiling(8, row_tiles=8, depth=32, staged=True),
     }
-)
+)  # fmt: skip
 """Fastest, or within 3 % of it, on a problem of the paper's tables on an H200."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,107 +15,65 @@ from nnzbench.plans.plan import Launch, Unsupported
 ENTRY = "sparsert"
 
 
-@dataclass(frozen=True)
 class Program:
-    """One kernel: the schedule, the dense operand's addressing, and how values and results are held."""
+    """One kernel: the schedule, the dense operand's addressing, and how values and results are held.
 
-    schedule: Schedule
-    addressing: Addressing
-    element: Literal[2, 4] = 4
-    """Bytes of an element of B and C: fp16 (accumulated in fp32) or fp32."""
-    values: Literal["code", "buffer"] = "code"
-    """`buffer` keeps only the pattern in the code: new values need no new program."""
+    `element` is the bytes of an element of B and C: fp16 (accumulated in fp32) or fp32. `values` in a `buffer` keeps
+    only the pattern in the code: new values need no new program.
+    """
 
-    @property
-    def columns(self) -> int:
+    def __init__(
+        self,
+        schedule: Schedule,
+        addressing: Addressing,
+        element: Literal[2, 4] = 4,
+        values: Literal["code", "buffer"] = "code",
+    ) -> None:
+        t = schedule.tiling
+        self.schedule, self.addressing, self.element, self.values = schedule, addressing, element, values
+        self.columns = addressing.columns
         """Output columns of a row."""
-        return self.addressing.columns
-
-    @property
-    def column_groups(self) -> int:
+        self.stage_width = t.tile_columns * t.column_tiles
+        """Columns of B in the staged tile, and of C that a block computes at once."""
+        self.column_groups = -(-self.columns // self.stage_width)
         """Groups of columns that one block computes at once."""
-        t = self.schedule.tiling
-        return -(-self.columns // (t.tile_columns * t.column_tiles))
-
-    @property
-    def rows_per_unit(self) -> int:
+        wide = (rows for rows in (4, 2) if t.rows % rows == 0 and rows * t.columns_per_thread <= 4)
+        self.rows_per_unit = next((rows for rows in wide if t.rows // rows >= t.parts), 1)
         """Rows whose partial sums one warp adds up together, as wide a vector as keeps all warps busy."""
-        t = self.schedule.tiling
-        for rows in (4, 2):
-            if t.rows % rows == 0 and rows * t.columns_per_thread <= 4 and t.rows // rows >= t.parts:
-                return rows
-        return 1
-
-    @property
-    def units(self) -> int:
+        self.units = t.rows // self.rows_per_unit
         """Units of a row tile."""
-        return self.schedule.tiling.rows // self.rows_per_unit
-
-    @property
-    def vector(self) -> int:
+        self.vector = self.rows_per_unit * t.columns_per_thread
         """Floats of a unit that one thread holds: 1, 2 or 4."""
-        return self.rows_per_unit * self.schedule.tiling.columns_per_thread
-
-    @property
-    def stage_width(self) -> int:
-        """Columns of B in the staged tile."""
-        t = self.schedule.tiling
-        return t.tile_columns * t.column_tiles
-
-    @property
-    def chunk(self) -> int:
+        self.chunk = 16 // element if addressing.run % (16 // element) == 0 else 1
         """Elements one thread copies at a time while staging: 16 bytes where runs of B are aligned to that."""
-        wide = 16 // self.element
-        return wide if self.addressing.run % wide == 0 else 1
-
-    @property
-    def reduces(self) -> bool:
+        self.reduces = t.parts > 1
         """Whether partial sums meet in shared memory."""
-        return self.schedule.tiling.parts > 1
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-        t = self.schedule.tiling
-        sums = t.warps * t.rows * t.tile_columns * 4 if self.reduces else 0
-        return sums + self.stage_bytes
-
-    @property
-    def stage_bytes(self) -> int:
+        self.stage_bytes = schedule.k * self.stage_width * element if t.staged else 0
         """Of the staged tile of B, which lies first."""
-        return self.schedule.k * self.stage_width * self.element if self.schedule.tiling.staged else 0
+        self.shared_bytes = self.stage_bytes + (t.warps * t.rows * t.tile_columns * 4 if self.reduces else 0)
+        """Dynamic shared memory of a block."""
+        needed = {"zeros": addressing.needs_zeros, "rows": self.reduces, "values": values == "buffer"}
+        self.parameters = ["b", "c", *(name for name, wanted in needed.items() if wanted)]
+        """Pointer parameters in order."""
 
     def buffers(self, dense: NDArray[Any], shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """Everything to upload, with the output zeroed in its `shape`; `dense` is B or the image."""
-        schedule = self.schedule
         dtype = np.dtype(np.float16 if self.element == 2 else np.float32)
-        found: dict[str, NDArray[Any]] = {"b": np.ascontiguousarray(dense, dtype=dtype)}
-        found["c"] = np.zeros(shape, dtype=dtype)
-        if self.addressing.needs_zeros:
-            found["zeros"] = np.zeros(self.addressing.needs_zeros, dtype=dtype)
-        if self.reduces:
-            found["rows"] = schedule.slots.reshape(-1)
-        if self.values == "buffer":
-            found["values"] = schedule.stream
-        return found
-
-    def parameters(self) -> list[str]:
-        """Pointer parameters in order."""
-        names = ["b", "c"]
-        if self.addressing.needs_zeros:
-            names.append("zeros")
-        if self.reduces:
-            names.append("rows")
-        if self.values == "buffer":
-            names.append("values")
-        return names
+        found: dict[str, NDArray[Any]] = {
+            "b": np.ascontiguousarray(dense, dtype=dtype),
+            "c": np.zeros(shape, dtype=dtype),
+            "zeros": np.zeros(self.addressing.needs_zeros, dtype=dtype),
+            "rows": self.schedule.slots.reshape(-1),
+            "values": self.schedule.stream,
+        }
+        return {name: found[name] for name in self.parameters}
 
     def launch(self) -> Launch:
         """Grid and block of the one launch."""
         t = self.schedule.tiling
         across = -(-self.column_groups // t.loop)
         down = self.schedule.tiles // t.row_tiles
-        return Launch(ENTRY, (across, down, 1), (t.threads, 1, 1), tuple(self.parameters()), self.shared_bytes)
+        return Launch(ENTRY, (across, down, 1), (t.threads, 1, 1), tuple(self.parameters), self.shared_bytes)
 
     def check(self, arch: str) -> None:
         """Raises `Unsupported` with the reason where hardware or encoding has no room for this tiling."""
@@ -141,7 +98,7 @@ class Program:
         grid = self.launch().grid
         if grid[1] > 65535:
             raise Unsupported(f"{t.name}: a grid of {grid[1]} blocks in y, at most 65535")
-        rows = self.addressing.row_stride() * self.schedule.m
+        rows = self.addressing.row_stride * self.schedule.m
         reach = max((self.addressing.locate(k)[1] for k in (0, max(0, self.schedule.k - 1))), default=0)
         if max(rows, reach, self.columns) * self.element >= 2**31:
             raise Unsupported("offsets beyond 2 GB do not fit an instruction")

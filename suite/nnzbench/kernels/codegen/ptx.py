@@ -35,7 +35,7 @@ class _Emitter:
         """All lines of the entry point."""
         p, t = self.p, self.t
         shared = [".extern .shared .align 16 .b8 shared[];"] if p.shared_bytes else []
-        parameters = ",\n".join(f"  .param .u64 p_{name}" for name in p.parameters())
+        parameters = ",\n".join(f"  .param .u64 p_{name}" for name in p.parameters)
         accumulators = t.rows * self.v
         return [
             *shared,
@@ -72,7 +72,7 @@ class _Emitter:
         p, t = self.p, self.t
         names = {"b": "%in", "c": "%out", "zeros": "%zeros", "rows": "%rows", "values": "%values"}
         lines = []
-        for name in p.parameters():
+        for name in p.parameters:
             lines += [f"ld.param.u64 {names[name]}, [p_{name}];", f"cvta.to.global.u64 {names[name]}, {names[name]};"]
         return [
             *lines,
@@ -270,11 +270,11 @@ class _Emitter:
             if row < 0:
                 continue
             sums = [f"%a{i * v + c}" for c in range(v)]
-            lines += self._store(sums, "%c", row * self.p.addressing.row_stride() * self.element, "%pv")
+            lines += self._store(sums, "%c", row * self.p.addressing.row_stride * self.element, "%pv")
         for row in self.p.schedule.empty[tile].tolist():
             sums = [f"%f{c}" for c in range(v)]
             lines += [f"mov.f32 {register}, 0f00000000;" for register in sums]
-            lines += self._store(sums, "%c", row * self.p.addressing.row_stride() * self.element, "%pv")
+            lines += self._store(sums, "%c", row * self.p.addressing.row_stride * self.element, "%pv")
         return lines
 
     def _store(self, sums: list[str], base: str, offset: int, guard: str) -> list[str]:
@@ -327,7 +327,7 @@ class _Emitter:
                 if not self.full:
                     lines.append(f"setp.ge.and.s32 %pr, %row{slot}, 0, %pv;")
                     guard = "%pr"
-                lines.append(f"mad.wide.s32 %q0, %row{slot}, {p.addressing.row_stride() * self.element}, %c;")
+                lines.append(f"mad.wide.s32 %q0, %row{slot}, {p.addressing.row_stride * self.element}, %c;")
                 lines += self._store(sums, "%q0", 0, guard)
         return lines
 

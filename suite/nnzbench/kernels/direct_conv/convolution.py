@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from nnzbench.kernels.codegen.addressing import convolved
 from nnzbench.kernels.direct_conv import cpp as conv_cpp
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv import ptx as conv_ptx
 from nnzbench.kernels.direct_conv.model import ConvModel
 from nnzbench.kernels.direct_conv.program import make_program
 from nnzbench.kernels.direct_conv.tile import ConvTiling
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype
@@ -53,33 +53,27 @@ def _element(problem: Problem) -> Literal[2, 4]:
     return 2 if problem.dtype == "f16" else 4
 
 
-@dataclass(frozen=True)
-class DirectConv:
-    """Sparse filters of any size, padding and stride; fp32, or fp16 summed in fp32."""
+@kernel(
+    "Pietroń, Żurek: direct sparse convolution, 2021",
+    "conv2d conv1d",
+    "f32 f16",
+    About("own", paper_variants="paper_", weights_in_code=True, rank=160),
+)
+def direct_conv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Sparse filters of any size, padding and stride; fp32, or fp16 summed in fp32.
 
-    name: str = "direct_conv"
-    paper: str = "Pietroń, Żurek: direct sparse convolution, 2021"
-    ops: frozenset[str] = frozenset({"conv2d", "conv1d"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Our most promising tiling, the published variants, then our others: generating each takes its time."""
-        c = problem.conv
-        if c is None or not c.batch * c.filters * c.out_height * c.out_width:
-            raise Unsupported("the output is empty")
-        model = ConvModel(c, operands.sparse.nnz, _element(problem), arch)
-        found = iter(model.candidates(CANDIDATES))
-        for tiling in islice(found, 1):
-            yield make_plan(problem, operands, tiling, arch)
-        refusal = None
-        try:
-            yield from direct_conv_paper.plans(problem, operands)
-        except Unsupported as error:
-            refusal = error
-        for tiling in found:
-            yield make_plan(problem, operands, tiling, arch)
-        if refusal is not None:
-            raise refusal
-
-
-register(DirectConv(), About("own", paper_variants="paper_", weights_in_code=True, rank=160))
+    Our most promising tiling, the published variants, then our others: generating each takes its time.
+    """
+    shape = convolved(problem)
+    found = iter(ConvModel(shape, operands.sparse.nnz, _element(problem), arch).candidates(CANDIDATES))
+    for tiling in islice(found, 1):
+        yield make_plan(problem, operands, tiling, arch)
+    refusal = None
+    try:
+        yield from direct_conv_paper.plans(problem, operands)
+    except Unsupported as error:
+        refusal = error
+    for tiling in found:
+        yield make_plan(problem, operands, tiling, arch)
+    if refusal is not None:
+        raise refusal

@@ -5,25 +5,18 @@ Same launch, buffers, staging and order of multiply-adds as `nnzbench.kernels.di
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
+from numpy.typing import ArrayLike
 
+from nnzbench.kernels.codegen.cpp import prologue, row_tables
 from nnzbench.kernels.direct_conv.program import ENTRY, ConvProgram
 
 
 def emit(program: ConvProgram) -> str:
     """The CUDA C++ text."""
     p, tile, t, s = program, program.tile, program.tile.tiling, program.tile.shape
-    half = p.element == 2
     lines = [
-        '#include "nnz.cuh"',
-        "#include <cuda_fp16.h>" if half else "",
-        f"typedef {'__half' if half else 'float'} element;",
-        *_tables(p),
-        "static __device__ inline float widen(element x) {",
-        f"  return {'__half2float(x)' if half else 'x'};",
-        "}",
+        *prologue(p.element, _tables(p)),
         f'extern "C" __global__ void __launch_bounds__({t.threads})',
         f"{ENTRY}(const element* in, element* out, int first, int count) {{",
         "  DYN_SHARED(element, staged);",
@@ -84,31 +77,18 @@ def _copy(p: ConvProgram) -> list[str]:
     ]
 
 
-def _array(kind: str, name: str, values: Iterable[int]) -> str:
-    listed = ",".join(map(str, values)) or "0"
-    return f"static const {kind} {name}[] = {{{listed}}};"
-
-
-def _tables(p: ConvProgram) -> list[str]:
-    run, first = [0], [0]
-    offset: list[int] = []
-    row: list[int] = []
-    bits: list[int] = []
-    for runs in p.runs:
-        run += [len(offset) + r.last for r in runs]
-        body = runs[0].body
-        offset += (p.tile.offset(body.columns)[1] // p.element).tolist()
-        first += (body.first[1:] + len(row)).tolist()
-        row += body.rows.tolist()
-        bits += body.values.view(np.uint32).tolist()
-    empty = p.schedule.empty
-    return [
-        _array("int", "kRun", run),
-        _array("int", "kOffset", offset),
-        _array("int", "kFirst", first),
-        _array("int", "kRow", row),
-        _array("unsigned", "kBits", bits),
-        _array("int", "kSlots", p.schedule.slots.reshape(-1).tolist()),
-        _array("int", "kEmpty", np.concatenate(empty).tolist()),
-        _array("int", "kEmptyStart", np.cumsum([0, *[e.size for e in empty]]).tolist()),
-    ]
+def _tables(p: ConvProgram) -> dict[str, ArrayLike]:
+    run, first, loaded, multiplied = [0], [0], 0, 0
+    bodies = [runs[0].body for runs in p.runs]
+    for runs, body in zip(p.runs, bodies, strict=True):
+        run += [loaded + r.last for r in runs]
+        first += (body.first[1:] + multiplied).tolist()
+        loaded, multiplied = loaded + body.columns.size, multiplied + body.rows.size
+    return {
+        "kRun": run,
+        "kOffset": np.concatenate([p.tile.offset(body.columns)[1] // p.element for body in bodies]),
+        "kFirst": first,
+        "kRow": np.concatenate([body.rows for body in bodies]),
+        "kBits": np.concatenate([body.values for body in bodies]).view(np.uint32),
+        **row_tables(p.schedule),
+    }

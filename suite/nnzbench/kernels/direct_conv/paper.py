@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -130,66 +129,45 @@ def plans(problem: Problem, operands: Operands) -> Iterator[Plan]:
     indices into it and come first. Raises `Unsupported` for an input too large for 32-bit
     offsets, or filters too large for 16-bit places.
     """
-    layer = Layer.of(problem, operands)
+    layer = Layer(problem, operands)
     try:
         coded = Coded.of(operands.sparse)
         codebook = coded.codebook, coded_entries(coded, layer.shape)
     except (MatrixError, Unsupported):
         pass  # weights of their own, as the other variants have them
     else:
-        for sub_batch in SUB_BATCHES:
-            yield layer.plan(f"codebook_sbs{sub_batch}", sub_batch, sub_batch, codebook=codebook)
-    for sub_batch in SUB_BATCHES:
-        yield layer.plan(f"paper_sbs{sub_batch}", sub_batch, sub_batch)
+        yield from (layer.plan(f"codebook_sbs{size}", size, size, codebook=codebook) for size in SUB_BATCHES)
+    yield from (layer.plan(f"paper_sbs{size}", size, size) for size in SUB_BATCHES)
     if layer.shape.pad_h or layer.shape.pad_w:
-        for sub_batch in SUB_BATCHES:
-            yield layer.plan(f"paper_sbs{sub_batch}_padding_timed", sub_batch, sub_batch, time_padding=True)
+        for size in SUB_BATCHES:
+            yield layer.plan(f"paper_sbs{size}_padding_timed", size, size, time_padding=True)
     yield layer.plan("paper_sbs1", 1, 1)
     yield layer.plan("paper_whole", 8, layer.shape.batch)
-    for sub_batch in SUB_BATCHES:
-        yield layer.plan(f"paper_counts_sbs{sub_batch}", sub_batch, sub_batch, unify=False)
+    yield from (layer.plan(f"paper_counts_sbs{size}", size, size, unify=False) for size in SUB_BATCHES)
 
 
-@dataclass(frozen=True)
 class Layer:
     """What all variants of one problem share; an input may take gigabytes, so its plans hold the same arrays."""
 
-    shape: ConvShape
-    dtype: DType
-    x: Array
-    padded: Array
-    counted: Array
-    """Entries of channels that keep their own counts, shape (nnz,)."""
-    unified: Array
-    starts: Array
-    """First of the `counted` entries of each channel, and their number."""
-    offsets: Array
-    y: Array
-    generate_ms: float
-
-    @staticmethod
-    def of(problem: Problem, operands: Operands) -> Layer:
+    def __init__(self, problem: Problem, operands: Operands) -> None:
         """Pads the input and stores the weights. Raises `Unsupported` where offsets or places don't reach."""
         start = time.perf_counter()
-        shape = problem.conv
-        assert shape is not None
-        if shape.channels * padded_height(shape) * padded_width(shape) >= 2**31:
+        s = problem.conv
+        assert s is not None
+        if s.channels * padded_height(s) * padded_width(s) >= 2**31:
             raise Unsupported("one padded image has 2**31 elements or more")
-        counted = entries(operands.sparse, shape, problem.dtype)
-        x = np.ascontiguousarray(operands.dense["x"], dtype=storage_dtype(problem.dtype))
-        pads = ((0, 0), (0, 0), (shape.pad_h, shape.pad_h), (shape.pad_w, shape.pad_w))
-        return Layer(
-            shape=shape,
-            dtype=problem.dtype,
-            x=x,
-            padded=np.pad(x, pads),
-            counted=counted if counted.size else np.zeros(1, counted.dtype),  # a buffer is never empty
-            unified=unified(counted, operands.sparse.row_lengths),
-            starts=operands.sparse.offsets,
-            offsets=column_offsets(shape),
-            y=np.zeros(shape.output, x.dtype),
-            generate_ms=(time.perf_counter() - start) * 1e3,
-        )
+        self.shape, self.dtype = s, problem.dtype
+        counted = entries(operands.sparse, s, problem.dtype)
+        self.x = np.ascontiguousarray(operands.dense["x"], dtype=storage_dtype(problem.dtype))
+        self.padded = np.pad(self.x, ((0, 0), (0, 0), (s.pad_h, s.pad_h), (s.pad_w, s.pad_w)))
+        self.counted = counted if counted.size else np.zeros(1, counted.dtype)  # a buffer is never empty
+        """Entries of channels that keep their own counts, shape (nnz,)."""
+        self.unified = unified(counted, operands.sparse.row_lengths)
+        self.starts = operands.sparse.offsets
+        """First of the `counted` entries of each channel, and their number."""
+        self.offsets = column_offsets(s)
+        self.y = np.zeros(s.output, self.x.dtype)
+        self.generate_ms = (time.perf_counter() - start) * 1e3
 
     def plan(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -33,50 +32,27 @@ class Run:
     last: int
 
 
-@dataclass(frozen=True)
 class ConvProgram:
     """One kernel: which output channels each group sums, and where a tile's input lies."""
 
-    schedule: Schedule
-    tile: ConvTile
-
-    @property
-    def element(self) -> Literal[2, 4]:
-        """Bytes of an element of input and output; sums are fp32."""
-        return self.tile.element
-
-    @property
-    def groups(self) -> int:
-        """Groups of output channels."""
-        return self.schedule.tiles
-
-    @cached_property
-    def runs(self) -> list[list[Run]]:
-        """By group and chunk."""
-        taps = self.tile.shape.r * self.tile.shape.s
-        edges = np.arange(self.tile.chunks + 1) * self.tile.tiling.chunk * taps
-        return [
+    def __init__(self, schedule: Schedule, tile: ConvTile) -> None:
+        self.schedule, self.tile, self.element = schedule, tile, tile.element
+        edges = np.arange(tile.chunks + 1) * tile.tiling.chunk * tile.shape.r * tile.shape.s
+        self.runs = [
             [Run(body, a, b) for a, b in itertools.pairwise(np.searchsorted(body.columns, edges).tolist())]
-            for body in self.schedule.bodies
+            for body in schedule.bodies
         ]
-
-    @property
-    def parts(self) -> list[range]:
-        """The groups of each launch, as equal in number as can be."""
-        count = min(self.tile.tiling.launches, self.groups)
-        edges = [self.groups * i // count for i in range(count + 1)]
-        return [range(a, b) for a, b in itertools.pairwise(edges)]
-
-    @property
-    def out_plane(self) -> int:
+        """By group and chunk."""
+        groups, count = schedule.tiles, min(tile.tiling.launches, schedule.tiles)
+        cuts = [groups * i // count for i in range(count + 1)]
+        self.parts = [range(a, b) for a, b in itertools.pairwise(cuts)]
+        """The groups of output channels of each launch, as equal in number as can be."""
+        self.out_plane = tile.shape.out_height * tile.shape.out_width
         """Elements of one channel of the output."""
-        return self.tile.shape.out_height * self.tile.shape.out_width
 
     def buffers(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Everything to upload; `x` is NCHW, and so is the output `y`."""
-        s = self.tile.shape
-        y = np.zeros(s.output, x.dtype)
-        return {"x": np.ascontiguousarray(x), "y": y}
+        return {"x": np.ascontiguousarray(x), "y": np.zeros(self.tile.shape.output, x.dtype)}
 
     def launches(self, sources: Sequence[str]) -> tuple[Launch, ...]:
         """One launch for each of `parts`, whose programs `sources` are; the first is the plan's own.

@@ -8,7 +8,6 @@ one constant offset for every lane.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -79,143 +78,62 @@ class ConvTiling:
         return self.stages - 1
 
 
-@dataclass(frozen=True)
 class ConvTile:
-    """The staged input of one tiling. Columns, pitches and offsets count elements."""
+    """The staged input of one tiling, of elements of 2 or 4 bytes. Columns, pitches and offsets count elements."""
 
-    shape: ConvShape
-    tiling: ConvTiling
-    element: Literal[2, 4]
-
-    @property
-    def across(self) -> int:
-        """Tiles side by side in an output row."""
-        return -(-self.shape.out_width // self.tiling.width)
-
-    @property
-    def down(self) -> int:
-        """Tiles one below the other in an output plane."""
-        return -(-self.shape.out_height // self.tiling.height)
-
-    @property
-    def deep(self) -> int:
-        """Groups of images."""
-        return -(-self.shape.batch // self.tiling.images)
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of the whole output."""
-        return self.across * self.down * self.deep
-
-    @property
-    def rows(self) -> int:
+    def __init__(self, shape: ConvShape, tiling: ConvTiling, element: Literal[2, 4]) -> None:
+        s, t = shape, tiling
+        self.shape, self.tiling, self.element = shape, tiling, element
+        self.across, self.down = -(-s.out_width // t.width), -(-s.out_height // t.height)
+        """Tiles side by side in an output row, and one below the other in an output plane."""
+        self.tiles = self.across * self.down * -(-s.batch // t.images)
+        """Of the whole output."""
+        self.chunks = -(-s.channels // t.chunk)
+        """Of input channels."""
+        self.plane = s.height * s.width
+        """Elements of one channel of the image."""
+        self.rows = (t.height - 1) * s.stride + s.r
         """Input rows under a tile, those of the padding included."""
-        return (self.tiling.height - 1) * self.shape.stride + self.shape.r
-
-    @cached_property
-    def piece(self) -> int:
-        """Elements of one copy: the widest up to 16 bytes that keeps rows of the image aligned."""
-        piece = 16 // self.element
-        while self.shape.width % piece or (self.across > 1 and self.tiling.width * self.shape.stride % piece):
+        piece = 16 // element
+        while s.width % piece or (self.across > 1 and t.width * s.stride % piece):
             piece //= 2
-        return piece
-
-    @property
-    def left(self) -> int:
+        self.piece = piece
+        """Elements of one copy: the widest up to 16 bytes that keeps rows of the image aligned."""
+        self.left = -(-s.pad_w // piece) * piece
         """Staged columns before the tile's first input column that is no padding."""
-        return -(-self.shape.pad_w // self.piece) * self.piece
-
-    @property
-    def skew(self) -> int:
+        self.skew = self.left - s.pad_w
         """Staged column of the first lane's first tap."""
-        return self.left - self.shape.pad_w
-
-    @property
-    def columns(self) -> int:
+        self.columns = -(-((t.width - 1) * s.stride + s.s + self.skew) // piece) * piece
         """Staged columns a row needs."""
-        needed = (self.tiling.width - 1) * self.shape.stride + self.shape.s + self.skew
-        return -(-needed // self.piece) * self.piece
-
-    @cached_property
-    def pitch(self) -> int:
+        several = t.height * t.images > 1
+        spread = s.stride == 1 and element == 4 and several and t.width % piece == 0
+        self.pitch = self.columns + (t.width - self.columns) % _BANKS * spread
         """Columns from row to row: equal to the tile's width modulo the banks, so that a warp that runs over the end
         of a row still reads 32 different banks; as few as possible where that would cost the alignment."""
-        if not self._spread:
-            return self.columns
-        return self.columns + (self.tiling.width - self.columns) % _BANKS
-
-    @property
-    def _spread(self) -> bool:
-        t = self.tiling
-        rows, width = t.height * t.images, t.width
-        return self.shape.stride == 1 and self.element == 4 and rows > 1 and width % self.piece == 0
-
-    @cached_property
-    def image_pitch(self) -> int:
-        """Elements from image to image of a channel, chosen like `pitch`."""
         size = self.rows * self.pitch
-        outputs = self.tiling.height * self.tiling.width
-        return size + (outputs - size) % _BANKS if self._spread and self.tiling.images > 1 else size
-
-    @cached_property
-    def channel_pitch(self) -> int:
+        self.image_pitch = size + (t.height * t.width - size) % _BANKS * (spread and t.images > 1)
+        """Elements from image to image of a channel, chosen like `pitch`."""
+        self.channel_pitch = t.images * self.image_pitch
         """Elements from channel to channel."""
-        return self.tiling.images * self.image_pitch
-
-    @cached_property
-    def stage_bytes(self) -> int:
+        self.stage_bytes = -(-t.chunk * self.channel_pitch * element // 16) * 16
         """Of one chunk, a multiple of 16."""
-        return -(-self.tiling.chunk * self.channel_pitch * self.element // 16) * 16
-
-    @property
-    def shared_bytes(self) -> int:
+        self.shared_bytes = t.stages * self.stage_bytes
         """Dynamic shared memory of a block."""
-        return self.tiling.stages * self.stage_bytes
-
-    @property
-    def first_column(self) -> int:
+        self.first_column = self.left if self.across == 1 else 0
         """Staged column where copying starts: the padding of a whole row is never copied."""
-        return self.left if self.across == 1 else 0
-
-    @cached_property
-    def pieces_per_row(self) -> int:
+        end = min(self.columns, self.left + s.width) if self.across == 1 else self.columns
+        self.pieces_per_row = max(1, (end - self.first_column) // piece)
         """Copies per staged row."""
-        end = min(self.columns, self.left + self.shape.width) if self.across == 1 else self.columns
-        return max(1, (end - self.first_column) // self.piece)
-
-    @property
-    def pieces(self) -> int:
+        self.pieces = t.images * self.rows * self.pieces_per_row
         """Copies per channel."""
-        return self.tiling.images * self.rows * self.pieces_per_row
-
-    @cached_property
-    def channels_at_once(self) -> int:
-        """Channels whose copies the block's threads share out, one copy each; a divisor of the chunk."""
-        most = max(1, self.tiling.threads // self.pieces)
-        return max(k for k in range(1, self.tiling.chunk + 1) if self.tiling.chunk % k == 0 and k <= most)
-
-    @property
-    def pieces_per_thread(self) -> int:
+        self.pieces_per_thread = -(-self.pieces // t.threads)
         """Copies of one channel that a thread makes; more than one only where the threads do not suffice."""
-        return -(-self.pieces // self.tiling.threads)
-
-    @property
-    def chunks(self) -> int:
-        """Chunks of input channels."""
-        return -(-self.shape.channels // self.tiling.chunk)
-
-    @property
-    def plane(self) -> int:
-        """Elements of one channel of the image."""
-        return self.shape.height * self.shape.width
-
-    @property
-    def wavefronts(self) -> int:
+        most = max(1, t.threads // self.pieces)
+        self.channels_at_once = max(k for k in range(1, t.chunk + 1) if t.chunk % k == 0 and k <= most)
+        """Channels whose copies the block's threads share out, one copy each; a divisor of the chunk."""
+        strided = s.stride if element == 4 else max(1, s.stride // 2)
+        self.wavefronts = 2 if element == 4 and not spread and several else strided
         """Passes a warp's load from shared memory takes."""
-        t = self.tiling
-        if self.element == 4 and not self._spread and t.height * t.images > 1:
-            return 2
-        return self.shape.stride if self.element == 4 else max(1, self.shape.stride // 2)
 
     def offset(self, column: Columns) -> tuple[Columns, Columns]:
         """Chunk and byte offset within its stage of column (channel, r, s), or of many, of the weights."""

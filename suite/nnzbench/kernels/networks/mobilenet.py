@@ -6,23 +6,23 @@ First convolution, 13 pairs of depthwise and 1x1 convolution with bias and ReLU,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from nnzbench.devices import Device
 from nnzbench.kernels.networks import steps
-from nnzbench.kernels.networks.prepare import MATHS, Make, network_candidates
+from nnzbench.kernels.networks.prepare import DENSE, DENSE_ABOUT, MATHS, Make, Network
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
+from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.depthwise_conv import depthwise_plan
+from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Array, Candidate, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.networks import Block, MobileNet, blocks_of
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -72,60 +72,32 @@ def _dense_pointwise(weights: CSR, columns: Array, bias: Array, number: int) -> 
     ]
 
 
-@dataclass(frozen=True)
-class SparseMobileNet:
-    """1x1 convolutions by Sputnik's SpMM with bias and ReLU fused."""
+def _sparse(problem: Problem, operands: Operands, arch: str) -> dict[str, Make]:
+    """1x1 convolutions by Sputnik's SpMM with bias and ReLU fused: the paper's tile for each layer, then our rule's.
 
-    name: str = "sparse_mobilenet"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table IV"
-    ops: frozenset[str] = frozenset({"mobilenet"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """With the paper's tile for each layer, then with our rule's. Raises `Unsupported` for a dense network."""
-        if problem.sparsity == 0:
-            raise Unsupported("this network's weights are dense")
-        net, sms = MobileNet.of(problem.source), sm_count(device.arch)
-        chosen: dict[str, Choose] = {
-            "heuristic": lambda weights, n: heuristic_tile(n, 4),
-            "rule": lambda weights, n: rule_tile(weights, n, 4, sms),
-        }
-
-        def make(name: str, choose: Choose) -> Make:
-            return lambda: mobilenet_plan(name, net, operands, choose)
-
-        # only the first convolution is a dense product here: fp32 alone
-        yield from network_candidates(device, {name: make(name, choose) for name, choose in chosen.items()}, MATHS[:1])
+    Raises `Unsupported` for a dense network.
+    """
+    if problem.sparsity == 0:
+        raise Unsupported("this network's weights are dense")
+    net, sms = MobileNet.of(problem.source), sm_count(arch)
+    return {
+        "heuristic": lambda name: mobilenet_plan(name, net, operands, lambda weights, n: heuristic_tile(n, 4)),
+        "rule": lambda name: mobilenet_plan(name, net, operands, lambda weights, n: rule_tile(weights, n, 4, sms)),
+    }
 
 
-@dataclass(frozen=True)
-class DenseMobileNet:
+def _dense(problem: Problem, operands: Operands, arch: str) -> dict[str, Make]:
     """1x1 convolutions by cuBLAS, bias and ReLU after each; zeros are multiplied like any other weight."""
-
-    name: str = "dense_mobilenet"
-    paper: str = "NVIDIA cuBLAS and kernels of this suite"
-    ops: frozenset[str] = frozenset({"mobilenet"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """One per math mode."""
-        net = MobileNet.of(problem.source)
-        yield from network_candidates(device, {"default": lambda: mobilenet_plan("default", net, operands, None)})
+    net = MobileNet.of(problem.source)
+    return {"default": lambda name: mobilenet_plan(name, net, operands, None)}
 
 
-register(
-    SparseMobileNet(),
+_OPS = frozenset({"mobilenet"})
+register(  # only the first convolution is a dense product here: fp32 alone
+    Network("sparse_mobilenet", f"{PAPER}, table IV", _OPS, _sparse, MATHS[:1]),
     About("paper", "sparse MobileNetV1", paper_variants="f32_heuristic$", rank=272),
 )
 register(
-    DenseMobileNet(),
-    About(
-        "library",
-        "dense MobileNetV1",
-        frozenset(MATHS),
-        "dense",
-        reference=True,
-        nothing_to_tune=True,
-        rank=273,
-    ),
+    Network("dense_mobilenet", DENSE, _OPS, _dense),
+    replace(DENSE_ABOUT, label="dense MobileNetV1", rank=273),
 )

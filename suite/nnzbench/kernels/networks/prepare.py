@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.networks.steps import PRODUCT
+from nnzbench.kernels.roles import About
 from nnzbench.kernels.vendor.cublas import Handle, product
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing
 from nnzbench.kernels.vendor.support import Freed, finish, open_library, require_math
-from nnzbench.plans.plan import Array, Candidate, Launch, Plan, Prepared
+from nnzbench.plans.plan import Candidate, Launch, Plan, Prepared
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import Problem
 
 MATHS = ("f32", "tf32")
 """Of a network's dense products by cuBLAS; everything else is fp32 always."""
-Make = Callable[[], Plan]
+DENSE = "NVIDIA cuBLAS and kernels of this suite"
+"""Where dense networks are from, and what is known of them all."""
+DENSE_ABOUT = About("library", "", frozenset(MATHS), "dense", reference=True, nothing_to_tune=True)
+Make = Callable[[str], Plan]
+"""The plan under the variant's name."""
 
 
 class _Output:
     """The network's result in device memory."""
 
     def __init__(self, array: DeviceArray) -> None:
-        self.array = array
-
-    def read(self) -> Array:
-        return self.array.read()
-
-    def poison(self) -> None:
-        self.array.poison()
+        self.array, self.read, self.poison = array, array.read, array.poison
 
 
-def network_candidates(device: Device, makes: Mapping[str, Make], maths: Sequence[str] = MATHS) -> Iterator[Candidate]:
-    """Each network in each arithmetic of its dense products, fp32 alone off a GPU; no plan outlives its candidate."""
-    for name, make in makes.items():
-        for math in maths if isinstance(device, GpuDevice) else MATHS[:1]:
+@dataclass(frozen=True)
+class Network:
+    """A kernel that computes a whole network, in each arithmetic of its dense products, fp32 alone off a GPU.
 
-            def prepared(make: Make = make, math: str = math) -> Prepared:
-                return prepare(device, make(), math)
+    `makes` gives its plans by variant; no plan outlives its candidate.
+    """
 
-            yield Candidate(f"{math}_{name}", math, prepared)
+    name: str
+    paper: str
+    ops: frozenset[str]
+    makes: Callable[[Problem, Operands, str], Mapping[str, Make]]
+    maths: tuple[str, ...] = MATHS
+    dtypes: frozenset[str] = frozenset({"f32"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per plan and arithmetic; raises `Unsupported` as `makes` does."""
+        for name, make in self.makes(problem, operands, device.arch).items():
+            for math in self.maths if isinstance(device, GpuDevice) else MATHS[:1]:
+
+                def prepared(name: str = name, make: Make = make, math: str = math) -> Prepared:
+                    return prepare(device, make(name), math)
+
+                yield Candidate(f"{math}_{name}", math, prepared)
 
 
 def prepare(device: Device, plan: Plan, math: str) -> Prepared:

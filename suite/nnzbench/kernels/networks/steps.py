@@ -16,12 +16,16 @@ PRODUCT = "dense_product"
 b, c)."""
 
 
-def _step(
-    entry: str, grid: Dim3, args: tuple[Arg, ...], buffers: Mapping[str, Array], names: Mapping[str, str]
-) -> Step:
-    """`names` gives the chain's name of each buffer; the last argument is the result."""
-    launch = Launch(entry, grid, (128, 1, 1), args)
-    return Step(Plan(entry, "cuda", SOURCE, {}, buffers, str(args[-1]), (launch,)), names)
+Named = tuple[str, Array]
+"""An operand and its name in the chain, empty for one of the step's own."""
+
+
+def _step(entry: str, grid: Dim3, sizes: tuple[Arg, ...], operands: Mapping[str, Named]) -> Step:
+    """`operands` follow the `sizes`; the last is the result."""
+    names = {name: chained for name, (chained, _) in operands.items() if chained}
+    buffers = {name: array for name, (_, array) in operands.items()}
+    launch = Launch(entry, grid, (128, 1, 1), (*sizes, *operands))
+    return Step(Plan(entry, "cuda", SOURCE, {}, buffers, list(operands)[-1], (launch,)), names)
 
 
 def scratch(*shape: int) -> Array:
@@ -30,64 +34,55 @@ def scratch(*shape: int) -> Array:
 
 
 def product(
-    sizes: tuple[int, int, int],
-    a: tuple[str, Array],
-    b: tuple[str, Array],
-    c: str,
-    transposed: bool = False,
-    accumulate: bool = False,
+    sizes: tuple[int, int, int], a: Named, b: Named, c: str, transposed: bool = False, accumulate: bool = False
 ) -> Step:
     """C (m, n) = A (m, k) B (k, n), or A B^T for `transposed` b (n, k), added to C with `accumulate`.
 
-    `sizes` is (m, k, n); operands come with their names in the chain.
+    `sizes` is (m, k, n).
     """
-    m, k, n = sizes
-    arguments = (m, k, n, int(transposed), int(accumulate), "a", "b", "c")
-    buffers = {"a": a[1], "b": b[1], "c": scratch(m, n)}
-    return _step(PRODUCT, (-(-n // 128), m, 1), arguments, buffers, {"a": a[0], "b": b[0], "c": c})
+    m, _, n = sizes
+    flags = (int(transposed), int(accumulate))
+    return _step(PRODUCT, (-(-n // 128), m, 1), (*sizes, *flags), {"a": a, "b": b, "c": (c, scratch(m, n))})
 
 
-def copy(x: tuple[str, Array], y: str) -> Step:
+def copy(x: Named, y: str) -> Step:
     """y = x: what later steps change in place starts anew with every run."""
     size = x[1].size
-    names, buffers = {"x": x[0], "y": y}, {"x": x[1], "y": scratch(*x[1].shape)}
-    return _step("copy", (-(-size // 128), 1, 1), (size, "x", "y"), buffers, names)
+    return _step("copy", (-(-size // 128), 1, 1), (size,), {"x": x, "y": (y, scratch(*x[1].shape))})
 
 
-def layer_norm(x: tuple[str, Array], gain: tuple[str, Array], shift: tuple[str, Array], y: str) -> Step:
+def layer_norm(x: Named, gain: Named, shift: Named, y: str) -> Step:
     """Rows of x (m, n) normed into y."""
     m, n = x[1].shape
-    names = {"x": x[0], "gain": gain[0], "shift": shift[0], "y": y}
-    buffers = {"x": x[1], "gain": gain[1], "shift": shift[1], "y": scratch(m, n)}
-    return _step("layer_norm", (-(-m // 4), 1, 1), (m, n, "x", "gain", "shift", "y"), buffers, names)
+    operands = {"x": x, "gain": gain, "shift": shift, "y": (y, scratch(m, n))}
+    return _step("layer_norm", (-(-m // 4), 1, 1), (m, n), operands)
 
 
-def bias_relu_columns(x: tuple[str, Array], bias: tuple[str, Array]) -> Step:
+def bias_relu_columns(x: Named, bias: Named) -> Step:
     """max(x + bias, 0) in place, x (m, n) and bias (n,)."""
-    buffers, names = {"bias": bias[1], "x": x[1]}, {"bias": bias[0], "x": x[0]}
     size, n = x[1].size, x[1].shape[1]
-    return _step("bias_relu_columns", (-(-size // 128), 1, 1), (size, n, "bias", "x"), buffers, names)
+    return _step("bias_relu_columns", (-(-size // 128), 1, 1), (size, n), {"bias": bias, "x": x})
 
 
 def first_convolution(shape: ConvShape, image: Array, weights: Array, bias: Array, y: str) -> Step:
     """The convolution of an image (channels, height, width) with stride 2, bias and ReLU; y (filters, positions)."""
     positions = shape.out_height * shape.out_width
-    arguments = (shape.channels, shape.height, shape.width, shape.filters, "x", "weights", "bias", "y")
-    buffers = {"x": image, "weights": weights, "bias": bias, "y": scratch(shape.filters, positions)}
-    return _step("first_convolution", (-(-positions // 128), -(-shape.filters // 8), 1), arguments, buffers, {"y": y})
+    sizes = (shape.channels, shape.height, shape.width, shape.filters)
+    out = (y, scratch(shape.filters, positions))
+    operands = {"x": ("", image), "weights": ("", weights), "bias": ("", bias), "y": out}
+    return _step("first_convolution", (-(-positions // 128), -(-shape.filters // 8), 1), sizes, operands)
 
 
-def average_pool(x: tuple[str, Array], y: str) -> Step:
+def average_pool(x: Named, y: str) -> Step:
     """The mean of each row of x (channels, positions)."""
     channels, positions = x[1].shape
-    arguments = (channels, positions, "x", "y")
-    buffers = {"x": x[1], "y": scratch(channels)}
-    return _step("average_pool", (-(-channels // 4), 1, 1), arguments, buffers, {"x": x[0], "y": y})
+    return _step(
+        "average_pool", (-(-channels // 4), 1, 1), (channels, positions), {"x": x, "y": (y, scratch(channels))}
+    )
 
 
-def classify(x: tuple[str, Array], weights: Array, bias: Array, y: str) -> Step:
+def classify(x: Named, weights: Array, bias: Array, y: str) -> Step:
     """weights (classes, features) times x (features,), plus bias; y (classes, 1)."""
     classes, features = weights.shape
-    arguments = (classes, features, "x", "weights", "bias", "y")
-    buffers = {"x": x[1], "weights": weights, "bias": bias, "y": scratch(classes, 1)}
-    return _step("classify", (-(-classes // 4), 1, 1), arguments, buffers, {"x": x[0], "y": y})
+    operands = {"x": x, "weights": ("", weights), "bias": ("", bias), "y": (y, scratch(classes, 1))}
+    return _step("classify", (-(-classes // 4), 1, 1), (classes, features), operands)

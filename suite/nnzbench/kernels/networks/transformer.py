@@ -6,51 +6,41 @@ embedding and output layer are left out, as the paper leaves them open. Heads ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from nnzbench.devices import Device
 from nnzbench.kernels.networks import steps
-from nnzbench.kernels.networks.prepare import MATHS, Make, network_candidates
+from nnzbench.kernels.networks.prepare import DENSE, DENSE_ABOUT, MATHS, Make, Network
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.masked_softmax import masked_softmax_plan
+from nnzbench.kernels.sputnik import PAPER
 from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
-from nnzbench.kernels.sputnik.softmax import softmax_plan
+from nnzbench.kernels.sputnik.softmax import masked_softmax_plan, softmax_plan
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
 from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Array, Candidate, Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.networks import HEADS, LAYERS
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 
-class Heads(Protocol):
-    """Attention of one head out of the buffers `q`, `k` and `v` into `context`."""
-
-    def steps(self, scores: str) -> list[Step]:
-        """The scores, in a buffer of that name, their softmax, and its product with the values."""
-        ...
-
-
 class SparseHeads:
-    """The paper's three kernels; `arch` chooses strip and tile by our rule, the empty one by the paper's heuristic."""
+    """Attention of one head out of the buffers `q`, `k` and `v` into `context` by the paper's three kernels.
+
+    `arch` chooses strip and tile by our rule, the empty one by the paper's heuristic.
+    """
 
     def __init__(self, mask: CSR, features: int, arch: str = "") -> None:
-        size = 4
-        unset = mask.with_values(np.zeros(mask.nnz, np.float32))
-        rows = steps.scratch(mask.m, features)
-        strip, tile = heuristic_strip(features, size), heuristic_tile(features, size)
+        unset, rows = mask.with_values(np.zeros(mask.nnz, np.float32)), steps.scratch(mask.m, features)
+        strip, tile, shared = heuristic_strip(features, 4), heuristic_tile(features, 4), SharedWork()
         if arch:
-            strip = rule_strip(unset, features, size, sm_count(arch))
-            tile = rule_tile(unset, features, size, sm_count(arch))
-        shared = SharedWork()
+            strip = rule_strip(unset, features, 4, sm_count(arch))
+            tile = rule_tile(unset, features, 4, sm_count(arch))
         self._plans = [
             sddmm_plan(unset, rows, rows, strip, shared=shared),
             softmax_plan(unset, items=32),
@@ -87,7 +77,7 @@ class DenseHeads:
         ]
 
 
-def transformer_plan(variant: str, dense: Mapping[str, Array], heads: Heads, together: bool) -> Plan:
+def transformer_plan(variant: str, dense: Mapping[str, Array], heads: SparseHeads | DenseHeads, together: bool) -> Plan:
     """The whole network. With `together` the scores of all heads have room of their own, else one after another."""
     tokens, hidden = dense["x"].shape
     features, x = hidden // HEADS, ("x", dense["x"])
@@ -120,68 +110,36 @@ def transformer_plan(variant: str, dense: Mapping[str, Array], heads: Heads, tog
     return chain(variant, made)
 
 
-@dataclass(frozen=True)
-class SparseTransformer:
-    """Attention at the positions of the mask alone."""
+def _sparse(problem: Problem, operands: Operands, arch: str) -> dict[str, Make]:
+    """Attention at the positions of the mask alone, by the paper's heuristics and by our rule.
 
-    name: str = "sparse_transformer"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table III"
-    ops: frozenset[str] = frozenset({"transformer"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """By the paper's heuristics and by our rule, heads one after another; then with all heads' scores held."""
-        mask, dense, features = operands.sparse, operands.dense, problem.n
-        if mask.nnz == 0:
-            raise Unsupported("the mask has no positions")
-
-        def make(variant: str, arch: str, together: bool) -> Make:
-            return lambda: transformer_plan(variant, dense, SparseHeads(mask, features, arch), together)
-
-        yield from network_candidates(
-            device,
-            {
-                "heuristic": make("heuristic", "", False),
-                "rule": make("rule", device.arch, False),
-                "heuristic_together": make("heuristic_together", "", True),
-            },
-        )
+    Heads run one after another; then with all heads' scores held, as in the paper's model.
+    """
+    mask, dense, features = operands.sparse, operands.dense, problem.n
+    if mask.nnz == 0:
+        raise Unsupported("the mask has no positions")
+    return {
+        "heuristic": lambda name: transformer_plan(name, dense, SparseHeads(mask, features), False),
+        "rule": lambda name: transformer_plan(name, dense, SparseHeads(mask, features, arch), False),
+        "heuristic_together": lambda name: transformer_plan(name, dense, SparseHeads(mask, features), True),
+    }
 
 
-@dataclass(frozen=True)
-class DenseTransformer:
-    """Every score computed, the mask applied in the softmax: the same function."""
-
-    name: str = "dense_transformer"
-    paper: str = "NVIDIA cuBLAS and kernels of this suite"
-    ops: frozenset[str] = frozenset({"transformer"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
-        """Heads one after another over one buffer of scores, and with all heads' scores held, as the paper's model."""
-        mask, dense, features = operands.sparse, operands.dense, problem.n
-
-        def make(variant: str, together: bool) -> Make:
-            return lambda: transformer_plan(variant, dense, DenseHeads(mask, features), together)
-
-        yield from network_candidates(
-            device, {"default": make("default", False), "default_together": make("default_together", True)}
-        )
+def _dense(problem: Problem, operands: Operands, arch: str) -> dict[str, Make]:
+    """Every score computed, the mask applied in the softmax: the same function, in the same two ways."""
+    mask, dense, features = operands.sparse, operands.dense, problem.n
+    return {
+        "default": lambda name: transformer_plan(name, dense, DenseHeads(mask, features), False),
+        "default_together": lambda name: transformer_plan(name, dense, DenseHeads(mask, features), True),
+    }
 
 
+_OPS = frozenset({"transformer"})
 register(
-    SparseTransformer(),
+    Network("sparse_transformer", f"{PAPER}, table III", _OPS, _sparse),
     About("paper", "sparse Transformer", frozenset(MATHS), paper_variants="t?f32_heuristic$", rank=270),
 )
 register(
-    DenseTransformer(),
-    About(
-        "library",
-        "dense Transformer",
-        frozenset(MATHS),
-        "dense",
-        reference=True,
-        nothing_to_tune=True,
-        rank=271,
-    ),
+    Network("dense_transformer", DENSE, _OPS, _dense),
+    replace(DENSE_ABOUT, label="dense Transformer", rank=271),
 )

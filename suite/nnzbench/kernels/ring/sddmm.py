@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.ring.dealing import deal_bundles
-from nnzbench.kernels.ring.order import (
-    MOST_UNITS,
-    Strands,
-    deadlines,
-    even_progress,
-    in_bundles,
-    lay_out,
-    schedule,
-    warp_phases,
-)
+from nnzbench.kernels.ring.order import MOST_UNITS, Strands, even_progress
+from nnzbench.kernels.ring.tiling import RingTiling
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
 from nnzbench.matrices.formats import CSR
@@ -45,60 +38,40 @@ _MOST_SLICES = 65535
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Compile-time shape of `ring_sddmm.cu` (the names are its defines), and how often columns are parted."""
+class Tiling(RingTiling):
+    """Compile-time shape of `ring_sddmm.cu`, and how often columns are parted."""
 
-    lanes: int
-    vec: int
-    warps: int
-    row_steps: int
-    block_k: int = 0
-    window: int = 0
-    """Chunks that can be used in a step."""
-    ahead: int = 0
-    """Chunks in flight behind the window."""
-    stages: int = 0
-    """Chunks in shared memory: `window + ahead`, and where warps drift those that they may drift apart; or all."""
+    DEFINES: ClassVar = {"parts": ""}
+    CHUNKS: ClassVar = (128, 64, 32)
+    LEAST_CHUNKS: ClassVar = 4
+    MOST_AHEAD: ClassVar = 6
+
     drift: bool = False
     """Whether warps wait for chunks only, not for each other."""
     parts: int = 1
     """Parts of the pattern's columns, each with blocks of its own."""
 
     @property
-    def sub(self) -> int:
-        """Rows that one warp advances side by side."""
-        return 32 // self.lanes
-
-    @property
-    def slice(self) -> int:
-        """Length of the dot products that one block computes."""
-        return self.lanes * self.vec
-
-    @property
     def block_m(self) -> int:
         """Rows per block."""
         return self.warps * self.row_steps * self.sub
 
-    def chunks(self, n: int) -> int:
-        """Chunks per part of `n` columns."""
-        return -(-n // (self.parts * self.block_k))
+    def chunks(self, columns: int) -> int:
+        """Chunks per part of so many columns."""
+        return -(-columns // (self.parts * self.block_k))
 
     def resident(self, n: int) -> bool:
         """Whether all of B's rows for a part of `n` columns stay in shared memory."""
         return self.stages == self.chunks(n)
 
     @property
-    def dynamic_bytes(self) -> int:
+    def shared_bytes(self) -> int:
         """Dynamic shared memory per block: the ring, and the row behind it that idle rows read."""
-        return 4 * self.slice * (self.stages * self.block_k + 1)
+        return self.row_bytes * (self.stages * self.block_k + 1)
 
     @property
-    def barrier_bytes(self) -> int:
-        """Static shared memory per block: two barriers per stage where warps may drift."""
-        return 16 * self.stages if self.drift else 0
-
-    def __str__(self) -> str:
-        text = f"m{self.block_m}_k{self.slice}_p{self.parts}_c{self.block_k}_w{self.warps}_l{self.lanes}"
+    def name(self) -> str:
+        text = f"m{self.block_m}_k{self.block_n}_p{self.parts}_c{self.block_k}_w{self.warps}_l{self.lanes}"
         return text + f"_r{self.window}.{self.ahead}.{self.stages}" + "_d" * self.drift
 
 
@@ -173,7 +146,7 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Pack
     `shared` is what its packings share.
     """
     shared = shared or SharedWork()
-    sub, sets, chunks = tiling.sub, tiling.row_steps, tiling.chunks(pattern.k)
+    sub, chunks = tiling.sub, tiling.chunks(pattern.k)
     part = chunks * tiling.block_k
     rows = shared.once("rows", lambda: _rows(pattern))
     parted = shared.once(("strands", part, tiling.parts), lambda: _parted(pattern, rows, part, tiling.parts))
@@ -184,15 +157,9 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Pack
     landed = shared.once(
         ("landed", part, tiling.parts, tiling.block_k), lambda: strands.landed(columns // tiling.block_k, chunks)
     )
-    units, taken = schedule(
-        in_bundles(landed, bundles),
-        deadlines(chunks, tiling.window, tiling.window - 1),
-        even_progress(np.arange(1, chunks + 1), (tiling.window - 1) / 2, chunks),
-        warp_phases(tiling.parts * dealt.shape[1], tiling.warps, sets),
-        _UNIT,
-    )
-    layout = lay_out(units, taken, bundles, strands.lengths, sets, _UNIT)
-    ring_rows, row_bytes = tiling.stages * tiling.block_k, 4 * tiling.slice
+    progress = even_progress(np.arange(1, chunks + 1), (tiling.window - 1) / 2, chunks)
+    layout = tiling.layout(strands, landed, bundles, tiling.window - 1, progress, _UNIT)
+    ring_rows, row_bytes = tiling.stages * tiling.block_k, tiling.row_bytes
     stored = _UNIT * (layout.units + _READ_AHEAD * sub)
     offset_of = (np.append(columns % ring_rows, ring_rows) * row_bytes).astype(np.uint32)
     offsets, positions = np.empty(stored, dtype=np.uint32), np.empty(stored, dtype=np.uint32)
@@ -213,12 +180,6 @@ def pack(pattern: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Pack
 _LANES = ((8, 16), (8, 8), (4, 16), (8, 4), (4, 8))
 _WARPS = ((16, 1), (16, 2), (8, 1), (8, 2))
 _PARTS = (1, 2, 4, 8, 16)
-_CHUNKS = (128, 64, 32)
-"""Rows of B per chunk, the largest that leaves enough of them in shared memory."""
-_LEAST_CHUNKS = 4
-"""With fewer, a block waits for much of B before it starts."""
-_MOST_STAGES = 16
-_LEAST_STAGES = 6
 _MOST_TILINGS = 8
 _ENTRY_WAVEFRONTS = 0.8
 """Of a nonzero's place, sum and store, beside those of its row of B."""
@@ -236,36 +197,17 @@ _SUM_BYTES = 2000
 
 def _cycles(tiling: Tiling, problem: Problem, nnz: int, sms: int) -> float:
     """A rough model: the wavefronts of a multiprocessor's shared memory, and what does not overlap with them."""
-    groups, slices = -(-problem.m // tiling.block_m), -(-problem.k // tiling.slice)
+    groups, slices = -(-problem.m // tiling.block_m), -(-problem.k // tiling.block_n)
     blocks = groups * tiling.parts * slices
     held = max(1.0, nnz / (problem.m * tiling.parts))
     entries = nnz / (groups * tiling.parts) * (1 + _UNIT / 2.5 / held)
-    fill = problem.n / tiling.parts * tiling.slice * 4
-    wavefronts = entries * (tiling.slice / 32 + _ENTRY_WAVEFRONTS) + fill / 128
-    issue = entries * (tiling.slice * 5 / 4 / 128 + _ENTRY_ISSUE)
+    fill = problem.n / tiling.parts * tiling.block_n * 4
+    wavefronts = entries * (tiling.block_n / 32 + _ENTRY_WAVEFRONTS) + fill / 128
+    issue = entries * (tiling.block_n * 5 / 4 / 128 + _ENTRY_ISSUE)
     alone = 1.0 if tiling.warps >= 16 or blocks >= 2 * sms else 1.2  # too few warps to hide latency
     work = max(wavefronts * alone, issue, fill / _FILL_BYTES)
     added = _SUM_CYCLES + 8 * slices * nnz / _SUM_BYTES if slices > 1 else 0
     return -(-blocks // sms) * (work + _START_CYCLES) + added
-
-
-def _with_ring(shape: Tiling, n: int, budget: int) -> Tiling | None:
-    """`shape` with the chunk size and the ring that suit parts of `n` columns within `budget` bytes."""
-    row_bytes = 4 * shape.slice
-    for block_k in _CHUNKS:
-        ring = replace(shape, block_k=block_k)
-        chunks = ring.chunks(n)
-        if chunks < _LEAST_CHUNKS and block_k > _CHUNKS[-1]:
-            continue
-        stages = min((budget - row_bytes) // (block_k * row_bytes), _MOST_STAGES)
-        most = MOST_UNITS * _UNIT // block_k  # then no row has more units in a step than a byte counts
-        if stages >= chunks:
-            return replace(ring, window=min(chunks, most), ahead=min(chunks, 6), stages=chunks)
-        if stages >= _LEAST_STAGES:
-            ahead, apart = (2, 1) if stages < 8 else (3, 2)
-            window = min(stages - ahead - apart * ring.drift, most)
-            return replace(ring, window=window, ahead=ahead, stages=stages)
-    return None
 
 
 def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
@@ -280,11 +222,12 @@ def tilings(problem: Problem, nnz: int, arch: str) -> list[Tiling]:
                 shape = Tiling(lanes, vec, warps, row_steps, parts=parts)
                 if (parts > 1 and parts * 64 > problem.n) or vec * row_steps * (8 // lanes) > 32:
                     continue
-                if shape.slice >= 2 * max(problem.k, 32) or shape.block_m >= 2 * max(problem.m, 32):
+                if shape.block_n >= 2 * max(problem.k, 32) or shape.block_m >= 2 * max(problem.m, 32):
                     continue
                 for drift in drifts:
                     budget = (limit // 2 if warps == 8 else limit) - 1280
-                    tiling = _with_ring(replace(shape, drift=drift), problem.n, budget)
+                    # with a longer window a row could have more units in a step than a byte counts
+                    tiling = replace(shape, drift=drift).with_ring(problem.n, budget, drift, MOST_UNITS * _UNIT)
                     if tiling is None or (tiling.resident(problem.n) and not drift and len(drifts) > 1):
                         continue  # where all of B stays, drifting takes no room from the window
                     ranked.append((_cycles(tiling, problem, nnz, sms), tiling))
@@ -299,7 +242,7 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     shared = shared or SharedWork()
     elapsed = shared.timer()
     pattern, k = operands.sparse, problem.k
-    slices = -(-k // tiling.slice)
+    slices = -(-k // tiling.block_n)
     if slices > 1 and (4 * slices * pattern.nnz > _MOST_SUM_BYTES or slices > _MOST_SLICES):
         raise Unsupported(f"{slices} slices of k for {pattern.nnz} nonzeros are too many sums to keep")
     packed = pack(pattern, tiling, shared)
@@ -314,60 +257,37 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "b": operands.dense["b"],
         "d": np.empty(pattern.nnz, dtype=np.float32),
     }
-    chunks, count, out = tiling.chunks(pattern.k), pattern.nnz, "d"
-    if slices > 1:
-        out = "sums"
-        buffers[out] = np.zeros((slices, count), dtype=np.float32)
-    sizes = (pattern.k, k, chunks * tiling.block_k, chunks, count)
-    args = (*sizes, "starts", "trips", "row_ids", "offsets", "positions", "a", "b", out)
-    grid, block = (groups, tiling.parts, slices), (32 * tiling.warps, 1, 1)
-    launches = [Launch("ring_sddmm", grid, block, args, tiling.dynamic_bytes)]
+    chunks, count, args = tiling.chunks(pattern.k), pattern.nnz, [*buffers]
     strands = min(32, power_of_two_at_least(-(-slices // _STRAND_SLICES)))
+    then: tuple[Launch, ...] = ()
     if slices > 1:
-        blocks = -(-count * strands // _SUM_THREADS)
-        launches.append(Launch("ring_sddmm_sum", (blocks, 1, 1), (_SUM_THREADS, 1, 1), (count, slices, out, "d")))
-    return Plan(
-        variant=str(tiling),
-        language="cuda",
-        source="ring_sddmm.cu",
-        defines={
-            "LANES": tiling.lanes,
-            "VEC": tiling.vec,
-            "WARPS": tiling.warps,
-            "ROW_STEPS": tiling.row_steps,
-            "BLOCK_K": tiling.block_k,
-            "WINDOW": tiling.window,
-            "AHEAD": tiling.ahead,
-            "STAGES": tiling.stages,
-            "DRIFT": int(tiling.drift),
-            "FILL": vector_width(k, 4),
-            "SUM_STRANDS": strands,
-        },
-        buffers=buffers,
-        output="d",
-        launches=tuple(launches),
+        args[-1] = "sums"
+        buffers["sums"] = np.zeros((slices, count), dtype=np.float32)
+        blocks = (-(-count * strands // _SUM_THREADS), 1, 1)
+        then = (Launch("ring_sddmm_sum", blocks, (_SUM_THREADS, 1, 1), (count, slices, "sums", "d")),)
+    return tiling.plan(
+        "ring_sddmm",
+        (groups, tiling.parts, slices),
+        (pattern.k, k, chunks * tiling.block_k, chunks, count, *args),
+        buffers,
+        "d",
+        defines={"FILL": vector_width(k, 4), "SUM_STRANDS": strands},
+        then=then,
         generate_ms=elapsed(),
     )
 
 
-class RingSddmm:
-    """Own SDDMM that reads B once per block and multiplies out of shared memory."""
+@kernel("nnzbench", "sddmm", "f32", About("own", rank=140))
+def ring_sddmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own SDDMM that reads B once per block and multiplies out of shared memory.
 
-    name = "ring_sddmm"
-    paper = "nnzbench"
-    ops = frozenset({"sddmm"})
-    dtypes = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling; raises `Unsupported` where there is nothing to compute."""
-        if operands.sparse.nnz == 0:
-            raise Unsupported("the pattern has no nonzeros")
-        shared = SharedWork()
-        yield from plans_that_fit(
-            tilings(problem, operands.sparse.nnz, arch),
-            lambda tiling: make_plan(problem, operands, tiling, shared),
-            "no tiling fits in shared memory",
-        )
-
-
-register(RingSddmm(), About("own", rank=140))
+    One plan per tiling; raises `Unsupported` where there is nothing to compute.
+    """
+    if operands.sparse.nnz == 0:
+        raise Unsupported("the pattern has no nonzeros")
+    shared = SharedWork()
+    yield from plans_that_fit(
+        tilings(problem, operands.sparse.nnz, arch),
+        lambda tiling: make_plan(problem, operands, tiling, shared),
+        "no tiling fits in shared memory",
+    )

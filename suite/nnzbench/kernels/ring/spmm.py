@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.ring.dealing import deal_bundles
-from nnzbench.kernels.ring.order import (
-    MOST_UNITS,
-    Strands,
-    deadlines,
-    even_progress,
-    in_bundles,
-    lay_out,
-    schedule,
-    warp_phases,
-)
+from nnzbench.kernels.ring.order import Strands, even_progress
+from nnzbench.kernels.ring.tiling import RingTiling
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
-from nnzbench.plans.plan import Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
@@ -37,29 +29,18 @@ _MOST_READ_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Compile-time shape of `ring_spmm.cu`; the names are its defines."""
+class Tiling(RingTiling):
+    """Compile-time shape of `ring_spmm.cu`."""
 
-    lanes: int
-    vec: int
-    warps: int
-    row_steps: int
-    block_k: int
-    window: int
-    """Chunks that can be used in a step."""
-    ahead: int
-    """Chunks in flight behind the window."""
-    stages: int
-    """Chunks in shared memory: `window + ahead`, or all of B."""
+    DEFINES: ClassVar = {"value_bytes": ""}
+    CHUNKS: ClassVar = (256, 128, 64, 32)
+    LEAST_CHUNKS: ClassVar = 2
+    MOST_AHEAD: ClassVar = 3
+
     ksplit: int = 1
     """Warps that share a row."""
     value_bytes: int = 4
     """4 for fp32, 2 for fp16."""
-
-    @property
-    def sub(self) -> int:
-        """Rows that one warp advances side by side."""
-        return 32 // self.lanes
 
     @property
     def unit(self) -> int:
@@ -68,13 +49,7 @@ class Tiling:
 
     @property
     def row_bytes(self) -> int:
-        """A row of B in the ring."""
         return self.value_bytes * self.block_n
-
-    @property
-    def block_n(self) -> int:
-        """Columns per block."""
-        return self.lanes * self.vec
 
     @property
     def block_m(self) -> int:
@@ -105,7 +80,13 @@ class Tiling:
         ring = self.row_bytes * (self.stages * self.block_k + 1)
         return max(ring, (self.ksplit - 1) * self.block_m * self.block_n * 4)
 
-    def __str__(self) -> str:
+    @property
+    def defines(self) -> dict[str, int | str]:
+        half = int(self.value_bytes == 2)
+        return {**super().defines, "FIRST": self.first, "READ_AHEAD": self.read_ahead, "F16": half}
+
+    @property
+    def name(self) -> str:
         text = f"m{self.block_m}_n{self.block_n}_k{self.block_k}_w{self.warps}_l{self.lanes}"
         text += f"_r{self.window}.{self.ahead}.{self.stages}"
         return text + f"_s{self.ksplit}" * (self.ksplit > 1)
@@ -159,16 +140,8 @@ def pack(matrix: CSR, tiling: Tiling, shared: SharedWork | None = None) -> Packe
     arrival = tiling.steps(matrix.k)
     step_of = np.searchsorted(arrival, np.arange(matrix.k), side="right")
     landed = shared.once(("landed", split, tiling.block_k), lambda: strands.landed(step_of, arrival.size))
-    units, taken = schedule(
-        in_bundles(landed, parts),
-        deadlines(arrival.size, tiling.window, tiling.window),
-        even_progress(arrival, (tiling.window - 1) / 2 * tiling.block_k, matrix.k),
-        warp_phases(groups, tiling.warps, sets),
-        unit,
-    )
-    if units.max(initial=0) > MOST_UNITS:
-        raise Unsupported(f"a row has over {unit * MOST_UNITS} nonzeros in {tiling.window * tiling.block_k} columns")
-    layout = lay_out(units, taken, parts, strands.lengths, sets, unit)
+    progress = even_progress(arrival, (tiling.window - 1) / 2 * tiling.block_k, matrix.k)
+    layout = tiling.layout(strands, landed, parts, tiling.window, progress, unit)
     row_offset = tiling.row_bytes // _OFFSET_BYTES[tiling.value_bytes]
     ring_rows = tiling.stages * tiling.block_k
     offsets = np.append(np.arange(matrix.k) % ring_rows, ring_rows) * row_offset
@@ -207,9 +180,6 @@ _EXCESS = 0.5
 _START_CYCLES = 2000
 """Until a block's first chunk has landed, and after its last."""
 _MOST_TILINGS = 12
-_CHUNKS = (256, 128, 64, 32)
-"""Rows of B per chunk; the most that leave six chunks in shared memory, or hold all of B."""
-_MOST_STAGES = 16
 
 
 def _excess(tiling: Tiling, lengths: NDArray[np.int64], waves: int, shared: SharedWork) -> float:
@@ -239,22 +209,6 @@ def _cycles(tiling: Tiling, problem: Problem, lengths: NDArray[np.int64], sms: i
     return max(-(-blocks // sms) * (work + _START_CYCLES + joins), longest)
 
 
-def _ring(shape: Tiling, k: int, budget: int) -> Tiling | None:
-    """`shape` with the ring of the largest chunks that fit `budget` bytes; None where no ring does."""
-    for block_k in _CHUNKS:
-        chunks = -(-k // block_k)
-        if chunks < 2 and block_k > _CHUNKS[-1]:
-            continue
-        stages = min((budget - shape.row_bytes) // (block_k * shape.row_bytes), _MOST_STAGES)
-        ring = replace(shape, block_k=block_k)
-        if stages >= chunks:
-            return replace(ring, window=chunks, ahead=min(chunks, 3), stages=chunks)
-        if stages >= 6:
-            ahead = 2 if stages < 8 else 3
-            return replace(ring, window=stages - ahead, ahead=ahead, stages=stages)
-    return None
-
-
 def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str, shared: SharedWork | None = None) -> list[Tiling]:
     """Tilings worth trying, the likeliest first. `lengths` (m,): nonzeros of each row; `shared` as for `pack`."""
     shared = shared or SharedWork()
@@ -263,14 +217,14 @@ def tilings(problem: Problem, lengths: NDArray[np.int64], arch: str, shared: Sha
     value_bytes = 2 if problem.dtype == "f16" else 4
     for lanes, vec in _LANES[value_bytes]:
         for warps, row_steps, ksplit in _WARPS:
-            shape = Tiling(lanes, vec, warps, row_steps, 0, 0, 0, 0, ksplit=ksplit, value_bytes=value_bytes)
+            shape = Tiling(lanes, vec, warps, row_steps, ksplit=ksplit, value_bytes=value_bytes)
             blocks = -(-problem.m // shape.block_m) * -(-problem.n // shape.block_n)
             if shape.block_n >= 2 * max(problem.n, 32) or shape.block_m >= 2 * problem.m or blocks < sms // 4:
                 continue
             if row_steps * vec > 64 or (shape.block_n == 128 and vec * row_steps * ksplit > 64):
                 continue
             budget = (limit // 2 if warps == 8 and blocks >= 2 * sms else limit) - 1024
-            tiling = _ring(shape, problem.k, budget)
+            tiling = shape.with_ring(problem.k, budget)
             if tiling is not None and tiling.shared_bytes <= budget:
                 excess = _excess(tiling, lengths, -(-blocks // sms), shared)
                 ranked.append((_cycles(tiling, problem, lengths, sms, excess), tiling))
@@ -281,63 +235,33 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     """The plan of one tiling for `problem`; `operands.dense["b"]` is (k, n), its values of `tiling.value_bytes`."""
     shared = shared or SharedWork()
     elapsed = shared.timer()
-    half = tiling.value_bytes == 2
     packed = pack(operands.sparse, tiling, shared)
-    buffers: dict[str, NDArray[Any]] = {
+    b = operands.dense["b"]
+    buffers: dict[str, Array] = {
         "starts": packed.starts,
         "trips": packed.trips,
         "row_ids": packed.row_ids,
         "stream": packed.stream,
-        "b": operands.dense["b"],
-        "c": np.empty((problem.m, problem.n), dtype=operands.dense["b"].dtype),
+        "b": b,
+        "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
-    grid = (packed.row_ids.shape[0], -(-problem.n // tiling.block_n), 1)
-    args = (problem.k, problem.n, tiling.steps(problem.k).size, "starts", "trips", "row_ids", "stream", "b", "c")
-    return Plan(
-        variant=str(tiling),
-        math="f16" if half else "f32",
-        language="cuda",
-        source="ring_spmm.cu",
-        defines={
-            "LANES": tiling.lanes,
-            "VEC": tiling.vec,
-            "WARPS": tiling.warps,
-            "ROW_STEPS": tiling.row_steps,
-            "BLOCK_K": tiling.block_k,
-            "WINDOW": tiling.window,
-            "AHEAD": tiling.ahead,
-            "STAGES": tiling.stages,
-            "FIRST": tiling.first,
-            "KSPLIT": tiling.ksplit,
-            "READ_AHEAD": tiling.read_ahead,
-            "FILL": math.gcd(problem.n, 16 // tiling.value_bytes),
-            "F16": int(half),
-        },
-        buffers=buffers,
-        output="c",
-        launches=(Launch("ring_spmm", grid, (32 * tiling.warps, 1, 1), args, tiling.shared_bytes),),
-        generate_ms=elapsed(),
+    grid = (len(packed.row_ids), -(-problem.n // tiling.block_n), 1)
+    sizes = (problem.k, problem.n, tiling.steps(problem.k).size)
+    fill = {"FILL": math.gcd(problem.n, 16 // tiling.value_bytes)}
+    return tiling.plan("ring_spmm", grid, sizes, buffers, defines=fill, generate_ms=elapsed())
+
+
+@kernel("nnzbench", "spmm", "f32 f16", About("own", rank=130))
+def ring(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own streaming SpMM whose warps advance several rows side by side at an even pace.
+
+    One plan per tiling; raises `Unsupported` where no tiling fills the GPU.
+    """
+    if operands.sparse.nnz == 0:
+        raise Unsupported("the matrix has no nonzero")
+    shared = SharedWork()
+    yield from plans_that_fit(
+        tilings(problem, operands.sparse.row_lengths, arch, shared),
+        lambda tiling: make_plan(problem, operands, tiling, shared),
+        f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
     )
-
-
-class Ring:
-    """Own streaming SpMM whose warps advance several rows side by side at an even pace."""
-
-    name = "ring"
-    paper = "nnzbench"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling; raises `Unsupported` where no tiling fills the GPU."""
-        if operands.sparse.nnz == 0:
-            raise Unsupported("the matrix has no nonzero")
-        shared = SharedWork()
-        yield from plans_that_fit(
-            tilings(problem, operands.sparse.row_lengths, arch, shared),
-            lambda tiling: make_plan(problem, operands, tiling, shared),
-            f"{problem.m}x{problem.k}x{problem.n} has too few tiles to fill the GPU",
-        )
-
-
-register(Ring(), About("own", rank=130))

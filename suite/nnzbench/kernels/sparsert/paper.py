@@ -15,9 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.codegen.addressing import convolved
+from nnzbench.kernels.registry import kernel, register
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sparsert import paper_emit
+from nnzbench.kernels.sparsert import PAPER, paper_emit
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper_dense import Dense, MatrixB, VirtualIm2col
 from nnzbench.kernels.sparsert.paper_schedule import Deal, PaperSchedule, PaperTiling
@@ -26,7 +27,6 @@ from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-PAPER = "SparseRT (PACT 2020)"
 FIXED_ROWS, FIXED_WIDTH = 16, 64
 """The fixed choice: about this many rows and columns per block, one group."""
 MAX_NONZEROS = 1 << 18
@@ -48,12 +48,17 @@ class Work:
     def _made(self) -> dict[tuple[int, int, bool], _Program]:
         return {}
 
-    def program(self, tiling: PaperTiling, threads: int) -> _Program:
-        """Deal and code of a tiling, shared by all its widths; `threads` of the widest count when it is first made."""
+    def scheduled(self, tiling: PaperTiling, threads: int) -> tuple[_Program, PaperSchedule]:
+        """A tiling's deal and code, shared by all its widths; `threads` of the widest count when it is first made.
+
+        Raises `Unsupported` where the tiling does not fit the architecture.
+        """
         key = (tiling.m_blocks, tiling.groups, tiling.balanced)
         if key not in self._made:
             self._made[key] = _Program(self, tiling, threads)
-        return self._made[key]
+        schedule = PaperSchedule(tiling, self._made[key].deal, self.dense)
+        schedule.check(self.arch)
+        return self._made[key], schedule
 
     def buffers(self) -> dict[str, Array]:
         """The dense operand, the zeroed output, and zeros that stand for padding where there is any."""
@@ -90,21 +95,11 @@ def unrolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
     `threads` bounds the blocks of all tilings that share its program, by default its own. Raises `Unsupported` where
     the tiling does not fit the architecture.
     """
-    program = work.program(tiling, threads or work.dense.columns // tiling.n_blocks * tiling.groups)
-    schedule = PaperSchedule(tiling, program.deal, work.dense)
-    schedule.check(work.arch)
+    program, schedule = work.scheduled(tiling, threads or work.dense.columns // tiling.n_blocks * tiling.groups)
     source = program.source
-    return Plan(
-        variant=tiling.name,
-        language="ptx",
-        source=source,
-        defines={},
-        buffers=work.buffers(),
-        output="c",
-        launches=(schedule.launch(paper_emit.ENTRY, paper_emit.parameters(work.dense)),),
-        generate_ms=program.milliseconds,
-        cpu_source=program.cpu_source,
-    )
+    launch = schedule.launch(paper_emit.ENTRY, paper_emit.parameters(work.dense))
+    plan = Plan(tiling.name, "ptx", source, {}, work.buffers(), "c", (launch,), generate_ms=program.milliseconds)
+    return replace(plan, cpu_source=program.cpu_source)
 
 
 def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
@@ -112,21 +107,13 @@ def rolled_plan(work: Work, tiling: PaperTiling, threads: int = 0) -> Plan:
 
     Raises `Unsupported` where the tiling does not fit the architecture.
     """
-    program = work.program(tiling, threads)
-    schedule = PaperSchedule(tiling, program.deal, work.dense)
-    schedule.check(work.arch)
+    program, schedule = work.scheduled(tiling, threads)
     tables = paper.tables(program.deal)
-    launch = schedule.launch("sparsert_rolled", ("b", "c", *tables))
-    return Plan(
-        variant=tiling.name,
-        language="cuda",
-        source="sparsert_rolled.cu",
-        defines={"ROWS": program.deal.rows, "THREADS": schedule.threads},
-        buffers={**work.buffers(), **tables},
-        output="c",
-        launches=(replace(launch, args=(*launch.args, work.dense.columns)),),
-        generate_ms=program.milliseconds,
-    )
+    launch = schedule.launch("sparsert_rolled", ("b", "c", *tables, work.dense.columns))
+    defines = {"ROWS": program.deal.rows, "THREADS": schedule.threads}
+    buffers = {**work.buffers(), **tables}
+    source = "sparsert_rolled.cu"
+    return Plan(tiling.name, "cuda", source, defines, buffers, "c", (launch,), generate_ms=program.milliseconds)
 
 
 def plans_of(work: Work, tilings: list[PaperTiling], unrolled: bool = True) -> Iterator[Plan]:
@@ -140,6 +127,13 @@ def plans_of(work: Work, tilings: list[PaperTiling], unrolled: bool = True) -> I
         lambda tiling: make(work, tiling, widest[tiling.groups]),
         "no choice of the paper's parameters divides this problem and fits a block",
     )
+
+
+def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
+    def distance(t: PaperTiling) -> tuple[int, int, int]:
+        return t.groups, abs(problem.n // t.n_blocks - FIXED_WIDTH), abs(problem.m // t.m_blocks - FIXED_ROWS)
+
+    return min(tilings, key=distance)
 
 
 @dataclass(frozen=True)
@@ -166,39 +160,18 @@ class PaperKernel:
         yield from plans_of(work, [replace(tiling, balanced=self.balanced) for tiling in tilings], self.unrolled)
 
 
-def _fixed(tilings: list[PaperTiling], problem: Problem) -> PaperTiling:
-    def distance(t: PaperTiling) -> tuple[int, int, int]:
-        return t.groups, abs(problem.n // t.n_blocks - FIXED_WIDTH), abs(problem.m // t.m_blocks - FIXED_ROWS)
+register(PaperKernel("sparsert_paper"), About("paper", weights_in_code=True, rank=60))
+register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", study=True, rank=70))
+register(PaperKernel("sparsert_fixed", tuned=False), About("paper", nothing_to_tune=True, study=True, rank=80))
+register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", study=True, rank=90))
 
-    return min(tilings, key=distance)
 
-
-@dataclass(frozen=True)
-class PaperConvolution:
+@kernel(PAPER, "conv2d", "f32", About("paper", weights_in_code=True, rank=65))
+def sparsert_conv_paper(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """SparseRT's convolution (section 3.6): the same code over the virtual im2col matrix, tuned over the same choices.
 
     The paper's are 3x3 filters with padding 1 on one image; any filter, padding, stride and batch work alike.
     """
-
-    name: str = "sparsert_conv_paper"
-    paper: str = PAPER
-    ops: frozenset[str] = frozenset({"conv2d"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Every choice of the paper's parameters that fits."""
-        c = problem.conv
-        if c is None or not c.batch * c.filters * c.out_height * c.out_width:
-            raise Unsupported("the output is empty")
-        work = Work(operands.sparse, operands.dense["x"], VirtualIm2col(c), c.output, arch)
-        yield from plans_of(work, paper.grid(c.filters, work.dense.columns))
-
-
-register(PaperKernel("sparsert_paper"), About("paper", weights_in_code=True, rank=60))
-register(PaperKernel("sparsert_unbalanced", balanced=False), About("paper", study=True, rank=70))
-register(
-    PaperKernel("sparsert_fixed", tuned=False),
-    About("paper", nothing_to_tune=True, study=True, rank=80),
-)
-register(PaperKernel("sparsert_rolled", unrolled=False), About("paper", study=True, rank=90))
-register(PaperConvolution(), About("paper", weights_in_code=True, rank=65))
+    c = convolved(problem)
+    work = Work(operands.sparse, operands.dense["x"], VirtualIm2col(c), c.output, arch)
+    yield from plans_of(work, paper.grid(c.filters, work.dense.columns))

@@ -7,50 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TypeAlias
 
+from nnzbench.kernels.codegen.addressing import Im2col
 from nnzbench.kernels.codegen.divide import divmod_ptx
-from nnzbench.problems.problem import ConvShape
-
-
-class Dense(Protocol):
-    """What the schedule is multiplied by."""
-
-    @property
-    def columns(self) -> int:
-        """Columns of B: N."""
-        ...
-
-    @property
-    def row_stride(self) -> int:
-        """Elements between two rows of the output."""
-        ...
-
-    @property
-    def reach(self) -> int:
-        """Elements of the dense operand: offsets stay below."""
-        ...
-
-    @property
-    def zeros(self) -> int:
-        """Elements of zeros that loads may reach through `%zeros`, 0 for none."""
-        ...
-
-    def registers(self) -> list[str]:
-        """Declarations that `pointers` and `load` need beyond `%t0`, `%b`, `%c` and `%zeros`."""
-        ...
-
-    def pointers(self) -> list[str]:
-        """PTX that moves `%b` and `%c` (u64, to the buffers) to this thread's column, whose number is in `%t0`."""
-        ...
-
-    def load(self, k: int) -> str:
-        """PTX that loads this thread's element of row k of B into `%x`."""
-        ...
-
-    def cpp(self) -> str:
-        """A C++ expression for the operand at `b`, as `rolled` takes it (`sparsert_rolled.cuh`)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,46 +20,43 @@ class MatrixB:
     k: int
     columns: int
     zeros: int = 0
+    """Elements of zeros that loads may reach through `%zeros`, 0 for none."""
 
     @property
     def row_stride(self) -> int:
+        """Elements between two rows of the output."""
         return self.columns
 
     @property
     def reach(self) -> int:
+        """Elements of the dense operand: offsets stay below."""
         return self.k * self.columns
 
     def registers(self) -> list[str]:
+        """Declarations that `pointers` and `load` need beyond `%t0`, `%b`, `%c` and `%zeros`."""
         return []
 
     def pointers(self) -> list[str]:
+        """PTX that moves `%b` and `%c` (u64, to the buffers) to this thread's column, whose number is in `%t0`."""
         return ["mad.wide.u32 %b, %t0, 4, %b;", "mad.wide.u32 %c, %t0, 4, %c;"]
 
     def load(self, k: int) -> str:
+        """PTX that loads this thread's element of row k of B into `%x`."""
         return f"ld.global.nc.f32 %x, [%b+{k * self.columns * 4}];"
 
     def cpp(self) -> str:
+        """A C++ expression for the operand at `b`, as `rolled` takes it (`sparsert_rolled.cuh`)."""
         return f"RolledMatrix{{b, {self.columns}}}"
 
 
 @dataclass(frozen=True)
-class VirtualIm2col:
-    """B is the im2col matrix of an NCHW image, never written: row (channel * r + i) * s + j of it is tap (i, j).
+class VirtualIm2col(Im2col):
+    """B is the im2col matrix of an NCHW image, never written; says what `MatrixB` does.
 
     "Each reference to an element in the B matrix is replaced" by the pixel it stands for: a load at a constant offset
     from the thread's own pixel. Where a tap can leave the image, every thread checks once whether its own does, and
     then reads zeros at the same offsets; a tap that no output position can push outside has no check.
     """
-
-    shape: ConvShape
-
-    @property
-    def columns(self) -> int:
-        return self.shape.batch * self.row_stride
-
-    @property
-    def row_stride(self) -> int:
-        return self.shape.out_height * self.shape.out_width
 
     @property
     def reach(self) -> int:
@@ -108,8 +65,7 @@ class VirtualIm2col:
 
     @property
     def zeros(self) -> int:
-        s = self.shape
-        return (s.channels - 1) * s.height * s.width + 1 if any(map(any, self.checked)) else 0
+        return self.padding_reach if any(map(any, self.checked)) else 0
 
     @cached_property
     def checked(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
@@ -178,3 +134,7 @@ class VirtualIm2col:
         """Bytes from the pixel under tap (pad_h, pad_w) to that under tap (i, j)."""
         s = self.shape
         return 4 * ((i - s.pad_h) * s.width + j - s.pad_w)
+
+
+Dense: TypeAlias = MatrixB | VirtualIm2col
+"""What the schedule is multiplied by."""

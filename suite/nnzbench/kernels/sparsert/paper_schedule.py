@@ -16,7 +16,7 @@ from nnzbench.kernels.codegen.schedule import Body
 from nnzbench.kernels.sparsert.paper_dense import Dense
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Launch, Unsupported
+from nnzbench.plans.plan import Arg, Launch, Unsupported
 
 ROWS_PER_BLOCK = (32, 16, 8)
 WIDTHS = (32, 64, 128, 256)
@@ -64,30 +64,19 @@ class Deal:
         return max(1, int(np.diff(self.row_start).max()))
 
 
-@dataclass(frozen=True)
 class PaperSchedule:
     """A tiling with its rows and nonzeros dealt, and what they are multiplied by."""
 
-    tiling: PaperTiling
-    deal: Deal
-    dense: Dense
-
-    @property
-    def width(self) -> int:
+    def __init__(self, tiling: PaperTiling, deal: Deal, dense: Dense) -> None:
+        self.tiling, self.deal, self.dense = tiling, deal, dense
+        self.width = dense.columns // tiling.n_blocks
         """Columns of a block: threads of a group (the paper's Gsy)."""
-        return self.dense.columns // self.tiling.n_blocks
-
-    @property
-    def threads(self) -> int:
+        self.threads = self.width * tiling.groups
         """Threads of a block."""
-        return self.width * self.tiling.groups
-
-    @property
-    def shared_bytes(self) -> int:
+        self.shared_bytes = deal.rows * self.width * 4 if tiling.groups > 1 else 0
         """Of the sums that groups share."""
-        return self.deal.rows * self.width * 4 if self.tiling.groups > 1 else 0
 
-    def launch(self, entry: str, args: tuple[str, ...]) -> Launch:
+    def launch(self, entry: str, args: tuple[Arg, ...]) -> Launch:
         """Grid (M_blocks, N_blocks) of blocks of (width, Gy) threads."""
         t = self.tiling
         return Launch(entry, (t.m_blocks, t.n_blocks, 1), (self.width, t.groups, 1), args, self.shared_bytes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from nnzbench.kernels.codegen import cpp, ptx, tuning
@@ -17,8 +16,9 @@ from nnzbench.kernels.codegen.model import Planner
 from nnzbench.kernels.codegen.program import Program
 from nnzbench.kernels.codegen.schedule import make_schedule
 from nnzbench.kernels.codegen.tiling import Tiling
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
+from nnzbench.kernels.sparsert import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.problems.operands import Operands
@@ -76,30 +76,21 @@ def tuned_first(planner: Planner, pattern: str, problem: Problem, arch: str) -> 
     return chosen if known is None else [known.tiling, *chosen]
 
 
-@dataclass(frozen=True)
-class SparseRT:
-    """SpMM with values in the code; each tiling the planner finds promising is a candidate.
-
-    With `values` in a buffer only the pattern is in the code: retraining the values needs no new program.
-    """
-
-    name: str = "sparsert"
-    values: Literal["code", "buffer"] = "code"
-    paper: str = "SparseRT (PACT 2020)"
-    ops: frozenset[str] = frozenset({"spmm"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The best tilings by the cost model, best first."""
-        if problem.m == 0 or problem.n == 0:
-            raise Unsupported("the output is empty")
-        planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
-        for tiling in tuned_first(planner, operands.pattern, problem, arch):
-            yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=self.values)
+def _plans(problem: Problem, operands: Operands, arch: str, values: Literal["code", "buffer"]) -> Iterator[Plan]:
+    if problem.m == 0 or problem.n == 0:
+        raise Unsupported("the output is empty")
+    planner = make_planner(operands.sparse, MatrixColumns(problem.n), arch, problem.dtype)
+    for tiling in tuned_first(planner, operands.pattern, problem, arch):
+        yield make_plan(planner, tiling, operands.dense["b"], arch, (problem.m, problem.n), values=values)
 
 
-register(SparseRT(), About("own", weights_in_code=True, rank=40))
-register(
-    SparseRT("sparsert_pattern", "buffer"),
-    About("own", study=True, weights_in_code=True, rank=100),
-)
+@kernel(PAPER, "spmm", "f32 f16", About("own", weights_in_code=True, rank=40))
+def sparsert(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """SpMM with values in the code: the best tilings by the cost model, best first."""
+    yield from _plans(problem, operands, arch, "code")
+
+
+@kernel(PAPER, "spmm", "f32 f16", About("own", study=True, weights_in_code=True, rank=100))
+def sparsert_pattern(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """The same with only the pattern in the code: retraining the values needs no new program."""
+    yield from _plans(problem, operands, arch, "buffer")

@@ -7,15 +7,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.plans.plan import Launch, Plan, Unsupported
+from nnzbench.kernels.sputnik import PAPER
+from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 
+@dataclass(frozen=True)
+class Outputs(TileConfiguration):
+    """`outputs` neighbouring outputs per thread."""
+
+    stride: int
+    outputs: int
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return f"o{self.outputs}_t{self.threads}"
+
+
 def depthwise_plan(problem: Problem, operands: Operands, outputs: int, threads: int) -> Plan:
-    """The plan of one configuration: `outputs` neighbouring outputs per thread.
+    """The plan of one configuration, `Outputs`.
 
     Raises `Unsupported` for other filters than 3x3 with padding 1 and stride 1 or 2.
     """
@@ -26,37 +41,21 @@ def depthwise_plan(problem: Problem, operands: Operands, outputs: int, threads: 
     work = planes * c.out_height * -(-c.out_width // outputs)
     if work + threads >= 2**31:
         raise Unsupported("the image is too large for 32-bit indices")
+    buffers = {
+        "x": operands.dense["x"],
+        "weights": np.ascontiguousarray(operands.sparse.to_dense()),
+        "bias": operands.dense["bias"],
+        "y": np.zeros((c.batch, c.channels, c.out_height, c.out_width), np.float32),
+    }
     sizes = (planes, c.channels, c.height, c.width, c.out_height, c.out_width)
-    args = (*sizes, "x", "weights", "bias", "y")
-    return Plan(
-        variant=f"o{outputs}_t{threads}",
-        language="cuda",
-        source="depthwise_conv.cu",
-        defines={"STRIDE": c.stride, "OUTPUTS": outputs, "THREADS": threads},
-        buffers={
-            "x": operands.dense["x"],
-            "weights": np.ascontiguousarray(operands.sparse.to_dense()),
-            "bias": operands.dense["bias"],
-            "y": np.zeros((c.batch, c.channels, c.out_height, c.out_width), np.float32),
-        },
-        output="y",
-        launches=(Launch("depthwise_conv", (-(-work // threads), 1, 1), (threads, 1, 1), args),),
-    )
+    return Outputs(c.stride, outputs, threads).plan("depthwise_conv", (-(-work // threads), 1, 1), sizes, buffers)
 
 
-@dataclass(frozen=True)
-class DepthwiseConv:
-    """Each channel convolved with its own filter, bias and ReLU fused."""
+@kernel(f"{PAPER}, section VII-D", "depthwise", "f32", About("paper"))
+def depthwise_conv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Each channel convolved with its own filter, bias and ReLU fused.
 
-    name: str = "depthwise_conv"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section VII-D"
-    ops: frozenset[str] = frozenset({"depthwise"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Several outputs per thread share loads, one fills the GPU for small images."""
-        for outputs, threads in ((1, 128), (2, 128), (4, 128), (4, 64)):
-            yield depthwise_plan(problem, operands, outputs, threads)
-
-
-register(DepthwiseConv(), About("paper"))
+    Several outputs per thread share loads, one fills the GPU for small images.
+    """
+    for outputs, threads in ((1, 128), (2, 128), (4, 128), (4, 64)):
+        yield depthwise_plan(problem, operands, outputs, threads)

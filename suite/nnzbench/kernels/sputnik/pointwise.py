@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from nnzbench.kernels import row_stream
-from nnzbench.kernels.registry import register
+import numpy as np
+
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
-from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, spmm_plan
+from nnzbench.kernels.row_stream import row_stream
+from nnzbench.kernels.sputnik import PAPER
+from nnzbench.kernels.sputnik.spmm import labelled_tiles, spmm_plan
 from nnzbench.plans.chain import Step, chain
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -24,47 +27,51 @@ _ROW_STREAM_PLANS = 8
 """Plans tried of `row_stream`, which come by rank: a model has tens of layers."""
 
 
+@dataclass(frozen=True)
+class Columns(TileConfiguration):
+    """A thread per column of a row."""
+
+    threads: int = 128
+
+    @property
+    def name(self) -> str:
+        return f"t{self.threads}"
+
+
+def bias_relu_plan(bias: Array, product: Array) -> Plan:
+    """Bias and ReLU as a launch of their own, where a kernel has not fused them (`kernels_cu/bias_relu.cu`).
+
+    In place over `product` (m, n) float32, with `bias` (m,).
+    """
+    m, n = product.shape
+    tile, buffers = Columns(), {"bias": np.asarray(bias, np.float32), "c": product}
+    return tile.plan("bias_relu", (-(-n // tile.threads), m, 1), (n,), buffers)
+
+
 def _require_sparse(problem: Problem) -> None:
     if problem.sparsity == 0:
         raise Unsupported("this layer's weights are dense")
 
 
-@dataclass(frozen=True)
-class SputnikPointwise:
-    """Sputnik's SpMM with bias and ReLU fused: the paper's heuristic first, then the oracle's candidates."""
+@kernel(f"{PAPER}, section VII-D", "pointwise", "f32", About("paper"))
+def sputnik_bias_relu(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Sputnik's SpMM with bias and ReLU fused: the heuristic's plan (`heuristic_...`), then one per other tile.
 
-    name: str = "sputnik_bias_relu"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section VII-D"
-    ops: frozenset[str] = frozenset({"pointwise"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The heuristic's plan (`heuristic_...`), then one per tile. Raises `Unsupported` for dense layers."""
-        _require_sparse(problem)
-        b, bias = operands.dense["b"], operands.dense["bias"]
-        first = heuristic_tile(b.shape[1], b.dtype.itemsize)
-        yield spmm_plan(operands.sparse, b, first, "heuristic", bias=bias, relu=True)
-        for tile in oracle_tiles(b.shape[1], b.dtype.itemsize):
-            if tile != first:
-                yield spmm_plan(operands.sparse, b, tile, bias=bias, relu=True)
+    Raises `Unsupported` for dense layers.
+    """
+    _require_sparse(problem)
+    b, bias = operands.dense["b"], operands.dense["bias"]
+    for tile, label in labelled_tiles(b.shape[1], b.dtype.itemsize):
+        yield spmm_plan(operands.sparse, b, tile, label, bias=bias, relu=True)
 
 
-@dataclass(frozen=True)
-class RowStreamPointwise:
-    """The streaming SpMM, with bias and ReLU as a second launch."""
+@kernel("nnzbench", "pointwise", "f32", About("own"))
+def row_stream_bias_relu(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """The likeliest plans of `row_stream`, with bias and ReLU as a second launch.
 
-    name: str = "row_stream_bias_relu"
-    paper: str = "nnzbench"
-    ops: frozenset[str] = frozenset({"pointwise"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The likeliest plans of `row_stream`, each with bias and ReLU. Raises `Unsupported` for dense layers."""
-        _require_sparse(problem)
-        for product in islice(row_stream.RowStream().plans(problem, operands, arch), _ROW_STREAM_PLANS):
-            after = bias_relu_plan(operands.dense["bias"], product.buffers[product.output])
-            yield chain(product.variant, (Step(product, {product.output: "c"}), Step(after, {"c": "c"})))
-
-
-register(SputnikPointwise(), About("paper"))
-register(RowStreamPointwise(), About("own"))
+    Raises `Unsupported` for dense layers.
+    """
+    _require_sparse(problem)
+    for product in islice(row_stream.plans(problem, operands, arch), _ROW_STREAM_PLANS):
+        after = bias_relu_plan(operands.dense["bias"], product.buffers[product.output])
+        yield chain(product.variant, (Step(product, {product.output: "c"}), Step(after, {"c": "c"})))

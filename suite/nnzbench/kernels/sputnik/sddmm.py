@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.registry import register
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.rows import Storage, StripOrder, row_strips, single_launch_plan, vector_width
+from nnzbench.kernels.rows import Storage, StripOrder, row_strips, vector_width
+from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-SOURCE = "sputnik_sddmm.cu"
 _AHEAD = 8
 """Rows of B whose loads are issued before their arithmetic: one trip to memory."""
 _OWN_REGISTERS = 20
@@ -31,9 +33,10 @@ _OWN_REGISTERS = 20
 
 
 @dataclass(frozen=True)
-class Strip:
-    """One tile configuration; the fields are the defines of the `.cu` file."""
+class Strip(TileConfiguration):
+    """How the outputs of a row are shared out."""
 
+    DEFINES: ClassVar = {"items": "STRIP", "width": "BLOCK_WIDTH", "strips": "BLOCK_STRIPS", "by_columns": ""}
     items: int
     """Outputs per strip."""
     width: int
@@ -47,24 +50,20 @@ class Strip:
 
     @property
     def name(self) -> str:
-        return f"s{self.items}_w{self.width}_v{self.vector}_y{self.strips}" + ("_bc" if self.by_columns else "")
+        return f"s{self.items}_w{self.width}_v{self.vector}_y{self.strips}" + "_bc" * self.by_columns
+
+    @property
+    def block(self) -> Dim3:
+        return self.width, self.strips, 1
 
 
 _SHAPES = {
     False: ((32, 32, 1), (32, 32, 4), (32, 16, 4), (16, 8, 8), (16, 16, 2), (8, 8, 4)),
     True: (
-        (32, 8, 4),
-        (32, 8, 16),
-        (16, 8, 8),
-        (16, 8, 32),
-        (32, 16, 4),
-        (32, 16, 16),
-        (16, 16, 4),
-        (16, 16, 16),
-        (32, 32, 4),
-        (32, 32, 16),
+        (32, 8, 4), (32, 8, 16), (16, 8, 8), (16, 8, 32), (32, 16, 4), (32, 16, 16), (16, 16, 4), (16, 16, 16),
+        (32, 32, 4), (32, 32, 16),
     ),
-}
+}  # fmt: skip
 """(outputs per strip, threads per strip, strips per block) of the candidates, by whether strips go by columns."""
 _GROUP_BYTES = 1 << 16
 """Rows of B of one group of columns: a fraction of L1, because many strips run at a time."""
@@ -153,66 +152,36 @@ def sddmm_plan(
     group = max(1, _GROUP_BYTES // (k * a.itemsize))
     shared = shared or SharedWork()
     strips = shared.once((strip.items, order, group), lambda: row_strips(pattern, strip.items, order, group))
-    count = len(strips)
-    defines: dict[str, int | str] = {
-        "BLOCK_WIDTH": strip.width,
-        "BLOCK_STRIPS": strip.strips,
-        "STRIP": strip.items,
-        "VECTOR": strip.vector,
-    }
-    buffers: dict[str, Array] = {
+    buffers = {
         "strips": strips,
         "indices": shared.once(("indices", storage), lambda: storage.indices(pattern.indices)),
         "a": np.ascontiguousarray(a),
         "b": np.ascontiguousarray(b),
         "d": np.zeros(pattern.nnz, dtype=a.dtype),
     }
-    grid = (-(-count // strip.strips), 1, 1)
-    arguments = (count, k, "strips", "indices", "a", "b", "d")
-    launch = Launch("sputnik_sddmm", grid, (strip.width, strip.strips, 1), arguments)
-    names = (label, strip.name, storage.name("n"))
-    return single_launch_plan(SOURCE, launch, defines, buffers, "d", storage, names)
+    grid, marks = (-(-len(strips) // strip.strips), 1, 1), (storage.name("n"),)
+    sizes = (len(strips), k)
+    return strip.plan("sputnik_sddmm", grid, sizes, buffers, defines=storage.defines, label=label, marks=marks)
 
 
-@dataclass(frozen=True)
-class SputnikSddmm:
-    """D = (A B^T) sampled by a pattern: our rule's strip and the paper's first, then the other candidates."""
-
-    name: str = "sputnik_sddmm"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section VI"
-    ops: frozenset[str] = frozenset({"sddmm"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Our rule's plan (`rule_...`), the paper's heuristic's (`heuristic_...`), then the other candidates."""
-        pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
-        k, itemsize = a.shape[1], a.dtype.itemsize
-        ruled, paper = rule_strip(pattern, k, itemsize, sm_count(arch)), heuristic_strip(k, itemsize)
-        shared = SharedWork()
-        yield sddmm_plan(pattern, a, b, ruled, "rule", shared=shared)
-        yield sddmm_plan(pattern, a, b, paper, "heuristic", shared=shared)
-        for strip in candidates(k, itemsize):
-            if strip != ruled:
-                yield sddmm_plan(pattern, a, b, strip, shared=shared)
+@kernel(f"{PAPER}, section VI", "sddmm", "f32 f16", About("paper", paper_variants="heuristic_", rank=20))
+def sputnik_sddmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """D = (A B^T) sampled by a pattern: our rule's strip (`rule_...`), the paper's (`heuristic_...`), then others."""
+    pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
+    k, itemsize = a.shape[1], a.dtype.itemsize
+    ruled, shared = rule_strip(pattern, k, itemsize, sm_count(arch)), SharedWork()
+    yield sddmm_plan(pattern, a, b, ruled, "rule", shared=shared)
+    yield sddmm_plan(pattern, a, b, heuristic_strip(k, itemsize), "heuristic", shared=shared)
+    for strip in candidates(k, itemsize):
+        if strip != ruled:
+            yield sddmm_plan(pattern, a, b, strip, shared=shared)
 
 
-@dataclass(frozen=True)
-class SputnikSddmmAblation:
-    """The heuristic's SDDMM, complete and with one optimisation removed at a time (the paper's table II)."""
-
-    name: str = "sputnik_sddmm_ablation"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table II"
-    ops: frozenset[str] = frozenset({"sddmm"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Variants `complete`, `no_load_balancing`, and `no_vector`, which is `SCALAR`."""
-        pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
-        strip = heuristic_strip(a.shape[1], a.dtype.itemsize)
-        yield sddmm_plan(pattern, a, b, strip, "complete")
-        yield sddmm_plan(pattern, a, b, strip, "no_load_balancing", load_balancing=False)
-        yield sddmm_plan(pattern, a, b, SCALAR, "no_vector")
-
-
-register(SputnikSddmm(), About("paper", paper_variants="heuristic_", rank=20))
-register(SputnikSddmmAblation(), About("paper", study=True))
+@kernel(f"{PAPER}, table II", "sddmm", "f32 f16", About("paper", study=True))
+def sputnik_sddmm_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """The heuristic's SDDMM, complete and with one optimisation removed at a time; `no_vector` is `SCALAR`."""
+    pattern, a, b = operands.sparse, operands.dense["a"], operands.dense["b"]
+    strip = heuristic_strip(a.shape[1], a.dtype.itemsize)
+    yield sddmm_plan(pattern, a, b, strip, "complete")
+    yield sddmm_plan(pattern, a, b, strip, "no_load_balancing", load_balancing=False)
+    yield sddmm_plan(pattern, a, b, SCALAR, "no_vector")

@@ -9,39 +9,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.choice import cost_rule
-from nnzbench.kernels.registry import register
+from nnzbench.kernels import cost_rule
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.rows import (
-    Storage,
-    padded,
-    power_of_two_at_least,
-    row_records,
-    single_launch_plan,
-    transpose,
-    vector_width,
-)
+from nnzbench.kernels.rows import Storage, padded, power_of_two_at_least, row_records, transpose, vector_width
+from nnzbench.kernels.sputnik import PAPER
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
-SOURCE = "sputnik_spmm.cu"
 _GRID_Y = 65535
 _OWN_REGISTERS = 40
 """Registers of a thread beside its loads of B in flight: 32 to 64 in the tiles compiled for sm_90."""
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One tile configuration; the fields are the defines of the `.cu` file."""
+class Tile(TileConfiguration):
+    """What a block computes of C, and how."""
 
+    DEFINES: ClassVar = {
+        **{"y": "BLOCK_ITEMS_Y", "x": "BLOCK_ITEMS_X", "k": "BLOCK_ITEMS_K"},
+        **{"width": "BLOCK_WIDTH", "ahead": "ITEMS_AHEAD"},
+    }
     y: int
     """Rows per block."""
     x: int
@@ -64,10 +62,13 @@ class Tile:
     @property
     def name(self) -> str:
         text = f"y{self.y}_x{self.x}_w{self.width}_v{self.vector_b}"
-        text += f"_va{self.vector_a}" if self.vector_a != self.vector_b else ""
-        text += f"_k{self.k}" if self.k != 32 else ""
-        text += f"_a{self.ahead}" if self.ahead != 16 else ""
-        return text + ("_pf" if self.prefetch else "") + ("_rf" if self.rows_fastest else "")
+        text += f"_va{self.vector_a}" * (self.vector_a != self.vector_b)
+        text += f"_k{self.k}" * (self.k != 32) + f"_a{self.ahead}" * (self.ahead != 16)
+        return text + "_pf" * self.prefetch + "_rf" * self.rows_fastest
+
+    @property
+    def block(self) -> Dim3:
+        return self.width, self.y, 1
 
 
 @dataclass(frozen=True)
@@ -107,43 +108,24 @@ def _scalar(tile: Tile) -> Tile:
 # memory for a short row, at the price of half the warps; rows fastest keeps a column tile of B in L1.
 _TILES: dict[int, tuple[Tile, ...]] = {
     4: (
-        Tile(y=2, x=64, width=16, vector_b=4),
-        Tile(y=8, x=64, width=16, vector_b=4),
-        Tile(y=2, x=64, width=16, vector_b=4, prefetch=True),
-        Tile(y=2, x=64, width=16, vector_b=4, ahead=32),
-        Tile(y=8, x=64, width=16, vector_b=4, rows_fastest=True),
-        Tile(y=4, x=32, width=8, vector_b=4),
-        Tile(y=4, x=32, width=8, vector_b=4, prefetch=True),
-        Tile(y=16, x=32, width=8, vector_b=4, prefetch=True, rows_fastest=True),
-        Tile(y=8, x=16, width=4, vector_b=4, prefetch=True),
-        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
-        Tile(y=1, x=128, width=32, vector_b=4, prefetch=True),
-        Tile(y=4, x=128, width=32, vector_b=4),
-        Tile(y=4, x=128, width=32, vector_b=4, ahead=32),
-        Tile(y=4, x=128, width=32, vector_b=4, rows_fastest=True),
-        Tile(y=4, x=64, width=32, vector_b=2, prefetch=True, rows_fastest=True),
-        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(2, 64, 16, 4), Tile(8, 64, 16, 4), Tile(2, 64, 16, 4, prefetch=True), Tile(2, 64, 16, 4, ahead=32),
+        Tile(8, 64, 16, 4, rows_fastest=True), Tile(4, 32, 8, 4), Tile(4, 32, 8, 4, prefetch=True),
+        Tile(16, 32, 8, 4, prefetch=True, rows_fastest=True), Tile(8, 16, 4, 4, prefetch=True),
+        Tile(1, 64, 32, 2, ahead=32, prefetch=True), Tile(1, 128, 32, 4, prefetch=True), Tile(4, 128, 32, 4),
+        Tile(4, 128, 32, 4, ahead=32), Tile(4, 128, 32, 4, rows_fastest=True),
+        Tile(4, 64, 32, 2, prefetch=True, rows_fastest=True), Tile(1, 32, 32, 1, ahead=32, prefetch=True),
     ),
     2: (
-        Tile(y=1, x=64, width=32, vector_b=2, ahead=32, prefetch=True),
-        Tile(y=4, x=64, width=32, vector_b=2),
-        Tile(y=2, x=32, width=16, vector_b=2, ahead=32, prefetch=True),
-        Tile(y=4, x=16, width=8, vector_b=2, prefetch=True),
-        Tile(y=8, x=8, width=4, vector_b=2, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
+        Tile(1, 64, 32, 2, ahead=32, prefetch=True), Tile(4, 64, 32, 2), Tile(2, 32, 16, 2, ahead=32, prefetch=True),
+        Tile(4, 16, 8, 2, prefetch=True), Tile(8, 8, 4, 2, prefetch=True), Tile(1, 32, 32, 1, ahead=32, prefetch=True),
     ),
     1: (
-        Tile(y=1, x=64, width=32, vector_b=1, ahead=32),
-        Tile(y=1, x=64, width=32, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=4, x=64, width=32, vector_b=1, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=1, x=32, width=32, vector_b=1, k=64, ahead=32, prefetch=True),
-        Tile(y=2, x=16, width=16, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=4, x=8, width=8, vector_b=1, ahead=32, prefetch=True),
-        Tile(y=32, x=1, width=1, vector_b=1),
+        Tile(1, 64, 32, 1, ahead=32), Tile(1, 64, 32, 1, ahead=32, prefetch=True), Tile(4, 64, 32, 1, prefetch=True),
+        Tile(1, 32, 32, 1, prefetch=True), Tile(1, 32, 32, 1, ahead=32, prefetch=True),
+        Tile(1, 32, 32, 1, k=64, ahead=32, prefetch=True), Tile(2, 16, 16, 1, ahead=32, prefetch=True),
+        Tile(4, 8, 8, 1, ahead=32, prefetch=True), Tile(32, 1, 1, 1),
     ),
-}
+}  # fmt: skip
 
 
 def oracle_tiles(n: int, itemsize: int) -> list[Tile]:
@@ -230,28 +212,19 @@ def spmm_plan(
     short_offsets = matrix.k * n < 2**31
     if not switches.prescale and not short_offsets:
         raise Unsupported(f"without pre-scaling offsets are 32-bit products: k * n = {matrix.k * n} is not below 2^31")
-    prescale = switches.prescale and short_offsets
     row_blocks, column_blocks = -(-matrix.m // tile.y), -(-n // tile.x)
     if row_blocks > _GRID_Y and not tile.rows_fastest:
         tile = replace(tile, rows_fastest=True)
     if tile.rows_fastest and column_blocks > _GRID_Y:
         raise Unsupported(f"{column_blocks} column tiles are more than a grid holds")
-    defines: dict[str, int | str] = {
-        "BLOCK_ITEMS_Y": tile.y,
-        "BLOCK_ITEMS_X": tile.x,
-        "BLOCK_ITEMS_K": tile.k,
-        "BLOCK_WIDTH": tile.width,
-        "VECTOR_A": tile.vector_a,
-        "VECTOR_B": tile.vector_b,
-        "ITEMS_AHEAD": tile.ahead,
-        "PRESCALE": int(prescale),
+    defines = {
+        "PRESCALE": int(switches.prescale and short_offsets),
         "OFFSET64": int(not short_offsets),
         "RESIDUE_UNROLL": int(switches.residue_unroll),
-        "PREFETCH": int(tile.prefetch),
-        "ROWS_FASTEST": int(tile.rows_fastest),
         "BIAS": int(bias is not None),
         "RELU": int(relu),
         "GATHER": int(positions is not None),
+        **storage.defines,
     }
     shared = shared or SharedWork()
     buffers: dict[str, Array] = {
@@ -266,85 +239,51 @@ def spmm_plan(
     if bias is not None:
         buffers["bias"] = bias.astype(np.float32)
     entries = ("values", "indices", "positions" if positions is not None else "indices")
-    arguments = (n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
+    args = (n, "rows", *entries, "b", "c", "bias" if bias is not None else "rows")
     grid = (row_blocks, column_blocks, 1) if tile.rows_fastest else (column_blocks, row_blocks, 1)
-    launch = Launch("sputnik_spmm", grid, (tile.width, tile.y, 1), arguments)
-    unscaled = "" if short_offsets else "unscaled_k_times_n_above_2e31"
-    names = (label, tile.name, storage.name("k"), unscaled)
-    return single_launch_plan(SOURCE, launch, defines, buffers, "c", storage, names)
+    marks = (storage.name("k"), "" if short_offsets else "unscaled_k_times_n_above_2e31")
+    return tile.plan("sputnik_spmm", grid, args, buffers, "c", defines=defines, label=label, marks=marks)
 
 
-@dataclass(frozen=True)
-class Sputnik:
-    """C = A B by row splitting: our rule's tile and the paper's heuristic first, then the oracle's candidates."""
-
-    name: str = "sputnik"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section V"
-    ops: frozenset[str] = frozenset({"spmm"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Our rule's plan (`rule_...`), the paper's heuristic's (`heuristic_...`), then the other `oracle_tiles`."""
-        b = operands.dense["b"]
-        n, itemsize = b.shape[1], b.dtype.itemsize
-        ruled, paper = rule_tile(operands.sparse, n, itemsize, sm_count(arch)), heuristic_tile(n, itemsize)
-        shared = SharedWork()
-        yield spmm_plan(operands.sparse, b, ruled, "rule", shared=shared)
-        yield spmm_plan(operands.sparse, b, paper, "heuristic", shared=shared)
-        for tile in oracle_tiles(n, itemsize):
-            if tile not in (ruled, paper):
-                yield spmm_plan(operands.sparse, b, tile, shared=shared)
+def labelled_tiles(n: int, itemsize: int, ruled: Tile | None = None) -> Iterator[tuple[Tile, str]]:
+    """Tiles to time and the label of each: our rule's choice, if given, the paper's, and the other `oracle_tiles`."""
+    paper = heuristic_tile(n, itemsize)
+    if ruled is not None:
+        yield ruled, "rule"
+    yield paper, "heuristic"
+    for tile in oracle_tiles(n, itemsize):
+        if tile not in (ruled, paper):
+            yield tile, ""
 
 
-@dataclass(frozen=True)
-class SputnikTransposed:
+@kernel(f"{PAPER}, section V", "spmm", "f32 f16", About("paper", paper_variants="heuristic_", rank=10))
+def sputnik(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """C = A B by row splitting: our rule's tile (`rule_...`), the paper's (`heuristic_...`), then `oracle_tiles`."""
+    b, shared = operands.dense["b"], SharedWork()
+    n, itemsize = b.shape[1], b.dtype.itemsize
+    for tile, label in labelled_tiles(n, itemsize, rule_tile(operands.sparse, n, itemsize, sm_count(arch))):
+        yield spmm_plan(operands.sparse, b, tile, label, shared=shared)
+
+
+@kernel(f"{PAPER}, section IX", "spmm", "f32 f16", About("paper", study=True))
+def sputnik_transposed(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """C = W^T B for a W kept in CSR, as training's backward pass needs it (the paper's section IX).
 
     The structure of W^T and the position of its entries in W are cached once per topology; the kernel gathers the
     values, so that nothing is rearranged when weights change. To be comparable, a problem's A is taken as W^T.
     """
-
-    name: str = "sputnik_transposed"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, section IX"
-    ops: frozenset[str] = frozenset({"spmm"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """The plans of `sputnik`, with gathered values."""
-        weights, order = transpose(operands.sparse)
-        topology, positions = transpose(weights.with_values(operands.sparse.values[order]))
-        b = operands.dense["b"]
-        first = heuristic_tile(b.shape[1], b.dtype.itemsize)
-        yield spmm_plan(topology, b, first, "heuristic", positions=positions)
-        for tile in oracle_tiles(b.shape[1], b.dtype.itemsize):
-            if tile != first:
-                yield spmm_plan(topology, b, tile, positions=positions)
+    weights, order = transpose(operands.sparse)
+    topology, positions = transpose(weights.with_values(operands.sparse.values[order]))
+    b = operands.dense["b"]
+    for tile, label in labelled_tiles(b.shape[1], b.dtype.itemsize):
+        yield spmm_plan(topology, b, tile, label, positions=positions)
 
 
-@dataclass(frozen=True)
-class SputnikAblation:
-    """The heuristic's kernel, complete and with one optimisation removed at a time (the paper's table II)."""
-
-    name: str = "sputnik_ablation"
-    paper: str = "Gale, Zaharia, Young, Elsen: Sparse GPU Kernels for Deep Learning, SC 2020, table II"
-    ops: frozenset[str] = frozenset({"spmm"})
-    dtypes: frozenset[str] = frozenset({"f32", "f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Variants `complete`, `no_load_balancing`, `no_vector`, `no_residue_unroll`, `no_prescale`."""
-        b = operands.dense["b"]
-        tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
-        cases = {
-            "complete": ALL_ON,
-            "no_load_balancing": Switches(load_balancing=False),
-            "no_vector": Switches(vector=False),
-            "no_residue_unroll": Switches(residue_unroll=False),
-            "no_prescale": Switches(prescale=False),
-        }
-        for label, switches in cases.items():
-            yield spmm_plan(operands.sparse, b, tile, label, switches)
-
-
-register(Sputnik(), About("paper", paper_variants="heuristic_", rank=10))
-register(SputnikTransposed(), About("paper", study=True))
-register(SputnikAblation(), About("paper", study=True))
+@kernel(f"{PAPER}, table II", "spmm", "f32 f16", About("paper", study=True))
+def sputnik_ablation(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """The heuristic's kernel, complete and with one optimisation removed at a time."""
+    b = operands.dense["b"]
+    tile = heuristic_tile(b.shape[1], b.dtype.itemsize)
+    yield spmm_plan(operands.sparse, b, tile, "complete")
+    for name in ("load_balancing", "vector", "residue_unroll", "prescale"):
+        yield spmm_plan(operands.sparse, b, tile, f"no_{name}", Switches(**{name: False}))

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BANKS = np.arange(32)
-_COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
+COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
+"""Set bits by byte."""
 _NEVER = 1 << 30
 
 
@@ -17,7 +18,7 @@ def _ones(words: NDArray[Any]) -> NDArray[np.int32]:
     if hasattr(np, "bitwise_count"):
         counts: NDArray[np.int32] = np.bitwise_count(words).sum(axis=-1, dtype=np.int32)
         return counts
-    return np.asarray(_COUNT[np.ascontiguousarray(words).view(np.uint8)].sum(axis=-1, dtype=np.int32))
+    return np.asarray(COUNT[np.ascontiguousarray(words).view(np.uint8)].sum(axis=-1, dtype=np.int32))
 
 
 def dealt_starts(turns: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int64]:

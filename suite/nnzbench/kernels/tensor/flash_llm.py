@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, make_plan, parts_to_try, samples
+from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.kernels.tensor.tiled_csl import TILE_COLUMNS, TILE_ROWS, pack
 from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -33,51 +32,27 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return 2 * nnz + 4 * (problem.m // TILE_ROWS * (problem.k // TILE_COLUMNS) + 2)
 
 
-class FlashLlm:
-    """Flash-LLM's kernel for 8, 16, 32, 64 and multiples of 128 columns, K in 1 to 9 parts."""
-
-    name = "flash_llm"
-    paper = "Xia et al.: Flash-LLM, VLDB 2024"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per number of parts of K, the likeliest first.
-
-        Raises `Unsupported` for sizes that are no multiples of its tiles, and for tiles with more than half nonzeros,
-        for which the published code returns wrong results.
-        """
-        columns = block_columns(problem, arch)
-        rows = block_rows(columns)
-        if problem.m % rows:
-            raise Unsupported(f"{problem.m} rows of A are no multiple of {rows}, a block's with {columns} columns")
-        shared = SharedWork()
-        tiles = problem.k // TILE_K
-        for parts in parts_to_try(tiles, problem.m // rows * (problem.n // columns), arch, _RESIDENT):
-            elapsed = shared.timer()
-            packed = shared.once_for(operands.sparse, self.name, lambda: pack(operands.sparse))
-            yield make_plan(
-                problem,
-                operands,
-                shared,
-                source="flash_llm.cu",
-                defines={"COLUMNS": columns},
-                rows=rows,
-                columns=columns,
-                parts=parts,
-                packed={"offsets": packed.offsets, "words": packed.words},
-                shared_bytes=shared_bytes(columns),
-                generate_ms=elapsed(),
-            )
-
-
-register(
-    FlashLlm(),
+@kernel(
+    "Xia et al.: Flash-LLM, VLDB 2024",
+    "spmm",
+    "f16",
     About(
         "paper",
         label="Flash-LLM",
         rank=130,
         structure_bytes=structure_bytes,
-        samples=tuple(samples((256, 128, 8), (256, 128, 16), (256, 128, 32), (128, 128, 64), (128, 128, 128))),
+        samples=samples((256, 128, 8), (256, 128, 16), (256, 128, 32), (128, 128, 64), (128, 128, 128)),
     ),
 )
+def flash_llm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Flash-LLM's kernel for 8, 16, 32, 64 and multiples of 128 columns, K in 1 to 9 parts.
+
+    Raises `Unsupported` for sizes that are no multiples of its tiles, and for tiles with more than half nonzeros, for
+    which the published code returns wrong results.
+    """
+    columns = block_columns(problem, arch)
+    rows = block_rows(columns)
+    if problem.m % rows:
+        raise Unsupported(f"{problem.m} rows of A are no multiple of {rows}, a block's with {columns} columns")
+    block = rows, columns, _RESIDENT
+    yield from plans("flash_llm", problem, operands, arch, block, pack, lambda packed: shared_bytes(columns))

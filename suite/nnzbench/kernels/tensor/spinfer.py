@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.tensor.bitmap import TILE, pack
-from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, make_plan, parts_to_try, samples
+from nnzbench.kernels.tensor.split_k import TILE_K, block_columns, plans, samples
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Array, Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -34,61 +33,38 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return problem.m * problem.k // 8 + 20 * (problem.m // TILE) * (problem.k // TILE)
 
 
-class SpInfer:
-    """SpInfer's kernel for 8, 16, 32, 64 and multiples of 128 columns, K in 1 to 9 parts."""
-
-    name = "spinfer"
-    paper = "Fan et al.: SpInfer, EuroSys 2025"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per number of parts of K, the likeliest first.
-
-        Raises `Unsupported` for sizes that are no multiples of its tiles.
-        """
-        columns = min(block_columns(problem, arch), _MOST_COLUMNS)
-        if problem.m % TILE:
-            raise Unsupported(f"{problem.m} rows of A are no multiple of {TILE}")
-        shared = SharedWork()
-        tiles, blocks = problem.k // TILE_K, problem.m // TILE * (problem.n // columns)
-        for parts in parts_to_try(tiles, blocks, arch, _resident(columns, arch)):
-            elapsed = shared.timer()
-            packed = shared.once_for(operands.sparse, self.name, lambda: pack(operands.sparse))
-            buffers: dict[str, Array] = {
-                "offsets": packed.offsets,
-                "strips": packed.strips,
-                "maps": packed.maps,
-                "values": packed.values,
-            }
-            yield make_plan(
-                problem,
-                operands,
-                shared,
-                source="spinfer.cu",
-                defines={"COLUMNS": columns},
-                rows=TILE,
-                columns=columns,
-                parts=parts,
-                packed=buffers,
-                scalars=(value_bytes(packed.most_values),),
-                shared_bytes=shared_bytes(columns, packed.most_values),
-                generate_ms=elapsed(),
-            )
-
-
 def _resident(columns: int, arch: str) -> int:
     """Blocks that a multiprocessor holds at half zeros, by their shared memory, and at most 4 by their registers."""
     return max(1, min(4, block_shared_bytes(arch) // shared_bytes(columns, TILE * TILE // 2)))
 
 
-register(
-    SpInfer(),
+@kernel(
+    "Fan et al.: SpInfer, EuroSys 2025",
+    "spmm",
+    "f16",
     About(
         "paper",
         label="SpInfer",
         rank=132,
         structure_bytes=structure_bytes,
-        samples=tuple(samples((64, 128, 8), (64, 128, 16), (64, 128, 32), (64, 128, 64))),
+        samples=samples((64, 128, 8), (64, 128, 16), (64, 128, 32), (64, 128, 64)),
     ),
 )
+def spinfer(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """SpInfer's kernel for 8, 16, 32, 64 and multiples of 128 columns, K in 1 to 9 parts.
+
+    Raises `Unsupported` for sizes that are no multiples of its tiles.
+    """
+    columns = min(block_columns(problem, arch), _MOST_COLUMNS)
+    if problem.m % TILE:
+        raise Unsupported(f"{problem.m} rows of A are no multiple of {TILE}")
+    yield from plans(
+        "spinfer",
+        problem,
+        operands,
+        arch,
+        (TILE, columns, _resident(columns, arch)),
+        pack,
+        lambda packed: shared_bytes(columns, packed.most_values),
+        lambda packed: (value_bytes(packed.most_values),),
+    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Array, Dim3, Launch, Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -20,6 +22,8 @@ COLUMNS = (8, 16, 32, 64, 128)
 MOST_PARTS = 9
 """Of K, in the papers' tables of what they chose for each shape."""
 _ALIGN = 128
+Packed = TypeVar("Packed")
+"""A matrix in the paper's format: a dataclass of buffers."""
 
 
 def block_columns(problem: Problem, arch: str) -> int:
@@ -55,56 +59,74 @@ def parts_to_try(tiles: int, blocks: int, arch: str, resident: int) -> list[int]
     return sorted(possible, key=steps)
 
 
-def make_plan(
+@dataclass(frozen=True)
+class Tiling(TileConfiguration):
+    """Columns and rows of C that a block computes, and the parts of K."""
+
+    DEFINES: ClassVar = {"rows": "", "parts": ""}
+    columns: int
+    rows: int
+    parts: int
+
+    @property
+    def name(self) -> str:
+        return f"n{self.columns}_m{self.rows}_s{self.parts}"
+
+    @property
+    def block(self) -> Dim3:
+        return 128, 1, 1
+
+
+def plans(
+    entry: str,
     problem: Problem,
     operands: Operands,
-    shared: SharedWork,
-    *,
-    source: str,
-    defines: Mapping[str, int | str],
-    rows: int,
-    columns: int,
-    parts: int,
-    packed: Mapping[str, NDArray[Any]],
-    scalars: tuple[int, ...] = (),
-    shared_bytes: int,
-    generate_ms: float,
-) -> Plan:
-    """The plan of `source` (whose entry point has its name) with K in `parts` parts; blocks have `rows` x `columns`.
+    arch: str,
+    block: tuple[int, int, int],
+    pack: Callable[[CSR], Packed],
+    shared_bytes: Callable[[Packed], int],
+    scalars: Callable[[Packed], tuple[int, ...]] = lambda packed: (),
+) -> Iterator[Plan]:
+    """One plan of the kernel `entry` per number of parts of K, the likeliest first.
 
-    The kernel is given m, n, k, parts, `scalars`, the buffers of `packed`, B (n, k) and C (n, m), or for several parts
-    their sums (parts, n, m), which `add_parts` then adds.
+    `block` is rows and columns of a block, and how many a multiprocessor holds. The kernel is given m, n, k, parts,
+    `scalars`, the fields of the matrix packed, B (n, k) and C (n, m), or for several parts their sums (parts, n, m),
+    which `add_parts` then adds.
     """
+    rows, columns, resident = block
     m, n, k = problem.m, problem.n, problem.k
-    b = shared.once("b", lambda: np.ascontiguousarray(operands.dense["b"].T))
-    buffers: dict[str, Array] = {**packed, "b": b, "c": np.empty((n, m), dtype=np.float16)}
-    if parts > 1:
-        buffers["partial"] = np.empty((parts, n, m), dtype=np.float16)
-    to = "partial" if parts > 1 else "c"
-    grid = (n // columns, m // rows * parts, 1)
-    args: tuple[str | int, ...] = (m, n, k, parts, *scalars, *packed, "b", to)
-    launches = [Launch(source.removesuffix(".cu"), grid, (128, 1, 1), args, shared_bytes + _ALIGN)]
-    if parts > 1:
-        launches.append(Launch("add_parts", (m * n // 256, 1, 1), (32, 1, 1), (parts, m * n, "partial", "c")))
-    return Plan(
-        variant=f"n{columns}_m{rows}_s{parts}",
-        math="f16",
-        language="cuda",
-        source=source,
-        defines=defines,
-        buffers=buffers,
-        output="c",
-        launches=tuple(launches),
-        generate_ms=generate_ms,
-        unpermute=_by_rows,
-    )
+    shared = SharedWork()
+    for parts in parts_to_try(k // TILE_K, m // rows * (n // columns), arch, resident):
+        elapsed = shared.timer()
+        packed = shared.once_for(operands.sparse, entry, lambda: pack(operands.sparse))
+        generate_ms = elapsed()
+        b = shared.once("b", lambda: np.ascontiguousarray(operands.dense["b"].T))
+        buffers: dict[str, Array] = {**vars(packed), "b": b, "c": np.empty((n, m), dtype=np.float16)}
+        args, then = [*buffers], []
+        if parts > 1:
+            args[-1] = "partial"
+            buffers["partial"] = np.empty((parts, n, m), dtype=np.float16)
+            then = [Launch("add_parts", (m * n // 256, 1, 1), (32, 1, 1), (parts, m * n, "partial", "c"))]
+        yield Tiling(columns, rows, parts).plan(
+            entry,
+            (n // columns, m // rows * parts, 1),
+            (m, n, k, parts, *scalars(packed), *args),
+            buffers,
+            "c",
+            shared_bytes=shared_bytes(packed) + _ALIGN,
+            then=tuple(then),
+            generate_ms=generate_ms,
+            unpermute=_by_rows,
+        )
 
 
 def _by_rows(stored: Array) -> Array:
     return np.ascontiguousarray(stored.T)
 
 
-def samples(*sizes: tuple[int, int, int]) -> Iterator[Problem]:
+def samples(*sizes: tuple[int, int, int]) -> tuple[Problem, ...]:
     """Representative products (m, k, n) of kernels that take no awkward sizes."""
-    for m, k, n in sizes:
-        yield Problem("representative", f"spmm {m}x{k}x{n} uniform:0", "spmm", m, k, n, 0.75, "uniform:0", "f16")
+    return tuple(
+        Problem("representative", f"spmm {m}x{k}x{n} uniform:0", "spmm", m, k, n, 0.75, "uniform:0", "f16")
+        for m, k, n in sizes
+    )

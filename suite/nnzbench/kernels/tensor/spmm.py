@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.halves import from_bf16, stored
-from nnzbench.kernels.tensor.slices import first_chunks, slice_starts
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, pack, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Launch, Plan, Unsupported, plans_that_fit
+from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -41,9 +40,10 @@ _WIDE_COLUMNS = 32
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Tiling(TileConfiguration):
     """Compile-time shape of `tensor_spmm.cu`, whose header explains the defines of the same names, and the slices."""
 
+    DEFINES: ClassVar = {"slices": "", "separate": "", "form": "", "dealt": ""}
     block_n: int
     warps: int
     map_words: int
@@ -102,12 +102,13 @@ class Tiling:
         key = ("tensor_spmm", words, columns, strip_count(matrix.m, multiple), form, dealt)
         return shared.once_for(matrix, key, lambda: pack(matrix.with_values(stored(matrix.values)), *self.packing))
 
-    def shared_bytes(self, slot_bytes: int) -> int:
+    def ring_bytes(self, slot_bytes: int) -> int:
         """Dynamic shared memory per block: B's panels, every warp's ring of slots, and room to align them."""
         rings = self.panels * self.panel_k * self.block_n * self.element_bytes + self.warps * self.stages * slot_bytes
         return rings + (_KIB if self.wide else 128)
 
-    def __str__(self) -> str:
+    @property
+    def name(self) -> str:
         text = f"n{self.block_n}_m{STRIP_ROWS * self.warps}_k{self.chunk_columns}.{self.stages}"
         text += f"_p{self.panel_k}.{self.panels}_b{self.blocks}_s{self.slices}"
         text += f"_{self.form}" * (self.form != "words") + "_add" * self.separate + "_wide" * self.wide
@@ -129,9 +130,9 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
     b = operands.dense["b"] if tiling.tf32 else shared.once("b", lambda: stored(operands.dense["b"]))
     tiles = -(-problem.n // tiling.block_n)
     sums = tiles * packed.strips * STRIP_ROWS * tiling.block_n * tiling.slices if tiling.slices > 1 else 0
-    buffers: dict[str, NDArray[Any]] = {
+    buffers: dict[str, Array] = {
         "panel_chunks": packed.panel_chunks,
-        "starts": slice_starts(packed, tiling.slices),
+        "starts": packed.slice_starts(tiling.slices),
         "offsets": packed.offsets,
         "stream": packed.stream,
         "b": b,
@@ -140,43 +141,27 @@ def make_plan(problem: Problem, operands: Operands, tiling: Tiling, shared: Shar
         "c": np.empty((problem.m, problem.n), dtype=b.dtype),
     }
     if tiling.early:
-        buffers["heads"] = first_chunks(packed, tiling.slices)
-    grid = (-(-packed.strips // tiling.warps), tiling.slices, tiles)
-    args = (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate))
-    names = ("panel_chunks", "starts", "offsets", "stream", "b", "partial", "arrived", "c", *["heads"] * tiling.early)
-    block = (32 * tiling.warps, 1, 1)
-    launches = [Launch("tensor_spmm", grid, block, (*args, *names), tiling.shared_bytes(packed.slot_bytes))]
+        buffers["heads"] = packed.first_chunks(tiling.slices)
+    then: tuple[Launch, ...] = ()
     if tiling.separate and tiling.slices > 1:
         sums_tiles = tiles * packed.strips * tiling.sums
         add_args = (problem.m, problem.n, packed.strips, tiling.slices, sums_tiles, "partial", "c")
-        launches.append(Launch("tensor_spmm_add", (-(-sums_tiles // 8), 1, 1), (256, 1, 1), add_args))
-    return Plan(
-        variant=str(tiling),
-        math="tf32" if tiling.tf32 else "bf16" if bf16 else "f16",
-        language="cuda",
-        source="tensor_spmm.cu",
+        then = (Launch("tensor_spmm_add", (-(-sums_tiles // 8), 1, 1), (256, 1, 1), add_args),)
+    return tiling.plan(
+        "tensor_spmm",
+        (-(-packed.strips // tiling.warps), tiling.slices, tiles),
+        (problem.m, problem.n, problem.k, packed.strips, packed.panels, packed.slot_bytes, int(tiling.separate)),
+        buffers,
+        "c",
         defines={
-            "BLOCK_N": tiling.block_n,
-            "WARPS": tiling.warps,
-            "MAP_WORDS": tiling.map_words,
-            "STAGES": tiling.stages,
-            "PANEL_K": tiling.panel_k,
-            "PANELS": tiling.panels,
-            "BLOCKS": tiling.blocks,
             "FILL": math.gcd(problem.n * tiling.element_bytes // 2, 8),
-            "AHEAD": tiling.ahead,
-            "WIDE": int(tiling.wide),
-            "BULK": int(tiling.bulk),
             "BF16": int(bf16),
-            "TF32": int(tiling.tf32),
             "HALVES": int(tiling.form == "halves"),
             "BITMAP": int(tiling.form == "bitmap"),
-            "EARLY": int(tiling.early),
-            "SPREAD": int(tiling.spread),
         },
-        buffers=buffers,
-        output="c",
-        launches=tuple(launches),
+        shared_bytes=tiling.ring_bytes(packed.slot_bytes),
+        then=then,
+        math="tf32" if tiling.tf32 else "",
         generate_ms=elapsed(),
         features="a" if tiling.wide else "",
         unpermute=from_bf16 if bf16 else None,
@@ -200,43 +185,27 @@ class Shape(NamedTuple):
 # by columns at most, the likeliest first, the last one for small matrices and architectures with little shared memory
 _SHAPES = {
     8: (
-        Shape(8, 8, 2, 1024, 2, 2, early=True),
-        Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
-        Shape(8, 8, 1, 1024, 2, 2, "bitmap"),
-        Shape(8, 8, 4, 1024, 2, 2, "halves"),
-        Shape(8, 8, 1, 1024, 2, 2),
-        Shape(8, 8, 2, 1024, 2, 2, "halves"),
-        Shape(8, 4, 1, 512, 2, 1),
+        Shape(8, 8, 2, 1024, 2, 2, early=True), Shape(8, 8, 2, 1024, 2, 2, "bitmap", early=True),
+        Shape(8, 8, 1, 1024, 2, 2, "bitmap"), Shape(8, 8, 4, 1024, 2, 2, "halves"), Shape(8, 8, 1, 1024, 2, 2),
+        Shape(8, 8, 2, 1024, 2, 2, "halves"), Shape(8, 4, 1, 512, 2, 1),
     ),
     16: (
-        Shape(16, 8, 1, 1024, 2, 2, early=True),
-        Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
-        Shape(16, 8, 2, 512, 2, 2, "bitmap"),
-        Shape(16, 8, 2, 1024, 2, 2, "halves"),
-        Shape(16, 8, 2, 512, 2, 2),
-        Shape(16, 8, 1, 512, 2, 2),
-        Shape(16, 4, 1, 256, 2, 1),
+        Shape(16, 8, 1, 1024, 2, 2, early=True), Shape(16, 8, 1, 1024, 2, 2, "bitmap", early=True),
+        Shape(16, 8, 2, 512, 2, 2, "bitmap"), Shape(16, 8, 2, 1024, 2, 2, "halves"), Shape(16, 8, 2, 512, 2, 2),
+        Shape(16, 8, 1, 512, 2, 2), Shape(16, 4, 1, 256, 2, 1),
     ),
     32: (
-        Shape(32, 8, 1, 512, 2, 2),
-        Shape(32, 16, 2, 512, 2, 1),
-        Shape(32, 16, 1, 512, 2, 1),
-        Shape(32, 8, 1, 512, 2, 2, "bitmap"),
-        Shape(32, 16, 1, 512, 2, 1, "bitmap"),
-        Shape(32, 4, 1, 256, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2), Shape(32, 16, 2, 512, 2, 1), Shape(32, 16, 1, 512, 2, 1),
+        Shape(32, 8, 1, 512, 2, 2, "bitmap"), Shape(32, 16, 1, 512, 2, 1, "bitmap"), Shape(32, 4, 1, 256, 2, 1),
     ),
     64: (
-        Shape(64, 8, 2, 512, 2, 1),
-        Shape(64, 8, 1, 512, 2, 1),
-        Shape(64, 4, 1, 128, 2, 1),
+        Shape(64, 8, 2, 512, 2, 1), Shape(64, 8, 1, 512, 2, 1), Shape(64, 4, 1, 128, 2, 1),
     ),
     128: (
-        Shape(128, 8, 2, 256, 2, 1),
-        Shape(64, 16, 1, 512, 2, 1),
-        Shape(128, 8, 1, 256, 2, 1),
+        Shape(128, 8, 2, 256, 2, 1), Shape(64, 16, 1, 512, 2, 1), Shape(128, 8, 1, 256, 2, 1),
         Shape(128, 4, 1, 128, 2, 1),
     ),
-}
+}  # fmt: skip
 _MOST_STAGES = 4
 
 
@@ -315,7 +284,7 @@ def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Til
     def make(tiling: Tiling) -> Plan:
         packed = tiling.packed(operands.sparse, shared)
         room = block_shared_bytes(arch) // tiling.blocks - _OTHER_SHARED
-        stages = (room - tiling.shared_bytes(0)) // (tiling.warps * packed.slot_bytes)
+        stages = (room - tiling.ring_bytes(0)) // (tiling.warps * packed.slot_bytes)
         if stages < 2:
             raise Unsupported(f"{tiling} needs more than {room} bytes of shared memory for chunks of this matrix")
         return make_plan(problem, operands, replace(tiling, stages=min(stages, _MOST_STAGES)), shared)
@@ -323,22 +292,12 @@ def plans(problem: Problem, operands: Operands, arch: str, choices: Iterable[Til
     yield from plans_that_fit(choices, make, "no tiling")
 
 
-class TensorSpmm:
-    """Own SpMM on tensor cores for matrices without structure."""
+@kernel("nnzbench", "spmm", "f16 bf16", About("own", structure_bytes=structure_bytes, rank=135))
+def tensor_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own SpMM on tensor cores for matrices without structure: one plan per tiling whose rings fit in shared memory.
 
-    name = "tensor_spmm"
-    paper = "nnzbench"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f16", "bf16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling whose rings fit in shared memory.
-
-        Raises `Unsupported` before sm_80, whose tensor cores have no 2:4 instruction, and where none fits.
-        """
-        if not architecture(arch).has("mma_sparse"):
-            raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
-        yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch))
-
-
-register(TensorSpmm(), About("own", structure_bytes=structure_bytes, rank=135))
+    Raises `Unsupported` before sm_80, whose tensor cores have no 2:4 instruction, and where none fits.
+    """
+    if not architecture(arch).has("mma_sparse"):
+        raise Unsupported(f"tensor cores of {arch} do not multiply 2:4 tiles")
+    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor.delta import CHUNK, MOST_COLUMNS, Chunks, pack
 from nnzbench.kernels.tensor.halves import from_bf16, stored
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
-from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -22,13 +25,26 @@ _BLOCKS = (2, 3)
 """Per multiprocessor: registers for loads against warps that wait for them."""
 
 
+@dataclass(frozen=True)
+class Tiling(TileConfiguration):
+    """Lanes of a row, a power of two up to 32, and blocks per multiprocessor."""
+
+    DEFINES: ClassVar = {"lanes": "", "warps": ""}
+    lanes: int
+    blocks: int
+    warps: int = _WARPS
+
+    @property
+    def name(self) -> str:
+        return f"l{self.lanes}_b{self.blocks}"
+
+
 def make_plan(
     problem: Problem, operands: Operands, arch: str, lanes: int, blocks: int, shared: SharedWork | None = None
 ) -> Plan:
-    """The plan with so many lanes for a row, a power of two up to 32, and so many blocks per multiprocessor.
+    """The plan of `Tiling(lanes, blocks)`; `operands.dense["b"]` is (k, 1), in fp16, or in fp32 rounded to bf16.
 
-    `operands.dense["b"]` is (k, 1), in fp16, or in fp32 rounded to bf16. Raises `Unsupported` where x does not fit in
-    shared memory.
+    Raises `Unsupported` where x does not fit in shared memory.
     """
     shared = shared or SharedWork()
     elapsed = shared.timer()
@@ -41,26 +57,13 @@ def make_plan(
     resident = min(blocks, block_shared_bytes(arch) // bytes_of_x)
     needed = -(-problem.m // (_WARPS * 32 // lanes))
     x = stored(operands.dense["b"])
-    buffers: dict[str, Array] = {
-        "offsets": packed.offsets,
-        "low": packed.low,
-        "high": packed.high,
-        "near": packed.near,
-        "far": packed.far,
-        "x": x,
-        "y": np.empty((problem.m, 1), dtype=x.dtype),
-    }
-    grid = (min(resident * sm_count(arch), needed), 1, 1)
-    launch = Launch("delta_spmv", grid, (32 * _WARPS, 1, 1), (problem.m, problem.k, lanes, *buffers), bytes_of_x)
-    return Plan(
-        variant=f"l{lanes}_b{blocks}",
-        math="bf16" if bf16 else "f16",
-        language="cuda",
-        source="delta_spmv.cu",
-        defines={"BLOCKS": blocks, "BF16": int(bf16)},
-        buffers=buffers,
-        output="y",
-        launches=(launch,),
+    return Tiling(lanes, blocks).plan(
+        "delta_spmv",
+        (min(resident * sm_count(arch), needed), 1, 1),
+        (problem.m, problem.k, lanes),
+        {**vars(packed), "x": x, "y": np.empty((problem.m, 1), dtype=x.dtype)},
+        defines={"BF16": int(bf16)},
+        shared_bytes=bytes_of_x,
         generate_ms=elapsed(),
         unpermute=from_bf16 if bf16 else None,
     )
@@ -71,36 +74,23 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return 12 * -(-nnz // CHUNK) + 4 * (problem.m + 1)
 
 
-class DeltaSpmv:
-    """Own product of a sparse matrix and one vector."""
+@kernel("nnzbench", "spmm spmv", "f16 bf16", About("own", rank=137, structure_bytes=structure_bytes))
+def delta_spmv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own product of a sparse matrix and one vector: plans by lanes for a row and blocks per multiprocessor.
 
-    name = "delta_spmv"
-    paper = "nnzbench"
-    ops = frozenset({"spmm", "spmv"})
-    dtypes = frozenset({"f16", "bf16"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """Plans by lanes for a row and blocks per multiprocessor.
-
-        Raises `Unsupported` for more than one column of B, for empty outputs, and for long rows.
-        """
-        if problem.n != 1:
-            raise Unsupported(f"one column of B alone, not {problem.n}")
-        if problem.m == 0:
-            raise Unsupported("the output is empty")
-        if problem.k > MOST_COLUMNS:
-            raise Unsupported(f"columns are kept in 16 bits, and {problem.k} are more than {MOST_COLUMNS}")
-        shared = SharedWork()
-        chunks = max(1, operands.sparse.nnz // (CHUNK * problem.m))
-        most = min(32, power_of_two_at_least(chunks))
-        for blocks in _BLOCKS:
-            if blocks * _WARPS > architecture(arch).warps:
-                continue
-            for lanes in dict.fromkeys((most, max(1, most // 2))):
-                yield make_plan(problem, operands, arch, lanes, blocks, shared)
-
-
-register(
-    DeltaSpmv(),
-    About("own", rank=137, structure_bytes=structure_bytes),
-)
+    Raises `Unsupported` for more than one column of B, for empty outputs, and for long rows.
+    """
+    if problem.n != 1:
+        raise Unsupported(f"one column of B alone, not {problem.n}")
+    if problem.m == 0:
+        raise Unsupported("the output is empty")
+    if problem.k > MOST_COLUMNS:
+        raise Unsupported(f"columns are kept in 16 bits, and {problem.k} are more than {MOST_COLUMNS}")
+    shared = SharedWork()
+    chunks = max(1, operands.sparse.nnz // (CHUNK * problem.m))
+    most = min(32, power_of_two_at_least(chunks))
+    for blocks in _BLOCKS:
+        if blocks * _WARPS > architecture(arch).warps:
+            continue
+        for lanes in dict.fromkeys((most, max(1, most // 2))):
+            yield make_plan(problem, operands, arch, lanes, blocks, shared)

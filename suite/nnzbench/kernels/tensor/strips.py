@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.tensor.banks import dealt_starts
+from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems.parts import Part, over_parts
 
@@ -44,6 +44,31 @@ class Strips:
     steps: int
     """16x32 tiles of A that are multiplied, in pairs."""
 
+    def slice_starts(self, slices: int) -> NDArray[np.int32]:
+        """What a warp looks up first, (strips, slices, 12): see `SliceStart` in `tensor_spmm_copies.cuh`."""
+        panels = self.panels
+        first = panels * np.arange(slices, dtype=np.int64) // slices
+        behind = panels * np.arange(1, slices + 1, dtype=np.int64) // slices
+        strip = panels * np.arange(self.strips, dtype=np.int64)[:, None]
+        chunk, last = self.panel_chunks[strip + first], self.panel_chunks[strip + behind]
+        following = self.panel_chunks[strip + np.minimum(first + 1, behind)]
+        places = self.offsets[np.minimum(chunk[..., None] + np.arange(8), last[..., None])]
+        return np.concatenate([np.stack([chunk, last, following, last], axis=-1), places], axis=-1)
+
+    def first_chunks(self, slices: int) -> NDArray[np.uint32]:
+        """The first chunk of each strip's slices once more, (strips, slices, slot_bytes / 16, 4).
+
+        So a warp knows where it is without looking it up. As long as the largest chunk: behind a shorter one comes what
+        follows it in the stream.
+        """
+        units = self.slot_bytes // 16
+        if not self.stream.size:
+            return np.zeros((self.strips, slices, units, 4), dtype=np.uint32)
+        starts = self.slice_starts(slices)[..., 4]
+        units_of_each = np.minimum(starts[..., None] + np.arange(units), len(self.stream) - 1)
+        heads: NDArray[np.uint32] = self.stream[units_of_each]
+        return heads
+
 
 @dataclass(frozen=True)
 class _Steps:
@@ -77,8 +102,7 @@ def _two_of_four() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uin
 _FIRST, _SECOND, _LEFT = _two_of_four()
 _FIRST_BITS, _SECOND_BITS = 16 * _FIRST.astype(np.uint64), 16 * _SECOND.astype(np.uint64)
 _PLACES = _FIRST | _SECOND << 2
-_COUNT = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
-_BELOW = _COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
+_BELOW = COUNT[np.arange(256)[:, None] & (1 << np.arange(8)) - 1]
 """Bits of a byte below each of its places: (byte, place)."""
 
 
@@ -270,7 +294,7 @@ def _chunks(
     step_bits = np.packbits((entries != 0).ravel(), bitorder="little").reshape(-1, _LANES, slots // 8)
     bits = np.zeros((first.size, _LANES, chunk_steps, slots // 8), dtype=np.uint8)
     bits[chunk, :, in_chunk] = step_bits
-    in_byte = _COUNT[step_bits].astype(np.int64)
+    in_byte = COUNT[step_bits].astype(np.int64)
     taken = in_byte.sum(axis=2)  # (steps, lanes)
     before = np.cumsum(taken, axis=0) - taken
     before -= before[first][chunk]  # entries of the lane in the chunk before the step

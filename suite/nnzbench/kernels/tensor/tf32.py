@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.tensor.spmm import Shape, plans, tilings
 from nnzbench.kernels.tensor.strips import STRIP_ROWS
@@ -27,25 +27,17 @@ def structure_bytes(problem: Problem, nnz: int) -> int:
     return problem.m * problem.k // 8 + 68 * -(-problem.m // STRIP_ROWS) * -(-problem.k // 128)
 
 
-class TensorSpmmTf32:
-    """Own SpMM on tensor cores for fp32 matrices without structure; its rows are of class `tf32`."""
-
-    name = "tensor_spmm_tf32"
-    paper = "nnzbench"
-    ops = frozenset({"spmm"})
-    dtypes = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """One plan per tiling whose rings fit in shared memory.
-
-        Raises `Unsupported` before sm_80, whose tensor cores have no TF32, and where none fits.
-        """
-        if not architecture(arch).has("mma_tf32"):
-            raise Unsupported(f"tensor cores of {arch} do not multiply in TF32")
-        yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, _SHAPES, tf32=True))
-
-
-register(
-    TensorSpmmTf32(),
+@kernel(
+    "nnzbench",
+    "spmm",
+    "f32",
     About("own", maths=frozenset({"tf32"}), structure_bytes=structure_bytes, rank=136),
 )
+def tensor_spmm_tf32(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Own SpMM on tensor cores for fp32 matrices without structure; its rows are of class `tf32`.
+
+    Raises `Unsupported` before sm_80, whose tensor cores have no TF32, and where no tiling's rings fit.
+    """
+    if not architecture(arch).has("mma_tf32"):
+        raise Unsupported(f"tensor cores of {arch} do not multiply in TF32")
+    yield from plans(problem, operands, arch, tilings(problem, operands.sparse, arch, _SHAPES, tf32=True))

@@ -14,7 +14,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.masked_softmax import masked_softmax_plan
+from nnzbench.kernels.sputnik.softmax import masked_softmax_plan
 from nnzbench.kernels.vendor.cublas import MODES, Handle, product
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing
 from nnzbench.kernels.vendor.support import Freed, Output, finish, open_library, require_gpu, require_math

@@ -9,7 +9,7 @@ import numpy as np
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.bias_relu import bias_relu_plan
+from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
 from nnzbench.kernels.vendor.cublas import MODES, GemmCase, Handle, gemm_cases, product
 from nnzbench.kernels.vendor.inputs import Inputs, Preparing
 from nnzbench.kernels.vendor.support import Output, finish, open_library, require_gpu, require_math

@@ -75,7 +75,7 @@ class Series:
 
     @property
     def own(self) -> bool:
-        """Whether it is of kernels of this project rather than of a vendor's library or a guest."""
+        """Whether it is of kernels of this project rather than of a vendor's library or external ones."""
         roles = {about(kernel).role for kernel in self.kernels} or self.roles
         return roles <= OURS
 

@@ -160,7 +160,7 @@ def test_the_cpp_form_convolves(index: int, dtype: DType, build: str) -> None:
 
 def test_weights_without_nonzeros_give_zeros() -> None:
     problem, operands = layer(ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1), density=0.0)
-    plan = next(direct_conv.DirectConv().plans(problem, operands, "sm_90"))
+    plan = next(direct_conv.direct_conv.plans(problem, operands, "sm_90"))
     assert relative_error(execute(plan), reference(problem, operands)) == 0
 
 

@@ -214,7 +214,7 @@ def test_tilings_fit_every_architecture_and_are_few() -> None:
 def test_refuses_what_it_is_not_made_for() -> None:
     small = operands(matrix(8, 8, 0.5), 4)
     with pytest.raises(Unsupported, match="too few tiles"):
-        list(ring.Ring().plans(problem(small), small, "sm_90"))
+        list(ring.ring.plans(problem(small), small, "sm_90"))
     dense = operands(matrix(2, 600, 1.0), 4)
     with pytest.raises(Unsupported, match="over 510 nonzeros"):
         ring.make_plan(problem(dense), dense, Tiling(8, 4, 2, 1, 600, 1, 1, 1))

@@ -86,7 +86,7 @@ def test_sums_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ring_sddmm, "_MOST_SUM_BYTES", 1000)
     data = operands(matrix(20, 30, 0.5), 300)
     with pytest.raises(Unsupported, match="too many sums"):
-        list(ring_sddmm.RingSddmm().plans(problem(data), data, "sm_90"))
+        list(ring_sddmm.ring_sddmm.plans(problem(data), data, "sm_90"))
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
@@ -132,10 +132,10 @@ def entries(packed: ring_sddmm.Packed, tiling: Tiling, pattern: CSR) -> list[int
                 positions = packed.positions[span].reshape(count, tiling.sub, 4)
                 at += count * tiling.sub
                 real = positions >= 0
-                assert (offsets[~real] == ring_rows * tiling.slice * 4).all()
+                assert (offsets[~real] == ring_rows * tiling.row_bytes).all()
                 place = positions[real]
                 column = pattern.indices[place] - first
-                assert (offsets[real] == column % ring_rows * tiling.slice * 4).all()
+                assert (offsets[real] == column % ring_rows * tiling.row_bytes).all()
                 assert (column // tiling.block_k <= step).all()
                 assert (column // tiling.block_k > step - tiling.window).all()
                 holder = np.broadcast_to(row_ids[warp, row_set][None, :, None], positions.shape)
@@ -179,15 +179,15 @@ def test_tilings_fit_every_architecture_and_are_few() -> None:
             assert len({str(tiling) for tiling in found}) == len(found)
             for tiling in found:
                 assert not tiling.drift or arch not in ("sm_70", "sm_75")
-                assert tiling.dynamic_bytes + tiling.barrier_bytes <= block_shared_bytes(arch)
+                assert tiling.shared_bytes + 16 * tiling.stages * tiling.drift <= block_shared_bytes(arch)
                 assert tiling.stages >= min(tiling.window + tiling.ahead, tiling.chunks(n))
                 assert tiling.window * tiling.block_k <= 1020
 
 
 def test_first_plans_are_right_and_nothing_to_compute_is_refused() -> None:
     data = operands(matrix(150, 200, 0.1), 40)
-    plans = ring_sddmm.RingSddmm().plans(problem(data), data, "sm_70")
+    plans = ring_sddmm.ring_sddmm.plans(problem(data), data, "sm_70")
     assert error(next(plans), data) < 1e-6
     empty = operands(matrix(3, 4, density=0.0), 8)
     with pytest.raises(Unsupported, match="no nonzeros"):
-        next(ring_sddmm.RingSddmm().plans(problem(empty), empty, "sm_90"))
+        next(ring_sddmm.ring_sddmm.plans(problem(empty), empty, "sm_90"))

@@ -206,7 +206,7 @@ def test_kernel_offers_different_tilings_that_all_compute() -> None:
     matrix = random_matrix(64, 64, 0.1)
     problem = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
     b = np.random.default_rng(1).standard_normal((64, 100)).astype(np.float32)
-    plans = list(sparsert.SparseRT().plans(problem, Operands(matrix, {"b": b}, "p"), "sm_90"))
+    plans = list(sparsert.sparsert.plans(problem, Operands(matrix, {"b": b}, "p"), "sm_90"))
     assert len(plans) == 12
     assert len({plan.variant for plan in plans}) == len(plans)
     assert len({plan.variant.split("_")[0] for plan in plans}) >= 2
@@ -220,7 +220,7 @@ def test_a_matrix_beyond_sensible_code_gets_a_reason() -> None:
     problem = Problem("t", "t", "spmm", 1024, 1024, 49, 0.9, "uniform:0")
     operands = Operands(matrix, {"b": np.zeros((1024, 49), np.float32)}, "p")
     with pytest.raises(Unsupported, match=r"straight-line code.*'row_stream' and 'ring'"):
-        next(sparsert.SparseRT().plans(problem, operands, "sm_90"))
+        next(sparsert.sparsert.plans(problem, operands, "sm_90"))
 
 
 def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() -> None:

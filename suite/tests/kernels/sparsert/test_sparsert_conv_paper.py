@@ -6,7 +6,7 @@ from on_cpu import execute
 from sparsert_programs import cache, random_matrix, run_on_cpu  # noqa: F401
 from sparsert_programs import interpret_paper as interpret
 
-from nnzbench.kernels.sparsert.paper import PaperConvolution, Work, unrolled_plan
+from nnzbench.kernels.sparsert.paper import Work, sparsert_conv_paper, unrolled_plan
 from nnzbench.kernels.sparsert.paper_dense import VirtualIm2col
 from nnzbench.kernels.sparsert.paper_schedule import PaperTiling
 from nnzbench.matrices.formats import CSR
@@ -56,7 +56,7 @@ def test_emitted_ptx_convolves_and_reads_nothing_outside_the_image(shape: ConvSh
 @pytest.mark.parametrize("shape", ODD, ids=str)
 def test_on_the_processor(shape: ConvShape) -> None:
     work, expected, problem = work_of(shape, "sm_80")
-    plans = list(PaperConvolution().plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_80"))
+    plans = list(sparsert_conv_paper.plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_80"))
     assert len({plan.variant for plan in plans}) == len(plans)
     for plan in (plans[0], plans[-1]):
         assert passes(relative_error(run_on_cpu(plan), expected), "f32")

@@ -15,7 +15,7 @@ from nnzbench.cli.tune import command
 from nnzbench.kernels.codegen import tuning
 from nnzbench.kernels.codegen.tiling import Tiling
 from nnzbench.kernels.codegen.tuning import Tuned
-from nnzbench.kernels.sparsert.spmm import SparseRT
+from nnzbench.kernels.sparsert.spmm import sparsert
 from nnzbench.measure.exhaustive import tune
 from nnzbench.plans.plan import Plan, Prepared, Unsupported
 from nnzbench.problems.operands import Operands, make_operands
@@ -136,13 +136,13 @@ def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns() ->
 def test_kernel_offers_the_remembered_tiling_first(operands: Operands) -> None:
     name = tuning.key(operands.pattern, PROBLEM, "sm_90")
     assert tuning.recall(name) is None
-    before = [plan.variant for plan in SparseRT().plans(PROBLEM, operands, "sm_90")]
+    before = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_90")]
     winner = Tiling(8, parts=2, row_tiles=2, loop=3)
     assert winner.name not in before
     tuning.remember(name, Tuned(winner, 1.5, 100, 99, 1.0, 2.0, 3.0))
-    after = [plan.variant for plan in SparseRT().plans(PROBLEM, operands, "sm_90")]
+    after = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_90")]
     assert after == [winner.name, *before]
-    other_arch = [plan.variant for plan in SparseRT().plans(PROBLEM, operands, "sm_80")]
+    other_arch = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_80")]
     assert winner.name not in other_arch
 
 

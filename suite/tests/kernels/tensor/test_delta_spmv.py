@@ -12,7 +12,7 @@ from test_tensor_spmm import problem, whole
 
 from nnzbench.kernels.tensor import delta
 from nnzbench.kernels.tensor.delta import CHUNK, Chunks, pack
-from nnzbench.kernels.tensor.spmv import DeltaSpmv, make_plan
+from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -139,14 +139,14 @@ def test_what_it_does_not_compute(m: int, k: int, n: int, reason: str) -> None:
     empty = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
     data = operands(empty, n).cast("f16")
     with pytest.raises(Unsupported, match=reason):
-        next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_90"))
+        next(delta_spmv.plans(problem(data, "f16"), data, "sm_90"))
 
 
 def test_a_vector_that_does_not_fit_in_shared_memory() -> None:
     data = operands(matrix(4, 60000, 0.001), 1).cast("f16")
     with pytest.raises(Unsupported, match="shared memory"):
-        next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_86"))
-    assert next(DeltaSpmv().plans(problem(data, "f16"), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes(
+        next(delta_spmv.plans(problem(data, "f16"), data, "sm_86"))
+    assert next(delta_spmv.plans(problem(data, "f16"), data, "sm_90")).launches[0].shared_bytes <= block_shared_bytes(
         "sm_90"
     )
 

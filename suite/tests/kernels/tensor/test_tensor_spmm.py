@@ -13,7 +13,7 @@ from nnzbench.build.cache import Job
 from nnzbench.devices import gpu
 from nnzbench.devices.cpu import LaunchError
 from nnzbench.devices.cpu_device import CpuDevice
-from nnzbench.kernels.tensor.spmm import TensorSpmm, Tiling, make_plan, tilings
+from nnzbench.kernels.tensor.spmm import Tiling, make_plan, tensor_spmm, tilings
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -247,7 +247,7 @@ def test_a_mistake_in_the_ring_is_noticed(old: str, new: str, header: str) -> No
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_120"])
 def test_plans_fit_their_architecture(arch: str, n: int) -> None:
     data = operands(matrix(300, 1000, 0.3), n).cast("f16")
-    plans = list(TensorSpmm().plans(problem(data, "f16"), data, arch))
+    plans = list(tensor_spmm.plans(problem(data, "f16"), data, arch))
     assert len({plan.variant for plan in plans}) == len(plans) > 0
     for plan in plans:
         assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
@@ -269,7 +269,7 @@ def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch: pytes
 def test_older_tensor_cores_are_refused() -> None:
     data = operands(matrix(32, 64, 0.3), 8).cast("f16")
     with pytest.raises(Unsupported, match="2:4"):
-        next(TensorSpmm().plans(problem(data, "f16"), data, "sm_75"))
+        next(tensor_spmm.plans(problem(data, "f16"), data, "sm_75"))
 
 
 def test_large_layers_fill_one_wave() -> None:

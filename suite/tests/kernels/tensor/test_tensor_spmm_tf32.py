@@ -12,7 +12,7 @@ from nnzbench.kernels.registry import about
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.spmm import Tiling, make_plan
 from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips
-from nnzbench.kernels.tensor.tf32 import TensorSpmmTf32
+from nnzbench.kernels.tensor.tf32 import tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import pack, rounded
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
@@ -136,12 +136,12 @@ def test_packed_strips_hold_the_matrix(
 def test_plans_fit_their_architecture(n: int) -> None:
     data = operands(matrix(300, 1000, 0.3), n)
     for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):
-        plans = list(TensorSpmmTf32().plans(problem(data, "f32"), data, arch))
+        plans = list(tensor_spmm_tf32.plans(problem(data, "f32"), data, arch))
         assert len({plan.variant for plan in plans}) == len(plans) > 0
         for plan in plans:
             assert plan.math == "tf32"
             assert plan.defines["WIDE"] == 0
             assert plan.launches[0].shared_bytes * int(plan.defines["BLOCKS"]) <= block_shared_bytes(arch)
     with pytest.raises(Unsupported, match="TF32"):
-        next(TensorSpmmTf32().plans(problem(data, "f32"), data, "sm_75"))
+        next(tensor_spmm_tf32.plans(problem(data, "f32"), data, "sm_75"))
     assert about("tensor_spmm_tf32").maths == {"tf32"}

@@ -12,7 +12,6 @@ from test_tensor_spmm import TILINGS, problem, whole
 
 from nnzbench.kernels.tensor import work
 from nnzbench.kernels.tensor.banks import dealt_starts
-from nnzbench.kernels.tensor.slices import first_chunks
 from nnzbench.kernels.tensor.spmm import make_plan
 from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, Strips, pack
 from nnzbench.matrices import generate
@@ -24,7 +23,7 @@ from nnzbench.problems.problem import Problem
 def test_first_chunks_need_no_looking_up() -> None:
     sparse = whole(matrix(70, 900, 0.2), 1).sparse
     packed = pack(sparse, 1, 128)
-    heads = first_chunks(packed, 3)
+    heads = packed.first_chunks(3)
     assert heads.shape == (3, 3, packed.slot_bytes // 16, 4)
     for strip in range(3):
         for at in range(3):

@@ -60,11 +60,11 @@ def test_no_design_of_this_project_judges_a_claim(tmp_path):
     one = judged(tmp_path, [*libraries, *ours, *guest])["sparsert-spmm-95"]
     assert one.verdict == NOT_MEASURABLE
     records = Records(tmp_path, GPU)
-    everybody = Series("k", "", (), roles=OURS | {"guest"})
+    everybody = Series("k", "", (), roles=OURS | {"external"})
     for series in (everybody, Series("k", "", ("sparsert",)), Series("k", "", ("mine",))):
         assert records.times("sparsert_table1", "hot", series, "(.*)")
         assert not records.published().times("sparsert_table1", "hot", series, "(.*)")
-    assert not JUDGES & {"own", "guest"}
+    assert not JUDGES & {"own", "external"}
 
 
 def test_a_paper_with_a_weaker_rival_is_judged_twice(tmp_path):

@@ -7,11 +7,10 @@ Yang, Buluc, Owens: "Design Principles for Sparse Matrix Multiplication on the G
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from nnzbench.kernels.registry import register
+from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
@@ -93,27 +92,24 @@ def merge_plan(matrix: CSR, b: Array, label: str = "") -> Plan:
     return Plan(name, "cuda", "merge_spmm.cu", {}, buffers, "c", tuple(launches))
 
 
-@dataclass(frozen=True)
-class MergeSpmm:
-    """C = A B by rows or by nonzeros: the paper's choice first, as `heuristic_...`."""
+@kernel(
+    "Yang, Buluc, Owens: Design Principles for Sparse Matrix Multiplication on the GPU, Euro-Par 2018",
+    "spmm",
+    "f32",
+    About("paper", "MergeSpMM", rank=41),
+)
+def merge_spmm(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """C = A B by rows or by nonzeros: what the mean row length chooses (`heuristic_...`), then the others.
 
-    name: str = "merge_spmm"
-    paper: str = "Yang, Buluc, Owens: Design Principles for Sparse Matrix Multiplication on the GPU, Euro-Par 2018"
-    ops: frozenset[str] = frozenset({"spmm"})
-    dtypes: frozenset[str] = frozenset({"f32"})
-
-    def plans(self, problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
-        """What the mean row length chooses, then the others; rows with the pitch known beforehand where it can be."""
-        a, b = operands.sparse, operands.dense["b"]
-        by_nonzeros = merge_based(a) and a.nnz > 0
-        if by_nonzeros:
-            yield merge_plan(a, b, "heuristic")
-        fixed = b.shape[1] in PITCHES
-        yield row_split_plan(a, b, "" if by_nonzeros else "heuristic", fixed)
-        if fixed:
-            yield row_split_plan(a, b)
-        if a.nnz > 0 and not by_nonzeros:
-            yield merge_plan(a, b)
-
-
-register(MergeSpmm(), About("paper", "MergeSpMM", rank=41))
+    Rows with the pitch known beforehand where it can be.
+    """
+    a, b = operands.sparse, operands.dense["b"]
+    by_nonzeros = merge_based(a) and a.nnz > 0
+    if by_nonzeros:
+        yield merge_plan(a, b, "heuristic")
+    fixed = b.shape[1] in PITCHES
+    yield row_split_plan(a, b, "" if by_nonzeros else "heuristic", fixed)
+    if fixed:
+        yield row_split_plan(a, b)
+    if a.nnz > 0 and not by_nonzeros:
+        yield merge_plan(a, b)

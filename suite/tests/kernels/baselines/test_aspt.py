@@ -6,9 +6,9 @@ from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
 from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
+from nnzbench.kernels.baselines.aspt import sddmm_plan, spmm_plan
+from nnzbench.kernels.baselines.aspt_tiles import tile, untiled
 from nnzbench.kernels.registry import kernels
-from nnzbench.kernels.rivals.aspt import sddmm_plan, spmm_plan
-from nnzbench.kernels.rivals.aspt_tiles import tile, untiled
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error

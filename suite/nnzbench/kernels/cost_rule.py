@@ -109,10 +109,10 @@ def score(trials: Sequence[Trial], chosen: Mapping[str, str]) -> Score:
     Contests with one candidate leave nothing to choose and do not count, nor do those whose choice was not timed.
     """
     ratios = []
-    for name, rivals in contests(trials).items():
-        took = [trial.us for trial in rivals if trial.candidate == chosen.get(name)]
-        if took and len({trial.candidate for trial in rivals}) > 1:
-            ratios.append(min(trial.us for trial in rivals) / min(took))
+    for name, timed in contests(trials).items():
+        took = [trial.us for trial in timed if trial.candidate == chosen.get(name)]
+        if took and len({trial.candidate for trial in timed}) > 1:
+            ratios.append(min(trial.us for trial in timed) / min(took))
     if not ratios:
         return Score(float("nan"), float("nan"), 0)
     logs = np.log(ratios)
@@ -125,12 +125,12 @@ def choices(costs: Costs, trials: Sequence[Trial]) -> dict[str, str]:
     def predicted(trial: Trial) -> float:
         return costs.predict(trial.features, trial.candidate) or math.inf
 
-    return {name: min(rivals, key=predicted).candidate for name, rivals in contests(trials).items()}
+    return {name: min(timed, key=predicted).candidate for name, timed in contests(trials).items()}
 
 
 def slowest(trials: Sequence[Trial]) -> dict[str, str]:
     """The slowest candidate of each contest: what a wrong choice can cost."""
-    return {name: max(rivals, key=lambda trial: trial.us).candidate for name, rivals in contests(trials).items()}
+    return {name: max(timed, key=lambda trial: trial.us).candidate for name, timed in contests(trials).items()}
 
 
 def cross_validate(trials: Sequence[Trial], folds: int = 5) -> Score:

@@ -1,0 +1,89 @@
+"""Tile configurations: a kernel's compile-time choices, from which its program, its launch and its name follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from nnzbench.plans.plan import Arg, Array, Dim3, Launch, Plan
+
+_MATHS = {"float16": "f16", "uint16": "bf16"}
+"""Arithmetic class of a kernel by the type of its result; others are `f32` unless they say so."""
+
+
+@dataclass(frozen=True)
+class TileConfiguration:
+    """One choice of a kernel's compile-time sizes; each field is the define of its name in capitals."""
+
+    DEFINES: ClassVar[Mapping[str, str]] = {}
+    """The defines of fields that have another name; an empty one where the program is not told."""
+
+    @property
+    def name(self) -> str:
+        """What a variant is called by: recorded rows are found by it."""
+        raise NotImplementedError
+
+    @property
+    def block(self) -> Dim3:
+        """Threads of a block: the field `threads`, or 32 of each of the field `warps`."""
+        sizes = vars(self)
+        return sizes.get("threads") or 32 * sizes["warps"], 1, 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, where it follows from the configuration alone."""
+        return 0
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        """What the program is told of the configuration."""
+        names = {field.name: self.DEFINES.get(field.name, field.name.upper()) for field in fields(self)}
+        return {define: int(getattr(self, name)) for name, define in names.items() if define}
+
+    def plan(
+        self,
+        entry: str,
+        grid: Dim3,
+        args: tuple[Arg, ...],
+        buffers: Mapping[str, Array],
+        output: str = "",
+        *,
+        defines: Mapping[str, int | str] | None = None,
+        label: str = "",
+        marks: tuple[str, ...] = (),
+        shared_bytes: int | None = None,
+        then: tuple[Launch, ...] = (),
+        math: str = "",
+        generate_ms: float = 0.0,
+        features: str = "",
+        unpermute: Callable[[Array], Array] | None = None,
+    ) -> Plan:
+        """The plan that launches `entry` of `kernels_cu/<entry>.cu`, and `then` what comes after it.
+
+        `args` are followed by all `buffers` where they name none; the last buffer is the output unless it is named.
+        `defines` and `shared_bytes` are what the problem adds to the configuration's own. `label` goes before its name
+        in the variant and `marks` behind, those that are not empty.
+        """
+        if not any(isinstance(arg, str) for arg in args):
+            args = (*args, *buffers)
+        output = output or next(reversed(list(buffers)))
+        shared = self.shared_bytes if shared_bytes is None else shared_bytes
+        return Plan(
+            variant="_".join(filter(None, (label, self.name, *marks))),
+            language="cuda",
+            source=f"{entry}.cu",
+            defines={**self.defines, **(defines or {})},
+            buffers=buffers,
+            output=output,
+            launches=(Launch(entry, grid, self.block, args, shared), *then),
+            math=math or _MATHS.get(np.dtype(buffers[output].dtype).name, "f32"),
+            generate_ms=generate_ms,
+            features=features,
+            unpermute=unpermute,
+        )
+
+    def __str__(self) -> str:
+        return self.name
