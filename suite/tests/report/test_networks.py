@@ -17,7 +17,7 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import SCHEMA, Record
 from nnzbench.report.data import networks
-from nnzbench.report.data.frames import to_frame
+from nnzbench.facts.results import to_frame
 from nnzbench.report.data.series import Series
 
 

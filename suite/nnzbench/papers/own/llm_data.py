@@ -15,10 +15,10 @@ from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import parse
 from nnzbench.report import generic
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean
+from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import MATH_LABELS, Series, kernel_label, pick, rows_of
 from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.text import crossover
+from nnzbench.facts import crossover
 from nnzbench.report.text.tables import GAP
 
 LARGE_BYTES = 64 << 20

@@ -25,7 +25,7 @@ from nnzbench.papers.own.llm_data import (
 )
 from nnzbench.problems import tables as problem_tables
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import each, percent
+from nnzbench.facts.results import each, percent
 from nnzbench.report.data.series import MATH_LABELS, Series, kernel_label
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.tables import GAP, markdown, number

@@ -10,7 +10,7 @@ import pandas as pd
 from nnzbench.kernels.tensor.work import words_per_weight
 from nnzbench.papers.own.llm_data import DENSE, Layer, Layers, of_series
 from nnzbench.plans.architectures import sm_count
-from nnzbench.report.data.frames import each, percent
+from nnzbench.facts.results import each, percent
 from nnzbench.report.data.series import kernel_label
 from nnzbench.report.text.tables import GAP, markdown, number
 

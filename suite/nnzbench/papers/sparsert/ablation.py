@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from nnzbench.papers.sparsert import leads
 from nnzbench.report import generic
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import style
 from nnzbench.report.draw.figures import SpeedupTable

@@ -27,7 +27,7 @@ from nnzbench.papers.sparsert.values import (
     labels_of,
     rates,
 )
-from nnzbench.report.data.frames import each, percent
+from nnzbench.facts.results import each, percent
 from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.draw.dots import PAPER_COLOUR, marker_of
 from nnzbench.report.draw.grouped_bars import Bars, Panel, Range, light

@@ -21,7 +21,7 @@ from nnzbench.papers.sparsert.values import (
     Values,
     labels_of,
 )
-from nnzbench.report.data.frames import geometric_mean, percent
+from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.report.draw.grouped_bars import known
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.report.data.frames import each, geometric_mean, percent
+from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text.tables import markdown, number
 

@@ -14,7 +14,7 @@ from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, SPARSERT, Compar
 from nnzbench.records.record import RecordError
 from nnzbench.report import generic
 from nnzbench.report.data import context, published
-from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
+from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, geometric_mean, load, percent, size_of
 from nnzbench.report.data.series import BEST, Series, geometric_means, speedup_series, speedups
 from nnzbench.report.draw.figures import SpeedupTable, drawn_times, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -9,7 +9,7 @@ import math
 from nnzbench.papers.sparsert import leads
 from nnzbench.report import generic
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, DEFAULT, Series, pick
 from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.draw.figures import SpeedupTable, drawn_times, speedup_figure

@@ -19,7 +19,7 @@ from nnzbench.papers.sparsert.values import (
     Values,
     labels_of,
 )
-from nnzbench.report.data.frames import each, percent
+from nnzbench.facts.results import each, percent
 from nnzbench.report.data.series import DEFAULT, Series
 from nnzbench.report.draw.grouped_bars import known
 from nnzbench.report.text.tables import GAP, markdown, number

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.facts.results import each, geometric_mean
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import tables
 

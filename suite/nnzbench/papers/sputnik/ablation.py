@@ -14,7 +14,7 @@ from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of, parse
 from nnzbench.report.data import context, published
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

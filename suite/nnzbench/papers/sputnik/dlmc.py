@@ -16,7 +16,7 @@ from nnzbench.papers.sputnik.speedups import KINDS, Kind, paper_rows, statistics
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import label_of, parse
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import series_line

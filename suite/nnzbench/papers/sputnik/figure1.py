@@ -14,12 +14,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from nnzbench.kernels.registry import about
 from nnzbench.papers.sputnik import leads
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import ResultSet, each, percent
+from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, speedup_series, speedups
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import MOST, few, series_line
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
-from nnzbench.report.text import crossover
+from nnzbench.facts import crossover
 from nnzbench.report.text.baselines import RIVALS, Rival
 from nnzbench.report.text.tables import GAP, markdown, number
 

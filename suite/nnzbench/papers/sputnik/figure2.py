@@ -17,7 +17,7 @@ from nnzbench.matrices.index import DlmcEntry
 from nnzbench.papers.sputnik import collection
 from nnzbench.problems import tables
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text.tables import markdown

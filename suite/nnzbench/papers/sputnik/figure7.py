@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from nnzbench.papers.sputnik import collection, leads
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

@@ -25,7 +25,7 @@ from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of
 from nnzbench.report import generic
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent, size_of
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent, size_of
 from nnzbench.report.data.series import COLUMN_DEFAULT, geometric_means, kernel_label, speedup_series, speedups
 from nnzbench.report.draw.figures import SpeedupTable, drawn_times, names_of, speedup_figure
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.facts.results import each, geometric_mean
 from nnzbench.report.data.series import BEST, DEFAULT, Series, pick
 from nnzbench.report.text.tables import GAP, markdown, number
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from nnzbench.papers.sputnik.speedups import KINDS, peak, summary, times
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.text.marks import MARK, cuts
 from nnzbench.report.text.tables import GAP, markdown, number
 

@@ -56,3 +56,12 @@ def match(problems: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     if not twice.empty:
         raise RecordError(f"problems '{twice['problem'].iloc[0]}' and '{twice['problem'].iloc[1]}' are the same row")
     return table.merge(rows, on=["m", "k", "n", "level"], how="left", validate="one_to_one")
+
+
+def claim(name: str) -> str:
+    """The number of a claim of `claims.csv` as printed: `3.4× on a T4`. Raises `KeyError`."""
+    table = read("claims", ("id", "published", "published_gpu", "unit")).set_index("id")
+    row = table.loc[name]
+    value = {"x": f"{row['published']:g}×", "sparsity": f"{100 * row['published']:g} % zeros"}.get(row["unit"])
+    gpu = "a GPU that it does not name" if row["published_gpu"] == "not named" else row["published_gpu"]
+    return f"{value or '{:g} {}'.format(row['published'], row['unit'])} on {gpu}"

@@ -21,7 +21,7 @@ from nnzbench.papers.sparsert import values as sparsert_values
 from nnzbench.papers.sparsert.values import CUBLAS, CUSPARSE, HEURISTIC, MEAN, SPARSERT, SPUTNIK, Values
 from nnzbench.records.record import append
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import geometric_mean, load
+from nnzbench.facts.results import geometric_mean, load
 from nnzbench.report.data.published import match, sparsert_table1
 from nnzbench.report.draw import grouped_bars, style
 from nnzbench.report.text.fastest import missing

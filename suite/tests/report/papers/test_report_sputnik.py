@@ -16,9 +16,9 @@ from nnzbench.papers import sputnik
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.draw.figures import MOST
-from nnzbench.report.text import crossover
+from nnzbench.facts import crossover
 
 # crossover
 

@@ -18,7 +18,7 @@ from nnzbench.papers.sputnik import speedups
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.site.build import build, find
 
 # figure 7

@@ -19,7 +19,7 @@ from nnzbench.records import memory
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
-from nnzbench.report.data import host_time, sources, tuned
+from nnzbench.facts import host_time, sources, tuned
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
