@@ -16,8 +16,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from nnzbench.facts import host_time
-from nnzbench.report.data import context, sessions, spread
 from nnzbench.facts.results import ResultSet
+from nnzbench.report.data import context, sessions, spread
 from nnzbench.report.data.series import Series, standing
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable

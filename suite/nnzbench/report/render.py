@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
-import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts import table as facts_table
@@ -16,7 +15,7 @@ from nnzbench.facts.selector import CONVOLUTIONS, PRODUCTS, kernels_in, own, pre
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.report import problems
-from nnzbench.report.data import context, published
+from nnzbench.report.data import published
 from nnzbench.report.draw import kinds
 from nnzbench.report.elements import LONG, MARK, markdown_of, number
 from nnzbench.report.page import Answer, Figure, Page, RatioTable
