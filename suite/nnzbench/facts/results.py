@@ -14,12 +14,12 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts import host_time, sources, tuned
 from nnzbench.kernels.registry import role_of
 from nnzbench.records import memory
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
-from nnzbench.facts import host_time, sources, tuned
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""

@@ -187,7 +187,7 @@ def _crossings(element: Crossings, view: View) -> str:
 
 
 def crossings(view: View, element: Crossings) -> pd.DataFrame:
-    """Per policy, rows' attributes (`key`), and `column`: `at` (share of zeros; infinite beyond those recorded), text."""
+    """Per policy, attributes of the rows (`key`) and `column`: `at` (share of zeros; infinite beyond the records), text."""
     by = tuple(dict.fromkeys((*element.rows, element.columns, "level")))
     facts = view.compare(Comparison((element.subject,), (element.baseline,), (element.group,), by))
     out = []

@@ -58,7 +58,8 @@ def clocks(frame: pd.DataFrame) -> str:
         return ""
     usual = frame["sm_clock_mhz"].median()
     low = int((limited["sm_clock_mhz"] < LOW * usual).sum())
-    return f"{len(limited):,} met a limit on the clock, {low:,} ran more than {100 * (1 - LOW):.0f} % below {usual:.0f} MHz"
+    below = f"more than {100 * (1 - LOW):.0f} % below the usual {usual:.0f} MHz"
+    return f"{len(limited):,} met a limit on the clock, {low:,} ran {below}"
 
 
 def recordings(results: ResultSet) -> list[str]:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullLocator
 
 from nnzbench.facts.groups import ALL
 from nnzbench.report.draw import canvas, style
@@ -154,7 +155,7 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
         return None
     printed = figure.printed.make(view) if figure.printed else None
     curves = order_of(view, figure.lines or "subject", values, figure.series)
-    look = looks(figure.series) if not figure.lines else _ladder(curves)
+    look: dict[Any, canvas.Look] = {**looks(figure.series)} if not figure.lines else _ladder(curves)
     panels = order_of(view, figure.panels, values, figure.series) if figure.panels else [None]
     rows, columns = (panels, view.policies) if len(panels) > 3 else (view.policies, panels)
     if len(panels) == 1:
@@ -176,7 +177,7 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
             axis.set_xscale("log", base=2)
             axis.set_xticks(xs if len(xs) <= 12 else xs[:: len(xs) // 8], minor=False)
             axis.xaxis.set_major_formatter(lambda tick, _: f"{tick:g}")
-            axis.xaxis.set_minor_locator(canvas.NullLocator())
+            axis.xaxis.set_minor_locator(NullLocator())
         axis.margins(x=0.04)
         axis.autoscale_view(scaley=False)
         axis.set_xlabel(HEADS.get(figure.x, figure.x), fontsize=8.5)
@@ -184,7 +185,7 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
         axis.set_title(_title(figure.panels, panel, policy), pad=4)
 
     legend: dict[str, Any] = {
-        curve if not figure.lines else head_of(figure.lines, curve): look[curve].line(joined=True) for curve in curves
+        head_of(figure.lines, curve) if figure.lines else str(curve): look[curve].line(joined=True) for curve in curves
     }
     if printed is not None and figure.printed is not None:
         legend[figure.printed.label] = printed_line()
@@ -222,8 +223,9 @@ def _heatmap(figure: Heatmap, view: View) -> Drawing | None:
         axis.spines[:].set_visible(False)
 
     caption = (
-        f"{figure.subject.label}: times as fast as {figure.baseline.label}{_of(figure)}, by {HEADS.get(figure.rows, figure.rows)} "
-        f"(up) and {HEADS.get(figure.columns, figure.columns)}. Blue is faster; the black line is 1×; white is not measured."
+        f"{figure.subject.label}: times as fast as {figure.baseline.label}{_of(figure)}, by "
+        f"{HEADS.get(figure.rows, figure.rows)} (up) and {HEADS.get(figure.columns, figure.columns)}. "
+        "Blue is faster; the black line is 1×; white is not measured."
     )
     heights = [CELL_IN * max(len(downs), 2)] * len(panels)
     return grid(
