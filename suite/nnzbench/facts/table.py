@@ -71,6 +71,11 @@ class Comparison:
     """Of `baselines`, those taken at the variant that is the subject's own fastest, as where a part is left out."""
 
 
+def attribute(name: str) -> str:
+    """The column of `compare` that holds an attribute: `n`, the columns of a product, gives way to a fact's count."""
+    return "columns" if name == "n" else name
+
+
 def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times."""
     found: list[dict[str, Any]] = []
@@ -87,7 +92,7 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
                 pairs = _paired(group, below[policy], over[policy])
                 named = {"subject": subject.label, "baseline": baseline.label, "policy": policy}
                 found += [{**one, **named} for one in _rows(group, pairs, asked.by)]
-    facts = pd.DataFrame(found, columns=[*asked.by, *COLUMNS[1:]])
+    facts = pd.DataFrame(found, columns=[*map(attribute, asked.by), *COLUMNS[1:]])
     facts.insert(0, "experiment", data.results.experiment)
     return facts
 
@@ -174,7 +179,8 @@ def _rows(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str
     out = []
     for values, some in pairs.groupby(list(by), sort=False, dropna=False):
         found = dict(zip(by, values, strict=True))
-        out.append({**found, "group": _split_label(group, found), **_statistics(group, some)})
+        named = {attribute(name): value for name, value in found.items()}
+        out.append({**named, "group": _split_label(group, found), **_statistics(group, some)})
     return out
 
 
@@ -182,9 +188,11 @@ def _alone(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[st
     """The same where every problem stands alone."""
     ratio = pairs["ratio"]
     ends = dict.fromkeys(("low", "high", "worst", "best"), ratio)
-    rows = pairs[[*by, "ratio", "tuned", "one_run"]].assign(n=1, wins=(ratio > 1).astype(int), **ends)
+    rows = pairs[[*by, "ratio", "tuned", "one_run"]].assign(wins=(ratio > 1).astype(int), **ends)
     found: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
-    return [{**one, "group": _split_label(group, {name: one[name] for name in by})} for one in found]
+    labels = [_split_label(group, {name: one[name] for name in by}) for one in found]
+    named = pairs[list(by)].rename(columns=attribute).to_dict("records")
+    return [{**one, **of, "n": 1, "group": label} for one, of, label in zip(found, named, labels, strict=True)]
 
 
 def _split_label(group: Group, values: Mapping[str, object]) -> str:

@@ -124,7 +124,8 @@ def valued(
         if baseline is None:
             raise ValueError("a ratio needs a baseline")
         facts = view.compare(Comparison(tuple(series), (baseline,), (group,), by))
-        return facts.rename(columns={"ratio": "value"})[[*by, "subject", "policy", "value", "tuned"]]
+        facts = facts.drop(columns="n").rename(columns={"ratio": "value", "columns": "n"})
+        return facts[[*by, "subject", "policy", "value", "tuned"]]
     rows = view.cells(series, group).dropna(subset=[COLUMN[value]])
     keys = [*by, "subject", "policy"]
     found = rows.groupby(keys, sort=False, dropna=False).agg(
@@ -187,9 +188,10 @@ def _crossings(element: Crossings, view: View) -> str:
 
 
 def crossings(view: View, element: Crossings) -> pd.DataFrame:
-    """Per policy, attributes of the rows (`key`) and `column`: `at` (share of zeros; infinite beyond the records), text."""
+    """Per policy, attributes of the rows (`key`) and `column`: `at` (a share; infinite beyond the records), text."""
     by = tuple(dict.fromkeys((*element.rows, element.columns, "level")))
     facts = view.compare(Comparison((element.subject,), (element.baseline,), (element.group,), by))
+    facts = facts.drop(columns="n").rename(columns={"columns": "n"})
     out = []
     for (policy, *values), curve in facts.groupby(["policy", *element.rows, element.columns], sort=False):
         levels = curve["level"] / 100
