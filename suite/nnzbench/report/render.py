@@ -69,7 +69,8 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
         )
     )
-    facts_table.write(view.facts(), results.folder)
+    if results.recorded:
+        facts_table.write(view.facts(), results.folder)
     path = results.folder / "README.md"
     paths.write_text(path, text)
     return path

@@ -57,7 +57,7 @@ def page() -> Page:
             RatioTable("cuDNN's own", Comparison((CUDNN, CUDNN_TF32), (first, CUDNN), LEVELS)),
         ),
         findings=(
-            "cuDNN's own first choice takes up to {{ '%.2f' % fact('at 90 % zeros', 'best cuDNN fp32', 'cudnn, its "
+            "cuDNN's own first choice takes up to {{ '%.2f' % fact('at 90 % zeros', 'best cuDNN fp32', 'cuDNN, its "
             "first choice').best }} times as long as its fastest plan.",
         ),
     )  # fmt: skip
