@@ -47,7 +47,7 @@ def _gains(view: View) -> pd.DataFrame | None:
     facts = facts.assign(part=facts["baseline"].map(dict(zip([one.label for one in PARTS], WORDS, strict=True))))
     cells = facts.pivot_table(index=["label", "size"], columns=["part", "policy"], values="ratio")
     cells = cells[[(part, policy) for part in WORDS for policy in view.policies if (part, policy) in cells]]
-    cells.columns = [f"{part}, {policy}" for part, policy in cells.columns]
+    cells.columns = [", ".join(one) for one in cells.columns]
     return cells.reset_index().rename(columns={"label": "problem"})
 
 
@@ -58,7 +58,7 @@ def _figure(view: View, title: str) -> Figure | None:
     names = sorted(set(facts["label"]))
     look = canvas.looks([dataclasses.replace(one, variants="") for one in PARTS])
 
-    def draw(axis: Axes, _: None, policy: str) -> None:
+    def draw(axis: Axes, row: None, policy: str) -> None:
         for at, part in enumerate(PARTS):
             rows = canvas.rows_at(facts, policy=policy, baseline=part.label)
             ys = [names.index(row.label) + 0.27 * (at - 1) for row in each(rows)]

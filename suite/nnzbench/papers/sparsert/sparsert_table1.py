@@ -85,8 +85,12 @@ def _synthetic(view: View) -> pd.DataFrame | None:
     real = view.frame[~view.frame["source"].str.startswith("standin:")].assign(source="real")
     made = other.frame[other.frame["problem"].map(stem_of).isin(set(real["problem"].map(stem_of)))]
     made = made.assign(source="synthetic", environment="standin/" + made["environment"])
-    environments = (*view.results.environments, *((f"standin/{name}", *rest) for name, *rest in other.environments))
-    data = Data(dataclasses.replace(view.results, frame=pd.concat([real, made]), environments=environments))
+    theirs = ((f"standin/{name}", count, content) for name, count, content in other.environments)
+    data = Data(
+        dataclasses.replace(
+            view.results, frame=pd.concat([real, made]), environments=(*view.results.environments, *theirs)
+        )
+    )
     sputnik = (kernel("sputnik"), kernel("sputnik", variants=DEFAULT))
     rows = []
     for one in (own(), *map(kernel, ("sparsert", "row_stream")), *sputnik, CUBLAS, TF32):

@@ -95,7 +95,7 @@ def _groups(view: View) -> pd.DataFrame:
 def _figure(view: View, title: str) -> Figure:
     found, ratios = matrices(), _ratios()
 
-    def draw(axis: Axes, _: None, name: str) -> None:
+    def draw(axis: Axes, row: None, name: str) -> None:
         values = found[name].dropna()
         if name == "sparsity":
             edges = np.linspace(np.floor(20 * values.min()) / 20, 1, BINS + 1)

@@ -59,9 +59,9 @@ def page() -> Page:
         "paper's cuSPARSE is that of CUDA 10.1, here its column-major default.",
         attributes=r"(?:sddmm_)?(?P<cell>rnn|gru|lstm)(?P<state>[\d.]+)k.*",
         answers=(
-            Answer(SPMM_LEVELS[2], rule, CUSPARSE, (own(), own("f16")), CUSPARSE_COLUMN, "sputnik-rnn-cusparse"),
+            Answer(SPMM_LEVELS[2], rule, CUSPARSE, (own(), own("f16")), CUSPARSE_COLUMN),
             Answer(SPMM_LEVELS[2], rule, FP16, (own(), own("f16"))),
-            Answer(SDDMM_LEVELS[2], sddmm_rule, CUSPARSE, (own(),), CUSPARSE_DEFAULT, "sputnik-rnn-sddmm"),
+            Answer(SDDMM_LEVELS[2], sddmm_rule, CUSPARSE, (own(),), CUSPARSE_DEFAULT),
         ),
         comparison=Comparison((rule, best, own(), own("f16"), UNTUNED), (CUSPARSE, *dense[:3]), SPMM_LEVELS),
         figures=(
