@@ -41,7 +41,7 @@ TABLE1: tuple[Timed, ...] = (
 def test_the_same_problems_at_both_levels_are_paired(tmp_path: Path) -> None:
     page = sparsert_table1.page()
     view = view_of(tmp_path, records("sparsert_table1", TABLE1))
-    asked = next(one.comparison for one in page.tables if one.title == "From 90 to 95 % zeros")  # type: ignore[union-attr]
+    asked = next(one.comparison for one in page.tables if one.title == "From 90 to 95 % zeros")
     (fact,) = view.compare(asked).to_dict("records")
     assert (fact["n"], fact["ratio"]) == (11, pytest.approx(2.0, rel=1e-3))  # half the nonzeros
 

@@ -81,7 +81,7 @@ def test_figure7_is_relative_to_equal_rows(tmp_path: Path) -> None:
         return us
 
     timed: tuple[Timed, ...] = (
-        ("sputnik_ablation", "complete_y4_x64", uneven(0.0)),  # type: ignore[assignment]
+        ("sputnik_ablation", "complete_y4_x64", uneven(0.0)),
         ("sputnik_ablation", "no_load_balancing_y4_x64", uneven(1.0)),
         ("row_stream", "n128", uneven(0.5)),
         ("ring", "n128", uneven(0.5, even=False)),
@@ -153,7 +153,7 @@ def test_sizes_that_are_not_the_papers_stand_apart(tmp_path: Path) -> None:
     assert set(facts["ratio"]) == {2.0}
     assert set(facts["n"]) == {24}
     (extra,) = (one for one in page.tables if one.title.startswith("Further sizes"))
-    assert set(view.compare(extra.comparison)["ratio"]) == {4.0}  # type: ignore[union-attr]
+    assert set(view.compare(extra.comparison)["ratio"]) == {4.0}
 
 
 def test_figure2_is_drawn_from_the_index_alone(tmp_path: Path) -> None:
