@@ -90,7 +90,7 @@ class Group:
             _named(str(name), float(zeros), pattern, None if self._dense_part(str(name)) else level)
             for name, zeros in zip(rows["problem"], rows["sparsity"], strict=True)
         ]
-        rows = rows[kept]
+        rows = rows[pd.Series(kept, rows.index, bool)]  # a mask also where there are none
         cases = self.baseline_cases if baseline and self.baseline_cases else self.cases
         rows = rows.assign(
             case=pd.Series([_case(cases, stem_of(str(one))) for one in rows["problem"]], rows.index, object)

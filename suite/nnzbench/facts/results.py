@@ -146,6 +146,12 @@ def _memory(records: Sequence[Record], path: Path) -> list[float]:
     return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]
 
 
+def nothing(folder: Path) -> ResultSet:
+    """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
+    frame = to_frame(()).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
+    return ResultSet(folder, folder.name, "", (), (), frame, "", (), {}, (), {})
+
+
 def to_frame(records: Sequence[Record]) -> pd.DataFrame:
     """One row per record, columns as in the file plus the derived ones. Empty cells of times are NaN."""
     frame = pd.DataFrame([vars(record) for record in records], columns=list(COLUMNS))

@@ -25,7 +25,7 @@ def _modules() -> Iterator[ModuleType]:
     for paper in PAPERS:
         for one in pkgutil.iter_modules(paper.__path__, f"{paper.__name__}."):
             module = importlib.import_module(one.name)
-            if hasattr(module, "EXPERIMENT"):
+            if isinstance(getattr(module, "EXPERIMENT", None), Experiment):
                 yield module
 
 

@@ -69,7 +69,8 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
         )
     )
-    facts_table.write(view.facts(), results.folder)
+    if results.recorded:
+        facts_table.write(view.facts(), results.folder)
     path = results.folder / "README.md"
     paths.write_text(path, text)
     return path
@@ -119,7 +120,7 @@ def _answer(one: Answer, view: View) -> str:
     baselines = (one.baseline, *([one.paper_baseline] if one.paper_baseline else []))
     facts = view.compare(Comparison((one.subject, *one.beside), baselines, (one.group,)))
     found = {(row.subject, row.baseline, row.policy): row for row in each(facts)}
-    policy, *others = view.policies
+    policy, *others = view.policies or [""]
     main = found.get((one.subject.label, one.baseline.label, policy))
     if main is None:
         return ""

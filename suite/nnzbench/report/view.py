@@ -25,7 +25,7 @@ class View:
         self.results = results
         self.data = Data(results, attributes)
         self.gpu = context.gpu_name(results.gpu, results.environment)
-        self._asked: dict[Comparison, pd.DataFrame] = {}
+        self._asked: dict[tuple[Comparison, Data], pd.DataFrame] = {}
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -42,11 +42,15 @@ class View:
         have = {name for name, _ in present(self.frame)}
         return tuple(one for one in selectors if (not one.kernels or have & set(one.kernels)) and len(self._rows(one)))
 
-    def compare(self, asked: Comparison) -> pd.DataFrame:
-        """Facts, with the attributes `by` as columns; what is asked here ends in `facts.csv`."""
-        if asked not in self._asked:
-            self._asked[asked] = table.compare(self.data, asked)
-        return self._asked[asked]
+    def compare(self, asked: Comparison, data: Data | None = None) -> pd.DataFrame:
+        """Facts, with the attributes `by` as columns; what is asked here ends in `facts.csv`.
+
+        `data`: what to compare where it is more than the page's own records.
+        """
+        key = (asked, data or self.data)
+        if key not in self._asked:
+            self._asked[key] = table.compare(key[1], asked)
+        return self._asked[key]
 
     def cells(self, selectors: Sequence[Selector], group: Group = ALL) -> pd.DataFrame:
         """Times of problems of a group with their attributes, and tflops, roofline (percent), memory_mb, subject."""

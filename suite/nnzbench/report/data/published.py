@@ -1,4 +1,4 @@
-"""The papers' printed numbers, matched to problems by their sizes and sparsity level."""
+"""The papers' printed numbers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.problems.problem import ConvShape
 from nnzbench.records.record import RecordError
-
-LEVEL_TOLERANCE = 0.03
-"""A pattern counted this near a paper's level answers to it: pruned layers of "90 %" have 89 to 92 % zeros."""
 
 
 def read(name: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -41,21 +38,6 @@ def sparsert_table3() -> pd.DataFrame:
     ]
     renamed = frame.rename(columns={"sparsity": "level", "speedup": "paper_speedup"}).assign(shape=shapes)
     return renamed[["shape", "level", "paper_speedup"]]
-
-
-def match(problems: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """`table` with the recorded problem of each row: the one of equal sizes whose sparsity is nearest the level.
-
-    `problem` is NaN where none was recorded. Raises `RecordError` where two recorded problems claim one row.
-    """
-    levels = sorted(set(table["level"]))
-    rows = problems.copy()
-    rows["level"] = [min(levels, key=lambda level: abs(level - s)) for s in rows["sparsity"]]
-    rows = rows[(rows["level"] - rows["sparsity"]).abs() <= LEVEL_TOLERANCE]
-    twice = rows[rows.duplicated(["m", "k", "n", "level"], keep=False)]
-    if not twice.empty:
-        raise RecordError(f"problems '{twice['problem'].iloc[0]}' and '{twice['problem'].iloc[1]}' are the same row")
-    return table.merge(rows, on=["m", "k", "n", "level"], how="left", validate="one_to_one")
 
 
 def claim(name: str) -> str:

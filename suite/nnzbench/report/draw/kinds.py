@@ -48,7 +48,7 @@ def drawing(figure: Figure, view: View) -> Drawing | None:
 
 @drawing.register
 def _drawn(figure: Drawn, view: View) -> Drawing | None:
-    return figure.draw(view, f"{figure.title} on {view.gpu}")
+    return figure.draw(view, _heading(figure, view))
 
 
 @drawing.register
@@ -281,7 +281,7 @@ def _title(attribute: str, panel: Any, policy: str) -> str:
 
 
 def _heading(figure: Figure, view: View) -> str:
-    return f"{figure.title} on {view.gpu}"
+    return f"{figure.title} on {view.gpu}" if view.gpu else figure.title
 
 
 def _of(figure: Dots | Bars | Lines | Heatmap) -> str:
