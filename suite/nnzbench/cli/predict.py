@@ -11,7 +11,7 @@ import click
 from nnzbench import paths
 from nnzbench.papers import catalogue
 from nnzbench.problems.experiment import POLICIES, Policy, unknown
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.text.tables import number
 
 

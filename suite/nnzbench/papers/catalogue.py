@@ -1,19 +1,36 @@
-"""All experiments: what is run, listed, benchmarked under pytest, reported and indexed. There is no other list."""
+"""All experiments: what is run, listed, benchmarked under pytest, reported and indexed. There is no other list.
+
+An experiment is a module of its paper's package that has `EXPERIMENT` and, unless the generic page will do, `page`.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from nnzbench.papers import balanced, direct_conv, eie, lecture, own, sparsert, sputnik
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 
 if TYPE_CHECKING:
-    from nnzbench.report.page_spec import PageSpec
+    from nnzbench.report.page import Page
 
 PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, lecture, own)
 
-EXPERIMENTS: dict[str, Experiment] = {one.name: one for paper in PAPERS for one in paper.EXPERIMENTS}
+
+def _modules() -> Iterator[ModuleType]:
+    for paper in PAPERS:
+        for one in pkgutil.iter_modules(paper.__path__, f"{paper.__name__}."):
+            module = importlib.import_module(one.name)
+            if isinstance(getattr(module, "EXPERIMENT", None), Experiment):
+                yield module
+
+
+_MODULES = {module.EXPERIMENT.name: module for module in _modules()}
+EXPERIMENTS: dict[str, Experiment] = {name: module.EXPERIMENT for name, module in _MODULES.items()}
 """By name, in the order of the papers; our own last."""
 
 
@@ -24,13 +41,8 @@ def experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def page_of(name: str) -> PageSpec[Any]:
-    """How the experiment's page is made: as declared, else the generic page, also for a name that is not listed."""
-    known = EXPERIMENTS.get(name)
-    if known is None or not known.page:
-        from nnzbench.report import generic
-
-        return generic.PAGE
-    module, _, attribute = known.page.partition(":")
-    page: PageSpec[Any] = getattr(importlib.import_module(module), attribute)
-    return page
+@functools.cache
+def page_of(name: str) -> Page | None:
+    """The page that the experiment declares; None for the generic one, also for a name that is not listed."""
+    declared = getattr(_MODULES.get(name), "page", None)
+    return declared() if declared else None

@@ -20,7 +20,7 @@ from nnzbench.predict.records import kind_of
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import each, geometric_mean, load
+from nnzbench.facts.results import each, geometric_mean, load
 from nnzbench.site.generations import comparison
 
 GPUS = {

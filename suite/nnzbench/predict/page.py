@@ -9,7 +9,7 @@ import pandas as pd
 
 from nnzbench.predict.holdouts import CALIBRATION, DRAWS
 from nnzbench.predict.model import FLOORS
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 

@@ -17,7 +17,7 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.frames import ResultSet, each, load
+from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.report.data.series import standing
 
 COLUMNS = ("problem", "kernel", "math", "policy", "variant", "source_us", "predicted_us", "how", "floor_us")

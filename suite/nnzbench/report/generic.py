@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import ResultSet, each, percent, size_of
 from nnzbench.kernels.registry import about
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import case_of, stem_of
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import (
     BEST,
     Series,

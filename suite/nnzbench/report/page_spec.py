@@ -15,8 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pandas as pd
 from matplotlib.figure import Figure
 
-from nnzbench.report.data import context, host_time, sessions, spread
-from nnzbench.report.data.frames import ResultSet
+from nnzbench.facts import host_time
+from nnzbench.facts.results import ResultSet
+from nnzbench.report.data import context, sessions, spread
 from nnzbench.report.data.series import Series, standing
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.figures import SpeedupTable

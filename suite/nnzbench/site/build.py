@@ -11,7 +11,7 @@ from nnzbench.progress import Quiet, RunProgress
 from nnzbench.records.coverage import gaps as problems_missing
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.text import pages, tables
 from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page

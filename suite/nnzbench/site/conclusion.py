@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import load, percent
+from nnzbench.facts.results import load, percent
 from nnzbench.report.text import marks
 from nnzbench.site import claims
 from nnzbench.site.index import answer as html_answer

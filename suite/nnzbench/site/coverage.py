@@ -18,7 +18,7 @@ from nnzbench.problems.names import case_of
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import FAILURES, Record, read_records
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import markdown, write_csv
 

@@ -11,7 +11,7 @@ import pandas as pd
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import each, geometric_mean, read_environment
+from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import GAP, markdown, number
 

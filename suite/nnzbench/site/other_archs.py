@@ -11,7 +11,7 @@ from nnzbench.plans.architectures import ARCHITECTURES, number
 from nnzbench.records.folder import BELOW, checked_arch, refuse_links
 from nnzbench.records.record import FAILURES, Record, read_records
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import read_environment
+from nnzbench.facts.results import read_environment
 from nnzbench.report.text import checked as checked_rows
 from nnzbench.report.text.tables import GAP, markdown
 

@@ -18,7 +18,7 @@ from nnzbench import paths
 from nnzbench.kernels.roles import Role
 from nnzbench.problems.names import stem_of
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.frames import each, geometric_mean, load, size_of
+from nnzbench.facts.results import each, geometric_mean, load, size_of
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.text import marks
 

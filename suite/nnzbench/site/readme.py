@@ -11,11 +11,11 @@ from typing import NamedTuple
 from nnzbench import paths
 from nnzbench.papers.catalogue import page_of
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import load, percent
+from nnzbench.facts.results import load, percent
 from nnzbench.report.data.series import Series
 from nnzbench.report.draw import layout
 from nnzbench.report.text import marks
-from nnzbench.report.text.groups import Group
+from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import FP16, PRODUCTS, Cells, cells_of, lines
 from nnzbench.report.text.tables import markdown
 from nnzbench.site.index.answer import EVEN

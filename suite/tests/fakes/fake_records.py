@@ -13,7 +13,7 @@ import numpy as np
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import SCHEMA, Record, append, read_records
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import ResultSet, load
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.report.data.published import sparsert_table1
 from nnzbench.report.page_spec import Drawn, assemble
 from nnzbench.report.text import pages

@@ -16,7 +16,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.site.build import build
 
 Timed = tuple[str, str, Callable[[Problem], float | None]]

@@ -22,7 +22,7 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.report.data.frames import ResultSet, load, to_frame
+from nnzbench.facts.results import ResultSet, load, to_frame
 from nnzbench.report.data.series import BEST, Series, references
 from nnzbench.report.draw import style
 from nnzbench.report.draw.colours import LOOKS

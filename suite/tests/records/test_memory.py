@@ -18,7 +18,7 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory, Use
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 
 ATTENTION = Problem("small", "p0", "attention", 8, 8, 8, 0.0, "banded:2:0")
 MB = 1 << 20

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.report.data.frames import ResultSet, load
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.report.data.series import DEFAULT, Series
 from nnzbench.report.draw import style
 from nnzbench.report.page_spec import View

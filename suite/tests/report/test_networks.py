@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
+from nnzbench.facts.results import to_frame
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.softmax import mask_bits
 from nnzbench.kernels.vendor.cudnn_attention import added_mask
-from nnzbench.matrices.index import dlmc
-from nnzbench.papers.sputnik import collection
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import SCHEMA, Record
 from nnzbench.report.data import networks
-from nnzbench.report.data.frames import to_frame
 from nnzbench.report.data.series import Series
 
 
@@ -115,23 +112,3 @@ def test_attentions_are_compared_fastest_first() -> None:
     ]
     assert found[0].buffer_bytes < found[1].buffer_bytes < found[2].buffer_bytes
     assert {a.problem for a in found} == {problem.name}
-
-
-def test_figure_2_covers_the_papers_matrices() -> None:
-    spreads = {(s.group, s.name): s for s in collection.spreads()}
-    assert spreads["all", "sparsity"].matrices == 3012
-    assert spreads["rn50", "sparsity"].matrices + spreads["transformer", "sparsity"].matrices == 3012
-    assert {group for group, _ in spreads if "/" in group} == {
-        "/".join(e.group.split("/")[:2]) for e in tables.dlmc_selection()
-    }
-    for spread in spreads.values():
-        assert spread.p10 <= spread.median <= spread.p90
-    assert 0.5 < spreads["all", "sparsity"].mean < 0.9
-    assert spreads["rn50/random_pruning", "row_cov"].mean < spreads["rn50/magnitude_pruning", "row_cov"].mean
-
-
-def test_properties_are_those_of_the_matrix() -> None:
-    entry = dlmc()["rn50/extended_magnitude_pruning/0.8/bottleneck_1_block_group1_1_1.smtx"]
-    found = [float(collection.values(name, [entry])[0]) for name in collection.PROPERTIES]
-    np.testing.assert_allclose(found, [1 - 3279 / (64 * 256), 3279 / 64, 0.249734], rtol=1e-5)
-    assert collection.values("row_cov", [replace(entry, row_cov=None)]).size == 0

@@ -14,12 +14,13 @@ from nnzbench.matrices import index
 from nnzbench.problems.tables import dlmc_sample
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.report.data import frames
-from nnzbench.report.data.frames import to_frame
+from nnzbench.facts import results as frames
+from nnzbench.facts.results import to_frame
 from nnzbench.report.data.series import DEFAULT, Series
-from nnzbench.report.text import baselines, crossover, fastest, lead, ratios
+from nnzbench.facts import crossover
+from nnzbench.report.text import baselines, fastest, lead, ratios
 from nnzbench.report.text.fastest import Lost
-from nnzbench.report.text.groups import ALL, Group
+from nnzbench.facts.groups import ALL, Group
 from nnzbench.report.text.lead import Lead
 
 PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparsert_rolled",))

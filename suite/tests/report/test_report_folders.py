@@ -15,7 +15,7 @@ from draft_figures import pages_alone
 from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.records import memory
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from fake_records import record
 
-from nnzbench.report.data import clocks, context, host_time, sessions, spread
+from nnzbench.facts import host_time
+from nnzbench.report.data import clocks, context, sessions, spread
 
 
 def frame(*rows: tuple[str, str, float | None, bool, str]) -> pd.DataFrame:

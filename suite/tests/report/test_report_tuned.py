@@ -10,8 +10,8 @@ from fake_records import failed, record, table1, timed, write
 
 from nnzbench.records.record import RecordError, append
 from nnzbench.records.selection import select
-from nnzbench.report.data import tuned
-from nnzbench.report.data.frames import load
+from nnzbench.facts import tuned
+from nnzbench.facts.results import load
 from nnzbench.report.text import lead, tables
 from nnzbench.report.text.lead import Lead, side
 

@@ -9,7 +9,7 @@ import pytest
 from nnzbench.kernels.roles import OURS
 from nnzbench.records.selection import select
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import to_frame
+from nnzbench.facts.results import to_frame
 from nnzbench.report.data.series import (
     BEST,
     DEFAULT,

@@ -9,7 +9,7 @@ import pytest
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.report.data.frames import load, to_frame
+from nnzbench.facts.results import load, to_frame
 from nnzbench.report.text import marked, tables
 
 

@@ -22,7 +22,7 @@ from nnzbench.papers.sparsert import leads as sparsert_leads
 from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.draw import style
 from nnzbench.report.text import lead
 from nnzbench.site import build, readme

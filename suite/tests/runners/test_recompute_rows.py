@@ -14,7 +14,7 @@ from nnzbench.papers.balanced import leads as balanced_leads
 from nnzbench.papers.sparsert import leads
 from nnzbench.records.record import FAILURES, Record
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.text import lead
 from nnzbench.report.text.lead import Lead
 from nnzbench.site.build import build

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnzbench.report.text import lead
-from nnzbench.report.text.groups import Group
+from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, own, side
 
 SIDES = (side("balanced", variants="paper", words="the paper's mapping"), own())
@@ -37,7 +37,7 @@ MODELS = Lead(
     rivals=RIVALS,
     groups=(
         Group(words="of PTB's LSTM", like="ptb_balanced"),
-        Group(words="of all layers of VGG-16 together", like="vgg16_*_balanced", rival_like="vgg16_*_balanced"),
+        Group(words="of all layers of VGG-16 together", like="vgg16_*_balanced", baseline_like="vgg16_*_balanced"),
         Group(words="of VGG-16, each layer once", like="vgg16_*_balanced"),
     ),
     claims=("balanced-ptb-dense", "balanced-vgg-dense"),

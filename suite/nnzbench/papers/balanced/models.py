@@ -15,7 +15,7 @@ from nnzbench.papers.balanced.plot import LABELS
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import context, published
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

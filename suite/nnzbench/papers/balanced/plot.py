@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import percent
+from nnzbench.facts.results import percent
 from nnzbench.report.draw import style
 
 LABELS = {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR
-from nnzbench.report.data.frames import percent
+from nnzbench.facts.results import percent
 from nnzbench.report.draw import style
 from nnzbench.report.page_spec import SectionSpec, Shown, View
 from nnzbench.report.text.tables import markdown, number

@@ -11,7 +11,7 @@ import pandas as pd
 from nnzbench.papers.direct_conv import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
-from nnzbench.report.data.frames import geometric_mean, percent
+from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.report.data.series import MATH_LABELS, Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -22,7 +22,7 @@ from nnzbench.papers.direct_conv.layers import (
     published_ms,
     sub_batch_of,
 )
-from nnzbench.report.data.frames import geometric_mean, percent
+from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

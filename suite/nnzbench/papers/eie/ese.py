@@ -13,7 +13,7 @@ from nnzbench.papers.eie.table4 import NO_VECTOR
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnzbench.report.text import lead
-from nnzbench.report.text.groups import Group
+from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, own, side
 
 ONE = Group(words="at batch one", like="*_b1")
@@ -28,7 +28,7 @@ ESE = Lead(
     sides=(lead.CUSPARSE_COLUMN, lead.CUSPARSE, own(), side("sputnik")),
     rivals=(lead.CUBLAS, lead.DENSE, lead.TF32, lead.FP16),
     groups=tuple(
-        Group(words="of both products of a step", columns=columns, like="*_b*", rival_like="*_b*")
+        Group(words="of both products of a step", columns=columns, like="*_b*", baseline_like="*_b*")
         for columns in (32, 1)
     ),
     claims=("ese-gpu",),

@@ -13,20 +13,6 @@ SPMM_SCALING = Experiment(
     page="nnzbench.papers.own.spmm_scaling:PAGE",
 )
 
-LLM_LAYERS = Experiment(
-    "llm_layers",
-    "Layers of language models on tensor cores",
-    "nnzbench's own",
-    "no published table; Flash-LLM's and SpInfer's figures are of other GPUs",
-    dtypes_of(
-        *("cublas", "cublaslt", "tensor_spmm", "tensor_spmm_tf32", "delta_spmv", "flash_llm", "spinfer"),
-        *("row_stream", "ring", "sputnik", "cusparse", "cusparselt"),
-    ),
-    only={"cusparselt": "*_2of4"},
-    page="nnzbench.papers.own.llm_layers:PAGE",
-)
-"""Dense products first: what everything is compared with is then recorded wherever a run ends."""
-
 DLMC_N512 = Experiment(
     "dlmc_n512",
     "The same pruned matrices on five GPUs",
@@ -71,4 +57,4 @@ AWKWARD_SIZES = Experiment(
 )
 """For checking, not for speed: what tables of papers do not have, and users do."""
 
-EXPERIMENTS = (SPMM_SCALING, LLM_LAYERS, DLMC_N512, TRAINING_STEP, AWKWARD_SIZES)
+EXPERIMENTS = (SPMM_SCALING, DLMC_N512, TRAINING_STEP, AWKWARD_SIZES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View
 from nnzbench.report.text import checked
 from nnzbench.report.text.lead import Lead

@@ -13,7 +13,7 @@ from nnzbench.kernels.roles import OURS
 from nnzbench.papers.own import leads
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context, published
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean, percent
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import DEFAULT, Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

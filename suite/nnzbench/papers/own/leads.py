@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnzbench.report.data.series import Series
 from nnzbench.report.text import lead
-from nnzbench.report.text.groups import Group
+from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, side
 
 SCALING = Lead(

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nnzbench.papers.own import SPMM_SCALING, leads
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, percent, size_of
+from nnzbench.facts.results import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import Series, kernel_label, pick_under
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead
-from nnzbench.report.text.groups import Group
+from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, own, side
 
 SPMM = (side("sputnik", variants=DEFAULT), side("sputnik"))
@@ -29,8 +29,8 @@ FIGURE7 = Lead(
     ),
     rivals=(side("sputnik_ablation", variants="complete", words="complete on even rows"),),
     groups=(
-        Group(words="with uneven rows against even ones", like="cov1.7", rival_like="cov0"),
-        Group(words="with half as uneven rows against even ones", like="cov0.75", rival_like="cov0"),
+        Group(words="with uneven rows against even ones", like="cov1.7", baseline_like="cov0"),
+        Group(words="with half as uneven rows against even ones", like="cov0.75", baseline_like="cov0"),
     ),
     claims=("sputnik-swizzle",),
     claim_words="keeps",
@@ -98,7 +98,7 @@ ATTENTION = Lead(
     ),
     groups=(
         Group(words="with the sparse mask", like="attention"),
-        Group(words="with the sparse mask against the causal one", like="attention", rival_like="causal"),
+        Group(words="with the sparse mask against the causal one", like="attention", baseline_like="causal"),
     ),
     claims=("sputnik-attention-time",),
     claim_words="on a whole network",
@@ -132,7 +132,7 @@ WHOLE_NETWORKS = Lead(
     ),
     groups=(
         Group(words="of the Transformer", like="transformer"),
-        Group(words="of MobileNetV1 at equal accuracy", like="sparse_w1.5", rival_like="dense_w1.2"),
+        Group(words="of MobileNetV1 at equal accuracy", like="sparse_w1.5", baseline_like="dense_w1.2"),
     ),
     claims=("sputnik-attention-time", "sputnik-mobilenet-1.2"),
 )

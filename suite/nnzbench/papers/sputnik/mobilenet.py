@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from nnzbench.papers.sputnik import leads
 from nnzbench.problems.names import label_of
 from nnzbench.report.data import context, networks, published
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import Series
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

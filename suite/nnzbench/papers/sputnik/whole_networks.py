@@ -17,7 +17,7 @@ from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import label_of
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import networks, published
-from nnzbench.report.data.frames import ResultSet, each, load
+from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.report.data.series import DEFAULT, Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.dots import PAPER_COLOUR

@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 
 from nnzbench.kernels.roles import OURS
 from nnzbench.report.claims.records import Records, Row
-from nnzbench.report.data.frames import geometric_mean
+from nnzbench.facts.results import geometric_mean
 from nnzbench.report.data.series import MATH_LABELS, Series
-from nnzbench.report.text import crossover
+from nnzbench.facts import crossover
 
 Settled = Literal["", "contradicted", "stronger", "not measurable"]
 

@@ -15,7 +15,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.names import stem_of
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.frames import GPU_DEVICES, load
+from nnzbench.facts.results import GPU_DEVICES, load
 from nnzbench.report.data.series import Series, pick, rows_of
 
 JUDGES = frozenset({"paper", "library"})

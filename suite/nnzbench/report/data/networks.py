@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.kernels.registry import about
 from nnzbench.problems import tables
 from nnzbench.problems.names import label_of
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.data.series import BEST, Series, pick, standing
 
 MOBILENET = "sputnik_mobilenet"

@@ -1,4 +1,4 @@
-"""The papers' printed numbers, matched to problems by their sizes and sparsity level."""
+"""The papers' printed numbers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.problems.problem import ConvShape
 from nnzbench.records.record import RecordError
-
-LEVEL_TOLERANCE = 0.03
-"""A pattern counted this near a paper's level answers to it: pruned layers of "90 %" have 89 to 92 % zeros."""
 
 
 def read(name: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -43,16 +40,10 @@ def sparsert_table3() -> pd.DataFrame:
     return renamed[["shape", "level", "paper_speedup"]]
 
 
-def match(problems: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """`table` with the recorded problem of each row: the one of equal sizes whose sparsity is nearest the level.
-
-    `problem` is NaN where none was recorded. Raises `RecordError` where two recorded problems claim one row.
-    """
-    levels = sorted(set(table["level"]))
-    rows = problems.copy()
-    rows["level"] = [min(levels, key=lambda level: abs(level - s)) for s in rows["sparsity"]]
-    rows = rows[(rows["level"] - rows["sparsity"]).abs() <= LEVEL_TOLERANCE]
-    twice = rows[rows.duplicated(["m", "k", "n", "level"], keep=False)]
-    if not twice.empty:
-        raise RecordError(f"problems '{twice['problem'].iloc[0]}' and '{twice['problem'].iloc[1]}' are the same row")
-    return table.merge(rows, on=["m", "k", "n", "level"], how="left", validate="one_to_one")
+def claim(name: str) -> str:
+    """The number of a claim of `claims.csv` as printed: `3.4× on a T4`. Raises `KeyError`."""
+    table = read("claims", ("id", "published", "published_gpu", "unit")).set_index("id")
+    row = table.loc[name]
+    value = {"x": f"{row['published']:g}×", "sparsity": f"{100 * row['published']:g} % zeros"}.get(row["unit"])
+    gpu = "a GPU that it does not name" if row["published_gpu"] == "not named" else row["published_gpu"]
+    return f"{value or '{:g} {}'.format(row['published'], row['unit'])} on {gpu}"

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.problems.names import label_of, parse
-from nnzbench.report.data.frames import each
+from nnzbench.facts.results import each
 from nnzbench.report.data.series import MATH_LABELS, kernel_label
 
 VISIBLE = 1.1

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.roles import RETIRED
-from nnzbench.report.data.frames import each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series
 from nnzbench.report.data.spread import VISIBLE
 from nnzbench.report.draw import layout

@@ -44,7 +44,8 @@ _RC: Any = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "figure.dpi": 100,
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
     "font.size": 9,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -62,7 +63,7 @@ _RC: Any = {
     "xtick.major.size": 0,
     "legend.frameon": False,
     "svg.hashsalt": "nnzbench",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
 }
 
 
@@ -75,9 +76,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def save(figure: Figure, stem: Path) -> None:
-    """Writes `stem.png` and `stem.svg` without dates or program versions, so that equal figures are equal bytes."""
-    with paths.replacing(stem.with_suffix(".png")) as partial:
-        figure.savefig(partial, format="png", dpi=170, metadata={"Software": None})
-    with paths.replacing(stem.with_suffix(".svg")) as partial:
-        figure.savefig(partial, format="svg", metadata={"Date": None, "Creator": None})
+def save(figure: Figure, path: Path) -> None:
+    """Writes an SVG without dates or program versions, so that equal figures are equal bytes; text stays text."""
+    with paths.replacing(path) as partial:
+        figure.savefig(partial, format="svg", dpi=150, metadata={"Date": None, "Creator": None})

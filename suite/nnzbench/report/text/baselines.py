@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from nnzbench.kernels.registry import dense_libraries
-from nnzbench.report.data.frames import geometric_mean, percent
+from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text.tables import GAP, markdown, number

@@ -1,7 +1,7 @@
 """How a page begins: the question, the answer beside the paper's number, where it does not hold, a table of ratios.
 
 Every ratio is the geometric mean, over the problems that have both times under one policy, of the rival's time over the
-side's; a group with `rival_like` divides the sums of all, one with `parts` those of each layer. One that stands on
+side's; a group with `baseline_like` divides the sums of all, one with `parts` those of each layer. One that stands on
 kernels which the run did not tune carries the mark of `marks.py`, in sentences its words. The words follow one grammar,
 so that `runners/recompute.py`, which imports nothing of this package, can read each number and compute it again from
 the records.
@@ -17,10 +17,10 @@ import pandas as pd
 
 from nnzbench.kernels.registry import known
 from nnzbench.report.data import published
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series
-from nnzbench.report.text import crossover
-from nnzbench.report.text.groups import ALL, Group
+from nnzbench.facts import crossover
+from nnzbench.facts.groups import ALL, Group
 from nnzbench.report.text.marks import WORDS, cuts, sentence
 from nnzbench.report.text.ratios import Ratio, alike, on, ratio, times_of
 from nnzbench.report.text.tables import GAP, markdown, number
@@ -168,7 +168,7 @@ def cells_of(lead: Lead, frame: pd.DataFrame, policies: Sequence[str]) -> Cells:
     beside = {one: {rival.label: alike(frame, rival, one) for rival in lead.alike} for one in lead.sides}
     cells: Cells = {}
     for group in dict.fromkeys((*lead.groups, *lead.crossing)):
-        mine, theirs = group.problems(frame), group.problems(frame, rival=True)
+        mine, theirs = _problems(group, frame), _problems(group, frame, True)
         for policy in policies:
             above = {one.label: on(times[one.label], policy, theirs) for one in lead.rivals}
             for one in lead.sides:
@@ -340,3 +340,8 @@ def of_anything(results: ResultSet) -> Lead:
         one for one in (*PRODUCTS, *CONVOLUTIONS) if any((kernel, one.math) in maths for kernel in one.kernels)
     )
     return Lead(f"How fast is what `{results.experiment}` recorded?", sides, rivals)
+
+
+def _problems(group: Group, frame: pd.DataFrame, baseline: bool = False) -> frozenset[str]:
+    rows = frame[["problem", "op", "n", "source", "sparsity"]].drop_duplicates("problem")
+    return frozenset(group.problems(rows, baseline)["problem"])

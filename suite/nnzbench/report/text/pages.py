@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nnzbench import paths
 from nnzbench.report.data import clocks, context, sessions
-from nnzbench.report.data.frames import ResultSet
+from nnzbench.facts.results import ResultSet
 from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.lead import Screen
 from nnzbench.report.text.rendering import environment

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnzbench.problems.names import stem_of
-from nnzbench.report.data.frames import geometric_mean
+from nnzbench.facts.results import geometric_mean
 from nnzbench.report.data.series import Series, pick, rows_of
-from nnzbench.report.text.groups import ALL, Group
+from nnzbench.facts.groups import ALL, Group
 from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis
 from nnzbench.report.text.tables import number
 
@@ -43,8 +43,8 @@ Times = tuple[Cuts, "pd.Series[float]"]
 def ratio(rival: Times, mine: Times, policy: str, group: Group = ALL) -> Ratio | None:
     """One time over another under a policy, over a group's problems; None where no problem has both."""
     (theirs, above), (ours, below) = rival, mine
-    if group.rival_like:
-        same = group.rival_like == group.like
+    if group.baseline_like:
+        same = group.baseline_like == group.like
         if above.empty or below.empty or (same and set(above.index) != set(below.index)):
             return None
         value = math.fsum(above) / math.fsum(below)

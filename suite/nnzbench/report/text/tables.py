@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.problems.names import stem_of
-from nnzbench.report.data.frames import each, geometric_mean, percent
+from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.report.data.series import BEST, MATH_LABELS, Series
 from nnzbench.report.draw.figures import SpeedupTable
 

@@ -17,7 +17,7 @@ from nnzbench.kernels.registry import about, role_of
 from nnzbench.kernels.roles import OURS
 from nnzbench.problems.names import case_of
 from nnzbench.problems.problem import NETWORKS
-from nnzbench.report.data.frames import GPU_DEVICES, ResultSet, each, load
+from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
 from nnzbench.report.data.series import references, standing
 from nnzbench.report.generic import level_of
 from nnzbench.site.generations import peaks, published

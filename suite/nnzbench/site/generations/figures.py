@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.facts.results import each, geometric_mean
 from nnzbench.report.data.series import kernel_label
 from nnzbench.report.draw.style import BAND, GPU_COLOURS, INK, MUTED, look
 from nnzbench.report.text.marks import MARK, WORDS

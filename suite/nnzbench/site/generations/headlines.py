@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from nnzbench.report.data.frames import each, geometric_mean
+from nnzbench.facts.results import each, geometric_mean
 from nnzbench.report.text.marks import WORDS
 from nnzbench.site.generations.figures import GpuKey, share_rows
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.draw import style
 from nnzbench.report.text import shorter
 from nnzbench.report.text.marks import MARK, WORDS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean
+from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.report.text.marks import MARK
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.generations import peaks, published

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nnzbench.papers.own import dlmc_n512
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, percent
+from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.report.text import marks
 from nnzbench.report.text.tables import markdown, number
 

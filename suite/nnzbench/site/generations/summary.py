@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.kernels.registry import about
-from nnzbench.report.data.frames import each, geometric_mean, percent
+from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.site.generations import peaks
 from nnzbench.site.generations.comparison import gpu_order
 from nnzbench.site.generations.peaks import Ceilings

@@ -10,7 +10,7 @@ import pandas as pd
 from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, geometric_mean, percent
+from nnzbench.facts.results import ResultSet, geometric_mean, percent
 from nnzbench.report.data.series import Series, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text import baselines, marks

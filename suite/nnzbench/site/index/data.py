@@ -17,7 +17,7 @@ from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.report import generic
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import ResultSet, each, geometric_mean
+from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import BEST, Series, least
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text.baselines import Rival

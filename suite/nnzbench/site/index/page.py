@@ -17,7 +17,7 @@ from nnzbench import paths
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import load, percent
+from nnzbench.facts.results import load, percent
 from nnzbench.report.text.rendering import environment
 from nnzbench.site import claims
 from nnzbench.site.claims import Verdict

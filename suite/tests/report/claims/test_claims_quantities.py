@@ -16,7 +16,7 @@ from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.claims.quantities import Outcome, OverIdeal, Side, times
 from nnzbench.report.claims.records import Records
-from nnzbench.report.data import frames
+from nnzbench.facts import results as frames
 from nnzbench.site.claims import (
     CONTRADICTED,
     NOT_COMPARABLE,

@@ -29,7 +29,7 @@ from matplotlib.colors import to_hex
 
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.data.series import BEST, DEFAULT, Series
 from nnzbench.report.draw import style
 from nnzbench.site.build import build

@@ -16,7 +16,7 @@ from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, 
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import math_class
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.data.series import least
 from nnzbench.report.text import baselines
 from nnzbench.site.index import answer as html_answer

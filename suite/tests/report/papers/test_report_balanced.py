@@ -15,7 +15,7 @@ from nnzbench.papers.balanced import weights as balanced_weights
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.draw.figures import MOST
 
 FIGURE4 = tables.load("balanced_figure4")

@@ -15,7 +15,7 @@ from nnzbench.papers.own import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.site.generations import pruned_model
 
 TIMES = {

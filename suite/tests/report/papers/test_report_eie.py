@@ -18,7 +18,7 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 
 Times = Callable[[Problem], dict[tuple[str, str], float]]
 

@@ -16,7 +16,7 @@ from nnzbench.papers.lecture import granularity, nm_sparsity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 
 Times = Callable[[int, Problem], dict[tuple[str, str], float]]
 

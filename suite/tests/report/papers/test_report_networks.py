@@ -17,7 +17,7 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 
 EXPERIMENT = "whole_networks"
 

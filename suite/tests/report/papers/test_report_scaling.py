@@ -14,7 +14,7 @@ from sputnik_records import Timed, apart, records, report
 
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 from nnzbench.report.draw import style
 
 EXPERIMENT = "spmm_scaling"

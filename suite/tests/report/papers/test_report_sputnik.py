@@ -1,8 +1,7 @@
-"""Sputnik's figure 1 and tables II to IV from invented records with known answers."""
+"""Sputnik's tables III and IV from invented records with known answers."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,111 +9,13 @@ import fake_records
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from sputnik_records import Timed, apart, draw, records, report, sddmm, spmm
+from sputnik_records import Timed, apart, draw, records, report
 
+from nnzbench.facts.results import load
 from nnzbench.papers import sputnik
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
-from nnzbench.report.data.frames import load
-from nnzbench.report.draw.figures import MOST
-from nnzbench.report.text import crossover
-
-# crossover
-
-
-def test_a_crossover_lies_between_the_levels_around_it() -> None:
-    # half as fast with 40 % nonzeros, twice as fast with 10 %: as fast with 20 %, as is a time in proportion
-    assert crossover.crossover([(0.5, 0.5), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
-    assert crossover.crossover([(0.9, 2.0), (0.6, 0.5)]) == pytest.approx(0.8)
-    # faster at 0.5, slower again at 0.6: only the last crossing is one
-    assert crossover.crossover([(0.5, 2.0), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
-
-
-def test_a_crossover_outside_the_levels_is_only_bounded() -> None:
-    always, never = crossover.crossover([(0.5, 1.0), (0.9, 3.0)]), crossover.crossover([(0.5, 1.5), (0.9, 0.9)])
-    assert (crossover.text(always, 0.5, 0.9), crossover.text(never, 0.5, 0.9)) == ("below 50 %", "above 90 %")
-    assert crossover.text(crossover.crossover([]), 0.5, 0.9) == "–"
-
-
-# figure 1
-
-FIGURE1: tuple[Timed, ...] = (
-    ("sputnik", "y2_x64", lambda p: 400 * (1 - p.sparsity)),
-    ("sputnik", "heuristic_y4_x64", lambda p: 800 * (1 - p.sparsity)),
-    ("cusparse", "default_row", lambda p: 5000 * (1 - p.sparsity)),
-    ("cublas", "f32_default_nn", lambda _: 100.0),
-    ("cublas", "tf32_default_nn", lambda _: 10.0),
-)
-
-
-def test_figure1_finds_where_the_curves_cross(tmp_path: Path) -> None:
-    page, drawn = report(tmp_path, records("sputnik_figure1", FIGURE1))
-    found = drawn[drawn["row"] == "crossover"].set_index(["series", "rival"])["sparsity"]
-    fp32, tf32 = "cuBLAS fp32, its default algorithm", "TF32 tensor cores, best of cuBLAS and cuBLASLt"
-    assert found["sputnik-f32", fp32] == pytest.approx(0.75)
-    assert found["sputnik-f32-default", fp32] == pytest.approx(0.875)  # between levels, not on one
-    assert found["sputnik-f32", tf32] == pytest.approx(0.975)
-    assert found["cusparse-f32", fp32] == pytest.approx(0.98)
-    assert math.isinf(found["cusparse-f32", tf32])
-    assert "above 98 %" in page
-    assert "71 % (V100)" in page
-    assert (
-        "**Answer.** All problems: `sputnik`, its heuristic is faster than cuBLAS fp32 from **87.5 %** zeros on (hot); "
-        "the paper: 71 % zeros on V100 (`sputnik-crossover`). At 90 % zeros: "
-    ) in page
-    assert "No time of fp16 tensor cores" in page
-    assert (drawn["row"] == "time").sum() == 15 * 7  # five series and the defaults and the best of ours, at every level
-
-
-def test_figure1_compares_fp16_kernels_with_dense_fp16_alone(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    half: tuple[Timed, ...] = (
-        ("tensor_spmm", "n128", lambda p: 50 * (1 - p.sparsity)),
-        ("cublas", "f16_rowmajor", lambda _: 5.0),
-    )
-    rows = records("sputnik_figure1", FIGURE1) + records("sputnik_figure1", half, dtype="f16")
-    page, drawn = report(tmp_path, rows)
-    found = drawn[(drawn["row"] == "crossover") & (drawn["series"] == "tensor_spmm-f16")]
-    assert list(found["rival"]) == ["fp16 tensor cores, best of cuBLAS and cuBLASLt"]
-    assert found["sparsity"].iloc[0] == pytest.approx(0.9)
-    assert "| tensor_spmm fp16 |" in page
-    (axis,) = figures["runtime"].axes
-    assert [line.get_linestyle() for line in axis.lines if line.get_label() == "tensor_spmm fp16"] == [":"]
-
-
-def test_figure1_names_levels_that_were_not_recorded(tmp_path: Path) -> None:
-    page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1, keep=lambda p: p.sparsity != 0.92))
-    assert "1 of the 15 problems of sputnik_figure1 are not recorded: `lstm_8192x2048x128_92`" in page
-
-
-def test_figure1_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    draw("sputnik_figure1", tmp_path, records("sputnik_figure1", FIGURE1))
-    (axis,) = figures["runtime"].axes
-    assert axis.get_xlim() == pytest.approx((49, 99))
-    legend = {text.get_text() for text in figures["runtime"].legends[0].get_texts()}
-    assert {"sputnik", "cuBLAS fp32", "cuBLAS TF32", "the paper: sputnik 71 % (V100), cuSPARSE 97.9 % (V100)"} <= legend
-    caption = figures["runtime"].texts[1].get_text()
-    assert "Shaded: best of this project's kernels faster than cuBLAS fp32, from 75.0 %." in caption
-    assert "more series" not in caption
-    crossings = [line for line in axis.lines if line.get_marker() == "D"]
-    assert [line.get_xdata()[0] for line in crossings] == pytest.approx([71, 97.93])
-    assert {line.get_ydata()[0] for line in crossings} == {100}  # on the dense line
-
-
-def test_figure1_has_no_more_entries_than_can_be_told_apart(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    more: tuple[Timed, ...] = tuple(
-        (kernel, variant, lambda p, us=us: us * (1 - p.sparsity))
-        for kernel, variant, us in (("ring", "m32", 300), ("row_stream", "n128", 350), ("sparsert", "r8", 320))
-    )
-    more += (("cublaslt", "f32_algo3_nn", lambda _: 90.0), ("cublaslt", "tf32_algo3_nn", lambda _: 9.0))
-    page, _ = report(tmp_path, records("sputnik_figure1", FIGURE1 + more))
-    legend = [text.get_text() for text in figures["runtime"].legends[0].get_texts()]
-    assert len(legend) == MOST == 8
-    assert "4 more series are in the tables." in figures["runtime"].texts[1].get_text()
-    for name in ("cuBLASLt fp32, best", "sparsert", "row_stream", "ring"):
-        assert name in legend or f" {name} |" in page
-    apart(figures["runtime"])
-
 
 # table IV and figure 12
 
@@ -165,56 +66,6 @@ def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: 
     assert {line.get_label() for line in theirs.get_lines()} == {"dense: the paper, V100", "sparse: the paper, V100"}
     assert ours.get_ylim() == theirs.get_ylim()
     apart(figures["accuracy"])
-
-
-# table II
-
-
-ABLATION: tuple[Timed, ...] = (
-    ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 8.0)),
-    ("sputnik_ablation", "no_load_balancing_y4_x64", spmm(lambda _: 10.0)),
-    ("sputnik_ablation", "no_vector_y1_x64_w32_v1", spmm(lambda p: 16.0 if "tf_attn" in p.label else 8.0)),
-    ("sputnik_ablation", "no_residue_unroll_y4_x64", spmm(lambda _: 6.4)),
-    ("sputnik_ablation", "no_prescale_y4_x64", spmm(lambda _: 8.1)),
-    ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
-    ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 5.0)),
-)
-
-
-def test_ablation_is_a_percentage_of_the_complete_kernel(tmp_path: Path) -> None:
-    page, drawn = report(tmp_path, records("sputnik_ablation", ABLATION))
-    found = drawn.set_index(["op", "part", "model", "batch"])
-    assert found["percent"]["spmm", "-load_balancing", "resnet50", 256] == pytest.approx(80)
-    # 1,640 of the collection's attention matrices at half the speed, 565 others at all of it
-    assert found["percent"]["spmm", "-vector_inst", "transformer", 1] == pytest.approx((1640 * 50 + 565 * 100) / 2205)
-    assert found["paper_percent"]["spmm", "-load_balancing", "resnet50", 256] == 78.5
-    signs = found["sign"]
-    assert signs["spmm", "-load_balancing", "resnet50", 256] == "same"
-    assert signs["spmm", "-residue_unroll", "resnet50", 256] == "opposite"  # 125 % here, 92.6 % there
-    assert signs["spmm", "-index_prescale", "transformer", 1] == "same"  # 98.8 % and 100.6 %: no effect
-    assert signs["spmm", "-vector_inst", "transformer", 1] == "only here"
-    assert signs["spmm", "-vector_inst", "resnet50", 256] == "only there"
-    assert signs["sddmm", "-vector_inst", "resnet50", 256] == "–"  # not recorded
-    assert "SDDMM, ResNet-50, batch 256 (hot): layers with both times: vector instructions 0 of 152." in page
-
-
-def test_ablation_is_laid_out(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    draw("sputnik_ablation", tmp_path, records("sputnik_ablation", ABLATION))
-    spmm_axis, sddmm_axis = figures["ablation"].axes
-    assert [axis.get_title(loc="left") or axis.get_title() for axis in (spmm_axis, sddmm_axis)] == ["SpMM", "SDDMM"]
-    assert len(spmm_axis.patches) == 16  # four parts of four sets
-    assert len(sddmm_axis.patches) == 4  # one part has no record
-    apart(figures["ablation"])
-
-
-def test_ablation_says_that_bars_are_missing_and_names_no_set_without_one(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
-    rows = records("sputnik_ablation", ABLATION, keep=lambda p: "rn50" in p.label)
-    draw("sputnik_ablation", tmp_path, rows)
-    legend = [text.get_text() for text in figures["ablation"].legends[0].get_texts()]
-    assert legend == ["ResNet-50, batch 1", "ResNet-50, batch 256", "the paper, V100"]
-    assert "No bar where there is no time" in figures["ablation"].texts[1].get_text()
 
 
 # table III
@@ -296,8 +147,6 @@ def test_the_attention_mask_is_drawn_to_scale(tmp_path: Path, figures: dict[str,
 # all pages
 
 EVERY = {
-    "sputnik_figure1": FIGURE1,
-    "sputnik_ablation": ABLATION,
     "sputnik_attention": ATTENTION,
 }
 

@@ -13,7 +13,7 @@ from nnzbench.papers.catalogue import experiment
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.report.data.frames import load
+from nnzbench.facts.results import load
 
 EXPERIMENT = "training_step"
 

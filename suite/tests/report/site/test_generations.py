@@ -17,7 +17,7 @@ from nnzbench.cli import main
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
-from nnzbench.report.data.frames import geometric_mean
+from nnzbench.facts.results import geometric_mean
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.generations import peaks

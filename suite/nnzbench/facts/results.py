@@ -14,12 +14,12 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts import host_time, sources, tuned
 from nnzbench.kernels.registry import role_of
 from nnzbench.records import memory
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
 from nnzbench.records.selection import contest, math_class, select
-from nnzbench.report.data import host_time, sources, tuned
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
@@ -144,6 +144,12 @@ def _memory(records: Sequence[Record], path: Path) -> list[float]:
     found = memory.read(path)
     uses = [found.get((r.problem, r.dtype, r.kernel, r.variant, r.device)) for r in records]
     return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]
+
+
+def nothing(folder: Path) -> ResultSet:
+    """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
+    frame = to_frame(()).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
+    return ResultSet(folder, folder.name, "", (), (), frame, "", (), {}, (), {})
 
 
 def to_frame(records: Sequence[Record]) -> pd.DataFrame:

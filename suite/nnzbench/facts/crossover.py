@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from nnzbench.report.data.frames import percent
-from nnzbench.report.text.tables import GAP
+from nnzbench.facts.results import percent
+
+GAP = "–"
+"""What stands where there is no number."""
 
 ALWAYS, NEVER = -math.inf, math.inf
 

@@ -1,0 +1,124 @@
+"""One experiment's records ready to be compared: every problem with its attributes, every time with its run."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nnzbench.facts.results import ResultSet, each, size_of
+from nnzbench.facts.selector import Selector, pick, rows_of
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.problems import tables
+from nnzbench.problems.names import label_of, parse, stem_of
+
+POLICIES = ("hot", "cold")
+"""Hot first: it is what the papers report."""
+
+
+class Data:
+    """What facts are computed from. Attributes of problems are columns of `problems`:
+
+    problem, stem, label, op, m, k, n, shape, size, sparsity (counted), level (percent, as the table has it), kind (of
+    source), source, dtype, model, count, batch, place (in the table), and the named groups of `attributes`, a regular
+    expression of labels.
+    """
+
+    def __init__(self, results: ResultSet, attributes: str = "") -> None:
+        self.results = results
+        self.frame = results.frame
+        self.problems = _problems(results, attributes)
+        self.policies = [name for name in POLICIES if (self._timed()["policy"] == name).any()]
+        self._runs = _runs(results)
+        self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
+
+    def times(self, selector: Selector, like: Selector | None = None) -> pd.DataFrame:
+        """One row per policy and problem with a time: problem, policy, stem, kernel, variant, median_us, q1_us, q3_us,
+        limit_us, limit_share, gflops, flops, bytes, memory_bytes, floor_us, source, run (a text), tuned.
+
+        `like`: only rows whose variant is that selector's fastest on the problem.
+        """
+        key = (selector, like)
+        if key not in self._times:
+            rows = rows_of(self.frame, selector)
+            if like is not None:
+                on = ["problem", "policy", "dtype"]
+                wanted = pick(self.frame, like, on)[[*on, "variant"]]
+                rows = rows.reset_index().merge(wanted, on=[*on, "variant"]).set_index("index")
+            picked = pick(rows, selector)
+            stems = picked["problem"].map(stem_of)
+            cut = rows[rows["cut_short"] != ""] if not selector.untunable else rows.iloc[:0]
+            short = set(zip(cut["policy"], cut["problem"].map(stem_of), strict=True))
+            self._times[key] = picked.assign(
+                stem=stems,
+                run=picked["environment"].map(self._runs),
+                tuned=[pair not in short for pair in zip(picked["policy"], stems, strict=True)],
+            )
+        return self._times[key]
+
+    def cells(self, selectors: Sequence[Selector]) -> pd.DataFrame:
+        """The times of all these, `subject` naming whose each is, with the problem's attributes; in table order."""
+        parts = [self.times(one).assign(subject=one.label, order=at) for at, one in enumerate(selectors)]
+        rows = pd.concat(parts) if parts else self.frame.iloc[:0].assign(subject="", order=0)
+        own = [name for name in self.problems.columns if name == "problem" or name not in rows.columns]
+        rows = rows.merge(self.problems[own], on="problem", how="inner")
+        return rows.sort_values(["place", "order"], kind="stable", ignore_index=True)
+
+    def _timed(self) -> pd.DataFrame:
+        return self.frame[self.frame["median_us"].notna()]
+
+
+@functools.cache
+def table_rows(experiment: str) -> Mapping[str, tuple[int, tables.Row]]:
+    """Place and line of the experiment's table by stem; empty where it has no table."""
+    try:
+        rows = tables.rows(experiment, full=True)
+    except MatrixError:
+        return {}
+    return {stem_of(row.problem.name): (at, row) for at, row in reversed(list(enumerate(rows)))}
+
+
+def _problems(results: ResultSet, attributes: str) -> pd.DataFrame:
+    columns = ["problem", "op", "m", "k", "n", "shape", "sparsity", "source", "dtype", "nnz"]
+    found = results.frame[columns].drop_duplicates("problem").reset_index(drop=True)
+    known = table_rows(results.experiment)
+    names = [parse(str(name)) for name in found["problem"]]
+    found["stem"] = found["problem"].map(stem_of)
+    rows = [known.get(stem) for stem in found["stem"]]
+    found["label"] = [label_of(str(name)) or str(name) for name in found["problem"]]
+    found["level"] = [
+        float(one.level) if one else round(100 * zeros, 1) for one, zeros in zip(names, found["sparsity"], strict=True)
+    ]
+    found["kind"] = [one.kind if one else "" for one in names]
+    found["batch"] = [one.batch if one else 0 for one in names]
+    found["size"] = [size_of(row) for row in each(found)]
+    found["place"] = [row[0] if row else len(known) for row in rows]
+    found["model"] = [row[1].model if row else "" for row in rows]
+    found["count"] = [row[1].count if row else 1 for row in rows]
+    if attributes:
+        matches = [re.fullmatch(attributes, label) for label in found["label"]]
+        for name in re.compile(attributes).groupindex:
+            found[name] = _numbers([(one[name] or "") if one else "" for one in matches])
+    return found.sort_values("place", kind="stable", ignore_index=True)
+
+
+def _numbers(values: Sequence[str]) -> Any:
+    """Numbers where all that are not empty are."""
+    try:
+        return [float(value) if value else np.nan for value in values]
+    except ValueError:
+        return values
+
+
+def _runs(results: ResultSet) -> dict[str, str]:
+    """By name of environment: commit and GPU, alike for the sessions of one run; the name where the GPU is not told."""
+    found = {}
+    for name, _, content in results.environments:
+        source = content.get("source")
+        commit = str(source.get("commit", "")) if isinstance(source, dict) else ""
+        found[name] = f"{commit} {content.get('worker', name)}"
+    return found

@@ -1,0 +1,245 @@
+"""The one place that divides times: from records to rows of `facts.csv`.
+
+Each row is a ratio, the baseline's time over the subject's: above 1 the subject is faster.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nnzbench import paths
+from nnzbench.facts.data import Data
+from nnzbench.facts.groups import ALL, Group
+from nnzbench.facts.selector import Selector
+
+FILE = "facts.csv"
+RESAMPLES = 2000
+"""Bootstrap samples of each interval; their seed is fixed."""
+
+
+class Fact(NamedTuple):
+    """One ratio; the columns of `facts.csv`, in its order."""
+
+    experiment: str
+    group: str
+    """The problems, in words."""
+    subject: str
+    baseline: str
+    policy: str
+    n: int
+    """Problems (cases) that have both times."""
+    wins: int
+    """Of them, those on which the subject is faster."""
+    ratio: float
+    """Baseline's time over subject's: geometric mean over the problems, unless `group` names another statistic."""
+    low: float
+    """95 % bootstrap interval over the problems; `ratio` itself for one problem, or a ratio of sums."""
+    high: float
+    worst: float
+    """Least ratio of a problem."""
+    best: float
+    tuned: bool
+    """Whether every kernel that competes on either side was tuned on all these problems."""
+    one_run: bool
+    """Whether both times of every pair are of one commit on one GPU."""
+
+
+COLUMNS = list(Fact._fields)
+KEY = ["experiment", "group", "subject", "baseline", "policy"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every subject over every baseline, in every group; `by` attributes of `Data.problems` split each group."""
+
+    subjects: tuple[Selector, ...]
+    baselines: tuple[Selector, ...]
+    groups: tuple[Group, ...] = (ALL,)
+    by: tuple[str, ...] = ()
+    """Such as `("n", "level")`: a row for each pair of values; `("stem",)`: a row for each problem."""
+    same_variant: tuple[Selector, ...] = ()
+    """Of `baselines`, those taken at the variant that is the subject's own fastest, as where a part is left out."""
+
+
+def attribute(name: str) -> str:
+    """The column of `compare` that holds an attribute: `n`, the columns of a product, gives way to a fact's count."""
+    return "columns" if name == "n" else name
+
+
+def compare(data: Data, asked: Comparison) -> pd.DataFrame:
+    """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times."""
+    found: list[dict[str, Any]] = []
+    for group in asked.groups:
+        mine, theirs = group.problems(data.problems), group.problems(data.problems, baseline=True)
+        above = {one: _cases(theirs, data.times(one)) for one in asked.baselines if one not in asked.same_variant}
+        for subject in asked.subjects:
+            below = _cases(mine, data.times(subject), asked.by)
+            same = {one: _cases(theirs, data.times(one, subject)) for one in asked.same_variant}
+            for baseline, policy in itertools.product(asked.baselines, data.policies):
+                over = (above | same)[baseline]
+                if subject == baseline or policy not in below or policy not in over:
+                    continue
+                pairs = _paired(group, below[policy], over[policy])
+                named = {"subject": subject.label, "baseline": baseline.label, "policy": policy}
+                found += [{**one, **named} for one in _rows(group, pairs, asked.by)]
+    facts = pd.DataFrame(found, columns=[*map(attribute, asked.by), *COLUMNS[1:]])
+    facts.insert(0, "experiment", data.results.experiment)
+    return facts
+
+
+def facts_of(data: Data, comparisons: Iterable[Comparison]) -> pd.DataFrame:
+    """The rows of `facts.csv` of all these comparisons, each once."""
+    parts = [compare(data, one)[COLUMNS] for one in comparisons]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=COLUMNS)
+    return pd.concat(parts, ignore_index=True).drop_duplicates(KEY, ignore_index=True)
+
+
+def write(facts: pd.DataFrame, folder: Path) -> Path:
+    """Writes `facts.csv`, with the same six digits on every machine."""
+    path = folder / FILE
+    with paths.replacing(path) as partial:
+        facts.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+    return path
+
+
+def read(folder: Path) -> pd.DataFrame:
+    """`facts.csv` of a folder; no rows where there is none."""
+    path = folder / FILE
+    return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
+
+
+def _cases(problems: pd.DataFrame, times: pd.DataFrame, by: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
+    """By policy: the least time of each case (the index), with its run, whether tuned, and the attributes `by`."""
+    kept = list(dict.fromkeys(["problem", "case", "label", "count", *by]))
+    rows = times[["problem", "policy", "median_us", "run", "tuned"]].merge(problems[kept], on="problem")
+    tuned = rows.groupby(["policy", "case"])["tuned"].all()
+    rows = rows.sort_values("median_us", kind="stable").drop_duplicates(["policy", "case"]).sort_index()
+    rows = rows.drop(columns="tuned").join(tuned, on=["policy", "case"])
+    return {str(policy): some.set_index("case") for policy, some in rows.groupby("policy")}
+
+
+def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
+    """One row a pair, with `over_us`, `ratio`, `tuned`, `one_run` and the subject's attributes."""
+    if group.parts:
+        below, above = _whole(group, below), _whole(group, above)
+    elif group.baseline_like or (group.statistic == "total" and not group.cases):
+        if group.baseline_like in ("", group.like) and set(below.index) != set(above.index):
+            return pd.DataFrame()
+        below, above = _summed(group, below), _summed(group, above)
+    other = above[["median_us", "run", "tuned"]].add_prefix("over_")
+    pairs = below.join(other, how="inner")
+    return pairs.assign(
+        ratio=pairs["over_median_us"] / pairs["median_us"],
+        tuned=pairs["tuned"].astype(bool) & pairs["over_tuned"].astype(bool),
+        one_run=(pairs["run"] == pairs["over_run"]) & pairs["run"].ne(""),
+    )
+
+
+def _summed(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
+    """All of a side as one case, each problem as often as its table says where the group counts."""
+    return _one(rows.assign(median_us=rows["median_us"] * (rows["count"] if group.counted else 1)), "all")
+
+
+def _whole(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
+    """Sums over the parts by how their labels begin, where all have a time."""
+    named = [group.part(str(label)) for label in rows["label"]]
+    rows = rows.assign(of=[one[0] if one else "" for one in named], part=[one[1] if one else "" for one in named])
+    rows = rows[rows["part"] != ""].sort_values("median_us", kind="stable").drop_duplicates(["of", "part"])
+    parts = [_one(some, str(of)) for of, some in rows.groupby("of") if set(some["part"]) == set(group.parts)]
+    return pd.concat(parts) if parts else rows.iloc[:0]
+
+
+def _one(rows: pd.DataFrame, case: str) -> pd.DataFrame:
+    """The rows as one of that name: the sum of their times."""
+    runs = set(rows["run"])
+    whole = rows.iloc[:1].assign(median_us=math.fsum(rows["median_us"]), tuned=bool(rows["tuned"].all()), count=1)
+    return whole.assign(run=runs.pop() if len(runs) == 1 else "").set_axis([case])
+
+
+def _rows(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str, Any]]:
+    """Facts of the pairs, all together or by their attributes."""
+    if pairs.empty:
+        return []
+    if not by:
+        return [{"group": group.label, **_statistics(group, pairs)}]
+    if not pairs.duplicated(list(by)).any():
+        return _alone(group, pairs, by)
+    out = []
+    for values, some in pairs.groupby(list(by), sort=False, dropna=False):
+        found = dict(zip(by, values, strict=True))
+        named = {attribute(name): value for name, value in found.items()}
+        out.append({**named, "group": _split_label(group, found), **_statistics(group, some)})
+    return out
+
+
+def _alone(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str, Any]]:
+    """The same where every problem stands alone."""
+    ratio = pairs["ratio"]
+    ends = dict.fromkeys(("low", "high", "worst", "best"), ratio)
+    rows = pairs[[*by, "ratio", "tuned", "one_run"]].assign(wins=(ratio > 1).astype(int), **ends)
+    found: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
+    labels = [_split_label(group, {name: one[name] for name in by}) for one in found]
+    named = pairs[list(by)].rename(columns=attribute).to_dict("records")
+    return [{**one, **of, "n": 1, "group": label} for one, of, label in zip(found, named, labels, strict=True)]
+
+
+def _split_label(group: Group, values: Mapping[str, object]) -> str:
+    return ", ".join([group.label] * (group != ALL) + [_value(*one) for one in values.items()])
+
+
+def _value(name: str, value: object) -> str:
+    """`16 columns`, `90 % zeros`, or the value as it is."""
+    if name in ("n", "level"):
+        return f"{value:g} columns" if name == "n" else f"{value:g} % zeros"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _statistics(group: Group, pairs: pd.DataFrame) -> dict[str, Any]:
+    ratios = pairs["ratio"].to_numpy(float)
+    weights = pairs["count"].to_numpy(float) if group.counted else np.ones(len(ratios))
+    ratio: float
+    if group.statistic == "total":
+        ratio = math.fsum(weights * pairs["over_median_us"]) / math.fsum(weights * pairs["median_us"])
+        low = high = ratio
+    else:
+        ratio, low, high = _mean(ratios, weights, geometric=group.statistic == "geometric mean")
+    return {
+        "n": len(ratios),
+        "wins": int((ratios > 1).sum()),
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "worst": float(ratios.min()),
+        "best": float(ratios.max()),
+        "tuned": bool(pairs["tuned"].all()),
+        "one_run": bool(pairs["one_run"].all()),
+    }
+
+
+def _mean(ratios: NDArray[np.float64], weights: NDArray[np.float64], geometric: bool) -> tuple[float, float, float]:
+    """The weighted mean, and the 2.5th and 97.5th percentile of that of resampled ratios."""
+    if len(ratios) == 1:
+        return (float(ratios[0]),) * 3
+    values = np.log(ratios) if geometric else ratios
+    drawn = _draws(len(values))
+    means = (values * weights)[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
+    found = (math.fsum(values * weights) / math.fsum(weights), *np.percentile(means, (2.5, 97.5)))
+    mean, low, high = (math.exp(one) if geometric else float(one) for one in found)
+    return mean, low, high
+
+
+@functools.lru_cache(maxsize=16)
+def _draws(count: int) -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(count, size=(RESAMPLES, count))

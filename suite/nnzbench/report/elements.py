@@ -1,0 +1,227 @@
+"""Tables of a page, from their declarations to Markdown."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Iterable, Sequence
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.facts.crossover import crossover
+from nnzbench.facts.crossover import text as crossing_text
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each, geometric_mean
+from nnzbench.facts.selector import Selector
+from nnzbench.facts.table import Comparison
+from nnzbench.report.page import Crossings, Made, Pivot, Published, RatioTable, Table
+from nnzbench.report.view import COLUMN, View
+
+GAP = "–"
+MARK = "†"
+"""Marks a ratio with a partially tuned kernel."""
+HEADS = {
+    "label": "problem", "stem": "problem", "level": "zeros (%)", "n": "columns", "size": "size", "m": "rows",
+    "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation",
+}  # fmt: skip
+"""What attributes are called above a column."""
+DIGITS = {"ratio": 2, "time": 2, "rate": 2, "roofline": 0, "memory": 1}
+LONG = 60
+"""Lines of a table above which it is in the files alone."""
+
+
+@functools.singledispatch
+def markdown_of(element: Table, view: View) -> str:
+    """The table as Markdown; empty for nothing to show."""
+    raise TypeError(f"{element!r} is no table")
+
+
+def number(value: object, digits: int = 2) -> str:
+    """Fixed digits, or a dash for what is missing."""
+    return GAP if not isinstance(value, float | int) or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def ratio_text(row: object) -> str:
+    """`2.34×` of a fact, marked where a kernel was not tuned."""
+    return f"{number(row.ratio)}×{'' if row.tuned else MARK}"  # type: ignore[attr-defined]
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are aligned left, the others right."""
+    rule = [":--" if i < left else "--:" for i in range(len(header))]
+    lines = [header, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+@markdown_of.register
+def _ratios(element: RatioTable, view: View) -> str:
+    asked = element.comparison
+    facts = view.compare(asked)
+    if facts.empty:
+        return ""
+    baselines = [one.label for one in asked.baselines if one.label in set(facts["baseline"])]
+    most = facts.groupby("group")["n"].max().to_dict()
+    cells = {(row.group, row.subject, row.baseline, row.policy): row for row in each(facts)}
+    rows = []
+    for group in dict.fromkeys(facts["group"]):
+        for subject in asked.subjects:
+            line = [[cells.get((group, subject.label, one, policy)) for policy in view.policies] for one in baselines]
+            if any(map(any, line)):
+                shown = [_both(pair, most[group]) for pair in line]
+                rows.append([subject.label, f"{group} ({most[group]})", *shown])
+    heads = [f"over {one}, {' / '.join(view.policies)}" for one in baselines]
+    return markdown(["kernel", "problems", *heads], rows, left=2)
+
+
+def _both(pair: Sequence[object], most: int) -> str:
+    if not any(pair):
+        return GAP
+    return " / ".join(GAP if one is None else f"{ratio_text(one)} ({_wins(one, most)})" for one in pair)
+
+
+def _wins(row: object, most: int) -> str:
+    return f"{row.wins}{f' of {row.n}' if row.n < most else ''}"  # type: ignore[attr-defined]
+
+
+@markdown_of.register
+def _pivot(element: Pivot, view: View) -> str:
+    values = valued(view, element.series, element.value, element.baseline, element.group, _attributes(element))
+    if values.empty:
+        return ""
+    heads = order_of(view, element.columns, values, element.series)
+    cells = {(*key, policy): value for key, policy, value in _keyed(values, (*element.rows, element.columns))}
+    digits = DIGITS[element.value]
+    rows = []
+    for key in _rows(view, element.rows, values, element.series):
+        line = [
+            " / ".join(number(cells.get((*key, head, policy), math.nan), digits) for policy in view.policies)
+            for head in heads
+        ]
+        if any(cell.strip(f"{GAP} /") for cell in line):
+            rows.append([*map(shown, key), *line])
+    header = [*(HEADS.get(name, name) for name in element.rows), *(head_of(element.columns, head) for head in heads)]
+    return markdown(header, rows, left=len(element.rows))
+
+
+def _attributes(element: Pivot) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for one in (*element.rows, element.columns) if one != "subject"))
+
+
+def valued(
+    view: View,
+    series: Sequence[Selector],
+    value: str,
+    baseline: Selector | None,
+    group: Group,
+    by: tuple[str, ...],
+) -> pd.DataFrame:
+    """One row per policy, subject and combination of the attributes `by`: their columns, and `value`.
+
+    Ratios are facts; of times, rates and the like it is the geometric mean where several problems fall together.
+    """
+    if value == "ratio":
+        if baseline is None:
+            raise ValueError("a ratio needs a baseline")
+        facts = view.compare(Comparison(tuple(series), (baseline,), (group,), by))
+        facts = facts.drop(columns="n").rename(columns={"ratio": "value", "columns": "n"})
+        return facts[[*by, "subject", "policy", "value", "tuned"]]
+    rows = view.cells(series, group).dropna(subset=[COLUMN[value]])
+    keys = [*by, "subject", "policy"]
+    found = rows.groupby(keys, sort=False, dropna=False).agg(
+        value=(COLUMN[value], geometric_mean), tuned=("tuned", "all")
+    )
+    return found.reset_index()
+
+
+def order_of(view: View, attribute: str, values: pd.DataFrame, series: Sequence[Selector]) -> list[Hashable]:
+    """Values of an attribute in the order to show them: numbers by size, others as the experiment's table has them."""
+    have = set(values[attribute])
+    if attribute == "subject":
+        return [one.label for one in series if one.label in have]
+    if pd.api.types.is_numeric_dtype(values[attribute]):
+        return sorted(have)
+    return [one for one in dict.fromkeys(view.data.problems[attribute]) if one in have]
+
+
+def _rows(
+    view: View, names: Sequence[str], values: pd.DataFrame, series: Sequence[Selector]
+) -> list[tuple[Hashable, ...]]:
+    """Combinations of attributes that have a value, in order."""
+    places = [{one: at for at, one in enumerate(order_of(view, name, values, series))} for name in names]
+    found = set(values[list(names)].itertuples(index=False, name=None))
+    return sorted(found, key=lambda key: [place[one] for place, one in zip(places, key, strict=True)])
+
+
+def _keyed(values: pd.DataFrame, names: Sequence[str]) -> Iterable[tuple[tuple[Hashable, ...], str, float]]:
+    keys = values[list(names)].itertuples(index=False, name=None)
+    return zip(keys, values["policy"], values["value"], strict=True)
+
+
+def shown(value: object) -> str:
+    """A value of an attribute as text."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def head_of(attribute: str, value: object) -> str:
+    """The same above a column, with what it is of where a number alone would not say it."""
+    words = {"n": "{} columns", "level": "{} % zeros", "batch": "batch {}"}
+    return words.get(attribute, "{}").format(shown(value))
+
+
+@markdown_of.register
+def _crossings(element: Crossings, view: View) -> str:
+    found = crossings(view, element)
+    if found.empty:
+        return ""
+    heads = sorted(set(found["column"]), key=lambda one: (isinstance(one, str), one))
+    cells = {(*row.key, row.column, row.policy): row.text for row in each(found)}
+    rows = [
+        [
+            *map(shown, key),
+            *(" / ".join(cells.get((*key, head, policy), GAP) for policy in view.policies) for head in heads),
+        ]
+        for key in dict.fromkeys(found["key"])
+    ]
+    header = [*(HEADS.get(name, name) for name in element.rows), *(head_of(element.columns, head) for head in heads)]
+    return markdown(header, rows, left=len(element.rows))
+
+
+def crossings(view: View, element: Crossings) -> pd.DataFrame:
+    """Per policy, attributes of the rows (`key`) and `column`: `at` (a share; infinite beyond the records), text."""
+    by = tuple(dict.fromkeys((*element.rows, element.columns, "level")))
+    facts = view.compare(Comparison((element.subject,), (element.baseline,), (element.group,), by))
+    facts = facts.drop(columns="n").rename(columns={"columns": "n"})
+    out = []
+    for (policy, *values), curve in facts.groupby(["policy", *element.rows, element.columns], sort=False):
+        levels = curve["level"] / 100
+        at = crossover(zip(levels, curve["ratio"], strict=True))
+        words = crossing_text(at, levels.min(), levels.max())
+        out.append({"policy": policy, "key": tuple(values[:-1]), "column": values[-1], "at": at, "text": words})
+    return pd.DataFrame(out, columns=["policy", "key", "column", "at", "text"])
+
+
+@markdown_of.register
+def _published(element: Published, view: View) -> str:
+    table = pd.read_csv(paths.datasets() / "published" / f"{element.name}.csv")
+    table = table.query(element.where) if element.where else table
+    return frame_text(table[list(element.columns)].rename(columns=element.columns) if element.columns else table)
+
+
+@markdown_of.register
+def _made(element: Made, view: View) -> str:
+    table = element.make(view)
+    return "" if table is None or table.empty else frame_text(table)
+
+
+def frame_text(table: pd.DataFrame) -> str:
+    """A frame as Markdown: texts left, numbers right, with two digits where they are not whole."""
+    rows = [[_cell(value) for value in row] for row in table.itertuples(index=False, name=None)]
+    left = next((at for at, name in enumerate(table) if pd.api.types.is_numeric_dtype(table[name])), len(table.columns))
+    return markdown([str(name) for name in table], rows, left=max(left, 1))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return GAP if math.isnan(value) else f"{value:g}" if value == int(value) else number(value)
+    return GAP if value is None else str(value)

@@ -1,0 +1,162 @@
+"""From a page's declaration and records to its files: README.md, facts.csv and the figures beside the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+
+from nnzbench import paths
+from nnzbench.facts import table as facts_table
+from nnzbench.facts.results import ResultSet, each
+from nnzbench.facts.selector import CONVOLUTIONS, PRODUCTS, kernels_in, own, present
+from nnzbench.facts.table import Comparison
+from nnzbench.kernels.registry import about
+from nnzbench.report import problems
+from nnzbench.report.data import published
+from nnzbench.report.draw import kinds
+from nnzbench.report.elements import LONG, MARK, markdown_of, number
+from nnzbench.report.page import Answer, Figure, Page, RatioTable
+from nnzbench.report.text.rendering import environment
+from nnzbench.report.view import View
+
+
+class Shown(NamedTuple):
+    """A table or figure as the template has it."""
+
+    title: str
+    text: str
+    collapsed: bool = False
+
+
+class NotRecorded(Exception):
+    """A finding speaks of a fact that is not there."""
+
+
+def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
+    """Writes the page's files into the folder of the results, and returns the path of its README.md.
+
+    `gaps`: sentences on what is missing that the records alone do not tell.
+    """
+    view = View(results, page.attributes)
+    figures = [one for figure in page.figures if (one := _figure(figure, view))]
+    first = RatioTable("", page.comparison) if page.comparison else None
+    tables = [one for element in page.tables if (one := _table(element.title, element.collapsed, element, view))]
+    text = (
+        environment()
+        .get_template("page.md.j2")
+        .render(
+            page=page,
+            title=results.experiment,
+            view=view,
+            results=results,
+            answer=page.made(view) if page.made else " ".join(_answers(page, view)) or "Not recorded yet.",
+            comparison=markdown_of(first, view) if first else "",
+            figures=figures,
+            tables=tables,
+            findings=list(_findings(page, view)),
+            tuned=bool(view.facts()["tuned"].all()),
+            mark=MARK,
+            untuned=problems.untuned(results.frame),
+            failures=problems.failures(
+                results.frame, dict(zip(view.data.problems["problem"], view.data.problems["label"], strict=True))
+            ),
+            gaps=[*results.left_out, *gaps],
+            recordings=problems.recordings(results),
+            clocks=problems.clocks(results.frame),
+            counts=results.frame["status"].value_counts().sort_index().to_dict(),
+        )
+    )
+    if results.recorded:
+        facts_table.write(view.facts(), results.folder)
+    path = results.folder / "README.md"
+    paths.write_text(path, text)
+    return path
+
+
+def generic(results: ResultSet) -> Page:
+    """The page of an experiment without one of its own: what it recorded, over the libraries that it recorded."""
+    have = present(results.frame)
+    own_maths = sorted({math for name, math in have if about(name).role == "own"})
+    subjects = (
+        *map(own, own_maths),
+        *(one for one in kernels_in(results.frame) if about(one.kernel).role != "library"),
+    )
+    baselines = tuple(
+        one for one in (*PRODUCTS, *CONVOLUTIONS) if any((name, one.math) in have for name in one.kernels)
+    )
+    return Page(
+        question=f"How fast is what `{results.experiment}` recorded?",
+        intro="",
+        comparison=Comparison(subjects, baselines) if baselines else None,
+    )
+
+
+def _figure(figure: Figure, view: View) -> Shown | None:
+    drawn = kinds.save(figure, view)
+    return Shown(figure.title, f"{figure.name}.svg") if drawn else None
+
+
+def _table(title: str, collapsed: bool, element: Any, view: View) -> Shown | None:
+    text = markdown_of(element, view)
+    if not text:
+        return None
+    lines = text.count("\n") - 1
+    if lines > LONG:
+        return Shown(title, f"{lines} lines: [facts.csv](facts.csv), and the times in the records.")
+    return Shown(title, text, collapsed)
+
+
+def _answers(page: Page, view: View) -> Iterator[str]:
+    for one in page.answers:
+        if text := _answer(one, view):
+            yield text
+
+
+def _answer(one: Answer, view: View) -> str:
+    """The sentence on one ratio: against the best a user could call today first, the paper's baseline second."""
+    baselines = (one.baseline, *([one.paper_baseline] if one.paper_baseline else []))
+    facts = view.compare(Comparison((one.subject, *one.beside), baselines, (one.group,)))
+    found = {(row.subject, row.baseline, row.policy): row for row in each(facts)}
+    policy, *others = view.policies or [""]
+    main = found.get((one.subject.label, one.baseline.label, policy))
+    if main is None:
+        return ""
+    return (
+        environment()
+        .get_template("answer.md.j2")
+        .render(
+            one=one,
+            main=main,
+            policy=policy,
+            others=[row for name in others if (row := found.get((one.subject.label, one.baseline.label, name)))],
+            beside=[row for side in one.beside if (row := found.get((side.label, one.baseline.label, policy)))],
+            older=found.get((one.subject.label, one.paper_baseline.label, policy)) if one.paper_baseline else None,
+            claim=published.claim(one.claim) if one.claim else None,
+            mark=MARK,
+        )
+        .strip()
+    )
+
+
+def _findings(page: Page, view: View) -> Iterator[str]:
+    facts = {(row.group, row.subject, row.baseline, row.policy): row for row in each(view.facts())}
+
+    def fact(group: str, subject: str, baseline: str, policy: str = "hot") -> Any:
+        found = facts.get((group, subject, baseline, policy))
+        if found is None:
+            raise NotRecorded
+        return found
+
+    def ratio(group: str, subject: str, baseline: str, policy: str = "hot") -> str:
+        found = fact(group, subject, baseline, policy)
+        return f"{number(found.ratio)}×{'' if found.tuned else MARK}"
+
+    words = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    for text in page.findings:
+        try:
+            yield words.from_string(text).render(ratio=ratio, fact=fact, view=view, gpu=view.gpu)
+        except NotRecorded:
+            continue

@@ -1,0 +1,180 @@
+"""Facts and tables of Sputnik's pages on invented records with known answers."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+
+import fake_records
+import pytest
+from sputnik_records import Timed, records, sddmm, spmm
+
+from nnzbench.facts import crossover
+from nnzbench.facts.results import load, nothing
+from nnzbench.papers.sputnik import (
+    sputnik_ablation,
+    sputnik_dlmc,
+    sputnik_figure1,
+    sputnik_figure2,
+    sputnik_figure7,
+    sputnik_rnn,
+)
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.report import render
+from nnzbench.report.page import Page
+from nnzbench.report.view import View
+
+
+def view_of(folder: Path, rows: list[Record], page: Page) -> View:
+    return View(load(fake_records.write(folder, rows)), page.attributes)
+
+
+def test_a_crossover_lies_between_the_levels_around_it() -> None:
+    # half as fast with 40 % nonzeros, twice as fast with 10 %: as fast with 20 %, as is a time in proportion
+    assert crossover.crossover([(0.5, 0.5), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
+    assert crossover.crossover([(0.9, 2.0), (0.6, 0.5)]) == pytest.approx(0.8)
+    # faster at 0.5, slower again at 0.6: only the last crossing is one
+    assert crossover.crossover([(0.5, 2.0), (0.6, 0.5), (0.9, 2.0)]) == pytest.approx(0.8)
+
+
+def test_a_crossover_outside_the_levels_is_only_bounded() -> None:
+    always, never = crossover.crossover([(0.5, 1.0), (0.9, 3.0)]), crossover.crossover([(0.5, 1.5), (0.9, 0.9)])
+    assert (crossover.text(always, 0.5, 0.9), crossover.text(never, 0.5, 0.9)) == ("below 50 %", "above 90 %")
+    assert crossover.text(crossover.crossover([]), 0.5, 0.9) == "–"
+
+
+def test_figure1_finds_where_the_curves_cross_and_sets_fp16_against_fp16_alone(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("sputnik", "y2_x64", lambda p: 400 * (1 - p.sparsity)),
+        ("sputnik", "heuristic_y4_x64", lambda p: 800 * (1 - p.sparsity)),
+        ("cusparse", "default_row", lambda p: 5000 * (1 - p.sparsity)),
+        ("cublas", "f32_default_nn", lambda _: 100.0),
+        ("cublas", "tf32_default_nn", lambda _: 10.0),
+    )
+    half: tuple[Timed, ...] = (
+        ("tensor_spmm", "n128", lambda p: 50 * (1 - p.sparsity)),
+        ("cublas", "f16_rowmajor", lambda _: 5.0),
+    )
+    rows = records("sputnik_figure1", timed) + records("sputnik_figure1", half, dtype="f16")
+    found = sputnik_figure1._table(view_of(tmp_path, rows, sputnik_figure1.page()))
+    assert found is not None
+    cells = found.set_index("faster from")
+    fp32, tf32, fp16 = (f"over {name}, hot" for name in ("cuBLAS fp32", "best dense TF32", "best dense fp16"))
+    assert list(cells[fp32][["sputnik", "sputnik, its heuristic", "best cuSPARSE fp32"]]) == [
+        "75.0 %",
+        "87.5 %",
+        "98.0 %",
+    ]
+    assert list(cells[tf32][["sputnik", "best cuSPARSE fp32", "tensor_spmm fp16"]]) == ["97.5 %", "above 98 %", "–"]
+    assert cells[fp16]["tensor_spmm fp16"] == "90.0 %"
+
+
+def test_figure7_is_relative_to_equal_rows(tmp_path: Path) -> None:
+    def uneven(slope: float, even: bool = True) -> object:
+        def us(problem: Problem) -> float | None:
+            cov = float(problem.source.split(":")[1])
+            return 100 * (1 + slope * cov) if cov or even else None
+
+        return us
+
+    timed: tuple[Timed, ...] = (
+        ("sputnik_ablation", "complete_y4_x64", uneven(0.0)),
+        ("sputnik_ablation", "no_load_balancing_y4_x64", uneven(1.0)),
+        ("row_stream", "n128", uneven(0.5)),
+        ("ring", "n128", uneven(0.5, even=False)),
+    )
+    view = view_of(tmp_path, records("sputnik_figure7", timed), sputnik_figure7.page())
+    kept = sputnik_figure7._kept(view)
+    assert kept is not None
+    kept = kept.set_index("CoV")
+    assert kept["sputnik, standard row order, hot"]["1"] == pytest.approx(0.5)
+    assert kept["sputnik, row swizzle, hot"]["1.7"] == pytest.approx(1)
+    assert kept["row_stream, hot"]["1"] == pytest.approx(1 / 1.5)
+    assert "ring, hot" not in kept  # no rows of equal length to compare with
+    assert kept["sputnik, standard row order, hot"].iloc[-1] == 0.475
+
+
+def test_the_ablation_counts_a_layer_as_often_as_the_collection_has_it(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("sputnik_ablation", "complete_y4_x64", spmm(lambda _: 8.0)),
+        ("sputnik_ablation", "no_load_balancing_y4_x64", spmm(lambda _: 10.0)),
+        ("sputnik_ablation", "no_vector_y1_x64_w32_v1", spmm(lambda p: 16.0 if "tf_attn" in p.label else 8.0)),
+        ("sputnik_sddmm_ablation", "complete_s32", sddmm(lambda _: 5.0)),
+        ("sputnik_sddmm_ablation", "no_load_balancing_s32", sddmm(lambda _: 4.0)),
+    )
+    found = sputnik_ablation._beside(view_of(tmp_path, records("sputnik_ablation", timed), sputnik_ablation.page()))
+    assert found is not None
+    rows = found.set_index(["", "layers"])
+    large, small = "layers of ResNet-50 at batch 256 (152)", "layers of the Transformer at batch 1 (28)"
+    assert tuple(rows.loc[("SpMM without load balancing", large)]) == ("80.0", "78.5")
+    # 1,640 of the collection's attention matrices at half the speed, 565 others at all of it
+    expected = (1640 * 50 + 565 * 100) / 2205
+    assert float(rows["hot"]["SpMM without vector instructions", small]) == pytest.approx(expected, abs=0.05)
+    assert rows["hot"]["SDDMM without load balancing", large] == "125.0"
+    assert "SDDMM without vector instructions" not in found[""].tolist()  # not recorded
+
+
+def test_levels_of_the_collection_stand_apart_and_table_1_pools_them(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("sputnik", "heuristic_y4_x64", spmm(lambda p: 20.0 if p.sparsity < 0.94 else 5.0)),
+        ("cusparse", "csr_alg2_row", spmm(lambda _: 40.0)),
+        ("cublas", "rowmajor", spmm(lambda _: 10.0)),
+    )
+    page = sputnik_dlmc.page()
+    sample = {entry.path for entry in tables.dlmc_sample()}
+    rows = records("sputnik_dlmc", timed, keep=lambda p: p.dtype == "f32" and p.source.partition(":")[2] in sample)
+    view = view_of(tmp_path, rows, page)
+    assert page.comparison is not None
+    facts = view.compare(page.comparison)
+    dense = facts[(facts["baseline"] == "best dense fp32") & (facts["subject"] == "sputnik, its heuristic")]
+    assert list(dense["ratio"]) == pytest.approx([0.5, 0.5, 0.5, 0.5, 2.0])
+    assert dense["n"].sum() == 120
+    found = sputnik_dlmc._table1(view)
+    assert found is not None
+    sparser = int(dense["n"].iloc[-1])
+    mean = math.exp(((120 - sparser) * math.log(2) + sparser * math.log(8)) / 120)
+    first, *_, paper = found.to_numpy().tolist()
+    assert first[2:5] == [pytest.approx(mean), pytest.approx(8.0), "100.0 % of 120"]
+    assert paper[2:] == [3.58, 14.2, "99.75 %", 4.29]
+
+
+def test_sizes_that_are_not_the_papers_stand_apart(tmp_path: Path) -> None:
+    timed: tuple[Timed, ...] = (
+        ("sputnik", "heuristic_y4_x64", spmm(lambda p: 5.0 if p.label == "extra" else 10.0)),
+        ("cusparse", "csr_alg2_row", spmm(lambda _: 20.0)),
+    )
+    page = sputnik_rnn.page()
+    view = view_of(tmp_path, records("sputnik_rnn", timed), page)
+    assert page.comparison is not None
+    facts = view.compare(page.comparison)
+    assert set(facts["ratio"]) == {2.0}
+    assert set(facts["n"]) == {24}
+    (extra,) = (one for one in page.tables if one.title.startswith("Further sizes"))
+    assert set(view.compare(extra.comparison)["ratio"]) == {4.0}
+
+
+def test_figure2_is_drawn_from_the_index_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "sputnik_figure2"
+    folder.mkdir()
+    page = render.write(sputnik_figure2.page(), nothing(folder)).read_text(encoding="utf-8")
+    # 26.3 % nonzeros, 13.4 times fewer in SuiteSparse; rows of 197, 2.3 times shorter; CoV of 0.352, 25 times larger
+    for cell in ("| 0.737 |", "| 0.98 |", "| 85.5 |", "| 8.81 |"):
+        assert cell in page
+    assert not (folder / "facts.csv").exists()
+    found = sputnik_figure2.matrices()
+    assert found.groupby("model").size().to_dict() == {"rn50": 807, "transformer": 2205}
+    entry = next(one for one in tables.dlmc_selection() if one.path.endswith("0.8/bottleneck_1_block_group1_1_1.smtx"))
+    (mine,) = found[found["row_cov"] == entry.row_cov].to_dict("records")
+    assert (mine["sparsity"], mine["row_length"]) == pytest.approx((1 - 3279 / (64 * 256), 3279 / 64))
+
+
+@pytest.mark.parametrize("name", ["figure1", "figure7", "dlmc", "rnn", "ablation"])
+def test_records_without_times_make_a_page(name: str, tmp_path: Path) -> None:
+    experiment = f"sputnik_{name}"
+    (row, *_) = records(experiment, (("sputnik", "x", lambda _: 1.0),))
+    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
+    page = importlib.import_module(f"nnzbench.papers.sputnik.{experiment}").page()
+    assert "took too long" in render.write(page, results).read_text(encoding="utf-8")
