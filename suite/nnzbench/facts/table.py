@@ -179,7 +179,7 @@ def _rows(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[str
     out = []
     for values, some in pairs.groupby(list(by), sort=False, dropna=False):
         found = dict(zip(by, values, strict=True))
-        named = {attribute(name): value for name, value in found.items()}
+        named = {attribute(str(name)): value for name, value in found.items()}
         out.append({**named, "group": _split_label(group, found), **_statistics(group, some)})
     return out
 
@@ -191,7 +191,7 @@ def _alone(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[st
     rows = pairs[[*by, "ratio", "tuned", "one_run"]].assign(wins=(ratio > 1).astype(int), **ends)
     found: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
     labels = [_split_label(group, {name: one[name] for name in by}) for one in found]
-    named = pairs[list(by)].rename(columns=attribute).to_dict("records")
+    named = [{attribute(name): one[name] for name in by} for one in found]
     return [{**one, **of, "n": 1, "group": label} for one, of, label in zip(found, named, labels, strict=True)]
 
 

@@ -1,6 +1,7 @@
 """All experiments: what is run, listed, benchmarked under pytest, reported and indexed. There is no other list.
 
-An experiment is a module of its paper's package that has `EXPERIMENT` and, unless the generic page will do, `page`.
+An experiment is a module of its paper's package that has `EXPERIMENT` and, unless the generic page will do, `page`; some
+are still listed by their package, with a `PageSpec`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnzbench.papers import balanced, direct_conv, eie, lecture, own, sparsert, sputnik
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 
 if TYPE_CHECKING:
     from nnzbench.report.page import Page
+    from nnzbench.report.page_spec import PageSpec
 
 PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, lecture, own)
 
@@ -30,7 +32,10 @@ def _modules() -> Iterator[ModuleType]:
 
 
 _MODULES = {module.EXPERIMENT.name: module for module in _modules()}
-EXPERIMENTS: dict[str, Experiment] = {name: module.EXPERIMENT for name, module in _MODULES.items()}
+EXPERIMENTS: dict[str, Experiment] = {
+    **{name: module.EXPERIMENT for name, module in _MODULES.items()},
+    **{one.name: one for paper in PAPERS for one in getattr(paper, "EXPERIMENTS", ())},
+}
 """By name, in the order of the papers; our own last."""
 
 
@@ -42,7 +47,14 @@ def experiment(name: str) -> Experiment:
 
 
 @functools.cache
-def page_of(name: str) -> Page | None:
+def page_of(name: str) -> Page | PageSpec[Any] | None:
     """The page that the experiment declares; None for the generic one, also for a name that is not listed."""
-    declared = getattr(_MODULES.get(name), "page", None)
-    return declared() if declared else None
+    if (declared := getattr(_MODULES.get(name), "page", None)) is not None:
+        made: Page = declared()
+        return made
+    known = EXPERIMENTS.get(name)
+    if known is None or not known.page:
+        return None
+    module, _, attribute = known.page.partition(":")
+    page: PageSpec[Any] = getattr(importlib.import_module(module), attribute)
+    return page

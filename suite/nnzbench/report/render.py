@@ -52,7 +52,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             title=results.experiment,
             view=view,
             results=results,
-            answer=page.made(view) if page.made else " ".join(_answers(page, view)) or "Not recorded yet.",
+            answer=page.made(view) if page.made else " ".join(answers(page, view)) or "Not recorded yet.",
             comparison=markdown_of(first, view) if first else "",
             figures=figures,
             tables=tables,
@@ -109,7 +109,8 @@ def _table(title: str, collapsed: bool, element: Any, view: View) -> Shown | Non
     return Shown(title, text, collapsed)
 
 
-def _answers(page: Page, view: View) -> Iterator[str]:
+def answers(page: Page, view: View) -> Iterator[str]:
+    """Sentences of the page's answer that have records."""
     for one in page.answers:
         if text := _answer(one, view):
             yield text

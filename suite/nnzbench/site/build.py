@@ -11,7 +11,9 @@ from nnzbench.progress import Quiet, RunProgress
 from nnzbench.records.coverage import gaps as problems_missing
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import load
+from nnzbench.facts.results import load, nothing
+from nnzbench.report import render
+from nnzbench.report.page import Page
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.text import pages, tables
 from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page
@@ -102,16 +104,21 @@ def _build_one(folder: Path, cells: dict[Path, coverage.Counted]) -> Built:
     if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
         raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
-    page, drawn = assemble(page_of(results.experiment), folder, results)
     lacking = problems_missing(results.experiment, results.frame["problem"])
     cells[folder] = coverage.count(results.experiment, results.recorded)
-    page = replace(page, gaps=(*lacking, *coverage.gaps(cells[folder]), *page.gaps))
+    gaps = (*lacking, *coverage.gaps(cells[folder]))
+    declared = page_of(results.experiment) or render.generic(results)
+    if isinstance(declared, Page):
+        return Built(results.experiment, results.gpu, "built", render.write(declared, results, gaps))
+    page, drawn = assemble(declared, folder, results)
+    page = replace(page, gaps=(*gaps, *page.gaps))
     tables.write_csv(drawn, folder / "summary.csv")
     return Built(results.experiment, results.gpu, "built", pages.write(page, results))
 
 
 def _build_unrecorded(experiment: str, folder: Path) -> Built:
     folder.mkdir(parents=True, exist_ok=True)
-    page, drawn = assemble(page_of(experiment), folder)
-    tables.write_csv(drawn, folder / "summary.csv")
-    return Built(experiment, "", "built", pages.write_unrecorded(page, experiment, folder))
+    declared = page_of(experiment)
+    if not isinstance(declared, Page):
+        raise RecordError(f"{folder}: an experiment that runs nothing needs a page")
+    return Built(experiment, "", "built", render.write(declared, nothing(folder)))

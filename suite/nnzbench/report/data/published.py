@@ -43,7 +43,6 @@ def sparsert_table3() -> pd.DataFrame:
 def claim(name: str) -> str:
     """The number of a claim of `claims.csv` as printed: `3.4× on a T4`. Raises `KeyError`."""
     table = read("claims", ("id", "published", "published_gpu", "unit")).set_index("id")
-    row = table.loc[name]
-    value = {"x": f"{row['published']:g}×", "sparsity": f"{100 * row['published']:g} % zeros"}.get(row["unit"])
-    gpu = "a GPU that it does not name" if row["published_gpu"] == "not named" else row["published_gpu"]
-    return f"{value or '{:g} {}'.format(row['published'], row['unit'])} on {gpu}"
+    published, unit, gpu = float(table.at[name, "published"]), str(table.at[name, "unit"]), table.at[name, "published_gpu"]
+    value = {"x": f"{published:g}×", "sparsity": f"{100 * published:g} % zeros"}.get(unit, f"{published:g} {unit}")
+    return f"{value} on {'a GPU that it does not name' if gpu == 'not named' else gpu}"

@@ -50,7 +50,7 @@ def ratio(rival: Times, mine: Times, policy: str, group: Group = ALL) -> Ratio |
         value = math.fsum(above) / math.fsum(below)
         return Ratio(value, int(value > 1), 1, basis((theirs, above.index), (ours, below.index), policy=policy))
     if group.parts:
-        (whole, others), (mine_whole, those) = group.whole(above), group.whole(below)
+        (whole, others), (mine_whole, those) = _whole(group, above), _whole(group, below)
         both = (whole / mine_whole).dropna()
     else:
         both = (above / below).dropna()
@@ -81,3 +81,12 @@ def on(times: Mapping[str, pd.DataFrame], policy: str, problems: frozenset[str])
     if rows is None:
         return pd.Series(dtype=float)
     return rows[rows["problem"].isin(problems)].groupby("stem")["median_us"].min()
+
+
+def _whole(group: Group, times: pd.Series[float]) -> tuple[pd.Series[float], list[str]]:
+    """Sums over the parts by how their labels begin, where all have a time, and what was added."""
+    named = [(name, us, *part) for name, us in times.items() if (part := group.part(str(name)))]
+    rows = pd.DataFrame(named, columns=["name", "us", "of", "part"])
+    least = rows.groupby(["of", "part"])["us"].min().unstack()
+    whole = least.reindex(columns=list(group.parts)).dropna().sum(axis="columns")
+    return whole, list(rows.loc[rows["of"].isin(whole.index), "name"])

@@ -15,11 +15,13 @@ import pandas as pd
 
 from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.facts.selector import Selector, rows_of
 from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import BEST, Series, least
 from nnzbench.report.draw.figures import SpeedupTable
+from nnzbench.report.page import Page
 from nnzbench.report.text.baselines import Rival
 from nnzbench.site.index.looks import series_look
 
@@ -55,7 +57,16 @@ class Index(dict[Hashable, int]):
 
 def tabulate(results: ResultSet) -> SpeedupTable:
     """The table of the experiment's page, or the generic page's."""
-    return (page_of(results.experiment).table or generic.tabulate)(results)
+    page = page_of(results.experiment)
+    if isinstance(page, Page):
+        one = page.baseline
+        have = one is not None and not rows_of(results.frame, one).empty
+        return generic.tabulate(results, _series(one) if one and have else None)
+    return (page.table if page and page.table else generic.tabulate)(results)
+
+
+def _series(one: Selector) -> Series:
+    return Series(f"{one.kernel}-{one.math}", one.label, one.kernels, one.math, one.variants)
 
 
 def short(value: object, digits: int = 4) -> float | None:
@@ -124,7 +135,7 @@ def collect(recorded: Sequence[Recorded]) -> dict[str, Any]:
         "gpus": [_gpu(str(slug), recorded) for slug in gpus],
         "policies": list(policies),
         "rivals": [PAGE_RIVAL, *(rival.label for rival in RIVALS)],
-        "series": [_series(key) for key in series if isinstance(key, Series)],
+        "series": [_described(key) for key in series if isinstance(key, Series)],
         "variants": list(variants),
         "problems": _columns(PROBLEM, problems),
         "rows": _columns((*names, "best", *over), rows),
@@ -204,7 +215,7 @@ def _gpu(slug: str, recorded: Sequence[Recorded]) -> dict[str, Any]:
     return {"slug": slug, "name": names[-1], "roofs": {name: short(found.get(name)) for name in ROOFS}}
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _described(series: Series) -> dict[str, Any]:
     return {
         "key": series.key,
         "label": series.label,
