@@ -2,8 +2,9 @@
 
     python runners/tables/fit_selection_rule.py RECORDS... [--rule RULE...] [--judge RECORDS...] [--write]
 
-RECORDS are records.csv files. All of them must be of the kernels as they are now, because a tile keeps its name when
-the kernel behind it changes; the snapshots beside a file (environment*.json) name the commit that was measured.
+RECORDS are records.csv or records.parquet files. All of them must be of the kernels as they are now, because a tile
+keeps its name when the kernel behind it changes; the snapshots beside a file (environment*.json) name the commit that
+was measured.
 
 Prints, per rule, the percent of the oracle's speed (geometric mean and worst problem): cross-validated on matrices that
 the constants were not fitted to; of the paper's heuristic, of the constants in use and of the slowest candidate; and,
@@ -136,7 +137,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for path in (*arguments.records, *arguments.judge):
         if not path.is_file():
-            parser.error(f"{path} is no records.csv")
+            parser.error(f"{path} is no file of records")
 
     files = {path: list(read_records(path)) for path in arguments.records}
     records = [record for found in files.values() for record in found]

@@ -31,6 +31,7 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import BELOW
 
 
@@ -312,7 +313,7 @@ def _run_cluster(
 def _tell(summaries: list[Summary], choice: Choice) -> list[Summary]:
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
-        click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
+        click.echo(f"{records_file(summary.folder)}: {counts or 'nothing new'}")
         for line in summary.explain():
             click.echo(f"  {line}")
     require_plans(summaries, choice)

@@ -16,6 +16,7 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
+from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
 from nnzbench.report.data.frames import ResultSet, each, load
 from nnzbench.report.data.series import standing
@@ -78,7 +79,7 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
     and measured times stand as they are. Raises `RecordError` for a GPU that is not listed or has no records.
     """
     goal = gpu(target)
-    found = sorted(path.parent.parent.name for path in reports.glob(f"*/{experiment}/records.csv"))
+    found = [folder.parent.name for folder in folders(reports, f"*/{experiment}")]
     others = [name for name in found if name != goal.slug and name in listed()]
     unlisted = [name for name in found if name not in listed()]
     if source is not None:

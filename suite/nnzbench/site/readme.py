@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nnzbench import paths
 from nnzbench.papers.catalogue import page_of
+from nnzbench.records.files import folders, has_records
 from nnzbench.report.data import context
 from nnzbench.report.data.frames import load, percent
 from nnzbench.report.data.series import Series
@@ -79,7 +80,7 @@ def headline(folder: Path) -> str:
     stem = layout.stem("speedup", policies[0])
     date = context.recorded_on(results.environment)
     claims = "/".join((*folder.parts[-3:-1], "claims.md"))
-    shown = [_shown(one, found) for one in SETS if (found := folder.parent / one.experiment / "records.csv").is_file()]
+    shown = [_shown(one, found) for one in SETS if has_records(found := folder.parent / one.experiment)]
     pictures = "\n".join(f"* {one.picture}" for one in shown)
     rivals = [rival.label for rival in PRODUCTS]
     parts = [
@@ -115,8 +116,8 @@ class _Shown(NamedTuple):
     """What the numbers of its rows stand on."""
 
 
-def _shown(one: Set, records: Path) -> _Shown:
-    results = load(records.parent)
+def _shown(one: Set, folder: Path) -> _Shown:
+    results = load(folder)
     spec = page_of(one.experiment).lead
     if spec is None:
         raise ValueError(f"the page of {one.experiment} has no lead")
@@ -124,7 +125,7 @@ def _shown(one: Set, records: Path) -> _Shown:
     policies = context.policies(results.frame)
     spec = replace(spec, groups=(group,), crossing=())
     cells = cells_of(spec, results.frame, policies)
-    link = "/".join((*records.parent.parts[-3:], "README.md"))
+    link = "/".join((*folder.parts[-3:], "README.md"))
     rivals = [rival.label for rival in PRODUCTS]
     rows = [
         [f"[{one.words}]({link}): {problems}", kernel, *values]
@@ -173,6 +174,6 @@ def _against(ratios: Mapping[str, float]) -> str:
 
 
 def _folder(reports: Path) -> Path | None:
-    found = sorted(path.parent for path in reports.glob(f"*/{EXPERIMENT}/records.csv"))
+    found = folders(reports, f"*/{EXPERIMENT}")
     preferred = [path for path in found if path.parent.name == PREFERRED_GPU]
     return next(iter(preferred or found), None)

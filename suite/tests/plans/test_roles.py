@@ -10,6 +10,7 @@ import fake_records
 import numpy as np
 import pytest
 from draft_figures import figures_in_draft  # noqa: F401
+from fake_records import to_frame
 
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels, known, register, role_of
@@ -22,7 +23,7 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.report.data.frames import ResultSet, load, to_frame
+from nnzbench.report.data.frames import ResultSet, load
 from nnzbench.report.data.series import BEST, Series, references
 from nnzbench.report.draw import style
 from nnzbench.site import readme

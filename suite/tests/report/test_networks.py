@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_records import to_frame
 
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.masked_softmax import mask_bits
@@ -17,7 +18,6 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import SCHEMA, Record
 from nnzbench.report.data import networks
-from nnzbench.report.data.frames import to_frame
 from nnzbench.report.data.series import Series
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import fake_records
 import pandas as pd
 import pytest
+from fake_records import to_frame
 
 from nnzbench.matrices import index
 from nnzbench.problems.tables import dlmc_sample
 from nnzbench.records.selection import select
 from nnzbench.report import generic
 from nnzbench.report.data import frames
-from nnzbench.report.data.frames import to_frame
 from nnzbench.report.data.series import DEFAULT, Series
 from nnzbench.report.text import baselines, crossover, fastest, lead, ratios
 from nnzbench.report.text.fastest import Lost
@@ -118,7 +118,9 @@ def test_rivals_are_the_fastest_of_both_dense_libraries_on_sparse_products_alone
             ("s", "sddmm", "cusparse", "csr_default_row", 50.0),
         )
     ]  # fmt: skip
-    folder = frames.ResultSet(Path(), "own", "nvidia-h200", (), (), to_frame(select(rows)), "cupy", (), {}, (), {})
+    folder = frames.ResultSet(
+        Path(), "own", "nvidia-h200", pd.DataFrame(), to_frame(select(rows)), "cupy", (), {}, (), {}
+    )
     table = baselines.products_of(generic.tabulate(folder))
     assert list(table.problems["problem"]) == ["p"]
     found = {rival.label: baselines.ratios(table, "hot", rival)["ratio"].tolist() for rival in baselines.RIVALS}

@@ -11,6 +11,7 @@ from nnzbench.papers.sparsert import figures as sparsert_figures
 from nnzbench.papers.sparsert import leads, standin
 from nnzbench.papers.sparsert.tables import named
 from nnzbench.papers.sparsert.values import COLUMNS, PAPER_GPU, SPARSERT, Compared, Measured, drawn
+from nnzbench.records.files import folders, has_records, records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report import generic
 from nnzbench.report.data import context, published
@@ -32,7 +33,7 @@ def table1(results: ResultSet) -> SpeedupTable:
     try:
         problems = published.match(recorded, published.sparsert_table1())
     except RecordError as error:
-        raise RecordError(f"{results.folder / 'records.csv'}: {error}") from None
+        raise RecordError(f"{records_file(results.folder)}: {error}") from None
     problems["model"] = [MODELS.get(model, model) for model in problems["model"]]
     problems["size"] = [size_of(row) for row in each(problems)]
     series = speedup_series(frame, BASELINE)
@@ -68,10 +69,10 @@ def _speedup_rows(table: SpeedupTable, gpu: str) -> pd.DataFrame:
 def _others(results: ResultSet) -> Sequence[Measured]:
     """The same experiment on every other GPU that has times of it, by slug."""
     found = []
-    for path in sorted(results.folder.parent.parent.glob(f"*/{results.experiment}/records.csv")):
-        if path.parent == results.folder:
+    for folder in folders(results.folder.parent.parent, f"*/{results.experiment}"):
+        if folder == results.folder:
             continue
-        other = load(path.parent)
+        other = load(folder)
         if other.device in GPU_DEVICES and other.experiment == results.experiment and other.gpu != results.gpu:
             found.append(Measured(other.gpu, context.gpu_name(other.gpu, other.environment), table1(other)))
     return found
@@ -122,11 +123,11 @@ def _why_not(table: SpeedupTable, policy: str, level: float) -> str:
 
 def _standin(view: View[Compared]) -> Shown | None:
     results, folder = view.results, view.results.folder / "standin"
-    if not (folder / "records.csv").is_file():
+    if not has_records(folder):
         return None
     other = load(folder)
     if (other.gpu, other.experiment) != (results.gpu, results.experiment):
-        raise RecordError(f"{folder / 'records.csv'}: not a run of {results.experiment} on {results.gpu}")
+        raise RecordError(f"{records_file(folder)}: not a run of {results.experiment} on {results.gpu}")
     found = standin.compare(view.data.here.table, table1(other), view.policies[0])
     return None if found is None else Shown(None, found.paragraph, (found.table,))
 

@@ -72,7 +72,7 @@ def ratios(
     found = rates(one, policy, level, series)
     if labels is not None:
         found = found[found["label"].isin(list(labels))]
-    found = found.assign(baseline=over, baseline_us=found["problem"].map(base))
+    found = found.assign(baseline=over, baseline_us=found["problem"].map(base).astype(float))
     found = found.assign(speedup=found["baseline_us"] / found["median_us"]).dropna(subset=["speedup"])
     return _with_mean(found)
 

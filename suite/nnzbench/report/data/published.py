@@ -32,7 +32,7 @@ def sparsert_table1() -> pd.DataFrame:
 
 
 def sparsert_table3() -> pd.DataFrame:
-    """SparseRT's Table 3: shape (as in records.csv), level and the speed-up over cuDNN on a T4."""
+    """SparseRT's Table 3: shape (as in the records), level and the speed-up over cuDNN on a T4."""
     sizes = ("batch", "in_channels", "image", "out_channels", "filter", "padding")
     frame = read("sparsert_table3_conv", (*sizes, "sparsity", "speedup"))
     shapes = [

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nnzbench import paths
+from nnzbench.records.files import records_file
 from nnzbench.report.data import clocks, context, sessions
 from nnzbench.report.data.frames import ResultSet
 from nnzbench.report.text import shorter, tables
@@ -90,6 +91,7 @@ def _rendered(page: Page, results: ResultSet, missing: _Missing) -> str:
             **missing._asdict(),
             counts=frame["status"].value_counts().sort_index().to_dict(),
             rows=len(frame),
+            records=records_file(results.folder).name,
             clocks=clocks.note(frame),
             summary=SUMMARY,
         )
