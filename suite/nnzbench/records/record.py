@@ -231,9 +231,11 @@ def _read_parquet(path: Path) -> Any:
         raise RecordError(f"{path}: not a readable Parquet file ({' '.join(str(error).split())})") from None
     if [(one.name, one.type) for one in table.schema] != [(one.name, one.type) for one in TABLE]:
         raise RecordError(f"{path}: its columns are not the {SCHEMA} column list")
+    if empty := [field.name for field in TABLE if not field.nullable and table[field.name].null_count]:
+        raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
     for at in np.flatnonzero(_doubtful(table)):
         row = {name: _write_cell(value) for name, value in table.slice(int(at), 1).to_pylist()[0].items()}
-        _refuse(row, place(path, at))
+        _refuse(row, place(path, int(at)))
     return table
 
 
@@ -282,7 +284,6 @@ def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
 def _doubtful(table: Any) -> NDArray[np.bool_]:
     """The rows that `Record` refuses, at once for all."""
     frame = table.to_pandas()
-    required = frame[[field.name for field in TABLE if not field.nullable]].notna().all(axis=1)
     amounts = frame[[*_COUNTS, *_AMOUNTS]]
     finite = (amounts.isna() | (amounts >= 0) & (amounts < np.inf)).all(axis=1) & (frame["sparsity"].abs() < np.inf)
     times = frame[["median_us", "q1_us", "q3_us"]]
@@ -291,7 +292,7 @@ def _doubtful(table: Any) -> NDArray[np.bool_]:
     ok = (frame["status"] == "ok") & frame["relative_error"].notna() & possible & sampled
     untimed = times.isna().all(axis=1) & frame["selected"].eq(False) & (frame["reason"] != "")
     failed = frame["status"].isin(set(_STATUSES) - {"ok"}) & untimed
-    sound = required & (frame["schema"] == SCHEMA) & finite & (ok | failed)
+    sound = (frame["schema"] == SCHEMA) & finite & (ok | failed)
     doubtful: NDArray[np.bool_] = ~sound.to_numpy(dtype=bool)
     return doubtful
 

@@ -64,4 +64,7 @@ def select(records: Iterable[Record]) -> list[Record]:
     rows = list(records)
     frame = frame_of(rows)
     flags = fastest(frame.assign(math=maths_of(frame)))
-    return [replace(row, selected=bool(flag)) for row, flag in zip(rows, flags, strict=True)]
+    return [
+        row if row.selected == flag else replace(row, selected=bool(flag))
+        for row, flag in zip(rows, flags, strict=True)
+    ]

@@ -38,8 +38,8 @@ def throughputs(results: ResultSet) -> pd.DataFrame:
     parts = []
     for curve in CURVES:
         best = pick(frame, curve, by=("policy", "cov"))
-        even = best[best["cov"] == 0].set_index("policy")["gflops"]
-        parts.append(best.assign(curve=curve.key, percent=100 * best["gflops"] / best["policy"].map(even).astype(float)))
+        even = best["policy"].map(best[best["cov"] == 0].set_index("policy")["gflops"]).astype(float)
+        parts.append(best.assign(curve=curve.key, percent=100 * best["gflops"] / even))
     found = pd.concat(parts).assign(gpu=results.gpu)
     found["place"] = found["curve"].map({curve.key: place for place, curve in enumerate(CURVES)})
     found = found.sort_values(["policy", "place", "cov"], kind="stable")
