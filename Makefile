@@ -4,7 +4,7 @@
 #                kernels on the processor, compile a sample for every architecture, redraw a published run in build/
 #   make contribute   ten minutes on your GPU, checked and packed into one archive to send
 #   make test    the tests
-#   make lint types numbers compile   what else .ci/run checks
+#   make lint types data numbers compile   what else .ci/run checks
 #
 # Everything is installed into .venv, once. On a machine that has the packages (or no network), VENV= uses the current
 # Python as it is:  make test VENV=
@@ -38,7 +38,7 @@ endif
 
 cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h')
 
-.PHONY: help bench contribute test lint types numbers compile format clean
+.PHONY: help bench contribute test lint types data numbers compile format clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -61,6 +61,9 @@ lint: $(dev)
 types: $(dev)
 	$(python) -m mypy
 	$(python) -m mypy --strict runners
+
+data: $(dev)
+	$(python) -m nnzbench validate reports
 
 numbers: $(dev)
 	$(python) runners/recompute.py

@@ -111,7 +111,9 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
         return statuses
     statuses["compile"] = nnzbench("compile", "--sample", SAMPLE)
     shutil.rmtree(REDRAWN, ignore_errors=True)
-    recorded = [path.parent for name in names for path in sorted((ROOT / "reports").glob(f"*/{name}/records.csv"))]
+    from nnzbench.records.files import folders
+
+    recorded = [folder for name in names for folder in folders(ROOT / "reports", f"*/{name}")]
     for folder in recorded:
         shutil.copytree(folder, REDRAWN / folder.relative_to(ROOT / "reports"))
     if recorded:
@@ -121,12 +123,13 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
 
 def answers(results: Path) -> list[str]:
     """What the records of the GPU that was run last say, in three sentences."""
+    from nnzbench.records.files import folders, records_file
     from nnzbench.records.record import RecordError
     from nnzbench.site.conclusion import sentences
 
-    found = sorted(results.glob("*/*/records.csv"), key=lambda path: path.stat().st_mtime)
+    found = sorted(folders(results, "*/*"), key=lambda folder: records_file(folder).stat().st_mtime)
     try:
-        return sentences(results, found[-1].parent.parent.name) if found else []
+        return sentences(results, found[-1].parent.name) if found else []
     except RecordError as error:
         return [str(error)]
 
@@ -160,7 +163,7 @@ def main() -> int:
     if failed:
         print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
     if not gpus:
-        print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/records.csv")
+        print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/")
     print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'none: no page was drawn'}")
     if gpus:
         print(*answers(results), sep="\n")

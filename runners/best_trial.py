@@ -30,6 +30,7 @@ from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer
 from nnzbench.advise.measured import BUDGET_S, Question, unrecorded
 from nnzbench.advise.recorded import Recorded, load, trial_rows
+from nnzbench.facts.results import geometric_mean
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
@@ -46,7 +47,6 @@ from nnzbench.records.folder import Results, drop_cut_off_line
 from nnzbench.records.record import Record, RecordError
 from nnzbench.records.selection import math_class
 from nnzbench.report.data import context
-from nnzbench.report.data.frames import geometric_mean
 from nnzbench.report.text.tables import markdown
 
 LINES = "trial.jsonl"

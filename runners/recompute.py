@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 from recompute_limits import expect, limited
-from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, crossing, ratio, rows
+from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, crossing, ratio, read, rows
 
 KEY = ["problem", "dtype", "kernel", "variant"]
 CHECKED = r"\*\*(\d+) candidates of (\d+) kernels on (\d+) problems were right, (\d+) were wrong or failed\.\*\*"
@@ -138,8 +138,7 @@ def told_beside(folder: Path, group: str, found: re.Match[str], names: tuple[str
 
 def checked(folder: Path, found: re.Match[str]) -> None:
     """How many candidates of how many kernels computed the right thing, and how many did not."""
-    frame = pd.read_csv(folder / "records.csv", usecols=[*KEY, "status"], low_memory=False)
-    frame = frame.drop_duplicates(KEY)
+    frame = read(folder).drop_duplicates(KEY)
     right = frame[frame["status"] == "ok"]
     failed = frame["status"].isin(["wrong", "compile-error", "launch-error"]).sum()
     wanted = (len(right), right["kernel"].nunique(), frame["problem"].nunique(), failed)
@@ -311,18 +310,18 @@ def main() -> int:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--reports", type=Path, default=ROOT / "reports")
     asked = parser.parse_args()
-    pages = sorted(asked.reports.glob("*/*/records.csv"))
+    pages = sorted({path.parent for path in asked.reports.glob("*/*/records.*")})
     if not pages or not asked.readme.is_file():
         print(f"{asked.reports}: no records, or {asked.readme}: no such file", file=sys.stderr)
         return 2
     wrong = [f"{asked.readme}: {words}" for words in headline(asked.readme)]
-    for records in pages:
-        page = records.parent / "README.md"
+    for folder in pages:
+        page = folder / "README.md"
         if not page.is_file():
             wrong.append(f"{page}: there are records and no page")
             continue
-        wrong += [f"{page}: {words}" for words in check(records.parent, page.read_text(encoding="utf-8"))]
-    for gpu in sorted({records.parent.parent for records in pages}):
+        wrong += [f"{page}: {words}" for words in check(folder, page.read_text(encoding="utf-8"))]
+    for gpu in sorted({folder.parent for folder in pages}):
         wrong += [f"{gpu}: {words}" for words in counted(gpu)]
     for words in wrong:
         print(words, file=sys.stderr)

@@ -136,11 +136,18 @@ class Ratio:
         return "†" if self.cut else ""
 
 
+def read(folder: Path) -> pd.DataFrame:
+    """Every row of the records in the folder."""
+    if (folder / "records.parquet").is_file():
+        return pd.read_parquet(folder / "records.parquet")
+    frame = pd.read_csv(folder / "records.csv", dtype={"variant": str}, low_memory=False)
+    return frame.fillna({"variant": ""})
+
+
 @functools.cache
 def rows(folder: Path) -> pd.DataFrame:
     """Timed rows with `math`, `label`, `level`, `stem`; stand-ins under the name of the real pattern beside them."""
-    frame = pd.read_csv(folder / "records.csv", dtype={"variant": str, "environment": str}, low_memory=False)
-    frame["variant"] = frame["variant"].fillna("")
+    frame = read(folder)
     device = next((name for name in ("cupy", "pycuda", "cuda-core") if name in set(frame["device"])), None)
     frame = frame[frame["device"] == device] if device else frame
     frame = finished(frame, folder / "tuning.csv")

@@ -18,8 +18,10 @@ from nnzbench.operators.binding import ITEM_BYTES
 from nnzbench.plans.plan import one_line
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType
-from nnzbench.records.record import COLUMNS, RecordError
-from nnzbench.records.selection import class_of
+from nnzbench.records import files
+from nnzbench.records.folder import refuse_links
+from nnzbench.records.record import RecordError, read_frame
+from nnzbench.records.selection import class_of, maths_of
 
 FEWEST = 20
 """Recorded problems of a kernel from which on its time is estimated."""
@@ -39,7 +41,6 @@ _USED = (
     "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "nnz", "kernel", "variant", "selected", "arch",
     "policy", "status", "median_us", "prepare_ms", "compile_ms", "source",
 )  # fmt: skip
-_LONGEST_HEADER = 1 << 16
 
 
 class Recorded:
@@ -109,40 +110,27 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 
     Raises `RecordError` where that is nothing or not readable.
     """
-    found = (file for folder in folders for file in sorted((folder / gpu).glob("*/records.csv")))
-    files = [file for file in found if file.parent.name != CHECKS]
-    if not files:
-        known = sorted({path.parent.parent.name for folder in folders for path in folder.glob("*/*/records.csv")})
+    found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
+    if not found:
+        known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")})
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
         raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]
-    frames = [*map(_read, files), *(_read_trial(file) for file in tried if file.exists())]
+    frames = [*map(_read, found), *(_read_trial(file) for file in tried if file.exists())]
     frame = pd.concat(frames, ignore_index=True)
     return Recorded(gpu, frame[~frame["source"].isin(without)])
 
 
-def _read(file: Path) -> pd.DataFrame:
-    if file.is_symlink():
-        raise RecordError(f"{file} is a link: nothing outside a results folder is read or written for it")
-    try:
-        with file.open(encoding="utf-8") as stream:
-            if stream.readline(_LONGEST_HEADER).rstrip("\r\n").split(",") != list(COLUMNS):
-                raise RecordError(f"{file}: the header is not that of records")
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8", usecols=list(_USED))
-        frame = frame[(frame["status"] == "ok") & (frame["selected"] == "true") & frame["policy"].isin(POLICIES)]
-        # a step of a network is not the product that it is recorded as
-        frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
-        frame = frame[~frame["variant"].str.contains(BLOCKED)].copy()
-        for name in ("m", "k", "n", "nnz", "median_us", "prepare_ms", "compile_ms"):
-            frame[name] = pd.to_numeric(frame[name].replace("", "nan"))
-    except (OSError, UnicodeDecodeError, ValueError, pd.errors.ParserError) as error:
-        if isinstance(error, RecordError):
-            raise
-        raise RecordError(f"{file}: can't be read as records ({one_line(error)})") from error
-    named = zip(frame["kernel"], frame["variant"], frame["dtype"], strict=True)
-    frame["math"] = [class_of(*map(str, one)) for one in named]
-    whole = (frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0) & (frame["nnz"] >= 0)
-    return frame[whole]
+def _read(folder: Path) -> pd.DataFrame:
+    file = files.records_file(folder)
+    refuse_links(file)
+    frame = read_frame(file)[list(_USED)]
+    frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(POLICIES)]
+    # a step of a network is not the product that it is recorded as
+    frame = frame[~frame["shape"].str.contains("attention|bias_relu")]
+    frame = frame[~frame["variant"].str.contains(BLOCKED)]
+    frame = frame.assign(math=maths_of(frame))
+    return frame[(frame[["m", "k", "n"]] >= 1).all(axis=1) & (frame["median_us"] > 0)]
 
 
 def _read_trial(file: Path) -> pd.DataFrame:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "report": ("nnzbench.cli.report:command", "Redraw tables and figures from recorded runs."),
     "compare": ("nnzbench.cli.compare:command", "Compare two runs on one GPU; exit 1 if anything regressed."),
     "validate": ("nnzbench.cli.validate:command", "Check that a result set is fit to be contributed."),
+    "export": ("nnzbench.cli.export:command", "Write records as CSV or as Parquet."),
     "predict": ("nnzbench.cli.predict:command", "Predict an experiment's times on a GPU from another's records."),
     "list": ("nnzbench.cli.list:command", "List experiments, kernels or problems."),
     "compile": ("nnzbench.cli.compile:command", "Compile every kernel for every architecture; needs no GPU."),

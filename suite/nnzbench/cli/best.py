@@ -24,6 +24,7 @@ from nnzbench.measure.session import open_session
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import Results
 
 MANY = 3
@@ -157,5 +158,5 @@ def _measure(layers: Sequence[Layer], question: Question, device_name: str | Non
                 answers = [measured.answer(one, question, session, results, progress) for one in layers]
     finally:
         device.close()
-    click.echo(f"{folder / 'records.csv'} has every row", err=True)
+    click.echo(f"{records_file(folder)} has every row", err=True)
     return answers

@@ -20,7 +20,7 @@ from nnzbench.records.record import RecordError
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output, all rows.")
 @click.pass_context
 def command(ctx: click.Context, before: Path, after: Path | None, everything: bool, as_json: bool) -> None:
-    """Compare run AFTER with run BEFORE (records files, or folders with records.csv below them), row by row.
+    """Compare run AFTER with run BEFORE (records files, or folders with some below them), row by row.
 
     Without AFTER: what results/ has of the same GPU and experiments.
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
+from nnzbench.facts.results import each
 from nnzbench.papers import catalogue
 from nnzbench.problems.experiment import POLICIES, Policy, unknown
-from nnzbench.facts.results import each
+from nnzbench.records.files import folders
 from nnzbench.report.text.tables import number
 
 
@@ -43,7 +44,7 @@ def command(
     from nnzbench.predict.records import predict
 
     folder = reports or paths.reports()
-    if not any(folder.glob(f"*/{experiment}/records.csv")):
+    if not folders(folder, f"*/{experiment}"):
         catalogue.experiment(experiment)  # refuses a name that there is not
     made = predict(folder, experiment, target, source)
     rows = made.rows[made.rows["policy"] == policy]

@@ -11,6 +11,7 @@ import click
 from nnzbench import paths
 from nnzbench.problems.experiment import unknown
 from nnzbench.progress import progress_bar
+from nnzbench.records.files import JOURNAL, PUBLISHED, folders
 from nnzbench.records.record import RecordError
 
 
@@ -31,7 +32,7 @@ def command(
     readme: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Rebuild the page of each EXPERIMENT (default: all) from <reports>/<gpu>/<experiment>/records.csv.
+    """Rebuild the page of each EXPERIMENT (default: all) from the records in <reports>/<gpu>/<experiment>/.
 
     Everything is written below that folder, and nothing elsewhere without --readme. `--reports reports` redraws the
     published runs.
@@ -75,19 +76,20 @@ def command(
 def _nothing(folder: Path) -> str:
     """Why there is nothing to draw in `folder`, and what to do: records may lie one level off."""
     whole = folder.resolve()
-    near: Sequence[tuple[str, Path]] = (("*/records.csv", whole.parent), ("records.csv", whole.parent.parent))
+    near: Sequence[tuple[str, Path]] = (("*", whole.parent), (".", whole.parent.parent))
     for pattern, root in near:
-        if any(folder.glob(pattern)):
+        if folders(folder, pattern):
             return (
                 f"{folder} holds records, and not in <gpu>/<experiment>/ as `nnzbench run` lays them out: "
                 f"if they lie so in {root}, give --reports {root}"
             )
-    if below := sorted({f"{path.parent.name}/" for path in folder.glob("*/*/*/records.csv")}):
+    if below := sorted({f"{path.name}/" for path in folders(folder, "*/*/*")}):
         return (
             f"{folder} holds records in {', '.join(below)} alone, which have no page without those of the folder above "
             "them: run the experiment without --standin, --uniform and --as too"
         )
     return (
-        f"no run is recorded in {folder} (<gpu>/<experiment>/records.csv): `nnzbench run EXPERIMENT` records one, and "
+        f"no run is recorded in {folder} (<gpu>/<experiment>/{JOURNAL} or {PUBLISHED}): "
+        f"`nnzbench run EXPERIMENT` records one, and "
         f"`nnzbench report --reports {paths.reports().name}` redraws the published runs"
     )

@@ -30,6 +30,7 @@ from nnzbench.plans.architectures import architecture
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import BELOW
 
 
@@ -195,7 +196,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     summaries = task.on_cluster(request.cluster) if request.cluster else task.here()
     for summary in summaries:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
-        click.echo(f"{summary.folder / 'records.csv'}: {counts or 'nothing new'}")
+        click.echo(f"{records_file(summary.folder)}: {counts or 'nothing new'}")
         for line in summary.explain():
             click.echo(f"  {line}")
     require_plans(summaries, choice)

@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 from nnzbench.problems import tables
-from nnzbench.records import memory
+from nnzbench.records import files, memory
 from nnzbench.records.record import RecordError
 
 STEPS = {
@@ -23,7 +23,7 @@ STEPS = {
 
 `dlmc_n512`'s calibrate predictions; the others are one of every paper.
 """
-FILES = ("records.csv", "tuning.csv", memory.FILE)
+FILES = (files.JOURNAL, files.PUBLISHED, "tuning.csv", memory.FILE)
 
 
 def chosen(experiment: str, count: int, real: bool | None = None) -> list[str]:
@@ -37,7 +37,7 @@ def chosen(experiment: str, count: int, real: bool | None = None) -> list[str]:
 
 def gpus(results: Path) -> list[str]:
     """GPUs with rows below `results`. Raises `RecordError` where nothing was recorded."""
-    found = sorted({path.parent.parent.name for path in results.glob("*/*/records.csv")} - {"cpu"})
+    found = sorted({folder.parent.name for folder in files.folders(results, "*/*")} - {"cpu"})
     if not found:
         raise RecordError(f"{results} holds no rows of a GPU")
     return found
@@ -47,7 +47,7 @@ def archive(results: Path, gpu: str) -> Path:
     """`<results>/<gpu>.tar.gz` with the records and snapshots of that GPU, and nothing that is drawn from them."""
     path = results / f"{gpu}.tar.gz"
     with tarfile.open(path, "w:gz") as packed:
-        for folder in sorted(one.parent for one in (results / gpu).rglob("records.csv")):
+        for folder in files.folders(results / gpu):
             for file in sorted(folder.iterdir()):
                 if file.name in FILES or (file.name.startswith("environment") and file.suffix == ".json"):
                     packed.add(file, file.relative_to(results).as_posix(), filter=_nobody)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.records.record import COLUMNS, Record
+from nnzbench.records.files import folders, records_file
+from nnzbench.records.record import Record, RecordError, read_frame
 
 REAL = ("dlmc:", "weights:")
 """Sources that are the same file on every machine."""
 Matrix = tuple[str, str]
 """Source, and of a convolution its shape."""
-_OP, _SHAPE, _SOURCE, _PATTERN = (COLUMNS.index(name) for name in ("op", "shape", "source", "pattern"))
 
 
 def matrix(source: str, op: str, shape: str) -> Matrix:
@@ -42,27 +41,22 @@ def faults(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
 def _elsewhere(folder: Path) -> Iterator[tuple[str, Mapping[Matrix, str]]]:
     """Every published set but the one in `folder`: its name below `reports/`, and its patterns."""
     reports = paths.reports()
-    for path in sorted(reports.rglob("records.csv")):
-        if not path.is_symlink() and path.parent.resolve() != folder.resolve():
+    for other in folders(reports):
+        path = records_file(other)
+        if not path.is_symlink() and other.resolve() != folder.resolve():
             state = path.stat()
-            yield path.parent.relative_to(reports).as_posix(), _patterns(path, state.st_mtime_ns, state.st_size)
+            yield other.relative_to(reports).as_posix(), _patterns(path, state.st_mtime_ns, state.st_size)
 
 
 @functools.cache
 def _patterns(path: Path, _changed: int, _size: int) -> Mapping[Matrix, str]:
-    """Of the real matrices of a file; none where it breaks the schema, which is a fault of that set and not of others.
-
-    The sets have hundreds of thousands of rows, of which four cells count here.
-    """
-    found: dict[Matrix, str] = {}
+    """Of the real matrices of a file; none where it breaks the schema, which is a fault of that set alone."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            if tuple(next(lines, ())) != COLUMNS:
-                return {}
-            for cells in lines:
-                if len(cells) == len(COLUMNS) and cells[_PATTERN] and cells[_SOURCE].startswith(REAL):
-                    found.setdefault(matrix(cells[_SOURCE], cells[_OP], cells[_SHAPE]), cells[_PATTERN])
-    except (OSError, ValueError, csv.Error):
+        rows = read_frame(path)
+    except (OSError, RecordError):
         return {}
+    rows = rows.loc[(rows["pattern"] != "") & rows["source"].str.startswith(REAL), ["source", "op", "shape", "pattern"]]
+    found: dict[Matrix, str] = {}
+    for source, op, shape, pattern in rows.drop_duplicates().itertuples(index=False):
+        found.setdefault(matrix(source, op, shape), pattern)
     return found

@@ -16,6 +16,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.names import case_of
 from nnzbench.records import coverage, memory
+from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch
 from nnzbench.records.record import Record, RecordError, read_records
 from nnzbench.records.selection import select
@@ -39,18 +40,18 @@ class Finding:
 
 def find_sets(path: Path) -> list[Path]:
     """The result sets at or below `path`, or that of a records file. Raises `RecordError` where there is none."""
-    if path.is_file() and path.name == "records.csv":
+    if path.is_file() and path.name in (JOURNAL, PUBLISHED):
         return [path.parent]
-    found = sorted(file.parent for file in path.rglob("records.csv")) if path.is_dir() else []
+    found = folders(path) if path.is_dir() else []
     if not found:
-        raise RecordError(f"{path} is not a result set: there is no records.csv in it")
+        raise RecordError(f"{path} is not a result set: there is no {JOURNAL} or {PUBLISHED} in it")
     return found
 
 
 def validate(folder: Path) -> list[Finding]:
     """Everything that is to be said of the result set in `folder`, faults first."""
     try:
-        rows = read_records(folder / "records.csv")
+        rows = read_records(records_file(folder))
     except RecordError as error:
         return [Finding(folder, True, str(error).replace(f"{folder}/", ""))]
     if not rows:

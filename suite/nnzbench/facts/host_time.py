@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from nnzbench.kernels.registry import about
-from nnzbench.records.record import Record
 
 LONG_CALLS = frozenset({"cudnn", "dense_mobilenet"})
 """Kernels one call of which may keep the host busy for longer than the flush keeps the GPU."""
 
 
-def may_hold(records: Sequence[Record], environments: Mapping[str, Mapping[str, Any]]) -> list[bool]:
-    """Of each record, by the snapshots of the environments that records name."""
-    before = {name for name, one in environments.items() if "late_starts" not in one}
-    return [one.policy == "cold" and one.kernel in LONG_CALLS and one.environment in before for one in records]
+def may_hold(frame: pd.DataFrame, environments: Mapping[str, Mapping[str, Any]]) -> pd.Series[bool]:
+    """Of each row, by the snapshots of the environments that rows name."""
+    before = [name for name, one in environments.items() if "late_starts" not in one]
+    return (frame["policy"] == "cold") & frame["kernel"].isin(LONG_CALLS) & frame["environment"].isin(before)
 
 
 def note(frame: pd.DataFrame) -> str:

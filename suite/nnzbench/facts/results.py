@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import json
 import math
@@ -17,9 +16,10 @@ import pandas as pd
 from nnzbench.facts import host_time, sources, tuned
 from nnzbench.kernels.registry import role_of
 from nnzbench.records import memory
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import COLUMNS, Record, RecordError, read_records
-from nnzbench.records.selection import contest, math_class, select
+from nnzbench.records.record import KEY, RecordError, frame_of, place, read_frame
+from nnzbench.records.selection import CONTEST, each_once, fastest, maths_of
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
@@ -32,15 +32,15 @@ class ResultSet:
     folder: Path
     experiment: str
     gpu: str
-    records: tuple[Record, ...]
-    """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected."""
-    recorded: tuple[Record, ...]
+    recorded: pd.DataFrame
     """Every row of the file."""
     frame: pd.DataFrame
-    """`records`, with `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the
-    device memory that the row's candidate took at most where it was measured; `untuned` (`tuned.chosen_untuned`)
-    and `cut_short` (`tuned.cut_short`); `host_time` (`host_time.may_hold`). Rows of a stand-in are those of the
-    real pattern's problem (`sources.joined`)."""
+    """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected.
+
+    With `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the device memory that
+    the row's candidate took at most where it was measured; `untuned` (`tuned.chosen_untuned`) and `cut_short`
+    (`tuned.cut_short`); `host_time` (`host_time.may_hold`). Rows of a stand-in are those of the real pattern's problem
+    (`sources.joined`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -79,129 +79,115 @@ def size_of(problem: Any) -> str:
 
 
 def load(folder: Path) -> ResultSet:
-    """Reads `records.csv` and its environment in `folder`, which must hold one experiment on one GPU.
+    """Reads the records and the environment in `folder`, which must hold one experiment on one GPU.
 
-    Raises `RecordError` naming file, line and column for anything that breaks the schema, a line cut off, a row
-    twice, a second variant selected for one kernel, or rows of another experiment or GPU, and for a link or an
-    `environment` cell that leads out of the folder.
+    Raises `RecordError` naming file, line (of Parquet: row) and column for anything that breaks the schema, a line cut
+    off, a row twice, a second variant selected for one kernel, or rows of another experiment or GPU, and for a link or
+    an `environment` cell that leads out of the folder.
 
     Pages, claims and comparisons all start here, so files that did not change are read once: leave the result as it is.
     """
-    files = [
-        folder / "records.csv",
-        folder / "tuning.csv",
-        folder / memory.FILE,
-        *sorted(folder.glob("environment*.json")),
-    ]
+    path = records_file(folder)
+    files = [path, folder / "tuning.csv", folder / memory.FILE, *sorted(folder.glob("environment*.json"))]
     refuse_links(folder, *files)
-    states = [(path.name, path.stat()) for path in files if path.is_file()]
-    return _load(folder, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
+    states = [(one.name, one.stat()) for one in files if one.is_file()]
+    return _load(path, tuple((name, state.st_ino, state.st_mtime_ns, state.st_size) for name, state in states))
 
 
 @functools.cache
-def _load(folder: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
-    path = folder / "records.csv"
-    records = _read(path)
-    if not records:
+def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
+    folder, tuning = path.parent, path.with_name("tuning.csv")
+    recorded = read_frame(path)
+    if recorded.empty:
         raise RecordError(f"{path}: there is a header and no row")
-    _check(path, records)
-    devices = sorted({record.device for record in records}, key=_device_rank)
-    kept = [record for record in records if record.device == devices[0]]
-    kept, unfinished = tuned.split(kept, folder / "tuning.csv")
-    kept = select(kept)  # a run that was cut off has none, and one of several devices chose among all of them
-    measured = to_frame(kept).assign(
+    recorded = recorded.assign(math=maths_of(recorded))
+    _check(path, recorded)
+    devices = sorted(recorded["device"].unique(), key=_device_rank)
+    kept = recorded if len(devices) == 1 else recorded[recorded["device"] == devices[0]]
+    unfinished = tuned.unfinished(kept, tuning)
+    left = kept[unfinished]
+    kept = (kept[~unfinished] if len(left) else kept).reset_index(drop=True)
+    kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
+    environments = {name: read_environment(folder, name) for name in kept["environment"].unique()}
+    measured = derived(kept).assign(
         memory_bytes=_memory(kept, folder / memory.FILE),
-        untuned=tuned.chosen_untuned(kept, folder / "tuning.csv"),
-        cut_short=tuned.cut_short(kept, folder / "tuning.csv"),
+        untuned=tuned.chosen_untuned(kept, tuning),
+        cut_short=tuned.cut_short(kept, tuning),
+        host_time=host_time.may_hold(kept, environments),
     )
-    environments = {name: read_environment(folder, name) for name in dict.fromkeys(one.environment for one in kept)}
-    measured = measured.assign(host_time=host_time.may_hold(kept, environments))
     frame, patterns = sources.joined(measured)
     return ResultSet(
         folder=folder,
-        experiment=records[0].experiment,
-        gpu=records[0].gpu,
-        records=tuple(kept),
-        recorded=tuple(records),
+        experiment=str(recorded["experiment"].iloc[0]),
+        gpu=str(recorded["gpu"].iloc[0]),
+        recorded=recorded,
         frame=frame,
         device=devices[0],
-        left_out=(
-            *_left_out(records, devices, kept),
-            *tuned.sentences(unfinished),
-            *patterns,
-        ),
-        environment=environments[kept[-1].environment],
+        left_out=(*_left_out(recorded, devices), *tuned.sentences(left), *patterns),
+        environment=environments[kept["environment"].iloc[-1]],
         environments=tuple(
-            (name, sum(record.environment == name for record in kept), found) for name, found in environments.items()
+            (name, int((kept["environment"] == name).sum()), found) for name, found in environments.items()
         ),
-        tuning_seconds=tuned.seconds(folder / "tuning.csv", devices[0]),
+        tuning_seconds=tuned.seconds(tuning, devices[0]),
     )
 
 
-def _memory(records: Sequence[Record], path: Path) -> list[float]:
+def _memory(frame: pd.DataFrame, path: Path) -> list[float]:
     """Bytes that each row's candidate took at most; NaN where not measured, where other memory moved meanwhile, or
     where the driver saw nothing taken, so that it came from elsewhere."""
     found = memory.read(path)
-    uses = [found.get((r.problem, r.dtype, r.kernel, r.variant, r.device)) for r in records]
+    keys = frame[["problem", "dtype", "kernel", "variant", "device"]].itertuples(index=False, name=None)
+    uses = map(found.get, keys) if found else [None] * len(frame)
     return [use.taken_bytes if use and use.steady and use.taken_bytes > 0 else math.nan for use in uses]
 
 
 def nothing(folder: Path) -> ResultSet:
     """What an experiment recorded that runs nothing, its page being drawn from the data sets; `folder` has its name."""
-    frame = to_frame(()).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
-    return ResultSet(folder, folder.name, "", (), (), frame, "", (), {}, (), {})
+    empty = frame_of(())
+    frame = derived(empty.assign(math="")).assign(memory_bytes=math.nan, untuned="", cut_short="", host_time=False)
+    return ResultSet(folder, folder.name, "", empty, frame, "", (), {}, (), {})
 
 
-def to_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per record, columns as in the file plus the derived ones. Empty cells of times are NaN."""
-    frame = pd.DataFrame([vars(record) for record in records], columns=list(COLUMNS))
-    for name in ("median_us", "q1_us", "q3_us", "limit_us", "floor_us", "prepare_ms", "compile_ms", "sm_clock_mhz"):
-        frame[name] = frame[name].astype(float)
-    frame["math"] = [math_class(record) for record in records]
-    frame["role"] = [role_of(record.kernel, record.variant) for record in records]
-    frame["limit_share"] = frame["limit_us"] / frame["median_us"]
-    frame["gflops"] = frame["flops"] / frame["median_us"] / 1e3
-    return frame
+def derived(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `read_frame` and `math` (`maths_of`) with `role`, `limit_share` and `gflops`."""
+    return frame.assign(
+        role=each_once(frame, ["kernel", "variant"], role_of),
+        limit_share=frame["limit_us"] / frame["median_us"],
+        gflops=frame["flops"] / frame["median_us"] / 1e3,
+    )
 
 
-def _read(path: Path) -> list[Record]:
-    try:
-        text = path.read_bytes()
-        if not text.endswith(b"\n"):
-            last = text.count(b"\n") + 1
-            raise RecordError(f"{path}, line {last}, column '{COLUMNS[-1]}': the line is cut off")
-        return read_records(path)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: not a readable CSV file ({error})") from None
+def _check(path: Path, frame: pd.DataFrame) -> None:
+    """Raises `RecordError` for the first row that contradicts another one, or has no time where it should."""
+    first = frame.iloc[0]
+    selected = frame.loc[frame["selected"], CONTEST]
+    found = {
+        "experiment": frame["experiment"] != first["experiment"],
+        "gpu": frame["gpu"] != first["gpu"],
+        "median_us": (frame["status"] == "ok") & frame["median_us"].isna() & frame["device"].isin(GPU_DEVICES),
+        "variant": frame.duplicated(list(KEY)),
+        "selected": selected.duplicated(CONTEST).reindex(frame.index, fill_value=False),
+    }
+    places = {column: int(rows.to_numpy().argmax()) for column, rows in found.items() if rows.any()}
+    if not places:
+        return
+    column = min(places, key=lambda name: places[name])
+    at = places[column]
+    if column == "median_us":
+        said = "a row with status 'ok' has no time"
+    elif column in ("variant", "selected"):
+        keys, rows = (list(KEY), frame) if column == "variant" else (CONTEST, selected)
+        before = rows.index[(rows[keys] == frame.loc[at, keys]).all(axis=1)][0]
+        what = "repeats" if column == "variant" else "selects a second variant beside"
+        said = f"{what} {place(path, before).rpartition(', ')[2]}"
+    else:
+        said = f"'{frame[column].iloc[at]}' in a file of '{first[column]}'; comparisons need one {column}"
+    raise RecordError(f"{place(path, at)}, column '{column}': {said}")
 
 
-def _check(path: Path, records: Sequence[Record]) -> None:
-    """Line numbers are exact because a cell never holds a newline."""
-    seen: dict[tuple[Any, ...], int] = {}
-    first = records[0]
-    for line, record in enumerate(records, start=2):
-        for name in ("experiment", "gpu"):
-            if getattr(record, name) != getattr(first, name):
-                raise RecordError(
-                    f"{path}, line {line}, column '{name}': '{getattr(record, name)}' in a file "
-                    f"of '{getattr(first, name)}'; comparisons need one {name}"
-                )
-        if record.status == "ok" and record.median_us is None and record.device in GPU_DEVICES:
-            raise RecordError(f"{path}, line {line}, column 'median_us': a row with status 'ok' has no time")
-        keys: list[tuple[str, tuple[Any, ...]]] = [("variant", ("row", *record.key))]
-        if record.selected:
-            keys.append(("selected", ("contest", *contest(record))))
-        for column, key in keys:
-            if key in seen:
-                what = "repeats" if column == "variant" else "selects a second variant beside"
-                raise RecordError(f"{path}, line {line}, column '{column}': {what} line {seen[key]}")
-            seen[key] = line
-
-
-def _left_out(records: Sequence[Record], devices: Sequence[str], kept: Sequence[Record]) -> list[str]:
-    out = [
-        f"{sum(r.device == other for r in records)} rows of device `{other}` are not drawn." for other in devices[1:]
-    ]
+def _left_out(recorded: pd.DataFrame, devices: Sequence[str]) -> list[str]:
+    counts = recorded["device"].value_counts()
+    out = [f"{counts[other]} rows of device `{other}` are not drawn." for other in devices[1:]]
     if devices[0] not in GPU_DEVICES:
         out.append(f"The device is `{devices[0]}`: its times say nothing of a GPU.")
     return out
@@ -215,9 +201,7 @@ def read_environment(folder: Path, name: str) -> dict[str, Any]:
     """The snapshot that a row of `folder` names, empty where it is not there. Raises `RecordError`."""
     path = folder / (name or "environment.json")
     if path.parent != folder or name == "..":
-        raise RecordError(
-            f"{folder / 'records.csv'}, column 'environment': '{name}' is not the name of a file beside it"
-        )
+        raise RecordError(f"{records_file(folder)}, column 'environment': '{name}' is not the name of a file beside it")
     refuse_links(path)
     if not path.is_file():
         return {}

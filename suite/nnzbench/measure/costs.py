@@ -12,8 +12,9 @@ from pathlib import Path
 from nnzbench import paths
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.problems.problem import ITEM_BYTES, Problem
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import Tuning, read_tuning
-from nnzbench.records.record import RecordError
+from nnzbench.records.record import RecordError, read_frame
 
 UNKNOWN_S = 1.0
 """Seconds of a candidate where nothing was ever recorded."""
@@ -225,7 +226,7 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
         for row in rows:
             costs.add(folder.name, row)
         if rows and timed:
-            for (problem, dtype, kernel), (first, best, compiling) in _times(folder / "records.csv").items():
+            for (problem, dtype, kernel), (first, best, compiling) in _times(folder).items():
                 costs.add_gain(folder.name, problem, dtype, kernel, first, best)
                 if compiling and kernel in known and about(kernel).weights_in_code:
                     costs.add_compiling(folder.name, problem, dtype, kernel, compiling)
@@ -234,24 +235,19 @@ def learn(folders: Iterable[Path], timed: bool) -> Costs:
     return costs
 
 
-def _times(path: Path) -> dict[tuple[str, str, str], tuple[float, float, float]]:
-    """First and least hot median, and seconds of the first one's compilation, by problem, dtype and kernel.
-
-    Of the few columns that a plan needs, unchecked.
-    """
-    found: dict[tuple[str, str, str], tuple[float, float, float]] = {}
-    for row in _lines(path):
-        if row.get("policy") != "hot" or row.get("status") != "ok":
-            continue
-        try:
-            key, us = (row["problem"], row["dtype"], row["kernel"]), float(row["median_us"])
-            compiling = float(row["compile_ms"] or 0.0) / 1e3
-        except (KeyError, ValueError):
-            continue
-        if us > 0:
-            first, best, compiling = found.get(key, (us, us, compiling))
-            found[key] = first, min(best, us), compiling
-    return found
+def _times(folder: Path) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """First and least hot median, and seconds of the first one's compilation, by problem, dtype and kernel."""
+    try:
+        rows = read_frame(records_file(folder))
+    except (OSError, RecordError):
+        return {}
+    rows = rows[(rows["policy"] == "hot") & (rows["status"] == "ok") & rows["median_us"].notna()]
+    kernels = rows.fillna({"compile_ms": 0.0}).groupby(["problem", "dtype", "kernel"], sort=False)
+    found = kernels.agg(first=("median_us", "first"), best=("median_us", "min"), compile=("compile_ms", "first"))
+    return {
+        (str(problem), str(dtype), str(kernel)): (float(first), float(best), float(compile_ms) / 1e3)
+        for (problem, dtype, kernel), first, best, compile_ms in found.itertuples()
+    }
 
 
 def _lines(path: Path) -> Iterator[dict[str, str]]:

@@ -28,6 +28,7 @@ from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.reference import Reference, reference
 from nnzbench.problems.tables import as_uniform
 from nnzbench.progress import RunProgress
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import Results, Scope, Tuning
 from nnzbench.records.record import FAILURES, Record
 
@@ -91,7 +92,7 @@ class Summary:
                 yield f"{count} {status}: {kernel}: {reason}"
             if len(found) > REASONS:
                 rest = sum(count for count, *_ in found[REASONS:])
-                yield f"{rest} {status} for {len(found) - REASONS} other reasons: see {self.folder / 'records.csv'}"
+                yield f"{rest} {status} for {len(found) - REASONS} other reasons: see {records_file(self.folder)}"
 
 
 def run_experiment(

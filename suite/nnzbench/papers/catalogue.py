@@ -1,7 +1,7 @@
 """All experiments: what is run, listed, benchmarked under pytest, reported and indexed. There is no other list.
 
-An experiment is a module of its paper's package that has `EXPERIMENT` and, unless the generic page will do, `page`; some
-are still listed by their package, with a `PageSpec`.
+An experiment is a module of its paper's package that has `EXPERIMENT` and, unless the generic page will do, `page`;
+some are still listed by their package, with a `PageSpec`.
 """
 
 from __future__ import annotations

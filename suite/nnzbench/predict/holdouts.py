@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nnzbench.facts.results import each, geometric_mean, load
 from nnzbench.papers.own import dlmc_n512
 from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import Floats, Work, calibrate, refused, scaled
 from nnzbench.predict.records import kind_of
 from nnzbench.problems import tables
+from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import published
-from nnzbench.facts.results import each, geometric_mean, load
 from nnzbench.site.generations import comparison
 
 GPUS = {
@@ -155,7 +156,7 @@ def _calibrated(times: Times, source: str, target: str) -> Floats:
 
 def _recorded(reports: Path) -> Iterator[tuple[object, ...]]:
     """This suite's records of the same matrices to each of the four GPUs, stratum by stratum, hot."""
-    for folder in sorted(path.parent for path in reports.glob(f"*/{dlmc_n512.EXPERIMENT}/records.csv")):
+    for folder in folders(reports, f"*/{dlmc_n512.EXPERIMENT}"):
         results = load(folder)
         means = dlmc_n512.by_gpu(results)
         mine = means[(means["kind"] == "measured") & (means["policy"] == "hot")]

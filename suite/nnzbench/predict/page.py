@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench.facts.results import each
 from nnzbench.predict.holdouts import CALIBRATION, DRAWS
 from nnzbench.predict.model import FLOORS
-from nnzbench.facts.results import each
 from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import GAP, markdown, number, write_csv
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
 from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
+from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.report.data.series import standing
 
 COLUMNS = ("problem", "kernel", "math", "policy", "variant", "source_us", "predicted_us", "how", "floor_us")
@@ -78,7 +79,7 @@ def predict(reports: Path, experiment: str, target: str, source: str | None = No
     and measured times stand as they are. Raises `RecordError` for a GPU that is not listed or has no records.
     """
     goal = gpu(target)
-    found = sorted(path.parent.parent.name for path in reports.glob(f"*/{experiment}/records.csv"))
+    found = [folder.parent.name for folder in folders(reports, f"*/{experiment}")]
     others = [name for name in found if name != goal.slug and name in listed()]
     unlisted = [name for name in found if name not in listed()]
     if source is not None:

@@ -102,7 +102,7 @@ class Problem:
 
     @property
     def recorded_op(self) -> str:
-        """The op of records.csv: of a step, the product that it is named by (`shape` then tells them apart)."""
+        """The op of records: of a step, the product that it is named by (`shape` then tells them apart)."""
         if self.op == "pointwise":
             return "spmm" if self.sparsity else "gemm"
         named = {"attention": "spmm", "depthwise": "conv2d", "transformer": "spmm", "mobilenet": "conv2d"}

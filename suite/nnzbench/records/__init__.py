@@ -1,1 +1,1 @@
-"""Recorded rows: the contract of records.csv, results folders, and which row stands for its kernel."""
+"""Recorded rows: the contract of records, their files, results folders, and which row stands for its kernel."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nnzbench.records.files import folders, records_file
 from nnzbench.records.record import Key, Record, RecordError, read_records
 
 Verdict = Literal["SAME", "FASTER", "SLOWER", "UNCLEAR", "FAILED"]
@@ -105,7 +106,7 @@ def _names(gpus: set[str]) -> str:
 
 
 def _load(path: Path) -> list[Record]:
-    files = sorted(path.rglob("records.csv")) if path.is_dir() else [path]
+    files = [records_file(folder) for folder in folders(path)] if path.is_dir() else [path]
     records = [record for file in files for record in read_records(file)]
     if not records:
         raise RecordError(f"{path}: no records to compare")

@@ -1,4 +1,7 @@
-"""The results folder of one experiment while a run writes into it: records.csv and the files beside it."""
+"""The results folder of one experiment while a run writes into it: records.csv and the files beside it.
+
+In `reports/`, and where a published set is gone on with, the journal becomes records.parquet when the run ends.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from filelock import FileLock, Timeout
 
 from nnzbench import paths
 from nnzbench.records import memory
-from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_records
-from nnzbench.records.selection import select
+from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
+from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_frame, read_records
+from nnzbench.records.selection import fastest, maths_of
 
 BELOW = "as-"
 """Start of the folder below an experiment's that holds another architecture's code, checked and never timed."""
@@ -84,7 +88,9 @@ class Results:
         not_again: Callable[[Sequence[Record]], int] | None = None,
     ) -> None:
         self.folder = folder
-        self.records_path = folder / "records.csv"
+        self.records_path = folder / JOURNAL
+        self._published = folder / PUBLISHED
+        self._publishes = paths.reports().resolve() in folder.resolve().parents
         self.tuning_path = folder / "tuning.csv"
         self.memory_path = folder / memory.FILE
         self._resume, self._overwrite, self._note = resume, overwrite, note
@@ -99,37 +105,46 @@ class Results:
 
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
-        refuse_links(self.folder / LOCK, self.records_path, self.tuning_path, self.memory_path)
+        refuse_links(self.folder / LOCK, self.records_path, self._published, self.tuning_path, self.memory_path)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise RecordError(f"another run is writing to {self.folder}") from None
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._lock.release)
+            if records_file(self.folder) == self._published and (self._resume or self._overwrite):
+                self._publishes = True
+                export(self.folder, "csv")
+                undo.callback(self._publish)
             self._open()
-        except BaseException:
-            self._lock.release()
-            raise
+            undo.pop_all()
         return self
+
+    def _publish(self) -> None:
+        if self._publishes and self.records_path.exists():
+            export(self.folder, "parquet")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             if self.records_path.exists():
-                chosen = select(read_records(self.records_path))
-                mark_selected(self.records_path, [record.selected for record in chosen])
+                rows = read_frame(self.records_path)
+                mark_selected(self.records_path, fastest(rows.assign(math=maths_of(rows))))
+                self._publish()
         finally:
             self._lock.release()
 
     def _open(self) -> None:
         if self._overwrite:
             self._delete()
-        if not self.records_path.exists():
+        found = records_file(self.folder)
+        if not found.exists():
             for path in (self.tuning_path, self.memory_path):  # say nothing without their records
                 path.unlink(missing_ok=True)
             return
         if not self._resume:
-            raise RecordError(f"{self.records_path} exists already: add --resume to go on or --overwrite to start anew")
+            raise RecordError(f"{found} exists already: add --resume to go on or --overwrite to start anew")
         cut = {}
         for path in (self.records_path, self.tuning_path, self.memory_path):
             cut[path] = drop_cut_off_line(path)

@@ -1,4 +1,4 @@
-"""One row of `records.csv`: the fixed contract that every report and outside tool reads.
+"""One row of records: the fixed contract that every report and outside tool reads, as CSV and as Parquet.
 
 Field order is column order. A time can't exist without a passed check: `Record` refuses it.
 """
@@ -8,11 +8,18 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-import re
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from nnzbench import paths
 
@@ -106,6 +113,8 @@ class Record:
         return (self.experiment, self.problem, self.dtype, self.kernel, self.variant, self.device, self.policy)
 
 
+KEY = ("experiment", "problem", "dtype", "kernel", "variant", "device", "policy")
+"""The columns of `Record.key`."""
 COLUMNS = tuple(field.name for field in dataclasses.fields(Record))
 _TYPES = get_type_hints(Record)
 
@@ -161,28 +170,15 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], bool]:
 
 
 _CELLS = tuple((name, *_reader(_TYPES[name])) for name in COLUMNS)
-_NUMBERS = tuple(at for at, (_, read, _) in enumerate(_CELLS) if read in (_read_int, _read_float))
-_PLAIN_READ: dict[Callable[[str], Any], Callable[[str], Any]] = {_read_int: int, _read_float: float}
-_PLAIN_CELLS = tuple((_PLAIN_READ.get(read, read), optional) for _, read, optional in _CELLS)
-_PLAIN = re.compile(r"[0-9eE.+-]*")
-
-
-def _plain_record(cells: list[str]) -> Record | None:
-    """The record of a whole row whose numbers are plain, in a third of the time; None where `from_row` must say more.
-
-    Files have a hundred thousand rows, and a run that is gone on with reads them all.
-    """
-    if not _PLAIN.fullmatch("".join([cells[at] for at in _NUMBERS])):
-        return None
-    try:
-        values: list[Any] = [
-            None if optional and not cell else read(cell)
-            for (read, optional), cell in zip(_PLAIN_CELLS, cells, strict=True)
-        ]
-        finite = math.isfinite(sum(values[at] or 0 for at in _NUMBERS))
-    except (ValueError, OverflowError):
-        return None
-    return Record(*values) if finite and values[0] == SCHEMA else None
+_ARROW = {_read_bool: pa.bool_(), _read_int: pa.int64(), _read_float: pa.float64(), str: pa.string()}
+TABLE = pa.schema([pa.field(name, _ARROW[read], nullable=optional) for name, read, optional in _CELLS])
+"""The columns of records as Arrow types; a column that may be empty is nullable."""
+_PLAIN = {
+    pa.bool_(): r"^(true|false)$",
+    pa.int64(): r"^-?\d{1,18}$",
+    pa.float64(): r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$",
+}
+"""What a whole column is read as at once; `from_row` says what is wrong with other cells."""
 
 
 def from_row(row: dict[str, str]) -> Record:
@@ -199,17 +195,80 @@ def from_row(row: dict[str, str]) -> Record:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Reads a records file. Raises `RecordError` naming file, line and column; a cut-off last line is an error too."""
+    """The rows of `read_table`."""
+    return [Record(*cells) for cells in zip(*(column.to_pylist() for column in read_table(path).columns), strict=True)]
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """The rows of `read_table`, NaN for an empty number; counts are floats in a column that has one."""
+    frame: pd.DataFrame = read_table(path).to_pandas()
+    return frame
+
+
+def frame_of(records: Iterable[Record]) -> pd.DataFrame:
+    """The records as `read_frame` gives them."""
+    frame: pd.DataFrame = pa.Table.from_pylist([vars(record) for record in records], TABLE).to_pandas()
+    return frame
+
+
+def read_table(path: Path) -> Any:
+    """Reads a records file, a Parquet file or else a CSV file, as an Arrow table with the columns of `TABLE`.
+
+    Raises `RecordError` naming file, line (of Parquet: row) and column; a cut-off last line is an error too.
+    """
+    return _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+
+
+def place(path: Path, at: int) -> str:
+    """File and line, or row, of the row at `at`; line numbers are exact because a cell never holds a newline."""
+    return f"{path}, row {at + 1}" if path.suffix == ".parquet" else f"{path}, line {at + 2}"
+
+
+def _read_parquet(path: Path) -> Any:
+    try:
+        table = pq.ParquetFile(path).read()
+    except pa.ArrowException as error:
+        raise RecordError(f"{path}: not a readable Parquet file ({' '.join(str(error).split())})") from None
+    if [(one.name, one.type) for one in table.schema] != [(one.name, one.type) for one in TABLE]:
+        raise RecordError(f"{path}: its columns are not the {SCHEMA} column list")
+    if empty := [field.name for field in TABLE if not field.nullable and table[field.name].null_count]:
+        raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
+    for at in np.flatnonzero(_doubtful(table)):
+        row = {name: _write_cell(value) for name, value in table.slice(int(at), 1).to_pylist()[0].items()}
+        _refuse(row, place(path, int(at)))
+    return table
+
+
+def _read_csv(path: Path) -> Any:
+    rows: list[list[str]] = []
+    lines: list[int] = []
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(_whole_lines(file, path), strict=True)
         try:
             if tuple(next(reader, ())) != COLUMNS:
                 raise RecordError(f"{path}: the header is not the {SCHEMA} column list")
-            return list(_parse(path, reader))
+            for row in filter(None, reader):
+                if len(row) != len(COLUMNS):
+                    raise RecordError(f"{path}, line {reader.line_num}: expected {len(COLUMNS)} cells")
+                rows.append(row)
+                lines.append(reader.line_num)
         except csv.Error as error:
             raise RecordError(f"{path}, line {reader.line_num}: {error}") from None
         except UnicodeDecodeError as error:
             raise RecordError(f"{path}: not a UTF-8 file ({error.reason})") from None
+    columns, doubtful = [], np.zeros(len(rows), bool)
+    for cells, field in zip(zip(*rows, strict=True) if rows else [()] * len(COLUMNS), TABLE, strict=True):
+        column = pa.array(cells, pa.string())
+        if field.type in _PLAIN:
+            plain = pc.match_substring_regex(column, _PLAIN[field.type])
+            read = pc.or_(plain, pc.equal(column, "")) if field.nullable else plain
+            doubtful |= ~read.to_numpy(zero_copy_only=False)
+            column = pc.if_else(plain, column, None).cast(field.type)
+        columns.append(column)
+    table = pa.Table.from_arrays(columns, schema=TABLE)
+    for at in np.flatnonzero(doubtful | _doubtful(table)):
+        _refuse(dict(zip(COLUMNS, rows[at], strict=True)), f"{path}, line {lines[at]}")
+    return table
 
 
 def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
@@ -222,16 +281,45 @@ def _whole_lines(lines: Iterable[str], path: Path) -> Iterator[str]:
         yield line
 
 
-def _parse(path: Path, reader: Any) -> Iterator[Record]:
-    for row in reader:
-        if not row:
-            continue
-        if len(row) != len(COLUMNS):
-            raise RecordError(f"{path}, line {reader.line_num}: expected {len(COLUMNS)} cells")
-        try:
-            yield _plain_record(row) or from_row(dict(zip(COLUMNS, row, strict=True)))
-        except RecordError as error:
-            raise RecordError(f"{path}, line {reader.line_num}: {error}") from None
+def _doubtful(table: Any) -> NDArray[np.bool_]:
+    """The rows that `Record` refuses, at once for all."""
+    frame = table.to_pandas()
+    amounts = frame[[*_COUNTS, *_AMOUNTS]]
+    finite = (amounts.isna() | (amounts >= 0) & (amounts < np.inf)).all(axis=1) & (frame["sparsity"].abs() < np.inf)
+    times = frame[["median_us", "q1_us", "q3_us"]]
+    possible = (times.isna() | (times >= SHORTEST_US) & (times <= LONGEST_US)).all(axis=1)
+    sampled = frame["median_us"].isna() | frame["samples"].isna() | (frame["samples"] >= 1)
+    ok = (frame["status"] == "ok") & frame["relative_error"].notna() & possible & sampled
+    untimed = times.isna().all(axis=1) & frame["selected"].eq(False) & (frame["reason"] != "")
+    failed = frame["status"].isin(set(_STATUSES) - {"ok"}) & untimed
+    sound = (frame["schema"] == SCHEMA) & finite & (ok | failed)
+    doubtful: NDArray[np.bool_] = ~sound.to_numpy(dtype=bool)
+    return doubtful
+
+
+def _refuse(row: dict[str, str], where: str) -> None:
+    try:
+        from_row(row)
+    except RecordError as error:
+        raise RecordError(f"{where}: {error}") from None
+    raise RecordError(f"{where}: a number is not written plainly")
+
+
+def write_parquet(path: Path, table: Any) -> None:
+    """Writes what `read_table` gives; equal rows make equal bytes. On disk before it stands under its name."""
+    names = [field.name for field in TABLE if field.type == pa.string()]
+    with paths.replacing(path) as partial, partial.open("wb") as file:
+        pq.write_table(
+            table.select(COLUMNS).replace_schema_metadata(None),
+            file,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=names,  # numbers are smaller as they are
+            write_statistics=False,
+            store_schema=False,
+        )
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def append(path: Path, records: Iterable[Record]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+
+import pandas as pd
 
 from nnzbench.kernels.registry import about, kernels
 from nnzbench.problems.check import TOLERANCE
-from nnzbench.records.record import Record
+from nnzbench.records.record import Record, frame_of
 
-Contest = tuple[str, ...]
+CONTEST = ["experiment", "problem", "kernel", "dtype", "math", "policy"]
+"""Rows that agree in these compete (`math` is `maths_of` them); one of them is selected."""
 
 
 def math_class(record: Record) -> str:
@@ -36,29 +39,32 @@ def _only_class(kernel: str) -> str:
     return next(iter(maths)) if one is not None and len(maths) == 1 and not maths & one.dtypes else ""
 
 
-def contest(record: Record) -> Contest:
-    """Rows of one contest compete; one of them is selected."""
-    return (record.experiment, record.problem, record.kernel, record.dtype, math_class(record), record.policy)
+def maths_of(frame: pd.DataFrame) -> pd.Series[str]:
+    """The arithmetic class of each row."""
+    return each_once(frame, ["kernel", "variant", "dtype"], class_of)
 
 
-def winners(records: Iterable[Record]) -> dict[Contest, Record]:
-    """The fastest timed row of each contest; the first recorded of equals."""
-    best: dict[Contest, Record] = {}
-    for record in records:
-        if record.status != "ok" or record.median_us is None:
-            continue
-        held = best.get(contest(record))
-        if held is None or held.median_us is None or record.median_us < held.median_us:
-            best[contest(record)] = record
-    return best
+def each_once(frame: pd.DataFrame, columns: list[str], of: Callable[..., str]) -> pd.Series[str]:
+    """`of` each row's values of the columns, called once for rows that agree in them."""
+    found = frame[columns].drop_duplicates()
+    values = [of(*cells) for cells in found.itertuples(index=False)]
+    joined = frame[columns].merge(found.assign(value=pd.Series(values, found.index, dtype=str)), how="left")
+    return pd.Series(joined["value"].to_numpy(), frame.index, dtype=str)
+
+
+def fastest(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Of each row (with its `math`), whether it is the fastest timed one of its contest; the first of equals."""
+    timed = frame.loc[(frame["status"] == "ok") & frame["median_us"].notna(), [*CONTEST, "median_us"]]
+    best = timed.sort_values("median_us", kind="stable").drop_duplicates(CONTEST)
+    return pd.Series(frame.index.isin(best.index), frame.index)
 
 
 def select(records: Iterable[Record]) -> list[Record]:
-    """The same rows in the same order with `selected` true on the winners alone."""
+    """The same rows in the same order with `selected` true on the fastest alone."""
     rows = list(records)
-    best = winners(rows)
-    chosen = {id(record) for record in best.values()}
+    frame = frame_of(rows)
+    flags = fastest(frame.assign(math=maths_of(frame)))
     return [
-        record if record.selected == (id(record) in chosen) else replace(record, selected=id(record) in chosen)
-        for record in rows
+        row if row.selected == flag else replace(row, selected=bool(flag))
+        for row, flag in zip(rows, flags, strict=True)
     ]

@@ -69,7 +69,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
         )
     )
-    if results.recorded:
+    if len(results.recorded):
         facts_table.write(view.facts(), results.folder)
     path = results.folder / "README.md"
     paths.write_text(path, text)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.progress import Quiet, RunProgress
 from nnzbench.records.coverage import gaps as problems_missing
+from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import load, nothing
 from nnzbench.report import render
 from nnzbench.report.page import Page
 from nnzbench.report.page_spec import assemble
@@ -36,9 +37,9 @@ class Built:
 def find(reports: Path) -> dict[str, list[Path]]:
     """Folders with records by experiment, sorted by GPU. Raises `RecordError` where a link leads to one of them."""
     found: dict[str, list[Path]] = {}
-    for path in sorted(reports.glob("*/*/records.csv")):
-        refuse_links(path, path.parent, path.parent.parent)
-        found.setdefault(path.parent.name, []).append(path.parent)
+    for folder in folders(reports, "*/*"):
+        refuse_links(records_file(folder), folder, folder.parent)
+        found.setdefault(folder.name, []).append(folder)
     return found
 
 
@@ -103,7 +104,7 @@ def _build_one(folder: Path, cells: dict[Path, coverage.Counted]) -> Built:
     results = load(folder)
     if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
-        raise RecordError(f"{folder / 'records.csv'}: its rows are {told}")
+        raise RecordError(f"{records_file(folder)}: its rows are {told}")
     lacking = problems_missing(results.experiment, results.frame["problem"])
     cells[folder] = coverage.count(results.experiment, results.recorded)
     gaps = (*lacking, *coverage.gaps(cells[folder]))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from nnzbench.report.data import context
 from nnzbench.facts.results import load, percent
+from nnzbench.records.files import has_records
+from nnzbench.report.data import context
 from nnzbench.report.text import marks
 from nnzbench.site import claims
 from nnzbench.site.index import answer as html_answer
@@ -20,7 +21,7 @@ def sentences(reports: Path, gpu: str) -> list[str]:
 
 def _products(folder: Path) -> str:
     products = html_answer.EXPERIMENTS[folder.name]
-    if not (folder / "records.csv").is_file():
+    if not has_records(folder):
         return f"Whether sparsity pays for {products} is open: {folder.name} is not recorded."
     results = load(folder)
     found = html_answer.answer(results, html_data.tabulate(results))

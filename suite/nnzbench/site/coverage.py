@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
+from nnzbench.facts.results import each
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems.names import case_of
+from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import FAILURES, Record, read_records
+from nnzbench.records.record import FAILURES, frame_of, read_frame
 from nnzbench.report.data import context
-from nnzbench.facts.results import each
 from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import markdown, write_csv
 
@@ -61,11 +62,12 @@ def expected(experiment: str) -> tuple[Cell, ...]:
     )
 
 
-def states(experiment: str, records: Iterable[Record]) -> dict[Cell, str]:
+def states(experiment: str, records: pd.DataFrame) -> dict[Cell, str]:
     """`timed`, `refused`, `failed` or `missing` of every expected cell."""
     found: dict[Cell, set[str]] = {}
-    for row in records:
-        found.setdefault(Cell(case_of(row.problem), row.dtype, row.kernel, row.policy), set()).add(row.status)
+    columns = ["problem", "dtype", "kernel", "policy", "status"]
+    for problem, dtype, kernel, policy, status in records[columns].drop_duplicates().itertuples(index=False):
+        found.setdefault(Cell(case_of(problem), dtype, kernel, policy), set()).add(status)
     return {cell: _state(found.get(cell, set())) for cell in expected(experiment)}
 
 
@@ -86,7 +88,7 @@ class Counted(NamedTuple):
     """Experiment, kernel, dtype and the reasons of rows without a time, most frequent first."""
 
 
-def count(experiment: str, records: Sequence[Record]) -> Counted:
+def count(experiment: str, records: pd.DataFrame) -> Counted:
     """Counts the cells of one experiment once, for its page and for the GPU's."""
     return Counted(_counts(states(experiment, records)), _reasons(experiment, records))
 
@@ -132,18 +134,17 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
     return path
 
 
-def _records(folder: Path) -> list[Record]:
-    source = folder / "records.csv"
+def _records(folder: Path) -> pd.DataFrame:
+    source = records_file(folder)
     refuse_links(source, folder)
-    return read_records(source) if source.is_file() else []
+    return read_frame(source) if source.is_file() else frame_of([])
 
 
-def _reasons(experiment: str, records: Sequence[Record]) -> list[list[str]]:
+def _reasons(experiment: str, records: pd.DataFrame) -> list[list[str]]:
     wanted = set(expected(experiment))
     found: dict[tuple[str, str], Counter[str]] = {}
-    for row in records:
-        cell = Cell(case_of(row.problem), row.dtype, row.kernel, row.policy)
-        if row.status != "ok" and cell in wanted:
+    for row in each(records[records["status"] != "ok"]):
+        if Cell(case_of(row.problem), row.dtype, row.kernel, row.policy) in wanted:
             found.setdefault((row.kernel, row.dtype), Counter())[row.reason or row.status] += 1
     lines = []
     for (kernel, dtype), count in found.items():

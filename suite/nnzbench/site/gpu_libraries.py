@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.report.text import shorter
 from nnzbench.report.text.tables import GAP, markdown, number
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nnzbench import paths
+from nnzbench.facts.results import read_environment
 from nnzbench.plans.architectures import ARCHITECTURES, number
+from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, refuse_links
 from nnzbench.records.record import FAILURES, Record, read_records
 from nnzbench.report.data import context
-from nnzbench.facts.results import read_environment
 from nnzbench.report.text import checked as checked_rows
 from nnzbench.report.text.tables import GAP, markdown
 
@@ -36,9 +37,10 @@ class Checked(NamedTuple):
 def write(reports: Path, gpu: str) -> list[Path]:
     """Writes `<reports>/<gpu>/as-sm_XY/README.md` for each architecture with rows below `<gpu>/*/as-sm_XY/`."""
     found: dict[str, list[Checked]] = {}
-    for path in sorted((reports / gpu).glob(f"*/{BELOW}sm_*/**/records.csv")):
-        refuse_links(path, path.parent, path.parent.parent, path.parent.parent.parent)
-        found.setdefault(checked_arch(path.parent), []).append(Checked(path.parent, read_records(path)))
+    for folder in folders(reports / gpu, f"*/{BELOW}sm_*/**"):
+        path = records_file(folder)
+        refuse_links(path, folder, folder.parent, folder.parent.parent)
+        found.setdefault(checked_arch(folder), []).append(Checked(folder, read_records(path)))
     written = []
     for arch in sorted(found, key=number):
         path = reports / gpu / f"{BELOW}{arch}" / "README.md"

@@ -15,10 +15,11 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts.results import each, geometric_mean, load, size_of
 from nnzbench.kernels.roles import Role
 from nnzbench.problems.names import stem_of
+from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import each, geometric_mean, load, size_of
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.text import marks
 
@@ -233,7 +234,7 @@ def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
 
 def _recorded(folder: Path, match: Match) -> tuple[str, pd.DataFrame | None]:
     """The records that have the kernels asked for, else the first that there are."""
-    there = [name for name in match.experiments if (folder / name / "records.csv").is_file()]
+    there = [name for name in match.experiments if has_records(folder / name)]
     frames = {name: load(folder / name).frame for name in there}
     kernels = {pair.kernel for pair in match.pairs}
     chosen = next((name for name in there if kernels & set(frames[name]["kernel"])), (there or match.experiments)[0])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnzbench.report.data import context
 from nnzbench.facts.results import each, percent
+from nnzbench.report.data import context
 from nnzbench.report.text import marks, shorter, tables
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number

@@ -73,7 +73,12 @@ def test_what_is_published_changes_only_where_it_is_named(world, tmp_path):
         assert invoke("report").exit_code == 0
     assert not published.exists()
     assert invoke("run", "small", "--out", str(published)).exit_code == 0
-    assert (published / "fake-gpu" / "small" / "records.csv").is_file()
+    recorded = published / "fake-gpu" / "small"
+    assert [path.name for path in recorded.glob("records.*")] == ["records.parquet"]
+    before = (recorded / "records.parquet").read_bytes()
+    assert "exists already" in invoke("run", "small", "--out", str(published)).output
+    assert invoke("run", "small", "--out", str(published), "--resume").exit_code == 0
+    assert (recorded / "records.parquet").read_bytes() == before
     with pages_alone():
         drawn = invoke("report", "small", "--reports", str(published))
     assert drawn.exit_code == 0, drawn.output

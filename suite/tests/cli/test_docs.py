@@ -31,6 +31,7 @@ from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
+from nnzbench.records.files import export
 from nnzbench.records.record import COLUMNS, append, read_records
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -319,7 +320,9 @@ def test_the_snippet_of_generations_prints_each_gpus_time_and_share(monkeypatch,
     for gpu, time in (("tesla-t4", 40.0), ("nvidia-h200", 4.0)):
         slow = record(gpu=gpu, variant="slow", median_us=2 * time, q1_us=None, q3_us=None, limit_us=2.0)
         rows = [slow, dataclasses.replace(slow, selected=True, variant="fast", median_us=time)]
-        append(tmp_path / "reports" / gpu / "sparsert_table1" / "records.csv", rows)
+        folder = tmp_path / "reports" / gpu / "sparsert_table1"
+        append(folder / "records.csv", rows)
+        export(folder, "parquet")
     monkeypatch.chdir(tmp_path)
     (snippet,) = blocks(ROOT / "docs" / "generations.md", "python")
     found: dict = {}

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from nnzbench.facts.results import ResultSet, derived, load
 from nnzbench.papers.catalogue import page_of
-from nnzbench.records.record import SCHEMA, Record, append, read_records
-from nnzbench.records.selection import select
-from nnzbench.facts.results import ResultSet, load
+from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
+from nnzbench.records.selection import maths_of, select
 from nnzbench.report.data.published import sparsert_table1
 from nnzbench.report.page_spec import Drawn, assemble
 from nnzbench.report.text import pages
@@ -94,6 +95,12 @@ def write(folder: Path, rows: Iterable[Record], environment: dict[str, Any] | No
     snapshot = environment or {"time": "2026-11-21T10:00:00Z", "gpu": {"name": "NVIDIA H200", "driver": "580.95"}}
     (folder / "environment.json").write_text(json.dumps(snapshot), encoding="utf-8")
     return folder
+
+
+def to_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """The rows as those of a `ResultSet`, without what lies in the files beside them."""
+    frame = frame_of(records)
+    return derived(frame.assign(math=maths_of(frame)))
 
 
 def tuned(folder: Path, scopes: Callable[[Record], Sequence[str]]) -> Path:

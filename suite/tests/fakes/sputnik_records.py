@@ -12,11 +12,11 @@ from draft_figures import pages_alone
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import load
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 from nnzbench.site.build import build
 
 Timed = tuple[str, str, Callable[[Problem], float | None]]

@@ -10,7 +10,9 @@ import fake_records
 import numpy as np
 import pytest
 from draft_figures import figures_in_draft  # noqa: F401
+from fake_records import to_frame
 
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels, known, register, role_of
 from nnzbench.kernels.roles import OURS, RETIRED, About
@@ -22,7 +24,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.facts.results import ResultSet, load, to_frame
 from nnzbench.report.data.series import BEST, Series, references
 from nnzbench.report.draw import style
 from nnzbench.report.draw.colours import LOOKS

@@ -68,6 +68,7 @@ def test_a_function_that_yields_plans_is_a_kernel_of_its_name(monkeypatch: pytes
     def made(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
         yield Tile(8).plan("scale", (1, 1, 1), (), buffers())
 
-    assert kernels() == {"made": made} and isinstance(made, Kernel)
+    assert kernels() == {"made": made}
+    assert isinstance(made, Kernel)
     assert (made.paper, made.ops, made.dtypes) == ("a paper", {"spmm", "spmv"}, {"f32"})
     assert about("made").role == "paper"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
-from pathlib import Path
 
 import pytest
 
+from nnzbench import paths
 from nnzbench.problems import tables
 from nnzbench.problems.names import case_of, label_of, name_of, parse, stem_of
+from nnzbench.records.files import folders, records_file
+from nnzbench.records.record import read_frame
 
-ROOT = Path(__file__).parents[3]
 COLLECTION = re.compile(r"_b(\d+)_\d+x\d+x\d+_")
 
 
@@ -20,9 +20,8 @@ COLLECTION = re.compile(r"_b(\d+)_\d+x\d+x\d+_")
 def recorded() -> dict[str, frozenset[str]]:
     """Names of the records in the repository, by experiment."""
     found: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "reports").glob("*/*/records.csv")):
-        with path.open(newline="", encoding="utf-8") as stream:
-            found.setdefault(path.parent.name, set()).update(row["problem"] for row in csv.DictReader(stream))
+    for folder in folders(paths.reports(), "*/*"):
+        found.setdefault(folder.name, set()).update(read_frame(records_file(folder))["problem"].unique())
     return {experiment: frozenset(names) for experiment, names in found.items()}
 
 

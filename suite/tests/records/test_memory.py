@@ -11,6 +11,7 @@ from fakes import FakeDevice, FakeKernel
 from small_sweeps import Notes, Small, sweep
 
 from nnzbench.devices import DeviceLost
+from nnzbench.facts.results import load
 from nnzbench.measure.memory import measure
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Candidate, Prepared
@@ -18,7 +19,6 @@ from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory, Use
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import load
 
 ATTENTION = Problem("small", "p0", "attention", 8, 8, 8, 0.0, "banded:2:0")
 MB = 1 << 20

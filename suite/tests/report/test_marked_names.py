@@ -9,9 +9,9 @@ import fake_records
 import pytest
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.facts.results import ResultSet, load
 from nnzbench.report.data.series import DEFAULT, Series
 from nnzbench.report.draw import style
 from nnzbench.report.page_spec import View

@@ -11,12 +11,12 @@ import fake_records
 import pytest
 from html_reports import H200, put, rendered, visible
 
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.facts.results import ResultSet, load
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead, marks, tables
-from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, own, side
 from nnzbench.site import conclusion, readme
 

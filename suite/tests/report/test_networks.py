@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fake_records import to_frame
 
-from nnzbench.facts.results import to_frame
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.softmax import mask_bits
 from nnzbench.kernels.vendor.cudnn_attention import added_mask

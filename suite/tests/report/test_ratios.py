@@ -9,18 +9,18 @@ from pathlib import Path
 import fake_records
 import pandas as pd
 import pytest
+from fake_records import to_frame
 
+from nnzbench.facts import crossover
+from nnzbench.facts import results as frames
+from nnzbench.facts.groups import ALL, Group
 from nnzbench.matrices import index
 from nnzbench.problems.tables import dlmc_sample
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.facts import results as frames
-from nnzbench.facts.results import to_frame
 from nnzbench.report.data.series import DEFAULT, Series
-from nnzbench.facts import crossover
 from nnzbench.report.text import baselines, fastest, lead, ratios
 from nnzbench.report.text.fastest import Lost
-from nnzbench.facts.groups import ALL, Group
 from nnzbench.report.text.lead import Lead
 
 PAPER, ROLLED = Series("k", "k", ("sparsert_paper",)), Series("r", "r", ("sparsert_rolled",))
@@ -119,7 +119,9 @@ def test_rivals_are_the_fastest_of_both_dense_libraries_on_sparse_products_alone
             ("s", "sddmm", "cusparse", "csr_default_row", 50.0),
         )
     ]  # fmt: skip
-    folder = frames.ResultSet(Path(), "own", "nvidia-h200", (), (), to_frame(select(rows)), "cupy", (), {}, (), {})
+    folder = frames.ResultSet(
+        Path(), "own", "nvidia-h200", pd.DataFrame(), to_frame(select(rows)), "cupy", (), {}, (), {}
+    )
     table = baselines.products_of(generic.tabulate(folder))
     assert list(table.problems["problem"]) == ["p"]
     found = {rival.label: baselines.ratios(table, "hot", rival)["ratio"].tolist() for rival in baselines.RIVALS}

@@ -13,15 +13,16 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from draft_figures import pages_alone
+from fake_records import to_frame
 
 from nnzbench.cli import main
+from nnzbench.facts.results import ResultSet, geometric_mean, load, size_of
 from nnzbench.papers.sparsert import ablation
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.papers.sparsert import table3 as sparsert_conv
 from nnzbench.problems import tables as problem_tables
 from nnzbench.records.record import append
 from nnzbench.records.selection import select
-from nnzbench.facts.results import ResultSet, geometric_mean, load, size_of, to_frame
 from nnzbench.report.data.series import BEST, pick, speedups
 from nnzbench.report.text import tables
 from nnzbench.site import readme

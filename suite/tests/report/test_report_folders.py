@@ -14,8 +14,8 @@ from draft_figures import pages_alone
 
 from nnzbench import paths
 from nnzbench.cli import main
-from nnzbench.records import memory
 from nnzbench.facts.results import load
+from nnzbench.records import memory
 
 HEADLINE = "<!-- nnzbench:headline -->\nold\n<!-- /nnzbench:headline -->\n"
 

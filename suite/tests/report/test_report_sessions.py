@@ -12,6 +12,7 @@ import pytest
 from fake_records import record
 
 from nnzbench.facts import host_time
+from nnzbench.records.record import frame_of
 from nnzbench.report.data import clocks, context, sessions, spread
 
 
@@ -130,9 +131,9 @@ def test_a_page_has_the_place_that_its_figures_link(tmp_path: Path) -> None:
 
 def test_cold_times_of_long_calls_are_named_where_samples_were_not_taken_again() -> None:
     kinds = [("cudnn", "cold"), ("cudnn", "hot"), ("sputnik", "cold")]
-    rows = [record(kernel=kernel, policy=policy, environment="e.json") for kernel, policy in kinds]
-    assert host_time.may_hold(rows, {"e.json": {"schema": "1"}}) == [True, False, False]
-    assert host_time.may_hold(rows, {"e.json": {"late_starts": "taken again"}}) == [False] * 3
+    rows = frame_of([record(kernel=kernel, policy=policy, environment="e.json") for kernel, policy in kinds])
+    assert list(host_time.may_hold(rows, {"e.json": {"schema": "1"}})) == [True, False, False]
+    assert not host_time.may_hold(rows, {"e.json": {"late_starts": "taken again"}}).any()
     shown = pd.DataFrame({"kernel": ["cudnn", "cudnn", "sputnik"], "host_time": [True, False, False]})
     assert host_time.note(shown).startswith("Cold times of cuDNN may hold time of the host")
     assert host_time.note(shown.iloc[1:]) == host_time.note(shown[["kernel"]]) == ""

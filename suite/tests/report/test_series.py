@@ -5,11 +5,11 @@ from __future__ import annotations
 import fake_records
 import pandas as pd
 import pytest
+from fake_records import to_frame
 
 from nnzbench.kernels.roles import OURS
 from nnzbench.records.selection import select
 from nnzbench.report.data import context
-from nnzbench.facts.results import to_frame
 from nnzbench.report.data.series import (
     BEST,
     DEFAULT,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fake_records
 import pandas as pd
 import pytest
+from fake_records import to_frame
 
+from nnzbench.facts.results import load
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report import generic
-from nnzbench.facts.results import load, to_frame
 from nnzbench.report.text import marked, tables
 
 

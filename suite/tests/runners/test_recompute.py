@@ -14,6 +14,7 @@ import fake_records
 import pytest
 from draft_figures import draft, pages_alone
 
+from nnzbench.facts.results import load
 from nnzbench.kernels.registry import known
 from nnzbench.papers.balanced import leads as balanced_leads
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
@@ -22,7 +23,6 @@ from nnzbench.papers.sparsert import leads as sparsert_leads
 from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 from nnzbench.report.draw import style
 from nnzbench.report.text import lead
 from nnzbench.site import build, readme

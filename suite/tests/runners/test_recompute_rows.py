@@ -10,11 +10,11 @@ from types import ModuleType
 import fake_records
 import pytest
 
+from nnzbench.facts.results import load
 from nnzbench.papers.balanced import leads as balanced_leads
 from nnzbench.papers.sparsert import leads
 from nnzbench.records.record import FAILURES, Record
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 from nnzbench.report.text import lead
 from nnzbench.report.text.lead import Lead
 from nnzbench.site.build import build

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.kernels.roles import Role
 from nnzbench.papers.balanced import leads
 from nnzbench.report.data import context, published
-from nnzbench.facts.results import ResultSet, each, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.papers.balanced import leads
 from nnzbench.papers.balanced.plot import LABELS, PAPER_LABELS, draw
 from nnzbench.report.data import context, published
-from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
 from nnzbench.report.text.fastest import SUMMARY_COLUMNS, Lost, by_reason, mean_cell

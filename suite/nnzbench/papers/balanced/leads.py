@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nnzbench.report.text import lead
 from nnzbench.facts.groups import Group
+from nnzbench.report.text import lead
 from nnzbench.report.text.lead import Lead, own, side
 
 SIDES = (side("balanced", variants="paper", words="the paper's mapping"), own())

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.papers.balanced import leads, weights
 from nnzbench.papers.balanced.figure4 import PUBLISHED_GPU, SOURCES
 from nnzbench.papers.balanced.plot import LABELS
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import context, published
-from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

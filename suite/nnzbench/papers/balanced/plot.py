@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from nnzbench.report.data import context
 from nnzbench.facts.results import percent
+from nnzbench.report.data import context
 from nnzbench.report.draw import style
 
 LABELS = {

@@ -10,9 +10,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from nnzbench.facts.results import percent
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR
-from nnzbench.facts.results import percent
 from nnzbench.report.draw import style
 from nnzbench.report.page_spec import SectionSpec, Shown, View
 from nnzbench.report.text.tables import markdown, number

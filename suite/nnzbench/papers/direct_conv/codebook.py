@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.papers.direct_conv import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
-from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.report.data.series import MATH_LABELS, Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from nnzbench.facts.results import each, percent
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import ConvShape
 from nnzbench.report.data import published
-from nnzbench.facts.results import each, percent
 from nnzbench.report.data.series import Series, word
 from nnzbench.report.text.fastest import time_of
 

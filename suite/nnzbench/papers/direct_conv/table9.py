@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.papers.direct_conv import leads
 from nnzbench.papers.direct_conv.layers import PUBLISHED_GPU
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
-from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

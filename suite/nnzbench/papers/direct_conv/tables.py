@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.papers.direct_conv import leads
 from nnzbench.papers.direct_conv.layers import (
     COLUMNS,
@@ -22,7 +23,6 @@ from nnzbench.papers.direct_conv.layers import (
     published_ms,
     sub_batch_of,
 )
-from nnzbench.facts.results import geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

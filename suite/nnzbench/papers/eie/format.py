@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.papers.eie import leads
 from nnzbench.papers.eie.table4 import MODELS, NO_VECTOR, PUBLISHED_GPU, layer_name
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
 from nnzbench.report.data import published
-from nnzbench.facts.results import each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

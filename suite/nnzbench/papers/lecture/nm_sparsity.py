@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts.results import geometric_mean
 from nnzbench.papers.lecture import leads
 from nnzbench.plans import architectures
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem
-from nnzbench.facts.results import geometric_mean
 from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick_any, pick_under
 from nnzbench.report.draw import dots, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.kernels.roles import OURS
 from nnzbench.papers.own import leads
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context, published
-from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import DEFAULT, Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

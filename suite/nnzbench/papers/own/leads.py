@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nnzbench.facts.groups import Group
 from nnzbench.report.data.series import Series
 from nnzbench.report.text import lead
-from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, side
 
 SCALING = Lead(

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from nnzbench.facts.results import ResultSet, each, percent, size_of
 from nnzbench.papers.own import SPMM_SCALING, leads
 from nnzbench.report.data import context
-from nnzbench.facts.results import ResultSet, each, percent, size_of
 from nnzbench.report.data.series import Series, kernel_label, pick_under
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View

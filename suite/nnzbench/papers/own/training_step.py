@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.papers.own import leads
 from nnzbench.papers.own.leads import FASTEST_STEP, SPUTNIK_STEP, STEPS
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context
-from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.report.data.series import Series, pick
 from nnzbench.report.data.sessions import WHOLE
 from nnzbench.report.draw import layout, style

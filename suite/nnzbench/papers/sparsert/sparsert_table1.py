@@ -27,6 +27,7 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sparsert import PAPER
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
 from nnzbench.problems.names import stem_of
+from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import published
 from nnzbench.report.page import Answer, Bars, Dots, Made, Page, Pivot, Printed, Published, RatioTable
@@ -77,11 +78,11 @@ def _orders(view: View) -> pd.DataFrame | None:
 def _synthetic(view: View) -> pd.DataFrame | None:
     """The run on synthetic patterns beside the one on real patterns, on the problems that have a real one."""
     folder = view.results.folder / "standin"
-    if not (folder / "records.csv").is_file():
+    if not has_records(folder):
         return None
     other = load(folder)
     if (other.gpu, other.experiment) != (view.results.gpu, view.results.experiment):
-        raise RecordError(f"{folder / 'records.csv'}: not a run of {view.results.experiment} on {view.results.gpu}")
+        raise RecordError(f"{folder}: not a run of {view.results.experiment} on {view.results.gpu}")
     real = view.frame[~view.frame["source"].str.startswith("standin:")].assign(source="real")
     made = other.frame[other.frame["problem"].map(stem_of).isin(set(real["problem"].map(stem_of)))]
     made = made.assign(source="synthetic", environment="standin/" + made["environment"])

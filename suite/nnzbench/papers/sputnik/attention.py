@@ -11,11 +11,11 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.matrices import generate
 from nnzbench.papers.sputnik import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.report.data import context, networks, published
-from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import Series, kernel_label, standing
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nnzbench.facts.groups import Group
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead
-from nnzbench.facts.groups import Group
 from nnzbench.report.text.lead import Lead, own, side
 
 SPMM = (side("sputnik", variants=DEFAULT), side("sputnik"))

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.papers.sputnik import leads
 from nnzbench.problems.names import label_of
 from nnzbench.report.data import context, networks, published
-from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.data.series import Series
 from nnzbench.report.draw import layout, style
 from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, View

@@ -11,13 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.papers.sputnik import busy, leads
 from nnzbench.papers.sputnik.mobilenet import EQUAL_ACCURACY
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import label_of
+from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import networks, published
-from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.report.data.series import DEFAULT, Series, pick
 from nnzbench.report.draw import layout, style
 from nnzbench.report.draw.dots import PAPER_COLOUR
@@ -86,7 +87,7 @@ def collect(results: ResultSet) -> Networks:
 def _layers(results: ResultSet) -> ResultSet | None:
     folder = results.folder.parent / networks.MOBILENET
     try:
-        return load(folder) if (folder / "records.csv").is_file() else None
+        return load(folder) if has_records(folder) else None
     except RecordError:
         return None
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from nnzbench.facts import crossover
+from nnzbench.facts.results import geometric_mean
 from nnzbench.kernels.roles import OURS
 from nnzbench.report.claims.records import Records, Row
-from nnzbench.facts.results import geometric_mean
 from nnzbench.report.data.series import MATH_LABELS, Series
-from nnzbench.facts import crossover
 
 Settled = Literal["", "contradicted", "stronger", "not measurable"]
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts.results import GPU_DEVICES, load
 from nnzbench.problems import tables
 from nnzbench.problems.names import stem_of
 from nnzbench.problems.problem import Problem
+from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import GPU_DEVICES, load
 from nnzbench.report.data.series import Series, pick, rows_of
 
 JUDGES = frozenset({"paper", "library"})
@@ -127,7 +128,7 @@ def _picked(frame: pd.DataFrame, roles: frozenset[str] | None, series: Series, c
 
 def _timed(folder: Path) -> dict[str, pd.DataFrame]:
     """By policy; empty without records of a GPU."""
-    if not (folder / "records.csv").is_file():
+    if not has_records(folder):
         return {}
     results = load(folder)
     if results.device not in GPU_DEVICES:

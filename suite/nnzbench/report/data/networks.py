@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from nnzbench.facts.results import each
 from nnzbench.kernels.registry import about
 from nnzbench.problems import tables
 from nnzbench.problems.names import label_of
-from nnzbench.facts.results import each
 from nnzbench.report.data.series import BEST, Series, pick, standing
 
 MOBILENET = "sputnik_mobilenet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nnzbench import paths
+from nnzbench.facts.results import each
 from nnzbench.problems.problem import ConvShape
 from nnzbench.records.record import RecordError
 
@@ -29,7 +30,7 @@ def sparsert_table1() -> pd.DataFrame:
 
 
 def sparsert_table3() -> pd.DataFrame:
-    """SparseRT's Table 3: shape (as in records.csv), level and the speed-up over cuDNN on a T4."""
+    """SparseRT's Table 3: shape (as in the records), level and the speed-up over cuDNN on a T4."""
     sizes = ("batch", "in_channels", "image", "out_channels", "filter", "padding")
     frame = read("sparsert_table3_conv", (*sizes, "sparsity", "speedup"))
     shapes = [
@@ -41,8 +42,9 @@ def sparsert_table3() -> pd.DataFrame:
 
 
 def claim(name: str) -> str:
-    """The number of a claim of `claims.csv` as printed: `3.4× on a T4`. Raises `KeyError`."""
-    table = read("claims", ("id", "published", "published_gpu", "unit")).set_index("id")
-    published, unit, gpu = float(table.at[name, "published"]), str(table.at[name, "unit"]), table.at[name, "published_gpu"]
-    value = {"x": f"{published:g}×", "sparsity": f"{100 * published:g} % zeros"}.get(unit, f"{published:g} {unit}")
-    return f"{value} on {'a GPU that it does not name' if gpu == 'not named' else gpu}"
+    """The number of a claim of `claims.csv` as printed: `3.4× on a T4`. Raises `ValueError`."""
+    found = read("claims", ("id", "published", "published_gpu", "unit"))
+    (row,) = each(found[found["id"] == name])
+    value = {"x": f"{row.published:g}×", "sparsity": f"{100 * row.published:g} % zeros"}.get(row.unit)
+    gpu = "a GPU that it does not name" if row.published_gpu == "not named" else row.published_gpu
+    return f"{value or f'{row.published:g} {row.unit}'} on {gpu}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nnzbench.facts.results import geometric_mean
 from nnzbench.kernels.registry import about, known
 from nnzbench.kernels.roles import OURS, Role
-from nnzbench.facts.results import geometric_mean
 
 MATH_LABELS = {"f32": "fp32", "tf32": "TF32", "f16": "fp16", "bf16": "bf16", "i8": "INT8"}
 

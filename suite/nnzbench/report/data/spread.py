@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.problems.names import label_of, parse
 from nnzbench.facts.results import each
+from nnzbench.problems.names import label_of, parse
 from nnzbench.report.data.series import MATH_LABELS, kernel_label
 
 VISIBLE = 1.1
 """Ratio of quartiles above which their span is longer than a marker."""
 NAMED = 4
-"""How many such times are named; `summary.csv` and `records.csv` have the quartiles of all."""
+"""How many such times are named; `summary.csv` and the records have the quartiles of all."""
 
 
 def note(times: pd.DataFrame, names: Mapping[str, str] | None = None) -> str:

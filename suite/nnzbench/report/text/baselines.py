@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from nnzbench.kernels.registry import dense_libraries
 from nnzbench.facts.results import geometric_mean, percent
+from nnzbench.kernels.registry import dense_libraries
 from nnzbench.report.data.series import BEST, Series, kernel_label, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.text.tables import GAP, markdown, number

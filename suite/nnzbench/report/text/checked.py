@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.records.record import FAILURES
 from nnzbench.facts.results import each
+from nnzbench.records.record import FAILURES
 from nnzbench.report.text.tables import GAP, markdown
 
 COLUMNS = ("kernel", "op", "inputs", "problems", "right", "failed", "unsupported", "largest_error")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnzbench.kernels.registry import kernels
 from nnzbench.facts.results import geometric_mean
+from nnzbench.kernels.registry import kernels
 from nnzbench.report.data.series import Series
 from nnzbench.report.text.tables import GAP, number
 

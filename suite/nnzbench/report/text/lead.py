@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from nnzbench.kernels.registry import known
-from nnzbench.report.data import published
-from nnzbench.facts.results import ResultSet, each
-from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series
 from nnzbench.facts import crossover
 from nnzbench.facts.groups import ALL, Group
+from nnzbench.facts.results import ResultSet, each
+from nnzbench.kernels.registry import known
+from nnzbench.report.data import published
+from nnzbench.report.data.series import COLUMN_DEFAULT, DEFAULT, MATH_LABELS, Series
 from nnzbench.report.text.marks import WORDS, cuts, sentence
 from nnzbench.report.text.ratios import Ratio, alike, on, ratio, times_of
 from nnzbench.report.text.tables import GAP, markdown, number

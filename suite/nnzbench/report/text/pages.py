@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nnzbench import paths
-from nnzbench.report.data import clocks, context, sessions
 from nnzbench.facts.results import ResultSet
+from nnzbench.records.files import records_file
+from nnzbench.report.data import clocks, context, sessions
 from nnzbench.report.text import shorter, tables
 from nnzbench.report.text.lead import Screen
 from nnzbench.report.text.rendering import environment
@@ -90,6 +91,7 @@ def _rendered(page: Page, results: ResultSet, missing: _Missing) -> str:
             **missing._asdict(),
             counts=frame["status"].value_counts().sort_index().to_dict(),
             rows=len(frame),
+            records=records_file(results.folder).name,
             clocks=clocks.note(frame),
             summary=SUMMARY,
         )

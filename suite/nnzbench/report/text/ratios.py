@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.problems.names import stem_of
-from nnzbench.facts.results import geometric_mean
-from nnzbench.report.data.series import Series, pick, rows_of
 from nnzbench.facts.groups import ALL, Group
+from nnzbench.facts.results import geometric_mean
+from nnzbench.problems.names import stem_of
+from nnzbench.report.data.series import Series, pick, rows_of
 from nnzbench.report.text.marks import ALL_TUNED, WORDS, Basis, Cuts, basis
 from nnzbench.report.text.tables import number
 

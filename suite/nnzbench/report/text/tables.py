@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.problems.names import stem_of
 from nnzbench.facts.results import each, geometric_mean, percent
+from nnzbench.problems.names import stem_of
 from nnzbench.report.data.series import BEST, MATH_LABELS, Series
 from nnzbench.report.draw.figures import SpeedupTable
 

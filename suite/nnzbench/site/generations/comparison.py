@@ -13,11 +13,12 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
 from nnzbench.kernels.registry import about, role_of
 from nnzbench.kernels.roles import OURS
 from nnzbench.problems.names import case_of
 from nnzbench.problems.problem import NETWORKS
-from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
+from nnzbench.records.files import folders
 from nnzbench.report.data.series import references, standing
 from nnzbench.report.generic import level_of
 from nnzbench.site.generations import peaks, published
@@ -64,7 +65,7 @@ def tabulate_sets(sets: Sequence[ResultSet]) -> pd.DataFrame:
 
 def load_sets(reports: Path) -> list[ResultSet]:
     """Every result set in `<reports>/<gpu>/<experiment>/` that a GPU made. Raises `RecordError`."""
-    sets = [load(path.parent) for path in sorted(reports.glob("*/*/records.csv"))]
+    sets = [load(folder) for folder in folders(reports, "*/*")]
     return [results for results in sets if results.device in GPU_DEVICES]
 
 
@@ -215,8 +216,8 @@ def _best(frame: pd.DataFrame) -> pd.Series[str]:
     """
     wanted = frame["baseline"].str.rpartition("-")[2].where(frame["baseline"] != "", frame["dtype"])
     said = {name: about(name) for name in set(frame["kernel"])}
-    library = frame["kernel"].map({name: one.role == "library" for name, one in said.items()})
-    stands = frame["kernel"].map({name: one.work == "sparse" and one.reference for name, one in said.items()})
+    library = frame["kernel"].isin([name for name, one in said.items() if one.role == "library"])
+    stands = frame["kernel"].isin([name for name, one in said.items() if one.work == "sparse" and one.reference])
     roles = pd.Series(list(map(role_of, frame["kernel"], frame["variant"])), index=frame.index, dtype=object)
     sparse = frame[(roles.isin(OURS) | (library & stands)) & (frame["math"] == wanted)]
     ranked = sparse.assign(library=library, slowness=sparse["time_us"].fillna(1 / sparse["speedup"]))

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
-from nnzbench.facts.results import ResultSet, each
 from nnzbench.report.draw import style
 from nnzbench.report.text import shorter
 from nnzbench.report.text.marks import MARK, WORDS

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nnzbench.facts.results import each
 from nnzbench.kernels.registry import about
 from nnzbench.measure.roofline import INDEX_BYTES, Work
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.facts.results import each
 from nnzbench.report.data.published import read
 
 GPUS = {"T4": "tesla-t4", "V100": "tesla-v100-sxm2-32gb", "Titan X": "nvidia-geforce-gtx-titan-x"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.kernels.registry import about
 from nnzbench.facts.results import each, geometric_mean, percent
+from nnzbench.kernels.registry import about
 from nnzbench.site.generations import peaks
 from nnzbench.site.generations.comparison import gpu_order
 from nnzbench.site.generations.peaks import Ceilings

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
+from nnzbench.facts.data import Data
+from nnzbench.facts.results import ResultSet, geometric_mean, percent
 from nnzbench.papers.catalogue import page_of
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
-from nnzbench.facts.results import ResultSet, geometric_mean, percent
 from nnzbench.report.data.series import Series, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.text import baselines, marks
-from nnzbench.facts.data import Data
 from nnzbench.report.page import Page
+from nnzbench.report.text import baselines, marks
 from nnzbench.report.text.lead import own
 from nnzbench.report.text.marks import Basis, Cuts
 
@@ -160,95 +160,6 @@ def _told(results: ResultSet, table: SpeedupTable) -> SpeedupTable:
         return table
     recorded = Data(results, page.attributes).problems
     told = frozenset[str]().union(*(group.problems(recorded)["problem"] for group in page.comparison.groups))
-    problems = table.problems[table.problems["problem"].isin(told)]
-    return replace(table, problems=problems, points=table.points[table.points["problem"].isin(told)])
-
-
-def verdict(self) -> str:
-        """Of the tuned best."""
-        return self.lines[0].verdict
-
-    @property
-    def untuned(self) -> str:
-        """The verdict without tuning; `not recorded` where there is no such time."""
-        return self.lines[-1].verdict
-
-    @property
-    def beside(self) -> str:
-        """The other verdicts where they differ, `fp16 values: yes; untuned: no`."""
-        told = [("fp16 values", line.verdict) for line in self.lines if line.words == HALF.label]
-        told.append(("untuned", self.untuned))
-        return "; ".join(f"{words}: {said}" for words, said in told if said not in (self.verdict, "not recorded"))
-
-    @property
-    def cells(self) -> tuple[Cell | None, ...]:
-        """Of the tuned best."""
-        return self.lines[0].cells
-
-    @property
-    def mark(self) -> str:
-        """Of the verdicts: that of any number they are made of."""
-        return marks.mark_of(cell.basis for line in self.lines for cell in line.cells if cell)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The headline table of one GPU for one experiment's products."""
-
-    gpu: str
-    slug: str
-    experiment: str
-    products: str
-    recorded: str
-    columns: tuple[tuple[float, str], ...]
-    """Sparsity level and policy."""
-    rows: tuple[Row, ...]
-    mark: str = ""
-    """What the mark of the numbers means; empty where none has it."""
-
-    @property
-    def legend(self) -> tuple[Line, ...]:
-        """A line of every kind, in their order."""
-        kinds = {line.words: line for row in self.rows for line in row.lines}
-        return tuple(kinds[one.label] for one in (TUNED, HALF, AS_DATA, UNTUNED) if one.label in kinds)
-
-
-def answer(results: ResultSet, table: SpeedupTable) -> Answer:
-    """Every rival that has a time; reads the sparse products of an experiment of `EXPERIMENTS`.
-
-    Only problems that its page's first screen is about count, so that the page linked has the same numbers.
-    """
-    table = _told(results, baselines.products_of(table))
-    policies = context.policies(results.frame)
-    columns = tuple((level, policy) for level in LEVELS if level in set(table.problems["level"]) for policy in policies)
-    times = {one.label: _times(results, table, one) for one in (TUNED, HALF, AS_DATA, UNTUNED)}
-    rows = []
-    for rival in baselines.RIVALS:
-        cut = marks.cuts(results.frame, *(one for one in table.series if one.key in rival.series))
-        tuned, half, as_data, untuned = (
-            _line(table, columns, rival, cut, words, mine) for words, mine in times.items()
-        )
-        beside = [half] * (rival.half and any(half.cells)) + [as_data] * (as_data.cells != tuned.cells)
-        if any(tuned.cells):
-            rows.append(Row(rival.label, (tuned, *beside, untuned)))
-    return Answer(
-        gpu=context.gpu_name(results.gpu, results.environment),
-        slug=results.gpu,
-        experiment=results.experiment,
-        products=EXPERIMENTS[results.experiment],
-        recorded=context.recorded_on(results.environment),
-        columns=columns,
-        rows=tuple(rows),
-        mark=marks.sentence({"": [cell.basis for row in rows for line in row.lines for cell in line.cells if cell]}),
-    )
-
-
-def _told(results: ResultSet, table: SpeedupTable) -> SpeedupTable:
-    """The problems of the groups of the page's lead."""
-    lead = page_of(results.experiment).lead
-    if lead is None:
-        return table
-    told = frozenset[str]().union(*(group.problems(results.frame) for group in lead.groups))
     problems = table.problems[table.problems["problem"].isin(told)]
     return replace(table, problems=problems, points=table.points[table.points["problem"].isin(told)])
 

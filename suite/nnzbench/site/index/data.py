@@ -13,12 +13,12 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.results import ResultSet, each, geometric_mean
+from nnzbench.facts.selector import Selector, rows_of
 from nnzbench.kernels.registry import about, dense_libraries
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.facts.selector import Selector, rows_of
 from nnzbench.report import generic
 from nnzbench.report.data import context
-from nnzbench.facts.results import ResultSet, each, geometric_mean
 from nnzbench.report.data.series import BEST, Series, least
 from nnzbench.report.draw.figures import SpeedupTable
 from nnzbench.report.page import Page

@@ -14,10 +14,11 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from nnzbench import paths
+from nnzbench.facts.results import load, percent
 from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.facts.results import load, percent
 from nnzbench.report.text.rendering import environment
 from nnzbench.site import claims
 from nnzbench.site.claims import Verdict
@@ -42,7 +43,7 @@ class Covered:
     title: str
     paper: str
     figure: str
-    pages: tuple[tuple[str, str, str, str], ...]
+    pages: tuple[tuple[str, str, str, str, str], ...]
     """GPU, folder relative to the page, date and number of rows."""
     refused: tuple[str, ...]
     """GPUs whose records are there and can't be read."""
@@ -141,6 +142,7 @@ def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[st
                 "/".join(results.folder.parts[-2:]),
                 context.recorded_on(results.environment),
                 f"{len(results.frame):,}",
+                records_file(results.folder).name,
             )
             for results in mine
         ),

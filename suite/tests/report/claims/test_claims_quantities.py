@@ -9,6 +9,7 @@ import pytest
 from fake_claim_records import GPU, figure1, judged, names, row
 from fake_records import record, tuned, write
 
+from nnzbench.facts import results as frames
 from nnzbench.papers.sputnik import ablation
 from nnzbench.problems.tables import load
 from nnzbench.records import memory
@@ -16,7 +17,6 @@ from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.claims.quantities import Outcome, OverIdeal, Side, times
 from nnzbench.report.claims.records import Records
-from nnzbench.facts import results as frames
 from nnzbench.site.claims import (
     CONTRADICTED,
     NOT_COMPARABLE,

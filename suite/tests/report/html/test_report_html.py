@@ -27,9 +27,9 @@ from html_reports import (  # noqa: F401
 )
 from matplotlib.colors import to_hex
 
+from nnzbench.facts.results import load
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.facts.results import load
 from nnzbench.report.data.series import BEST, DEFAULT, Series
 from nnzbench.report.draw import style
 from nnzbench.site.build import build

@@ -13,10 +13,10 @@ import pytest
 import sputnik_records
 from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
 
+from nnzbench.facts.results import load
 from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import math_class
-from nnzbench.facts.results import load
 from nnzbench.report.data.series import least
 from nnzbench.report.text import baselines
 from nnzbench.site.index import answer as html_answer

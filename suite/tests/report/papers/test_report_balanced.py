@@ -10,12 +10,12 @@ import fake_records
 import pytest
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import load
 from nnzbench.papers.balanced import figure4 as balanced_figure4
 from nnzbench.papers.balanced import weights as balanced_weights
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 from nnzbench.report.draw.figures import MOST
 
 FIGURE4 = tables.load("balanced_figure4")

@@ -11,11 +11,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from nnzbench import paths
+from nnzbench.facts.results import load
 from nnzbench.papers.own import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 from nnzbench.site.generations import pruned_model
 
 TIMES = {

@@ -11,6 +11,7 @@ import fake_records
 import pytest
 from matplotlib.figure import Figure
 
+from nnzbench.facts.results import load
 from nnzbench.papers import lecture
 from nnzbench.papers.eie import table4 as eie_table4
 from nnzbench.papers.lecture import granularity
@@ -18,7 +19,6 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 
 Times = Callable[[Problem], dict[tuple[str, str], float]]
 

@@ -11,12 +11,12 @@ import fake_records
 import pandas as pd
 import pytest
 
+from nnzbench.facts.results import load
 from nnzbench.papers.eie import ese
 from nnzbench.papers.lecture import granularity, nm_sparsity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.selection import select
-from nnzbench.facts.results import load
 
 Times = Callable[[int, Problem], dict[tuple[str, str], float]]
 

@@ -12,11 +12,11 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, records
 
+from nnzbench.facts.results import load
 from nnzbench.kernels.tensor.work import words_per_weight
 from nnzbench.papers.own import llm_data, llm_layers, llm_limits
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
-from nnzbench.facts.results import load
 from nnzbench.report.page_spec import assemble
 
 EXPERIMENT = "llm_layers"

@@ -11,13 +11,13 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, draw, records, report
 
+from nnzbench.facts.results import load
 from nnzbench.papers.catalogue import experiment
 from nnzbench.papers.sputnik import busy, whole_networks
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import RecordError
-from nnzbench.facts.results import load
 
 EXPERIMENT = "whole_networks"
 

@@ -12,9 +12,9 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, records, report
 
+from nnzbench.facts.results import load
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
-from nnzbench.facts.results import load
 from nnzbench.report.draw import style
 
 EXPERIMENT = "spmm_scaling"

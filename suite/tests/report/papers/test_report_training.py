@@ -9,11 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 from sputnik_records import Timed, apart, records, report
 
+from nnzbench.facts.results import load
 from nnzbench.papers.catalogue import experiment
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.facts.results import load
 
 EXPERIMENT = "training_step"
 

@@ -7,6 +7,7 @@ from fake_records import failed, record, replace_all
 
 from nnzbench.problems import tables
 from nnzbench.problems.names import case_of
+from nnzbench.records.record import frame_of
 from nnzbench.site import coverage
 
 NAME = "sparsert_table3"
@@ -35,7 +36,7 @@ def test_a_cell_is_timed_refused_failed_or_missing():
         one(rows[3], policy="cold"),
         one(rows[0], kernel="not_of_this_experiment"),
     ]
-    states = coverage.states(NAME, records)
+    states = coverage.states(NAME, frame_of(records))
     assert len(states) == len(coverage.expected(NAME))
 
     def state(i, policy="hot", kernel="cudnn"):
@@ -53,9 +54,9 @@ def test_the_gaps_name_kernel_policy_and_count():
         for kernel in ("sparsert_conv_paper", "direct_conv", "sparsert_conv", "cudnn")
         for policy in ("hot", "cold")
     ]
-    assert coverage.gaps(coverage.count(NAME, everything)) == []
+    assert coverage.gaps(coverage.count(NAME, frame_of(everything))) == []
     kept = [row for row in everything if row.kernel != "cudnn" or (row.policy == "cold" and "_95" in row.problem)]
-    assert coverage.gaps(coverage.count(NAME, kept)) == [
+    assert coverage.gaps(coverage.count(NAME, frame_of(kept))) == [
         "Not measured hot ([coverage](../coverage.md)): `cudnn` f32 on all of 8.",
         "Not measured cold ([coverage](../coverage.md)): `cudnn` f32 on 4 of 8.",
     ]

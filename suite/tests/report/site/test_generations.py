@@ -14,10 +14,10 @@ from draft_figures import pages_alone
 from fake_records import replace_all
 
 from nnzbench.cli import main
+from nnzbench.facts.results import geometric_mean
 from nnzbench.problems import tables
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
-from nnzbench.facts.results import geometric_mean
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.generations import peaks
