@@ -34,7 +34,8 @@ def plot(answers: Sequence[Answer], stem: Path) -> list[Path]:
         for axis, answer in zip(figure.subplots(len(shown), squeeze=False)[:, 0], shown, strict=True):
             _draw(axis, answer)
         png, svg = (stem.with_name(f"{stem.name}{ending}") for ending in (".png", ".svg"))
-        save(figure, png)  # which replaces the last suffix
+        for path in (png, svg):
+            save(figure, path)
     return [png, svg]
 
 

@@ -257,10 +257,9 @@ def _show(
         if shown.figure is not None:
             layout.retitle(shown.figure, title, shown.headline or found, view.policy_sentence if view.policy else "")
             in_legend = marked.legend(shown.figure, cut(shown.drawn or None), view.gpu)
-            style.save(shown.figure, folder / stem)
+            style.save(shown.figure, folder / f"{stem}.svg")
         else:
-            for ending in (".png", ".svg"):  # of an earlier report, which the page shows no more
-                (folder / f"{stem}{ending}").unlink(missing_ok=True)
+            (folder / f"{stem}.svg").unlink(missing_ok=True)  # of an earlier report, which the page shows no more
     tables = [
         marked.table(one.text, cut([one.rows]), view.gpu)
         if isinstance(one, TableOf)

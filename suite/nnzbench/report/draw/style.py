@@ -77,6 +77,11 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes an SVG without dates or program versions, so that equal figures are equal bytes; text stays text."""
+    """Writes an SVG (or a PNG, by its ending) without dates or program versions, so that equal figures are equal bytes.
+
+    Text of an SVG stays text.
+    """
+    form = path.suffix[1:]
+    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
     with paths.replacing(path) as partial:
-        figure.savefig(partial, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+        figure.savefig(partial, format=form, dpi=150, metadata=metadata)

@@ -106,10 +106,9 @@ def _draw(folder: Path, found: Comparison, names: Mapping[GpuKey, str]) -> set[s
     with style.styled():
         for name in ("speedup", "gain", "shares"):
             if name in figures:
-                style.save(figures[name](), folder / name)
+                style.save(figures[name](), folder / f"{name}.svg")
             else:
-                for ending in (".png", ".svg"):
-                    (folder / f"{name}{ending}").unlink(missing_ok=True)
+                (folder / f"{name}.svg").unlink(missing_ok=True)
     return set(figures)
 
 
