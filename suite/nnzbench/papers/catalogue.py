@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 from nnzbench.papers import balanced, direct_conv, eie, lecture, own, sparsert, sputnik
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
+from nnzbench.problems.tables import experiments_with_tables
 
 if TYPE_CHECKING:
-    from nnzbench.report.page import Page
     from nnzbench.report.page_spec import PageSpec
+    from nnzbench.report.pages.page import Page
 
 PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, lecture, own)
 
 
 def _modules() -> Iterator[ModuleType]:
+    """Those named after an experiment, so that what draws is loaded when it is asked for."""
+    listed = {one.page.partition(":")[0] for paper in PAPERS for one in getattr(paper, "EXPERIMENTS", ())}
+    with_table = set(experiments_with_tables())
     for paper in PAPERS:
         for one in pkgutil.iter_modules(paper.__path__, f"{paper.__name__}."):
-            module = importlib.import_module(one.name)
-            if isinstance(getattr(module, "EXPERIMENT", None), Experiment):
+            name = one.name.rpartition(".")[2]
+            own = name in with_table or name.startswith(f"{paper.__name__.rpartition('.')[2]}_")
+            module = importlib.import_module(one.name) if own and one.name not in listed else None
+            if module is not None and isinstance(getattr(module, "EXPERIMENT", None), Experiment):
                 yield module
 
 

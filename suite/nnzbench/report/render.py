@@ -10,17 +10,18 @@ import jinja2
 
 from nnzbench import paths
 from nnzbench.facts import table as facts_table
+from nnzbench.facts.groups import ALL
 from nnzbench.facts.results import ResultSet, each
-from nnzbench.facts.selector import CONVOLUTIONS, PRODUCTS, kernels_in, own, present
+from nnzbench.facts.selector import CONVOLUTIONS, DENSE, FP16, PRODUCTS, TF32, kernels_in, own, present
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.registry import about
-from nnzbench.report import problems
 from nnzbench.report.data import published
 from nnzbench.report.draw import kinds
-from nnzbench.report.elements import LONG, MARK, markdown_of, number
-from nnzbench.report.page import Answer, Figure, Page, RatioTable
+from nnzbench.report.pages import problems
+from nnzbench.report.pages.elements import LONG, MARK, markdown_of, number
+from nnzbench.report.pages.page import Answer, Figure, Page, RatioTable
+from nnzbench.report.pages.view import View
 from nnzbench.report.text.rendering import environment
-from nnzbench.report.view import View
 
 
 class Shown(NamedTuple):
@@ -87,7 +88,9 @@ def generic(results: ResultSet) -> Page:
     baselines = tuple(
         one for one in (*PRODUCTS, *CONVOLUTIONS) if any((name, one.math) in have for name in one.kernels)
     )
+    strongest = next((one for one in (FP16, TF32, DENSE, *CONVOLUTIONS[::-1], *PRODUCTS) if one in baselines), None)
     return Page(
+        answers=(Answer(ALL, subjects[0], strongest),) if strongest and subjects else (),
         question=f"How fast is what `{results.experiment}` recorded?",
         intro="",
         comparison=Comparison(subjects, baselines) if baselines else None,

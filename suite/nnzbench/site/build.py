@@ -14,8 +14,8 @@ from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report import render
-from nnzbench.report.page import Page
 from nnzbench.report.page_spec import assemble
+from nnzbench.report.pages.page import Page
 from nnzbench.report.text import pages, tables
 from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page

@@ -12,8 +12,8 @@ from nnzbench.papers.catalogue import page_of
 from nnzbench.records.files import has_records
 from nnzbench.report import render
 from nnzbench.report.data import context
-from nnzbench.report.page import Page
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Page
+from nnzbench.report.pages.view import View
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 PREFERRED_GPU = "nvidia-h200"

@@ -161,7 +161,7 @@ def test_the_headline_has_the_markers_that_the_report_fills():
 
     readme = text_of(ROOT / "README.md")
     assert len(HEADLINE.findall(readme)) == 1
-    assert "speedup.png" in HEADLINE.search(readme)[0]
+    assert "speedup.svg" in HEADLINE.search(readme)[0]
     assert readme.index("make bench") < HEADLINE.search(readme).start() < readme.index("\n## ")
 
 

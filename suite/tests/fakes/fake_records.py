@@ -15,8 +15,10 @@ from nnzbench.facts.results import ResultSet, derived, load
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
 from nnzbench.records.selection import maths_of, select
+from nnzbench.report import render
 from nnzbench.report.data.published import sparsert_table1
 from nnzbench.report.page_spec import Drawn, assemble
+from nnzbench.report.pages.page import Page
 from nnzbench.report.text import pages
 from nnzbench.report.text.pages import Page
 from nnzbench.report.text.tables import write_csv
@@ -123,6 +125,8 @@ def drawn(results: ResultSet) -> tuple[Page, Drawn]:
 def written(folder: Path) -> Path:
     """Draws the page and the CSV of the records in `folder`, as `nnzbench report` does; the page's README.md."""
     results = load(folder)
+    if isinstance(declared := page_of(results.experiment), Page):
+        return render.write(declared, results)
     page, data = drawn(results)
     write_csv(data, folder / "summary.csv")
     return pages.write(page, results)

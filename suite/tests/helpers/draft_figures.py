@@ -32,12 +32,11 @@ def pages_alone() -> Iterator[None]:
         yield
 
 
-def draft(figure: Figure, stem: Path) -> None:
+def draft(figure: Figure, path: Path) -> None:
     """Lays out and draws everything, which finds what can't be drawn, onto nothing: pixels and paths are most of it."""
     figure.draw_without_rendering()
-    for kind in (".png", ".svg"):
-        with paths.replacing(stem.with_suffix(kind)) as partial:  # as figures are saved: a link is not followed
-            partial.write_bytes(b"")
+    with paths.replacing(path) as partial:  # as figures are saved: a link is not followed
+        partial.write_bytes(b"")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +58,7 @@ def figures_in_draft(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     if marker is not None and not folders:
         return
 
-    def save(figure: Figure, stem: Path) -> None:
-        (real if stem.parent.name in folders else draft)(figure, stem)
+    def save(figure: Figure, path: Path) -> None:
+        (real if path.parent.name in folders else draft)(figure, path)
 
     monkeypatch.setattr(style, "save", save)

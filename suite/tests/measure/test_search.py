@@ -114,7 +114,7 @@ def test_what_compiled_since_is_tried_and_nothing_is_begun(world):
     with Search(SUBJECT, OPERANDS, NAMES, world.attempts, Silent(), pool=world.crew()) as one:
         within = one.go(6.0)
         assert one.compiling
-        held = sum(len(turn.coming) for turn in one._states)
+        held = sum(len(turn.pending) for turn in one._states)
         world.clock.now += 20.0  # another search's time
         settled = one.settle(5.0)
         assert not one.compiling

@@ -18,7 +18,6 @@ from nnzbench.kernels.registry import about, kernels, known, register, role_of
 from nnzbench.kernels.roles import OURS, RETIRED, About
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.roofline import dense_work, row_work
-from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
@@ -72,7 +71,7 @@ def recorded(folder: Path, more: list[Record]) -> ResultSet:
 def best_cells(results: ResultSet) -> list[tuple[object, ...]]:
     """Every cell of "best of this project's kernels" on the two pages that draw them, and in the generations."""
     out: list[tuple[object, ...]] = []
-    for table in (sparsert.table1(results), generic.tabulate(results)):
+    for table in (generic.tabulate(results),):
         assert table.baseline.kernel == "cublas"
         for frame in (table.points, table.means):
             columns = [name for name in ("policy", "problem", "level", "median_us", "speedup") if name in frame]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import fake_records
 import pytest
 from matplotlib.figure import Figure
 
-from nnzbench.facts.results import ResultSet, load
-from nnzbench.kernels.registry import known
-from nnzbench.papers.catalogue import EXPERIMENTS, page_of
+from nnzbench.facts.results import load
 from nnzbench.report.data.series import DEFAULT, Series
-from nnzbench.report.draw import style
-from nnzbench.report.page_spec import View
 from nnzbench.report.text import marked
 
 LABELS = {"sputnik", "cuSPARSE, best", "cuBLAS fp32", "balanced"}
@@ -141,57 +136,6 @@ def test_a_page_s_own_meaning_of_a_name_is_the_only_one(tmp_path: Path) -> None:
     named = [one for one in marked.known(frame, [own, own]) if one.label == own.label]
     assert named == [own]
     assert len(marked.known(frame, [])) == len(marked.known(frame, [own]))
-
-
-def test_every_page_names_series_of_known_kernels(tmp_path: Path) -> None:
-    results = load(fake_records.write(tmp_path / "sparsert_table1", fake_records.table1()))
-    for name in EXPERIMENTS:
-        told = _series_of(name, results)
-        assert all(one.label for one in told), name
-        assert {kernel for one in told for kernel in one.kernels} <= set(known()), name
-    assert {"cuBLAS", "sputnik, fastest tiling"} <= {one.label for one in _series_of("sparsert_table1", results)}
-
-
-def _series_of(experiment: str, results: ResultSet) -> list[Series]:
-    return list(page_of(experiment).series(View(None, GPU, results)))
-
-
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The page and the tables of a run of which this kernel was not tuned."""
-    legends: list[str] = []
-
-    def save(figure: Figure, path: Path) -> None:
-        legends.extend(text.get_text() for legend in figure.legends for text in legend.get_texts())
-        path.with_suffix(".png").touch()
-
-    def drawn(kernel: str) -> tuple[str, str, list[str]]:
-        monkeypatch.setattr(style, "save", save)
-        folder = fake_records.write(tmp_path / "sparsert_table1", fake_records.table1())
-        fake_records.tuned(folder, lambda row: ("first",) if row.kernel == kernel else ("all",))
-        text = fake_records.written(folder).read_text(encoding="utf-8")
-        return text, (folder / "summary.md").read_text(encoding="utf-8"), legends
-
-    return drawn
-
-
-def test_a_page_marks_what_was_not_tuned_and_says_once_what_that_means(page) -> None:
-    text, tables, legends = page("cusparse")
-    below = text[text.index("## What is shown") :]
-    assert len(re.findall(r"(?m)^† in tables and legends: before tuning\. ", text)) == 1
-    assert below.index("† in tables") < below.index("## Hot policy")
-    assert tables.count("† in tables and legends") == 1
-    assert "| cuSPARSE fp32, best of all algorithms† |" in below + tables
-    assert "cuSPARSE, best†" in tables
-    assert not re.search(r"(row_stream|sputnik|cuBLAS fp32|default)†", below + tables)
-    assert "cuSPARSE, best†" in legends
-    assert not any("†" in one for one in legends if "cuSPARSE" not in one)
-
-
-def test_a_page_of_a_tuned_run_has_no_mark(page) -> None:
-    text, tables, legends = page("nobody")
-    assert "†" not in text + tables + "".join(legends)
-    assert marked.UNNAMED not in text
 
 
 def test_a_page_that_names_none_of_them_says_it_in_words(tmp_path: Path) -> None:

@@ -16,12 +16,15 @@ TABLES = ("summary.md", "claims-tables.md", "coverage-tables.md")
 
 
 def test_no_committed_page_is_longer():
+    """Of a page's tables only those count that stand open."""
     pages = [page for page in (ROOT / "reports").rglob("*.md") if page.name not in TABLES]
-    if not any("**Question.**" in page.read_text() for page in pages):
-        pytest.skip("the committed pages were drawn before pages led with a question")
     assert len(pages) > 20
-    long = {str(page.relative_to(ROOT)): count for page in pages if (count := shorter.words(page.read_text())) > LIMIT}
+    long = {str(page.relative_to(ROOT)): count for page in pages if (count := _open_words(page)) > LIMIT}
     assert not long
+
+
+def _open_words(page: Path) -> int:
+    return shorter.words(re.sub(r"(?s)<details>.*?</details>", "", page.read_text()))
 
 
 def test_what_a_committed_page_leaves_to_the_file_beside_it_stands_there():

@@ -124,7 +124,7 @@ def test_a_link_is_not_read_through(tmp_path: Path, name: str) -> None:
 @pytest.mark.figures(kind="svg")
 def test_a_link_in_the_place_of_a_page_is_replaced_and_not_written_through(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "x")
-    places = [folder / name for name in ("README.md", "summary.csv", "summary.md", "speedup.png", "speedup.svg")]
+    places = [folder / name for name in ("README.md", "facts.csv", "speedup.svg")]
     places += [tmp_path / "x" / "index.html", folder.parent / "claims.csv", folder.parent / "claims.md"]
     places += [folder.parent / "coverage.csv", folder.parent / "coverage.md"]
     for place in places:
@@ -142,7 +142,7 @@ def test_a_users_own_matrices_are_answered_by_the_fastest_of_this_projects_kerne
     folder = fake_records.write(tmp_path / "nvidia-h200" / "mine", rows)
     told = report("mine", "--reports", tmp_path)
     assert told.exit_code == 0, (told.output, told.exception)
-    assert "this project's kernels are **" in (folder / "README.md").read_text()
+    assert "best of ours is **" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("peak", "after", "known"), [(9, 4, True), (9, 9, False), (4, 4, False), (3, 4, False)])

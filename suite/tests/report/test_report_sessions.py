@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
 from typing import Any
 
-import fake_records
 import pandas as pd
 import pytest
 from fake_records import record
@@ -113,20 +110,6 @@ def test_parts_of_a_sum_are_compared_as_one() -> None:
     assert sessions.note([whole], TWO_GPUS, "steps") == (
         "On 1 of 1 steps the rows compared here are of several GPUs ([sessions](#sessions))."
     )
-
-
-def test_a_page_has_the_place_that_its_figures_link(tmp_path: Path) -> None:
-    rows = fake_records.table1()
-    later = [dataclasses.replace(r, environment="environment-2.json") if r.kernel == "cublas" else r for r in rows]
-    folder = fake_records.write(tmp_path / "sparsert_table1", later, {"source": {"commit": "1"}, "worker": "x"})
-    (folder / "environment-2.json").write_bytes((folder / "environment.json").read_bytes())
-    text = fake_records.written(folder).read_text(encoding="utf-8")
-    figures, _, below = text.partition("## How it was measured")
-    compared = [part.partition("*")[2] for part in figures.split("![")[1:] if "](figure6" not in part]
-    assert len(compared) == 6  # figure 6 has no cuBLAS
-    assert all(note.startswith("Rows of [several sessions](#sessions).") for note in compared)
-    assert figures.count("(#sessions)") == 6
-    assert text.count('<a id="sessions"></a>On 31 of 31 problems') == below.count('<a id="sessions">') == 1
 
 
 def test_cold_times_of_long_calls_are_named_where_samples_were_not_taken_again() -> None:

@@ -12,7 +12,7 @@ from nnzbench.facts.results import each
 from nnzbench.facts.selector import FP16, kernel
 from nnzbench.kernels.tensor.work import words_per_weight
 from nnzbench.plans.architectures import sm_count
-from nnzbench.report.view import View
+from nnzbench.report.pages.view import View
 
 KERNELS = ("tensor_spmm", "delta_spmv", "flash_llm", "spinfer")
 SHOWN = Group(where="layer == 'llama_70b_qo' and pattern == '' and n in (1, 16, 128)", words="8192×8192")

@@ -11,8 +11,8 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.own import llm_bounds
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.page import Answer, Crossings, Lines, Made, Page, Pivot, Printed, Published, RatioTable
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Page, Pivot, Printed, Published, RatioTable
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "llm_layers",

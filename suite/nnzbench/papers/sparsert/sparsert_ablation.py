@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
@@ -16,9 +14,8 @@ from nnzbench.facts.selector import CUBLAS, TF32, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.sparsert import PAPER
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.report.draw import canvas
-from nnzbench.report.page import Answer, Drawn, Made, Page, Pivot, RatioTable
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Answer, Drawn, Made, Page, Pivot, RatioTable
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "sparsert_ablation",
@@ -30,6 +27,10 @@ EXPERIMENT = Experiment(
         *("sparsert_fixed", "cublas"),
     ),
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 LEVEL = Group(level=90)
 WHOLE = kernel("sparsert_paper")
 ROLLED = kernel("sparsert_rolled", words="at the same tiling")
@@ -52,6 +53,10 @@ def _gains(view: View) -> pd.DataFrame | None:
 
 
 def _figure(view: View, title: str) -> Figure | None:
+    from matplotlib.patches import Patch
+
+    from nnzbench.report.draw import canvas
+
     facts = view.compare(GAINS)
     if facts.empty:
         return None

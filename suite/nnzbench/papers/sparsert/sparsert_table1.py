@@ -30,8 +30,8 @@ from nnzbench.problems.names import stem_of
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import published
-from nnzbench.report.page import Answer, Bars, Dots, Made, Page, Pivot, Printed, Published, RatioTable
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Answer, Bars, Dots, Made, Page, Pivot, Printed, Published, RatioTable
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "sparsert_table1",

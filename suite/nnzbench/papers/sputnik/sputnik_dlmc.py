@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from nnzbench.facts.groups import OPS, Group
 from nnzbench.facts.results import each
@@ -31,9 +29,8 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import OTHER_PAPERS, PAPER
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.draw import canvas
-from nnzbench.report.page import Answer, Drawn, Made, Page, RatioTable
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Answer, Drawn, Made, Page, RatioTable
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "sputnik_dlmc",
@@ -46,6 +43,10 @@ EXPERIMENT = Experiment(
         *OTHER_PAPERS,
     ),
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 OTHERS = (kernel("merge_spmm", variants=DEFAULT), kernel("aspt"), kernel("aspt_sddmm"))
 BANDS = ((0, 60), (60, 75), (75, 85), (85, 94), (94, 100))
 """Percent of zeros as counted, the first end included."""
@@ -107,6 +108,8 @@ def _table1(view: View) -> pd.DataFrame | None:
 
 def _figure(view: View, title: str) -> Figure | None:
     """Every problem's ratio along its zeros."""
+    from nnzbench.report.draw import canvas
+
     found = {
         kind: view.compare(
             Comparison((kind.ours[0], kind.ours[2]), kind.baselines[:1], (Group(op=kind.op),), ("stem", "level"))

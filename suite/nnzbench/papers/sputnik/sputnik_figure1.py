@@ -24,9 +24,9 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import AS_DATA, PAPER
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.elements import GAP, crossings
-from nnzbench.report.page import Crossings, Lines, Made, Page, Pivot, Printed
-from nnzbench.report.view import View
+from nnzbench.report.pages.elements import GAP, crossings
+from nnzbench.report.pages.page import Crossings, Lines, Made, Page, Pivot, Printed
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "sputnik_figure1",

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from nnzbench.papers.sputnik import PAPER
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import Experiment
 from nnzbench.report.data import published
-from nnzbench.report.draw import canvas, style
-from nnzbench.report.page import Drawn, Made, Page
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Drawn, Made, Page
+from nnzbench.report.pages.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 EXPERIMENT = Experiment("sputnik_figure2", "Properties of pruned deep-learning matrices", PAPER, "Figure 2", {})
-MODELS = {"rn50": ("ResNet-50", style.ORANGE), "transformer": ("Transformer", style.BLUE)}
+MODELS = {"rn50": ("ResNet-50", "#E69F00"), "transformer": ("Transformer", "#0072B2")}
 BINS = 30
 
 
@@ -93,6 +93,10 @@ def _groups(view: View) -> pd.DataFrame:
 
 
 def _figure(view: View, title: str) -> Figure:
+    from matplotlib.patches import Patch
+
+    from nnzbench.report.draw import canvas, style
+
     found, ratios = matrices(), _ratios()
 
     def draw(axis: Axes, row: None, name: str) -> None:

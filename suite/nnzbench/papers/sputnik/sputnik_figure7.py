@@ -14,8 +14,8 @@ from nnzbench.papers.sputnik import AS_DATA, PAPER
 from nnzbench.papers.sputnik.sputnik_figure2 import matrices
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.page import Answer, Lines, Made, Page, Pivot
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "sputnik_figure7",

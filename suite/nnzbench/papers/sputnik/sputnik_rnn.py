@@ -21,7 +21,7 @@ from nnzbench.facts.selector import (
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import OTHER_PAPERS, PAPER
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
-from nnzbench.report.page import Answer, Lines, Page, Pivot, Published, RatioTable
+from nnzbench.report.pages.page import Answer, Lines, Page, Pivot, Published, RatioTable
 
 EXPERIMENT = Experiment(
     "sputnik_rnn",

@@ -17,9 +17,9 @@ from matplotlib.ticker import NullLocator
 from nnzbench.facts.groups import ALL
 from nnzbench.report.draw import canvas, style
 from nnzbench.report.draw.canvas import AXIS, grid, looks, policy_text, printed_line, rows_at, scale
-from nnzbench.report.elements import HEADS, head_of, order_of, shown, valued
-from nnzbench.report.page import Bars, Dots, Drawn, Figure, Heatmap, Lines
-from nnzbench.report.view import View
+from nnzbench.report.pages.elements import HEADS, head_of, order_of, shown, valued
+from nnzbench.report.pages.page import Bars, Dots, Drawn, Figure, Heatmap, Lines
+from nnzbench.report.pages.view import View
 
 ROW_IN, BAR_IN, LINES_IN, CELL_IN = 0.19, 0.105, 2.5, 0.27
 MANY = 40

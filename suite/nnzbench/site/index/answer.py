@@ -14,7 +14,7 @@ from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.data.series import Series, least, pick
 from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.page import Page
+from nnzbench.report.pages.page import Page
 from nnzbench.report.text import baselines, marks
 from nnzbench.report.text.lead import own
 from nnzbench.report.text.marks import Basis, Cuts

@@ -21,7 +21,7 @@ from nnzbench.report import generic
 from nnzbench.report.data import context
 from nnzbench.report.data.series import BEST, Series, least
 from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.page import Page
+from nnzbench.report.pages.page import Page
 from nnzbench.report.text.baselines import Rival
 from nnzbench.site.index.looks import series_look
 

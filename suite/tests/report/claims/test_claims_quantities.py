@@ -9,8 +9,6 @@ import pytest
 from fake_claim_records import GPU, figure1, judged, names, row
 from fake_records import record, tuned, write
 
-from nnzbench.facts import results as frames
-from nnzbench.papers.sputnik import ablation
 from nnzbench.problems.tables import load
 from nnzbench.records import memory
 from nnzbench.records.record import Record
@@ -112,9 +110,6 @@ def test_an_ablation_counts_a_layer_for_all_matrices_it_stands_for(tmp_path):
         ]
     percent = judged(tmp_path, rows)["sputnik-no-vector-rn50-256"].measured
     assert percent == pytest.approx(100 - 50 * 240 / 807)  # of 807 matrices 240 are 3 x 3
-    page = ablation.shares(frames.load(tmp_path / GPU / "sputnik_ablation"))
-    page = page.set_index(["policy", "op", "part", "model", "batch"])
-    assert page["percent"]["hot", "spmm", "-vector_inst", "resnet50", 256] == pytest.approx(percent)
 
 
 def mobilenet(pointwise: float, depthwise: float = 2.0) -> list[Record]:

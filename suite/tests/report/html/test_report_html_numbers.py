@@ -14,7 +14,6 @@ import sputnik_records
 from html_reports import H200, OTHER, data_of_page, no_claims, page_of_reports, put, rendered, reports_folder, visible  # noqa: F401
 
 from nnzbench.facts.results import load
-from nnzbench.papers.sparsert import table1 as sparsert
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import math_class
 from nnzbench.report.data.series import least
@@ -71,7 +70,7 @@ def test_speedups_divide_the_rivals_time_of_the_same_gpu_problem_and_policy(repo
 
 
 def test_means_are_those_of_the_page(reports, data):
-    table = sparsert.table1(load(reports / H200 / "sparsert_table1"))
+    table = html_data.tabulate(load(reports / H200 / "sparsert_table1"))
     expected = {
         (row.policy, row.level, row.series_label): (row.geometric_mean, row.count, row.faster)
         for row in table.means.itertuples()
@@ -110,7 +109,7 @@ def test_answer_names_every_rival_policy_and_gpu(reports, page):
     words = visible(page)
     for gpu, name in ((H200, "NVIDIA H200"), (OTHER, "NVIDIA L4")):
         results = load(reports / gpu / "sparsert_table1")
-        table = sparsert.table1(results)
+        table = html_data.tabulate(results)
         found = html_answer.answer(results, table)
         assert found.gpu == name
         assert [row.rival for row in found.rows] == [rival.label for rival in baselines.RIVALS]
@@ -184,7 +183,7 @@ def test_what_is_not_tuned_stands_beside_what_is(tmp_path):
     ]
     put(tmp_path, rows=rows)
     results = load(tmp_path / H200 / "sparsert_table1")
-    first, *_ = html_answer.answer(results, sparsert.table1(results)).rows
+    first, *_ = html_answer.answer(results, html_data.tabulate(results)).rows
     assert [line.words.partition(":")[0] for line in first.lines] == ["tuned", "tuned, weights as data", "untuned"]
     tuned, as_data, untuned = first.lines
     assert [cell and cell.mean for cell in untuned.cells] == [pytest.approx(0.5, rel=1e-5)] * len(untuned.cells)

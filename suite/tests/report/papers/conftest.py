@@ -10,5 +10,5 @@ from nnzbench.report.draw import style
 def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     """Every figure saved, by its stem."""
     saved: dict[str, Figure] = {}
-    monkeypatch.setattr(style, "save", lambda figure, stem: saved.update({stem.name: figure}))
+    monkeypatch.setattr(style, "save", lambda figure, path: saved.update({path.stem: figure}))
     return saved

@@ -108,7 +108,7 @@ def test_figure4_page_says_what_was_found(tmp_path: Path) -> None:
     assert (
         f"No checked time of sputnik, random positions at batch 1 (hot, cold) is recorded for any row: {why}." in page
     )
-    assert {"figure4.png", "figure4.svg", "figure4_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"figure4.svg", "figure4_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_figure4_has_one_entry_for_the_ideal_of_either_overhead(tmp_path: Path, figures: dict[str, Figure]) -> None:
@@ -173,7 +173,7 @@ def test_figure1_sets_published_perplexities_against_times(tmp_path: Path) -> No
     assert "takes 40.0 µs at a perplexity of 79.2, 8×8 blocks in cuSPARSE 60.0 µs at 95.2; the dense product" in page
     assert "| balanced, the paper's mapping | 40.0 | 78.4 | 40.0 | 78.6 | 40.0 | 79.2 |" in page
     assert "| random, cuSPARSE | 120.0 | – | 120.0 | – | 120.0 | – |" in page
-    assert {"tradeoff.png", "tradeoff_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"tradeoff.svg", "tradeoff_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_figure1_names_what_an_incomplete_run_lacks(tmp_path: Path) -> None:
@@ -210,9 +210,7 @@ def test_model_tables_hold_the_papers_rows_beside_ours(tmp_path: Path) -> None:
     assert "No checked time of cuBLAS TF32 (hot, cold) is recorded for any row." in page
     vectors = "PTB LSTM, fc6, fc7, fc8, TIMIT LSTM: `sputnik` does not compute spmv."
     assert f"No checked time of sputnik, random positions (hot, cold) is recorded for {vectors}" in page
-    assert {"speedup.png", "speedup_cold.svg", "weight_maps.png", "weight_maps.svg"} <= {
-        p.name for p in folder.iterdir()
-    }
+    assert {"speedup.svg", "speedup_cold.svg", "weight_maps.svg"} <= {p.name for p in folder.iterdir()}
 
 
 def test_a_total_needs_every_layer_and_a_gap_is_named(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_table6_has_the_papers_columns_and_ours(tmp_path: Path) -> None:
     assert "0.50× as fast as cuDNN fp16 in geometric mean (0 of 8 faster)" in page
     assert "slower than its TF32 one" not in page
     assert "columns `paper` are published (V100)" in page
-    assert {"speedup.png", "speedup.svg", "speedup_cold.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_padding_and_layout_stand_in_columns_of_their_own(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_table9_says_what_an_untuned_number_of_blocks_loses(tmp_path: Path) -> N
     ]
     layer = line_of(page, "| VGG-16 3×3 | 64×224×224×64, 90 % |")
     assert layer[2:] == ["0.400", "0.300", "0.500", "4", "0.200", "0.600", "0.67", "2.00"]
-    assert {"blocks.png", "blocks_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"blocks.svg", "blocks_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_table9_without_an_extreme_names_the_gap(tmp_path: Path) -> None:

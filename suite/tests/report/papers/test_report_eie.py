@@ -74,7 +74,7 @@ def test_eie_rows_are_per_image_beside_the_titan_x(tmp_path: Path) -> None:
     assert "dense: cuBLASLt TF32, best at batch 64 (hot, cold) is recorded for any row." in page
     assert "sputnik at batch 1" not in page
     assert "`sputnik` and `row_stream` have no product with a single vector, and so no mark at batch 1." in page
-    assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_published_batch_times_are_per_image() -> None:
@@ -116,7 +116,7 @@ def test_nm_compares_with_the_best_dense_product_in_the_same_arithmetic(tmp_path
     )
     assert figure3[1:] == ["**1.80×** (1.80 to 1.80, 4 products)"] * 2 + ["–"]
     assert bert[3] == "**1.80×** (1.80 to 1.80, 6 products)"
-    assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_nm_without_the_library_names_the_gap(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_eies_format_is_beside_the_next_best_sparse_kernel_and_dense_fp16(tmp_pa
     assert line_of(page, "| EIE's chip (published) |")[1] == "30.3"
     assert line_of(page, "| bytes of W per nonzero, EIE's format, expected |")[1:5] == ["1.28", "1.28", "1.01", "2.09"]
     assert "`mbv1_pw06_weight`" in page
-    assert {"speedup.png", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_eies_format_with_nothing_but_a_library_recorded_names_what_is_missing(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_granularities_are_ranked_at_equal_sparsity(tmp_path: Path) -> None:
     assert line_of(page, "| the whole dense layer | conv |")[2] == "40.00"
     assert "blocks 32×32 at 50 %, blocks 32×32 at 75 %" in page
     assert ": the experiment runs sparse convolutions at 75 and 87.5 % alone." in page
-    assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_the_levels_of_sparse_convolutions_are_those_that_the_experiment_runs() -> None:
@@ -252,7 +252,7 @@ def test_a_step_of_eses_lstm_is_beside_the_published_ones(tmp_path: Path) -> Non
     assert line_of(page, "| GPU (published) | sparse |")[4:] == ["287.4", "0.84", "136"]
     assert line_of(page, "| ESE (published) | sparse |")[4] == "82.7"
     assert "sputnik fp32 at batch 1" not in page
-    assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_peaks_are_doubled_where_there_are_sparse_tensor_cores(tmp_path: Path) -> None:
@@ -285,4 +285,4 @@ def test_four_bit_weights_are_beside_the_weights_themselves(tmp_path: Path) -> N
     assert "In fp32 the paper's convolution is 1.25× as fast with indices into a codebook" in page
     assert line_of(page, "| fp32 | the same, indices into a codebook |")[2:] == ["16.00"] * 4 + ["**2.50**"]
     assert "the same, indices into a codebook (fp16) (hot)" in page
-    assert {"speedup.png", "summary.csv"} <= {p.name for p in folder.iterdir()}
+    assert {"speedup.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}

@@ -124,4 +124,4 @@ def test_drawing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         folder = tmp_path / name / "nvidia-h200" / EXPERIMENT
         found.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
     assert found[0] == found[1]
-    assert {"README.md", "summary.csv", "scaling.png"} <= set(found[0])
+    assert {"README.md", "summary.csv", "scaling.svg"} <= set(found[0])

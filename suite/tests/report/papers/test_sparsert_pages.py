@@ -14,8 +14,8 @@ from nnzbench.papers.sparsert import sparsert_ablation, sparsert_table1, sparser
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, RecordError
 from nnzbench.records.selection import select
-from nnzbench.report.page import Made
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Made
+from nnzbench.report.pages.view import View
 
 
 def view_of(folder: Path, rows: list[Record]) -> View:

@@ -24,8 +24,8 @@ from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report import render
-from nnzbench.report.page import Page
-from nnzbench.report.view import View
+from nnzbench.report.pages.page import Page
+from nnzbench.report.pages.view import View
 
 
 def view_of(folder: Path, rows: list[Record], page: Page) -> View:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
 
-    from nnzbench.report.view import View
+    from nnzbench.report.pages.view import View
 
 Value = Literal["ratio", "time", "rate", "roofline", "memory"]
 """Times as fast as the baseline; median µs; useful TFLOP/s; percent of the roofline; MB of device memory."""

@@ -15,8 +15,8 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each, geometric_mean
 from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison
-from nnzbench.report.page import Crossings, Made, Pivot, Published, RatioTable, Table
-from nnzbench.report.view import COLUMN, View
+from nnzbench.report.pages.page import Crossings, Made, Pivot, Published, RatioTable, Table
+from nnzbench.report.pages.view import COLUMN, View
 
 GAP = "–"
 MARK = "†"

@@ -1,0 +1,1 @@
+"""What pages are made of: their declaration, what they look at, and their tables."""
