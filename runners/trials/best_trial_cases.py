@@ -17,7 +17,7 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.index import DlmcEntry
 from nnzbench.problems.problem import DType
 from nnzbench.problems.sources import find_real
-from nnzbench.records.files import records_file
+from nnzbench.records import files
 from nnzbench.records.record import read_frame
 
 CASES: tuple[tuple[DType, int], ...] = (("f32", 32), ("f16", 256), ("f32", 256), ("f16", 32))
@@ -82,8 +82,8 @@ def measured_sources(folders: Iterable[Path]) -> set[str]:
     """DLMC paths whose own pattern any recorded row was measured on."""
     found = set()
     for folder in folders:
-        for one in folders(folder):
-            sources = read_frame(records_file(one))["source"].unique()
+        for one in files.folders(folder):
+            sources = read_frame(files.records_file(one))["source"].unique()
             found |= {source.removeprefix("dlmc:") for source in sources if source.startswith("dlmc:")}
     return found
 
