@@ -1,6 +1,6 @@
-"""Computes every number of README's headline and of each page's first screen again, from the records alone.
+"""Computes rows of facts.csv, or the numbers of a page's first screen, again from the records alone.
 
-    python runners/recompute.py [--readme README.md] [--reports reports]
+    python runners/recompute.py [--reports reports]
 
 Plain pandas: nothing of the package is imported, and what its words mean (which rows a kernel's name, a rival's, or a
 group of problems stands for) is written down a second time, in `recompute_records.py`. Ends with status 1 and names
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 from recompute_limits import expect, limited
-from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, crossing, ratio, read, rows
+from recompute_records import ROOT, Group, Ratio, Wrong, before_tuning, crossing, ratio, read
 
 KEY = ["problem", "dtype", "kernel", "variant"]
 CHECKED = r"\*\*(\d+) candidates of (\d+) kernels on (\d+) problems were right, (\d+) were wrong or failed\.\*\*"
@@ -207,73 +207,40 @@ def cell_of(found: Ratio | None, most: int) -> str:
     return f"{found.value:.2f}×{found.mark} ({found.wins}{f' of {found.count}' if found.count < most else ''})"
 
 
-def headline(readme: Path) -> list[str]:
-    """What is wrong between the markers of README.md."""
-    text = readme.read_text(encoding="utf-8")
-    found = re.search(r"(?s)<!-- nnzbench:headline -->\n(.*?)<!-- /nnzbench:headline -->", text)
-    if found is None:
-        return ["there is no headline between its markers"]
-    table = [line for line in found[1].splitlines() if line.startswith("| ")]
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    if not lines:
-        return ["the headline has no table"]
-    wrong: list[str] = []
-    sets: dict[str, tuple[Path, str, list[str]]] = {}
-    found_of: dict[str, list[Ratio | None]] = {}
-    on = ""
-    for line in lines[2:]:
-        on = line[0] or on  # an empty cell is the one above
-        linked = re.fullmatch(r"\[(.+)\]\((.+)/README\.md\): (.+) \((\d+)\)", on)
-        if linked is None:
-            wrong.append(f"no page is linked\n    in: {' | '.join(line)}")
+NAMES = {"best of ours": "this project's kernels"}
+PLAIN = ("best ", "cuBLAS", "cuSPARSE", "cuDNN")
+
+
+def facts(folder: Path) -> tuple[int, list[str]]:
+    """How many rows of facts.csv are computed again here, and those that say something else than the records.
+
+    Rows whose subject, baseline or problems are not written down in `recompute_records.py` are not.
+    """
+    table = pd.read_csv(folder / "facts.csv")
+    checked, wrong = 0, []
+    for row in table.itertuples(index=False):
+        try:
+            found = ratio(folder, str(row.group), str(row.policy), named(str(row.subject)), named(str(row.baseline)))
+        except (Wrong, KeyError):  # words that are not written down there
             continue
-        folder, group, most = readme.parent / linked[2], linked[3], int(linked[4])
-        policies = " / ".join(name for name in ("hot", "cold") if name in set(rows(folder)["policy"]))
-        heads = [f"{rival}, {policies}" for rival in lines[0][2:]]
-        sets[linked[1]] = (folder, group, policies.split(" / "))
-        numbers = found_of.setdefault(linked[1], [])
-        with told(wrong, " | ".join(line)):
-            numbers.extend(compare(folder, line[1], group, most, heads, line[2:]))
-    with told(wrong, "what † means"):
-        marked(found[1], found_of)
-    bullets = [line for line in found[1].splitlines() if line.startswith("* **")]
-    for bullet in bullets:
-        with told(wrong, bullet):
-            pictured(bullet, sets, lines[0][2:])
-    if set(sets) != {bullet.partition("**: ")[0].removeprefix("* **") for bullet in bullets}:
-        wrong.append("a set of problems is told in words or in the table alone")
-    return wrong
+        if found is None:
+            continue
+        checked += 1
+        wanted = (float(f"{found.value:.6g}"), found.wins, found.count, not found.cut)
+        if (row.ratio, row.wins, row.n, row.tuned) != wanted:
+            wrong.append(f"{row.group}, {row.subject} over {row.baseline}, {row.policy}: wanted {wanted}")
+    return checked, wrong
 
 
-def pictured(bullet: str, sets: dict[str, tuple[Path, str, list[str]]], rivals: list[str]) -> None:
-    """Whom the kernels of a set are ahead of, and behind."""
-    found = re.fullmatch(
-        r"\* \*\*(.+?)\*\*: (.+?) ((?:ahead|even|behind) .+?)(?:; with fp16 values ((?:ahead|even|behind) .+))?\.",
-        bullet,
-    )
-    if found is None or found[1] not in sets:
-        raise Wrong("nothing computes this sentence")
-    expect(found[3], standing(sets[found[1]], found[2], rivals))
-    half = standing(sets[found[1]], f"{found[2]} fp16", ["best dense fp16"]) if "`" not in found[2] else ""
-    expect(found[4] or "", half, "of fp16 values: ")
-
-
-def standing(problems: tuple[Path, str, list[str]], mine: str, rivals: list[str]) -> str:
-    """Whom a side is ahead of under all policies, behind under all, and what depends on the policy."""
-    folder, group, policies = problems
-    said: dict[str, list[str]] = {"ahead of": [], "even with": [], "behind": []}
-    for rival in rivals:
-        both = {policy: one for policy in policies if (one := ratio(folder, group, policy, mine, rival))}
-        place = {
-            policy: "ahead" if one.value >= 1.05 else "behind" if one.value <= 0.95 else "even"
-            for policy, one in both.items()
-        }
-        if place:
-            mixed = " but ".join(f"{word} when {policy}" for policy, word in place.items()) + " against"
-            same = {"ahead": "ahead of", "even": "even with"}.get(next(iter(place.values())), "behind")
-            mark = "†" if any(one.cut for one in both.values()) else ""
-            said.setdefault(mixed if len(set(place.values())) > 1 else same, []).append(rival + mark)
-    return "; ".join(f"{words} {', '.join(names)}" for words, names in said.items() if names)
+def named(label: str) -> str:
+    """A label of facts.csv as `recompute_records.py` has it: kernels in code marks."""
+    for old, new in NAMES.items():
+        if label.startswith(old):
+            return label.replace(old, new, 1)
+    if label.startswith(PLAIN):
+        return label
+    kernel, _, rest = label.partition(" ")
+    return f"`{kernel.rstrip(',')}`{',' * kernel.endswith(',')}{f' {rest}' * bool(rest)}"
 
 
 def counted(gpu: Path) -> Iterator[str]:
@@ -307,26 +274,30 @@ def counted(gpu: Path) -> Iterator[str]:
 def main() -> int:
     """Checks all pages; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--reports", type=Path, default=ROOT / "reports")
     asked = parser.parse_args()
     pages = sorted({path.parent for path in asked.reports.glob("*/*/records.*")})
-    if not pages or not asked.readme.is_file():
-        print(f"{asked.reports}: no records, or {asked.readme}: no such file", file=sys.stderr)
+    if not pages:
+        print(f"{asked.reports}: no records", file=sys.stderr)
         return 2
-    wrong = [f"{asked.readme}: {words}" for words in headline(asked.readme)]
+    wrong: list[str] = []
+    checked = 0
     for folder in pages:
         page = folder / "README.md"
         if not page.is_file():
             wrong.append(f"{page}: there are records and no page")
-            continue
-        wrong += [f"{page}: {words}" for words in check(folder, page.read_text(encoding="utf-8"))]
+        elif (folder / "facts.csv").is_file():
+            count, found = facts(folder)
+            checked += count
+            wrong += [f"{folder / 'facts.csv'}: {words}" for words in found]
+        else:
+            wrong += [f"{page}: {words}" for words in check(folder, page.read_text(encoding="utf-8"))]
     for gpu in sorted({folder.parent for folder in pages}):
         wrong += [f"{gpu}: {words}" for words in counted(gpu)]
     for words in wrong:
         print(words, file=sys.stderr)
-    found = f"{len(wrong)} wrong" if wrong else "every number as the records say"
-    print(f"{len(pages)} pages and the headline: {found}")
+    said = f"{len(wrong)} wrong" if wrong else "every number as the records say"
+    print(f"{len(pages)} pages, {checked} rows of facts.csv: {said}")
     return 1 if wrong else 0
 
 

@@ -242,8 +242,8 @@ def _times(folder: Path) -> dict[tuple[str, str, str], tuple[float, float, float
     except (OSError, RecordError):
         return {}
     rows = rows[(rows["policy"] == "hot") & (rows["status"] == "ok") & rows["median_us"].notna()]
-    kernels = rows.fillna({"compile_ms": 0.0}).groupby(["problem", "dtype", "kernel"], sort=False)
-    found = kernels.agg(first=("median_us", "first"), best=("median_us", "min"), compile=("compile_ms", "first"))
+    grouped = rows.fillna({"compile_ms": 0.0}).groupby(["problem", "dtype", "kernel"], sort=False)
+    found = grouped.agg(first=("median_us", "first"), best=("median_us", "min"), compile=("compile_ms", "first"))
     return {
         (str(problem), str(dtype), str(kernel)): (float(first), float(best), float(compile_ms) / 1e3)
         for (problem, dtype, kernel), first, best, compile_ms in found.itertuples()

@@ -79,6 +79,10 @@ def test_what_is_published_changes_only_where_it_is_named(world, tmp_path):
     assert "exists already" in invoke("run", "small", "--out", str(published)).output
     assert invoke("run", "small", "--out", str(published), "--resume").exit_code == 0
     assert (recorded / "records.parquet").read_bytes() == before
+    refused = invoke("run", "small", "--policy", "cold", "--out", str(published), "--overwrite")
+    assert (refused.exit_code, "would delete" in refused.output) == (2, True)
+    assert [path.name for path in recorded.glob("records.*")] == ["records.parquet"]
+    assert (recorded / "records.parquet").read_bytes() == before
     with pages_alone():
         drawn = invoke("report", "small", "--reports", str(published))
     assert drawn.exit_code == 0, drawn.output

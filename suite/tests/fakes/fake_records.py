@@ -18,7 +18,7 @@ from nnzbench.records.selection import maths_of, select
 from nnzbench.report import render
 from nnzbench.report.data.published import sparsert_table1
 from nnzbench.report.page_spec import Drawn, assemble
-from nnzbench.report.pages.page import Page
+from nnzbench.report.pages.page import Page as Declared
 from nnzbench.report.text import pages
 from nnzbench.report.text.pages import Page
 from nnzbench.report.text.tables import write_csv
@@ -125,7 +125,7 @@ def drawn(results: ResultSet) -> tuple[Page, Drawn]:
 def written(folder: Path) -> Path:
     """Draws the page and the CSV of the records in `folder`, as `nnzbench report` does; the page's README.md."""
     results = load(folder)
-    if isinstance(declared := page_of(results.experiment), Page):
+    if isinstance(declared := page_of(results.experiment), Declared):
         return render.write(declared, results)
     page, data = drawn(results)
     write_csv(data, folder / "summary.csv")

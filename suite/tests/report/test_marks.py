@@ -18,7 +18,7 @@ from nnzbench.records.selection import select
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead, marks, tables
 from nnzbench.report.text.lead import Lead, own, side
-from nnzbench.site import conclusion, readme
+from nnzbench.site import conclusion
 
 LEAD = Lead(
     "?",
@@ -178,15 +178,6 @@ def test_the_title_of_a_figure_says_it(tmp_path: Path) -> None:
         titles.append(lead.headline(LEAD, cells, LEAD.groups[0], "hot"))
     before, after = titles
     assert before == f"{after}, before tuning"
-
-
-def test_the_headline_of_the_readme_marks_numbers_and_rivals(tmp_path: Path) -> None:
-    before = readme.headline(
-        recorded(tmp_path / "a", lambda row: FIRST if row.kernel == "cublas" else ALL).folder.parent
-    )
-    after = readme.headline(recorded(tmp_path / "b", None).folder.parent)
-    assert re.search(r"(?m)^\* \*\*Small pruned layers\*\*.*×†", before)
-    assert marks.MARK not in after
 
 
 def test_the_answer_of_the_index_and_of_a_run_s_end_says_it(tmp_path: Path) -> None:
