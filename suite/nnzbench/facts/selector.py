@@ -41,6 +41,8 @@ class Selector:
     """Whose rows, where one kernel has a paper's mapping and ours; empty for all of the kernels'."""
     source: str = ""
     """First word of the problem's source; empty for all."""
+    also: str = ""
+    """A second arithmetic class whose rows compete."""
 
     def __post_init__(self) -> None:
         if not self.kernels and not self.roles:
@@ -124,7 +126,7 @@ def dense_of(math: str) -> Selector:
 
 def rows_of(frame: pd.DataFrame, selector: Selector) -> pd.DataFrame:
     """The rows with a checked time that compete in a selector, in the order of `frame`."""
-    kept = (frame["status"] == "ok") & frame["median_us"].notna() & (frame["math"] == selector.math)
+    kept = (frame["status"] == "ok") & frame["median_us"].notna() & frame["math"].isin([selector.math, selector.also])
     if selector.kernels:
         kept &= frame["kernel"].isin(selector.kernels)
     if selector.roles:

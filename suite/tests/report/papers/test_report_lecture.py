@@ -1,4 +1,4 @@
-"""Pages of EIE, 2:4 sparsity and granularity where times differ from problem to problem, as means of like ones hide."""
+"""Pages of 2:4 sparsity and granularity where times differ from problem to problem, as means of like ones hide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from nnzbench.facts.results import load
-from nnzbench.papers.eie import ese
 from nnzbench.papers.lecture import granularity, nm_sparsity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
@@ -33,27 +32,6 @@ def drawn(tmp_path: Path, experiment: str, times: Times) -> tuple[str, pd.DataFr
     ]  # fmt: skip
     page, summary = fake_records.drawn(load(fake_records.write(tmp_path / "nvidia-h200" / experiment, select(rows))))
     return "\n".join(text for one in page.sections for text in (one.text, *map(str, one.tables))), summary
-
-
-def test_a_batch_s_quartiles_are_per_image_as_its_time_is(tmp_path):
-    _, summary = drawn(tmp_path, "eie_table4", lambda at, one: {("cublas", "f32_rowmajor"): 64.0 + at})
-    mine = summary[(summary["policy"] == "hot") & (summary["table"] == "batch 64")]
-    assert len(mine) == 9
-    assert mine["q1_us"].tolist() == mine["q3_us"].tolist() == mine["time_us"].tolist()
-    assert mine["time_us"].max() < 2
-
-
-def test_a_step_takes_the_fastest_kernel_for_each_of_its_products(tmp_path):
-    us = {"gates": (10.0, 20.0), "projection": (20.0, 5.0)}
-
-    def times(at: int, one: Problem) -> dict[tuple[str, str], float]:
-        first, second = us["gates" if "gates" in one.label else "projection"]
-        dense = {("cublas", "f32_rowmajor"): 30.0}
-        return dense | {("cusparse", "csr_alg2_row"): first, ("row_stream", "w8"): second}
-
-    page, _ = drawn(tmp_path, ese.EXPERIMENT, times)
-    assert "At batch 32 a step takes 60.00 µs dense and 15.00 µs sparse in fp32" in page
-    assert "sparse is 4.00× as fast" in page
 
 
 def test_the_mean_over_products_is_geometric(tmp_path):

@@ -1,10 +1,9 @@
-"""The pages of EIE's GPU rows and of 2:4 sparsity on records with known answers."""
+"""The pages of 2:4 sparsity and of granularities on records with known answers."""
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import fake_records
@@ -13,7 +12,6 @@ from matplotlib.figure import Figure
 
 from nnzbench.facts.results import load
 from nnzbench.papers import lecture
-from nnzbench.papers.eie import table4 as eie_table4
 from nnzbench.papers.lecture import granularity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
@@ -47,50 +45,6 @@ def page_of(tmp_path: Path, experiment: str, rows: list[Record]) -> tuple[str, P
 def line_of(page: str, start: str, place: int = 0) -> list[str]:
     found = [line for line in page.splitlines() if line.startswith(start)]
     return [cell.strip() for cell in found[place].split("|")[1:-1]]
-
-
-def layers(one: Problem) -> dict[tuple[str, str], float]:
-    """Dense 64 us whatever the batch, sparse 32 (default 48); at batch 64 sputnik 16 and row_stream 8."""
-    times = {
-        ("cublas", "f32_rowmajor"): 64.0,
-        ("cublas", "tf32_rowmajor"): 60.0,
-        ("cublaslt", "f32_rowmajor_algo00"): 62.0,
-        ("cusparse", "spmv_csr_default" if one.n == 1 else "csr_default_row"): 48.0,
-        ("cusparse", "spmv_coo_alg1" if one.n == 1 else "csr_alg1_row_preprocess"): 32.0,
-    }
-    return times if one.n == 1 else times | {("sputnik", "x32"): 16.0, ("row_stream", "w8"): 8.0}
-
-
-def test_eie_rows_are_per_image_beside_the_titan_x(tmp_path: Path) -> None:
-    page, folder = page_of(tmp_path, "eie_table4", records("eie_table4", layers, ("hot", "cold")))
-    sparse = "| NVIDIA H200 | sparse: cuSPARSE, best |"
-    assert line_of(page, sparse)[2:] == ["32.00"] * 9 + ["**2.00**"]
-    assert line_of(page, sparse, 1)[2:] == ["0.50"] * 9 + ["**2.00**"]
-    assert line_of(page, "| NVIDIA H200 | sparse: cuSPARSE, its default |")[2] == "48.00"
-    assert line_of(page, "| NVIDIA H200 | sparse: row_stream |")[2] == "0.12"
-    assert line_of(page, "| Titan X (published) | dense |")[2:4] == ["541.5", "243.0"]
-    assert line_of(page, "| Titan X (published) | sparse |", 1)[2:4] == ["94.6", "51.5"]
-    assert "At batch 1 the best cuSPARSE algorithm is 2.00× as fast as cuBLAS fp32 on NVIDIA H200" in page
-    assert "dense: cuBLASLt TF32, best at batch 64 (hot, cold) is recorded for any row." in page
-    assert "sputnik at batch 1" not in page
-    assert "`sputnik` and `row_stream` have no product with a single vector, and so no mark at batch 1." in page
-    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
-
-
-def test_published_batch_times_are_per_image() -> None:
-    """Of a whole batch they would need many times what the GPU computes."""
-    paper, found = eie_table4.paper_times(), eie_table4.problems()
-    one = found[64, "alexnet_fc6"]
-    tflops = 2e-6 * one.m * one.k * one.n / paper["dense", 64, "alexnet_fc6"]
-    assert tflops > 10 * 6.6  # peak of a Titan X
-
-
-def test_eie_with_one_layer_recorded_names_the_others(tmp_path: Path) -> None:
-    some = [r for r in records("eie_table4", layers) if r.problem.startswith("nt_we_b1")]
-    page, _ = page_of(tmp_path, "eie_table4", some)
-    assert line_of(page, "| NVIDIA H200 | dense: cuBLAS fp32 |")[8] == "64.00"
-    assert "in geometric mean over 1 of 9 layers" in page
-    assert "is recorded for AlexNet fc6, AlexNet fc7, " in page
 
 
 def products(one: Problem) -> dict[tuple[str, str], float]:
@@ -131,46 +85,11 @@ def test_nm_without_the_library_names_the_gap(tmp_path: Path) -> None:
 
 @pytest.mark.figures(kind="svg")
 def test_both_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
-    for experiment, times in (("eie_table4", layers), ("nm_sparsity", products)):
+    for experiment, times in (("granularity", grains), ("nm_sparsity", products)):
         _, folder = page_of(tmp_path, experiment, records(experiment, times))
         first = {path.name: path.read_bytes() for path in folder.iterdir()}
         page_of(tmp_path, experiment, [])
         assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def formats(one: Problem) -> dict[tuple[str, str], float]:
-    """Dense fp16 40 us, cuSPARSE 20, balanced 12 on its twin, eie 8."""
-    return {
-        ("cublas", "f16_rowmajor"): 40.0,
-        ("cublas", "f32_rowmajor"): 80.0,
-        ("cusparse", "spmv_csr_alg1"): 20.0,
-        ("balanced", "bulk_w16_f16"): 12.0,
-        ("eie", "l32_w32x1_f16"): 8.0,
-    }
-
-
-def test_eies_format_is_beside_the_next_best_sparse_kernel_and_dense_fp16(tmp_path: Path) -> None:
-    rows = [
-        replace(r, dtype="f16") if "f16" in r.variant else r
-        for r in records("eie_format", formats, ("hot", "cold"))
-        if r.kernel != "balanced" or r.source.startswith("codebook_balanced")
-    ]
-    page, folder = page_of(tmp_path, "eie_format", rows)
-    assert "At batch 1, cold, EIE's format is on NVIDIA H200 2.50× as fast as the next best sparse kernel on" in page
-    assert "1.50× as fast as `balanced` on the layers' balanced twins, both on the twin" in page
-    assert "1.50 and 1.50× where there are over 3 million nonzeros" in page
-    assert "5.00× as fast as dense fp16 (faster on 9 of 9)" in page
-    assert line_of(page, "| balanced rows: balanced fp16 |")[1:] == ["12.00"] * 9 + ["**3.33**"]
-    assert line_of(page, "| EIE's chip (published) |")[1] == "30.3"
-    assert line_of(page, "| bytes of W per nonzero, EIE's format, expected |")[1:5] == ["1.28", "1.28", "1.01", "2.09"]
-    assert "`mbv1_pw06_weight`" in page
-    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
-
-
-def test_eies_format_with_nothing_but_a_library_recorded_names_what_is_missing(tmp_path: Path) -> None:
-    some = [r for r in records("eie_format", formats) if r.kernel == "cusparse"]
-    _, folder = page_of(tmp_path, "eie_format", some)
-    assert "EIE's format: eie, fp16 inputs at batch 1" in (folder / "summary.md").read_text(encoding="utf-8")
 
 
 def grains(one: Problem) -> dict[tuple[str, str], float]:
@@ -235,24 +154,6 @@ def test_what_was_not_tuned_of_a_granularity_is_marked_there_alone(tmp_path: Pat
     )
     legend = {text.get_text() for text in figures["speedup"].legends[0].get_texts()}
     assert legend == {"as a convolution†", "as a product (im2col not included)"}
-
-
-def steps(one: Problem) -> dict[tuple[str, str], float]:
-    """Gates take 8 us dense and 4 sparse, the projection 2 and 1."""
-    us = 8.0 if one.label.startswith("gates") else 2.0
-    times = {("cublas", "f32_rowmajor"): us, ("cusparse", "spmv_csr_alg1"): us}
-    return times if one.n == 1 else times | {("sputnik", "x32"): us / 2}
-
-
-def test_a_step_of_eses_lstm_is_beside_the_published_ones(tmp_path: Path) -> None:
-    page, folder = page_of(tmp_path, "ese_lstm", records("ese_lstm", steps, ("hot",)))
-    assert "dense and 5.00 µs sparse in fp32 on NVIDIA H200, each in its fastest kernel: sparse is 2.00×" in page
-    assert "On the paper's GPU it is 0.84× in cuSPARSE over cuBLAS (ESE itself: 82.7 µs)." in page
-    assert line_of(page, "| NVIDIA H200 | sparse: sputnik fp32 |")[2:6] == ["4.00", "1.00", "5.00", "2.00"]
-    assert line_of(page, "| GPU (published) | sparse |")[4:] == ["287.4", "0.84", "136"]
-    assert line_of(page, "| ESE (published) | sparse |")[4] == "82.7"
-    assert "sputnik fp32 at batch 1" not in page
-    assert {"speedup.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
 
 
 def test_peaks_are_doubled_where_there_are_sparse_tensor_cores(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""ESE's comparison: a step of an LSTM of 1,024 cells, dense and with 90 % zeros."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import (
+    CUBLAS,
+    CUSPARSE,
+    CUSPARSE_COLUMN,
+    DENSE,
+    FP16,
+    TF32,
+    Selector,
+    kernel,
+    own,
+)
+from nnzbench.facts.table import Comparison
+from nnzbench.papers.eie import LAYER
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Dots, Made, Page, Printed, Published
+from nnzbench.report.pages.view import View
+
+EXPERIMENT = Experiment(
+    "ese_lstm",
+    "A step of an LSTM of 1,024 cells, dense and sparse",
+    "ESE (FPGA 2017)",
+    "Section 6.3, table 8",
+    {**dict.fromkeys(("cublas", "cublaslt", "row_stream"), AND_F16), **dtypes_of("cusparse", "sputnik")},
+)
+PRODUCTS = ("gates", "projection")
+STEPS = tuple(
+    Group(words=f"both products of a step at batch {batch}", where=f"batch == {batch}", statistic="total")
+    for batch in (32, 1)
+)
+SPARSE = Selector("best sparse fp32", ("cusparse", "sputnik", "row_stream"))
+SIDES = (DENSE, TF32, FP16, CUSPARSE_COLUMN, CUSPARSE, kernel("sputnik"), own(), own("f16"), SPARSE)
+
+
+def _printed(view: View) -> pd.DataFrame:
+    """The paper's dense over its sparse step on its GPU, at batch 32, beside both products."""
+    frame = published.read("ese_lstm_us", ("platform", "matrix", "time_us"))
+    times = frame[frame["platform"] == "GPU"].set_index("matrix")["time_us"]
+    return pd.DataFrame({"layer": PRODUCTS, "batch": 32, "value": times["dense"] / times["sparse"]})
+
+
+def _steps(view: View) -> pd.DataFrame | None:
+    """Times of the two products and of both, one after another; a step without one of them has no line."""
+    times = view.cells(SIDES).pivot_table(
+        index=["batch", "subject", "policy"], columns="layer", values="median_us", sort=False
+    )
+    if not set(PRODUCTS) <= set(times):
+        return None
+    times = times.dropna().assign(step=times["gates"] + times["projection"]).reset_index()
+    rows = [
+        {"batch": f"{batch:g}", "kernel": subject}
+        | {f"{part}, {row.policy}": getattr(row, part) for row in each(some) for part in (*PRODUCTS, "step")}
+        for (batch, subject), some in times.groupby(["batch", "subject"], sort=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def page() -> Page:
+    """Its page."""
+    return Page(
+        question="Is ESE's pruned LSTM faster in cuSPARSE than dense in cuBLAS?",
+        intro="*ESE: Efficient Speech Recognition Engine with Sparse LSTM on FPGA* (FPGA 2017) prunes an LSTM of 1,024 "
+        "cells to 10 % and compares its chip with a CPU and a GPU at batch 32, where the GPU is slower with the sparse "
+        "matrices than with dense ones. Here are the two products of a step: the four gates as one matrix (4096×665) "
+        "and the projection (512×1024). The element-wise steps, which the published times include, are left out, so "
+        "that ratios are comparable and times are not. The paper's cuSPARSE is here its column-major default. "
+        "`sputnik` and `row_stream` have no product with a single vector.",
+        attributes=LAYER,
+        answers=(
+            Answer(STEPS[0], CUSPARSE_COLUMN, FP16, (CUSPARSE, own(), own("f16")), CUBLAS, "ese-gpu"),
+            Answer(STEPS[1], CUSPARSE, TF32, (CUSPARSE_COLUMN,)),
+        ),
+        comparison=Comparison(SIDES[3:], (FP16, TF32, DENSE, CUBLAS), STEPS),
+        figures=(
+            Dots("speedup", "One step of ESE's LSTM", (TF32, FP16, CUSPARSE, *SIDES[5:8]), DENSE, x="layer",
+                 panels="batch", printed=Printed("sparse over dense step in the paper, its GPU", _printed)),
+        ),
+        tables=(
+            Made("A step's products, µs", _steps, "sums of times", collapsed=False),
+            Published("The paper's step at batch 32", "ese_lstm_us",
+                      {"platform": "on", "matrix": "matrix", "time_us": "µs", "power_w": "watts"}, collapsed=False),
+        ),
+        baseline=CUSPARSE,
+    )  # fmt: skip
