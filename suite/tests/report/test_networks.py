@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_records import to_frame
 
+from nnzbench.facts.selector import kernel
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.softmax import mask_bits
 from nnzbench.kernels.vendor.cudnn_attention import added_mask
@@ -15,7 +16,6 @@ from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.records.record import SCHEMA, Record
 from nnzbench.report.data import networks
-from nnzbench.report.data.series import Series
 
 
 def record(problem: Problem, kernel: str, us: float | None, variant: str = "v", **changed: object) -> Record:
@@ -55,7 +55,7 @@ def test_a_network_is_the_sum_of_its_layers() -> None:
     assert (dense.sparse, sparse.sparse, dense.width, sparse.width) == (False, True, 1.4, 1.8)
     (paper,) = (
         n
-        for n in networks.mobilenets(to_frame(recorded()), sparse=Series("", "", ("sputnik_bias_relu",)))
+        for n in networks.mobilenets(to_frame(recorded()), sparse=kernel("sputnik_bias_relu"))
         if n.name == "sparse_w1.8"
     )
     assert paper.us == 26 + 9 + 12 * 5
@@ -91,24 +91,3 @@ def test_attention_memory_is_that_of_the_plan(dtype: DType) -> None:
         added = fused + added_mask(operands.sparse, "f16").nbytes
         assert networks.attention_bytes("cudnn_attention", "f16_bias_plan00_default", "f16", *sizes) == added
         assert fused < held < added
-
-
-def test_attentions_are_compared_fastest_first() -> None:
-    problem = next(p for p in tables.load("sputnik_attention") if p.op == "attention")
-    rows = [
-        record(problem, "dense_attention", 900.0, "f32"),
-        record(problem, "dense_attention", 400.0, "tf32"),
-        record(problem, "sparse_attention", 300.0, "heuristic_x", selected=False),
-        record(problem, "sparse_attention", 250.0),
-        record(problem, "cudnn_attention", 350.0, "f16_bias_plan00_default", dtype="f16"),
-        record(replace(problem, op="spmm"), "sputnik", 5.0),
-    ]
-    found = networks.attentions(to_frame(rows))
-    assert [(a.kernel, a.math, a.us) for a in found] == [
-        ("sparse_attention", "f32", 250.0),
-        ("cudnn_attention", "f16", 350.0),
-        ("dense_attention", "tf32", 400.0),
-        ("dense_attention", "f32", 900.0),
-    ]
-    assert found[0].buffer_bytes < found[1].buffer_bytes < found[2].buffer_bytes
-    assert {a.problem for a in found} == {problem.name}

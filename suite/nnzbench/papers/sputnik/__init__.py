@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
+from nnzbench.problems.experiment import SPMM, Experiment, dtypes_of
 
 PAPER = "Sputnik (SC 2020)"
 OTHER_PAPERS = ("merge_spmm", "aspt", "aspt_sddmm")
@@ -11,19 +11,6 @@ AS_DATA = SPMM[1:]
 """Where matrices have more nonzeros than code can hold."""
 
 EXPERIMENTS = (
-    Experiment(
-        "sputnik_attention",
-        "Sparse attention of a Transformer",
-        PAPER,
-        "Table III, figure 11",
-        # kernels that take the weights as data: those that pack them or write them into code can't follow the softmax
-        dtypes_of(
-            *("dense_attention", "sputnik_sddmm", "sparse_softmax", "sputnik", "cusparse"),
-            sparse_attention=AND_F16,
-            cudnn_attention=("f16",),
-        ),
-        page="nnzbench.papers.sputnik.attention:PAGE",
-    ),
     Experiment(
         "sputnik_mobilenet",
         "The layers of MobileNetV1",

@@ -1,20 +1,19 @@
-"""Networks from recorded steps: frames per second of MobileNetV1, time and memory of attention (Sputnik, VII)."""
+"""Networks from recorded steps: frames per second of MobileNetV1, buffers of attention (Sputnik, VII)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
-from nnzbench.facts.results import each
+from nnzbench.facts.selector import Selector, kernel, pick, written_here
 from nnzbench.kernels.registry import about
 from nnzbench.problems import tables
 from nnzbench.problems.names import label_of
-from nnzbench.report.data.series import BEST, Series, pick, standing
 
 MOBILENET = "sputnik_mobilenet"
-DENSE = Series("dense", "dense: cuBLAS fp32", ("cublas_bias_relu",))
-SPARSE = replace(BEST, key="sparse", label="sparse: best kernel of each layer")
+DENSE = kernel("cublas_bias_relu")
+SPARSE = written_here()
 """Kernels whose fastest computes a sparse layer; give one alone to see its network."""
 
 
@@ -48,25 +47,24 @@ class Network:
 
 
 def mobilenets(
-    frame: pd.DataFrame, policy: str = "hot", sparse: Series = SPARSE, dense: Series = DENSE
+    frame: pd.DataFrame, policy: str = "hot", sparse: Selector = SPARSE, dense: Selector = DENSE
 ) -> list[Network]:
     """Every network of the table, in its order, from one run's rows (`report.frames.to_frame`).
 
-    Dense layers take their time from the series `dense`, sparse ones from `sparse`, depthwise ones from this project's
+    Dense layers take their time from `dense`, sparse ones from `sparse`, depthwise ones from this project's
     kernels. Layers were timed one by one, back to back with themselves: a network in which each waits for the one
     before gains nothing over the sum.
     """
     rows = frame[(frame["experiment"] == MOBILENET) & (frame["policy"] == policy)]
     rows = rows.assign(label=[label_of(name) for name in rows["problem"]])
-    times = {
-        series: pick(rows, series, by=("label",)).set_index("label")["median_us"] for series in (BEST, sparse, dense)
-    }
+    sides = (SPARSE, sparse, dense)
+    times = {one: pick(rows, one, by=("label",)).set_index("label")["median_us"] for one in sides}
     networks: dict[str, list[tuple[str, int, float | None]]] = {}
     for row in tables.rows(MOBILENET):
         label = row.problem.label
         network, _, _ = label.rpartition("_")
-        series = BEST if row.problem.op == "depthwise" else sparse if row.problem.sparsity else dense
-        us = times[series].get(label)
+        side = SPARSE if row.problem.op == "depthwise" else sparse if row.problem.sparsity else dense
+        us = times[side].get(label)
         networks.setdefault(network, []).append((label, row.count, None if us is None else float(us)))
     return [_network(name, layers) for name, layers in networks.items()]
 
@@ -76,38 +74,6 @@ def _network(name: str, layers: list[tuple[str, int, float | None]]) -> Network:
     times = [(label, count * (us or 0.0)) for label, count, us in layers]
     total = None if missing else sum(us for _, us in times)
     return Network(name, total, sum(us for label, us in times if "_dw" in label), missing)
-
-
-@dataclass(frozen=True)
-class Attention:
-    """One kernel's attention over one head."""
-
-    problem: str
-    dtype: str
-    kernel: str
-    variant: str
-    math: str
-    us: float
-    buffer_bytes: int
-    """Device memory of inputs, outputs, mask and everything between, as counted."""
-
-
-def attentions(frame: pd.DataFrame, policy: str = "hot") -> list[Attention]:
-    """The row that stands for every kernel and arithmetic class that computed a whole attention, fastest first."""
-    rows = standing(frame[(frame["shape"] == "attention") & (frame["policy"] == policy)])
-    found = [
-        Attention(
-            row.problem,
-            row.dtype,
-            row.kernel,
-            row.variant,
-            row.math,
-            row.median_us,
-            attention_bytes(row.kernel, row.variant, row.math, row.m, row.k, row.n, row.nnz),
-        )
-        for row in each(rows)
-    ]
-    return sorted(found, key=lambda one: one.us)
 
 
 def attention_bytes(kernel: str, variant: str, math: str, queries: int, keys: int, features: int, nnz: int) -> int:

@@ -15,7 +15,6 @@ from nnzbench.facts.results import load
 from nnzbench.papers import sputnik
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.records import memory
 
 # table IV and figure 12
 
@@ -68,86 +67,10 @@ def test_mobilenet_names_networks_with_a_layer_missing(tmp_path: Path, figures: 
     apart(figures["accuracy"])
 
 
-# table III
-
-ATTENTION: tuple[Timed, ...] = (
-    ("dense_attention", "f32", lambda p: 900.0 if p.op == "attention" else None),
-    ("dense_attention", "tf32", lambda p: 300.0 if p.op == "attention" else None),
-    ("sparse_attention", "heuristic_s32", lambda p: 200.0 if p.label == "attention" else None),
-    ("sparse_attention", "s32_w32", lambda p: 150.0 if p.label == "attention" else None),
-    ("sputnik_sddmm", "heuristic_s32", lambda p: 60.0 if p.op == "sddmm" else None),
-    ("sparse_softmax", "w1", lambda p: 10.0 if p.op == "sparse_softmax" else None),
-)
-
-
-def test_attention_compares_time_and_memory(tmp_path: Path) -> None:
-    page, drawn = report(tmp_path, records("sputnik_attention", ATTENTION))
-    rows = drawn[drawn["what"] == "attention"].set_index(["kernel", "math"])
-    assert rows["us"]["sparse_attention", "f32"] == 150  # the faster variant
-    tokens = rows["tokens_per_second"]["sparse_attention", "f32"]
-    assert tokens == pytest.approx(12288 / (24 * 150e-6), rel=1e-5)  # 3 layers of 8 heads
-    assert "6.00 times as fast" in page
-    assert "Against TF32 tensor cores it is 2.00 times as fast" in page
-    assert "times less memory (counted)" in page
-    assert "| the paper's sparse transformer, whole model, V100 | – | 67857 | – | 734 | 2.09 | 12.8 |" in page
-    assert "No time of the step context (hot)." in page
-    assert "No time of dense, fused, cuDNN fp16 attention (hot)." in page
-    assert "Memory of sparse, fp32 attention is not measured (hot)." in page
-
-
-FUSED: tuple[Timed, ...] = (
-    ("cudnn_attention", "f16_bias_plan00", lambda p: 240.0 if p.label == "attention" else None),
-    ("cudnn_attention", "f16_causal_plan00", lambda p: 60.0 if p.label == "causal" else None),
-    ("sparse_attention", "s32_w32", lambda p: 90.0 if p.label == "attention" else None),
-)
-
-
-def test_attention_is_held_against_fused_attention_in_time_and_measured_memory(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
-    rows = records("sputnik_attention", ATTENTION) + records("sputnik_attention", FUSED, "f16")
-    folder = fake_records.write(tmp_path / "r", rows)
-    sizes = {"dense_attention": 618, "sparse_attention": 103, "f16_bias_plan00": 320, "f16_causal_plan00": 12}
-    for one in rows:
-        if size := sizes.get(one.kernel, sizes.get(one.variant)):
-            key = (one.problem, one.dtype, one.kernel, one.variant, one.device)
-            memory.add(folder / memory.FILE, memory.Memory(*key, 5 << 20, (5 + size) << 20, 5 << 20))
-    page, _ = fake_records.drawn(load(folder))
-    text = page.sections[0].text
-    assert "6.00 times as fast in 6.0 times less memory (measured)" in text
-    assert (
-        "(cuDNN, fp16, every key up to the query) takes 60 µs: 2.50 times as fast as sparse attention in fp32" in text
-    )
-    assert "and 1.50 times as fast as in fp16, in 8.6 times less memory than in fp32 (measured)." in text
-    (fused,) = (line for line in page.sections[0].tables[0].splitlines() if line.startswith("| dense, fused, cuDNN"))
-    assert fused.endswith("| 60.0 | 8533333 | 12.0 | 12.0 | 15.00 | 51.5 |")
-    assert not [gap for gap in page.gaps if "attention" in gap]
-    apart(figures["attention"])
-
-
-def test_attention_without_a_dense_time_states_no_ratio(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    rows = records("sputnik_attention", [timed for timed in ATTENTION if timed[0] != "dense_attention"])
-    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", rows)))
-    assert "no speed-up is stated" in page.sections[0].text
-    assert "No time of dense, cuBLAS fp32 attention (hot)." in page.gaps
-    apart(figures["attention"])
-
-
-def test_the_attention_mask_is_drawn_to_scale(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    page, _ = fake_records.drawn(load(fake_records.write(tmp_path / "r", records("sputnik_attention", ATTENTION))))
-    assert "768 tokens and a band of 16 for 12,288 and 256" in page.sections[-1].text
-    dense, sparse = (axis.images[0].get_array() for axis in figures["mask"].axes)
-    assert dense.sum() == 768 * 769 // 2
-    assert not sparse[~dense].any()  # nothing above the diagonal
-    assert all(sparse[row, max(0, row - 15) : row + 1].all() for row in (0, 5, 400, 767))  # the whole band
-    assert 0.085 < sparse.sum() / dense.sum() < 0.1
-    apart(figures["mask"])
-
-
 # all pages
 
 EVERY = {
-    "sputnik_attention": ATTENTION,
+    "sputnik_mobilenet": MOBILENET,
 }
 
 
