@@ -12,14 +12,6 @@ AS_DATA = SPMM[1:]
 
 EXPERIMENTS = (
     Experiment(
-        "sputnik_mobilenet",
-        "The layers of MobileNetV1",
-        PAPER,
-        "Table IV, figure 12",
-        dtypes_of("sputnik_bias_relu", "row_stream_bias_relu", "cublas_bias_relu", "depthwise_conv"),
-        page="nnzbench.papers.sputnik.mobilenet:PAGE",
-    ),
-    Experiment(
         "whole_networks",
         "The sparse Transformer and MobileNetV1 in one graph",
         PAPER,
@@ -32,3 +24,5 @@ EXPERIMENTS = (
         page="nnzbench.papers.sputnik.whole_networks:PAGE",
     ),
 )
+EQUAL_ACCURACY = (("1", "1.3"), ("1.2", "1.5"), ("1.4", "1.8"))
+"""Widths of the dense and the sparse MobileNetV1 of the same accuracy: the paper's pairs."""

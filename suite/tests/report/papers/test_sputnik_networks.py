@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import fake_records
@@ -11,7 +12,8 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
-from nnzbench.papers.sputnik import sputnik_attention
+from nnzbench.papers.sputnik import sputnik_attention, sputnik_mobilenet
+from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
@@ -60,7 +62,47 @@ def test_attention_stands_beside_fused_attention_in_time_and_measured_memory(tmp
     assert found["MB counted"]["causal", "cuDNN attention fp16"] == pytest.approx(features / 1e6)
 
 
-@pytest.mark.parametrize("name", ["sputnik_attention"])
+def pointwise(us: float, sparse: bool = False) -> Callable[[Problem], float | None]:
+    return lambda p: us if p.op == "pointwise" and (p.sparsity > 0 or not sparse) else None
+
+
+LAYERS: tuple[Timed, ...] = (
+    ("depthwise_conv", "o4", lambda p: 2.0 if p.op == "depthwise" else None),
+    ("cublas_bias_relu", "f32_rowmajor", pointwise(10.0)),
+    ("cublas_bias_relu", "tf32_rowmajor", pointwise(3.0)),
+    ("sputnik_bias_relu", "heuristic_y4", pointwise(5.0, sparse=True)),
+    ("row_stream_bias_relu", "n64", pointwise(4.0, sparse=True)),
+)
+
+
+def test_mobilenet_sums_its_layers_each_as_often_as_it_occurs(tmp_path: Path) -> None:
+    results = load(fake_records.write(tmp_path, records("sputnik_mobilenet", LAYERS)))
+    page = sputnik_mobilenet.page()
+    render.write(page, results)
+    facts = facts_of(tmp_path)
+    pair = "MobileNetV1 of equal accuracy, sparse of width 1.8 against dense of 1.4 (total)"
+    best = "each layer's fastest kernel fp32"
+    assert facts[pair, best, "dense layers fp32"] == pytest.approx(156 / 84, rel=1e-5)
+    # each layer's fastest: cuBLAS's 10 us of the first, Sputnik's 5 of the others
+    sputnik = "each layer's fastest of Sputnik and cuBLAS fp32"
+    assert facts[pair, sputnik, "dense layers fp32"] == pytest.approx(156 / 96, rel=1e-5)
+    assert facts[pair, best, "dense layers TF32 or fp32"] == pytest.approx(65 / 84, rel=1e-5)
+    found = sputnik_mobilenet.networks_of(View(results, page.attributes)).set_index(["curve", "width"])
+    assert found["us"]["dense, cuBLAS TF32", 1.0] == 13 * 2 + 13 * 3
+    assert found["us"]["sparse, best kernel of each layer", 1.8] == 13 * 2 + 10 + 12 * 4
+    assert found["us"]["sparse, sputnik alone", 1.3] == 13 * 2 + 10 + 12 * 5
+    assert found["depthwise"]["sparse, best kernel of each layer", 1.8] == pytest.approx(100 * 26 / 84)
+    assert found["accuracy"]["sparse, sputnik alone", 1.8] == 74.9
+
+
+def test_a_mobilenet_with_a_layer_missing_has_no_frames_per_second(tmp_path: Path) -> None:
+    rows = records("sputnik_mobilenet", LAYERS, keep=lambda p: p.label != "sparse_w1.8_pw06")
+    found = sputnik_mobilenet.networks_of(View(load(fake_records.write(tmp_path, rows))))
+    assert 1.7 in set(found["width"])
+    assert 1.8 not in set(found["width"])
+
+
+@pytest.mark.parametrize("name", ["sputnik_attention", "sputnik_mobilenet"])
 def test_records_without_times_make_a_page(name: str, tmp_path: Path) -> None:
     (row, *_) = records(name, (("sputnik", "x", lambda _: 1.0),))
     results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))

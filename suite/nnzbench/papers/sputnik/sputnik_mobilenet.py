@@ -1,0 +1,163 @@
+"""Sputnik's table IV and figure 12: frames per second of dense and sparse MobileNetV1 by accuracy."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import DEFAULT, Selector, kernel
+from nnzbench.facts.table import Comparison
+from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.data import networks, published
+from nnzbench.report.draw import canvas
+from nnzbench.report.pages.page import Answer, Drawn, Made, Page, Pivot, Published, RatioTable
+from nnzbench.report.pages.view import View
+
+EXPERIMENT = Experiment(
+    "sputnik_mobilenet",
+    "The layers of MobileNetV1",
+    PAPER,
+    "Table IV, figure 12",
+    dtypes_of("sputnik_bias_relu", "row_stream_bias_relu", "cublas_bias_relu", "depthwise_conv"),
+)
+LAYERS = Group(words="pruned 1x1 convolutions", level=90, where="op == 'spmm'")
+EQUAL = tuple(
+    Group(
+        words=f"MobileNetV1 of equal accuracy, sparse of width {sparse} against dense of {dense}",
+        cases=rf"sparse_w{sparse}_(\w\w\d\d)_",
+        baseline_cases=rf"dense_w{dense}_(\w\w\d\d)_",
+        statistic="total",
+        counted=True,
+    )
+    for dense, sparse in EQUAL_ACCURACY
+)
+DENSE_LAYERS = ("cublas_bias_relu", "depthwise_conv")
+NETWORK = Selector("each layer's fastest kernel fp32", ("sputnik_bias_relu", "row_stream_bias_relu", *DENSE_LAYERS))
+SPUTNIK = Selector("each layer's fastest of Sputnik and cuBLAS fp32", ("sputnik_bias_relu", *DENSE_LAYERS))
+DENSE = Selector("dense layers fp32", DENSE_LAYERS)
+TF32 = Selector("dense layers TF32 or fp32", DENSE_LAYERS, "tf32", also="f32")
+CURVES = {
+    "dense, cuBLAS fp32": ("dense", networks.SPARSE, networks.DENSE),
+    "dense, cuBLAS TF32": ("dense", networks.SPARSE, kernel("cublas_bias_relu", "tf32")),
+    "sparse, best kernel of each layer": ("sparse", networks.SPARSE, networks.DENSE),
+    "sparse, sputnik alone": ("sparse", kernel("sputnik_bias_relu"), networks.DENSE),
+}
+"""Which networks, and what computes their sparse and dense 1x1 convolutions."""
+LOOKS = (("#000000", "s"), ("#2f8f9d", "s"), ("#009e73", "^"), ("#0072b2", "o"))
+
+
+def networks_of(view: View) -> pd.DataFrame:
+    """Networks whose layers all have a time: policy, curve, weights, width, accuracy (the paper's), us, fps, depthwise.
+
+    `depthwise` is the share of its time, in percent.
+    """
+    paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy"))
+    accuracy = {(row.model, row.width): row.accuracy for row in each(paper)}
+    rows = [
+        {
+            "policy": policy,
+            "curve": curve,
+            "weights": weights,
+            "width": one.width,
+            "accuracy": accuracy.get((weights, one.width), float("nan")),
+            "us": one.us,
+            "fps": one.frames_per_second,
+            "depthwise": 100 * one.depthwise_us / one.us,
+        }
+        for policy in view.policies
+        for curve, (weights, sparse, dense) in CURVES.items()
+        for one in networks.mobilenets(view.frame, policy, sparse, dense)
+        if one.us and one.name.startswith(weights)
+    ]
+    columns = ["policy", "curve", "weights", "width", "accuracy", "us", "fps", "depthwise"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _frames(view: View) -> pd.DataFrame | None:
+    found = networks_of(view)
+    names = {"fps": "frames/s", "depthwise": "% in depthwise layers"}
+    shown = found.assign(
+        width=found["width"].map("{:g}".format), fps=found["fps"].round(), depthwise=found["depthwise"].round()
+    )
+    return shown.drop(columns=["us", "weights"]).rename(columns=names) if len(shown) else None
+
+
+def _figure(view: View, title: str) -> Figure | None:
+    found = networks_of(view).dropna(subset=["accuracy"])
+    if found.empty:
+        return None
+    paper = published.read("sputnik_table4_sparse_mobilenet", ("model", "width", "accuracy", "throughput_fps"))
+    heights = paper["accuracy"]
+    look = {curve: canvas.Look(*one) for curve, one in zip(CURVES, LOOKS, strict=True)}
+
+    def draw(axis: Axes, row: None, policy: str) -> None:
+        printed = policy == "the paper, V100"
+        curves = (
+            [
+                (name, some, canvas.printed_line())
+                for name, some in paper.assign(us=1e6 / paper["throughput_fps"]).groupby("model")
+            ]
+            if printed
+            else [
+                (name, some, look[str(name)].line(joined=True))
+                for name, some in found[found["policy"] == policy].groupby("curve", sort=False)
+            ]
+        )
+        for _, some, line in curves:
+            line.set_data(some["us"], some["accuracy"])
+            axis.add_line(line)
+            for one in each(some.sort_values("width").iloc[[0, -1]]):
+                axis.annotate(
+                    f"{one.width:g}", (one.us, one.accuracy), (5, -9), textcoords="offset points", fontsize=7.5
+                )
+        axis.grid()
+        axis.margins(x=0.15)
+        axis.autoscale_view()
+        axis.set_ylim(heights.min() - 0.25, heights.max() + 0.15)
+        axis.set_xlabel("one image (µs)", fontsize=8.5)
+        axis.set_title(policy if printed else canvas.policy_text(policy), pad=4)
+
+    caption = "Top-1 accuracy (%), the paper's, against time; left and up is better. Width multipliers at the ends."
+    legend = {curve: one.line(joined=True) for curve, one in look.items() if curve in set(found["curve"])}
+    columns = [*view.policies, "the paper, V100"]
+    return canvas.grid([None], columns, [3.2], title, caption, legend, draw, share="y")
+
+
+def page() -> Page:
+    """Its page."""
+    rule, best, ours = (
+        kernel("sputnik_bias_relu", variants=DEFAULT), kernel("sputnik_bias_relu"), kernel("row_stream_bias_relu")
+    )  # fmt: skip
+    dense, tf32 = networks.DENSE, kernel("cublas_bias_relu", "tf32")
+    return Page(
+        question="Is a pruned 1x1 convolution of MobileNetV1, with bias and ReLU, faster than the dense one of the "
+        "same size, and a pruned network faster than the dense one of the same accuracy?",
+        intro="The 13 pairs of depthwise and 1×1 convolution of MobileNetV1 at batch 1, with bias and ReLU, at widths "
+        "of table IV of *Sparse GPU Kernels for Deep Learning* (SC 2020): dense 1×1 convolutions, or 90 % sparse ones "
+        "but the first. A network's time is the sum of its layers', each timed by itself; the "
+        "first 3×3 convolution and the classifier are left out, so that the paper's whole networks "
+        "do a little more. Whole networks in one graph are on the page of `whole_networks`. Nothing was "
+        "trained here: accuracies are the paper's.",
+        attributes=r"(?P<weights>dense|sparse)_w(?P<width>[\d.]+)_(?P<layer>\w+)",
+        answers=(
+            Answer(LAYERS, rule, tf32, (best, ours), dense),
+            Answer(EQUAL[1], NETWORK, TF32, (SPUTNIK,), DENSE, "sputnik-mobilenet-1.2"),
+        ),
+        comparison=Comparison((rule, best, ours), (tf32, dense), (LAYERS,)),
+        figures=(Drawn("accuracy", "MobileNetV1: accuracy and time of one image", _figure, "x is a sum of layers"),),
+        tables=(
+            RatioTable("Networks of equal accuracy, sums over layers (in brackets the layers)",
+                       Comparison((NETWORK, SPUTNIK), (TF32, DENSE), EQUAL), collapsed=False),
+            Made("Networks", _frames, "sums over layers, each as often as the network has it"),
+            Published("The paper's networks on a V100", "sputnik_table4_sparse_mobilenet", {
+                "model": "weights", "width": "width", "accuracy": "accuracy (%)", "throughput_fps": "frames/s",
+            }),
+            Pivot("Pruned layers, times as fast as cublas_bias_relu", (rule, best, ours), "ratio", dense,
+                  ("layer", "subject"), "width", LAYERS),
+        ),
+        baseline=dense,
+    )  # fmt: skip
