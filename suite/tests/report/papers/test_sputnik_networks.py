@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
-from nnzbench.papers.sputnik import sputnik_attention, sputnik_mobilenet
+from nnzbench.papers.sputnik import busy, sputnik_attention, sputnik_mobilenet, whole_networks
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
+from nnzbench.records.record import RecordError
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
 
@@ -102,7 +104,85 @@ def test_a_mobilenet_with_a_layer_missing_has_no_frames_per_second(tmp_path: Pat
     assert 1.8 not in set(found["width"])
 
 
-@pytest.mark.parametrize("name", ["sputnik_attention", "sputnik_mobilenet"])
+def of(label: str, us: float) -> Callable[[Problem], float | None]:
+    return lambda p: us if p.label == label else None
+
+
+def width(p: Problem) -> float:
+    return float(p.label.partition("_w")[2])
+
+
+NETWORKS: tuple[Timed, ...] = (
+    ("sparse_transformer", "f32_heuristic", of("transformer", 100_000.0)),
+    ("dense_transformer", "f32_default", of("transformer", 250_000.0)),
+    ("dense_transformer", "tf32_default", of("transformer", 90_000.0)),
+    ("sparse_transformer", "tf32_heuristic", of("transformer", 60_000.0)),
+    ("sparse_transformer", "f32_rule", of("transformer", 50_000.0)),
+    *(("cublas", "f32_rowmajor", of(f"gemm_{name}", 100.0)) for name in ("project", "output", "up", "down")),
+    ("sputnik_sddmm", "heuristic_s32", of("step_scores", 1000.0)),
+    ("sputnik_sddmm", "s16", of("step_scores", 500.0)),
+    ("sparse_softmax", "w32", of("step_softmax", 500.0)),
+    ("sputnik", "heuristic_y4", of("step_context", 1500.0)),
+    ("sparse_mobilenet", "f32_rule", lambda p: 50 * width(p) if p.label.startswith("sparse_w") else None),
+    ("sparse_mobilenet", "f32_heuristic", lambda p: 100 * width(p) if p.label.startswith("sparse_w") else None),
+    ("dense_mobilenet", "f32_default", lambda p: 200 * width(p) if p.op == "mobilenet" else None),
+)
+STEPS: tuple[Timed, ...] = (
+    ("depthwise_conv", "o2_t128", lambda p: 1.0 if p.op == "depthwise" else None),
+    ("sputnik_bias_relu", "heuristic_y4", pointwise(2.0, sparse=True)),
+    ("sputnik_bias_relu", "y2", pointwise(1.0, sparse=True)),
+    ("cublas_bias_relu", "f32_rowmajor", pointwise(4.0)),
+)
+
+
+def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
+    fake_records.write(tmp_path / "gpu" / "sputnik_mobilenet", records("sputnik_mobilenet", STEPS))
+    rows = records("whole_networks", NETWORKS, keep=lambda p: p.label != "dense_w1.2")
+    folder = fake_records.write(tmp_path / "gpu" / "whole_networks", rows)
+    (name,) = {row.problem for row in rows if row.shape == "transformer"}
+    line = f"{name},sparse_transformer,f32_heuristic,{{}},100500,100000\n"
+    # of two lines the later counts
+    (folder / busy.FILE).write_text(",".join(busy.COLUMNS) + "\n" + line.format(7) + line.format(250))
+    results, page = load(folder), whole_networks.page()
+    render.write(page, results)
+    facts = facts_of(folder)
+    assert facts["the Transformer", "sparse Transformer, its heuristic", "dense Transformer"] == 2.5
+    assert facts["the Transformer", "sparse Transformer TF32, its heuristic", "dense Transformer TF32"] == 1.5
+    pair = "MobileNetV1 of equal accuracy, sparse of width {} against dense of {}"
+    rule, dense = "sparse MobileNetV1, its heuristic", "dense MobileNetV1"
+    assert facts[pair.format("1.3", "1"), rule, dense] == pytest.approx(200 / 130, rel=1e-5)
+    assert (pair.format("1.5", "1.2"), rule, dense) not in facts.index
+    view = View(results, page.attributes)
+    every = whole_networks._every(view, "transformer")
+    parts = whole_networks._parts(view)
+    assert every is not None
+    assert parts is not None
+    assert dict(zip(every["variant"], every["tokens/s"], strict=True))["`f32_heuristic`"] == 122_880
+    found = parts.set_index(["network", "variant"])
+    traced = found.loc[("transformer", "`f32_heuristic`")]
+    assert (traced["launches"], traced["difference per launch"]) == (250, 2.0)
+    # 72 + 24 + 3 + 3 products of 100 us and 24 heads of 3000 us
+    assert traced["its steps by themselves"] == 82_200
+    assert math.isnan(found["launches"]["transformer", "`f32_rule`"])
+    # 13 depthwise layers of 1 us, 12 sparse of 2 us, the first by cuBLAS 4 us
+    assert found["its steps by themselves"]["sparse_w1.3", "`f32_heuristic`"] == 41
+    assert found["its steps by themselves"]["dense_w1", "`f32_default`"] == 65
+
+
+@pytest.mark.parametrize("row", ["a,b,c,0,1,1", "a,b,c,1,nan,1", "a,b,c,1,1", "a,b,c,one,1,1"])
+def test_a_table_of_busy_times_that_is_none_is_refused(tmp_path: Path, row: str) -> None:
+    (tmp_path / busy.FILE).write_text(",".join(busy.COLUMNS) + f"\n{row}\n")
+    with pytest.raises(RecordError, match="not a table of busy times"):
+        busy.read(tmp_path)
+
+
+def test_cublas_computes_the_dense_products_alone() -> None:
+    taken = [p for p in whole_networks.EXPERIMENT.problems() if whole_networks.EXPERIMENT.takes("cublas", p)]
+    assert {p.op for p in taken} == {"gemm"}
+    assert len(taken) == 4
+
+
+@pytest.mark.parametrize("name", ["sputnik_attention", "sputnik_mobilenet", "whole_networks"])
 def test_records_without_times_make_a_page(name: str, tmp_path: Path) -> None:
     (row, *_) = records(name, (("sputnik", "x", lambda _: 1.0),))
     results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
