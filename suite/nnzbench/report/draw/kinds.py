@@ -154,6 +154,7 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
     if values.empty:
         return None
     printed = figure.printed.make(view) if figure.printed else None
+    every = [*values["value"], *(printed["value"] if printed is not None else [])]
     curves = order_of(view, figure.lines or "subject", values, figure.series)
     look: dict[Any, canvas.Look] = {**looks(figure.series)} if not figure.lines else _ladder(curves)
     panels = order_of(view, figure.panels, values, figure.series) if figure.panels else [None]
@@ -171,7 +172,7 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
         if printed is not None:
             found = _in(printed, figure.panels, panel)
             axis.add_line(_at(printed_line(), list(found[figure.x]), list(found["value"])))
-        scale(axis, figure.value, "y", values["value"])
+        scale(axis, figure.value, "y", every)
         xs = sorted(set(here[figure.x]))
         if figure.log_x:
             axis.set_xscale("log", base=2)
