@@ -77,11 +77,6 @@ def apart(figure: Figure) -> None:
                 assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
 
 
-def draw(experiment: str, tmp_path: Path, rows: list[Record]) -> None:
-    folder = fake_records.write(tmp_path / experiment, rows)
-    fake_records.drawn(load(folder))
-
-
 def spmm(us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:
     return lambda problem: us(problem) if problem.op == "spmm" else None
 
