@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 from pathlib import Path
 
+from nnzbench.contribute import manifest
 from nnzbench.problems import tables
-from nnzbench.records import memory
 from nnzbench.records.record import RecordError
 
 STEPS = {
@@ -23,7 +24,6 @@ STEPS = {
 
 `dlmc_n512`'s calibrate predictions; the others are one of every paper.
 """
-FILES = ("records.csv", "tuning.csv", memory.FILE)
 
 
 def chosen(experiment: str, count: int, real: bool | None = None) -> list[str]:
@@ -44,13 +44,17 @@ def gpus(results: Path) -> list[str]:
 
 
 def archive(results: Path, gpu: str) -> Path:
-    """`<results>/<gpu>.tar.gz` with the records and snapshots of that GPU, and nothing that is drawn from them."""
-    path = results / f"{gpu}.tar.gz"
+    """`<results>/<gpu>.tar.gz` with the records and snapshots of that GPU, and their hashes; nothing that is drawn."""
+    path, top = results / f"{gpu}.tar.gz", results / gpu
+    folders = sorted(one.parent for one in top.rglob("records.csv"))
+    files = [file for folder in folders for file in manifest.files(folder)]
+    hashes = manifest.text(top, files).encode()
     with tarfile.open(path, "w:gz") as packed:
-        for folder in sorted(one.parent for one in (results / gpu).rglob("records.csv")):
-            for file in sorted(folder.iterdir()):
-                if file.name in FILES or (file.name.startswith("environment") and file.suffix == ".json"):
-                    packed.add(file, file.relative_to(results).as_posix(), filter=_nobody)
+        listed = tarfile.TarInfo(f"{gpu}/{manifest.NAME}")
+        listed.size = len(hashes)
+        packed.addfile(listed, io.BytesIO(hashes))
+        for file in files:
+            packed.add(file, file.relative_to(results).as_posix(), filter=_nobody)
     return path
 
 
