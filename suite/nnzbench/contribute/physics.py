@@ -35,6 +35,7 @@ SAME_PROBLEMS = 8
 """Problems that may have the same three times by chance when they are short. At most 4 on record."""
 _CLOSE = 1e-4
 """Relative: cells have six digits."""
+_RATES = ("fp32_tflops", "tf32_tflops", "f16_tflops", "l2_gbs", "copy_gbs")
 _SHEETS = {
     "copy_gbs": ("bandwidth_gbs",),
     "fp32_tflops": ("fp32_tflops",),
@@ -109,9 +110,7 @@ def limits(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
 
     def too_low(row: Record) -> bool:
         found = _peaks(snapshots, row)
-        rates: list[Any] = [
-            found.get(name) for name in ("fp32_tflops", "tf32_tflops", "f16_tflops", "l2_gbs", "copy_gbs")
-        ]
+        rates = [float(found.get(name) or 0) for name in _RATES]
         if row.limit_us is None or row.floor_us is None or not all(rates):
             return False
         in_cache = row.policy == "hot" and row.bytes <= (found.get("l2_bytes") or 0)
