@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from nnzbench.matrices import index
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.matrices.readers import files
 from nnzbench.problems.names import name_of
 from nnzbench.problems.operands import Operands, operands_of, round_to
@@ -31,6 +31,8 @@ MOST_BYTES = 8 << 30
 _SPEC = re.compile(r"(\d{1,9})[xX](\d{1,9})@(0?\.\d{1,9}|0|\d{1,2}(?:\.\d{1,6})?%)")
 _ALMOST = re.compile(r"\d+[xX]\d+(@.*)?")
 _MOST_WEIGHTS = 1 << 31
+_MADE_BYTES = 60
+"""Memory for each nonzero of a generated pattern while it is drawn."""
 _BY_RANGE: tuple[DType, ...] = ("f16", "bf16", "f32")
 _DTYPES: dict[str, DType] = {"float16": "f16", "bfloat16": "bf16"}
 
@@ -145,7 +147,7 @@ def _layer(found: files.Matrix) -> Layer:
     if len(found.shape) > 2:
         rest = " x ".join(map(str, found.shape[1:]))
         note = f"weights of {found.shape[0]} filters by {rest} taken as a {matrix.m} x {matrix.k} matrix"
-    name = re.sub(r"\s+", "_", found.label)
+    name = "".join(one if one.isprintable() and one != " " else "_" for one in found.label)  # surrogates are not
     return Layer(name, matrix, found.shape, f"file:{name}", _DTYPES.get(found.dtype, "f32"), note)
 
 
@@ -156,6 +158,7 @@ def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
         raise MatrixError(f"{text}: {m} x {k} is no size of a layer that can be made here.")
     if pattern == "2:4" and sparsity != 0.5:
         raise MatrixError(f"{text}: two of four are zero in a 2:4 pattern: ask for @0.5.")
+    require_memory(text, _MADE_BYTES * math.ceil(m * k * (1 - sparsity)))
     source = {
         "uniform": "uniform:0",
         "balanced": "balanced:0",

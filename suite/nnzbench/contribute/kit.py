@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 from pathlib import Path
 
+from nnzbench.contribute import manifest
 from nnzbench.problems import tables
-from nnzbench.records import files, memory
+from nnzbench.records import files
 from nnzbench.records.record import RecordError
 
 STEPS = {
@@ -23,7 +25,6 @@ STEPS = {
 
 `dlmc_n512`'s calibrate predictions; the others are one of every paper.
 """
-FILES = (files.JOURNAL, files.PUBLISHED, "tuning.csv", memory.FILE)
 
 
 def chosen(experiment: str, count: int, real: bool | None = None) -> list[str]:
@@ -44,13 +45,16 @@ def gpus(results: Path) -> list[str]:
 
 
 def archive(results: Path, gpu: str) -> Path:
-    """`<results>/<gpu>.tar.gz` with the records and snapshots of that GPU, and nothing that is drawn from them."""
-    path = results / f"{gpu}.tar.gz"
+    """`<results>/<gpu>.tar.gz` with the records and snapshots of that GPU, and their hashes; nothing that is drawn."""
+    path, top = results / f"{gpu}.tar.gz", results / gpu
+    recorded = [file for folder in files.folders(top) for file in manifest.files(folder)]
+    hashes = manifest.text(top, recorded).encode()
     with tarfile.open(path, "w:gz") as packed:
-        for folder in files.folders(results / gpu):
-            for file in sorted(folder.iterdir()):
-                if file.name in FILES or (file.name.startswith("environment") and file.suffix == ".json"):
-                    packed.add(file, file.relative_to(results).as_posix(), filter=_nobody)
+        listed = tarfile.TarInfo(f"{gpu}/{manifest.NAME}")
+        listed.size = len(hashes)
+        packed.addfile(listed, io.BytesIO(hashes))
+        for file in recorded:
+            packed.add(file, file.relative_to(results).as_posix(), filter=_nobody)
     return path
 
 

@@ -1,25 +1,18 @@
-"""What a row can't say, whoever measured it: times no GPU reaches, sizes and counts that the indices contradict."""
+"""What a row can't say by itself: times below its own limit, sizes and counts that the indices contradict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from nnzbench.contribute.published import Matrix, matrix
-from nnzbench.devices import DEVICES
 from nnzbench.matrices import index
-from nnzbench.matrices.formats import MatrixError
-from nnzbench.measure.attempts import CHECK
-from nnzbench.plans.architectures import ARCHITECTURES, architecture
-from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.experiment import POLICIES
+from nnzbench.plans.plan import one_line
 from nnzbench.problems.names import parse
-from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import Record
 
-OPS = frozenset({"spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"})
-"""What `Problem.recorded_op` gives."""
 LEAST_OF_LIMIT = 0.25
 """Shortest time as a part of the row's limit: caches and fast algorithms beat it, but never threefold on record."""
 _CLOSE = 1e-4
@@ -28,24 +21,6 @@ _REGENERATED = 1 << 20
 """Most elements of a generated pattern that is made again to be compared."""
 _MOST_REGENERATED = 24
 _MADE = frozenset({"uniform", "equal_rows", "cov", "banded", "balanced", "nm", "block"})
-
-
-def words(row: Record) -> Iterator[str]:
-    """Names that there are not."""
-    allowed: dict[str, frozenset[str]] = {
-        "op": OPS,
-        "dtype": frozenset(get_args(DType)),
-        "device": frozenset(DEVICES),
-        "policy": frozenset({*POLICIES, CHECK}),
-    }
-    for column, known in allowed.items():
-        found = getattr(row, column)
-        if found not in known:
-            yield f"`{column}` is '{found[:40]}', which is none of {', '.join(sorted(known))}"
-    try:
-        architecture(row.arch)
-    except Unsupported:
-        yield f"`arch` is '{row.arch[:40]}', which is none of {', '.join(ARCHITECTURES)}"
 
 
 def numbers(row: Record) -> Iterator[str]:
@@ -62,6 +37,11 @@ def numbers(row: Record) -> Iterator[str]:
             yield f"`flops` is {row.flops:g} where {row.nnz} nonzeros make {flops:g}"
     if row.median_us is None:
         return
+    lacking = [name for name in ("q1_us", "q3_us", "samples", "floor_us") if getattr(row, name) is None]
+    if lacking:
+        yield f"there is a median, and no `{'`, `'.join(lacking)}`"
+    if row.q1_us is not None and row.q3_us is not None and not row.q1_us <= row.median_us <= row.q3_us:
+        yield f"the median {row.median_us:g} us is not between its quartiles {row.q1_us:g} and {row.q3_us:g}"
     if row.floor_us is not None and row.median_us < row.floor_us:
         yield f"the median {row.median_us:g} us is below the time of an empty kernel, {row.floor_us:g} us"
     if row.limit_us is not None:
@@ -79,19 +59,6 @@ def _flops(row: Record) -> float | None:
     if network or row.op == "gemm":
         return None
     return 2.0 * row.nnz * (row.k if row.op == "sddmm" else row.n)
-
-
-def floors(rows: Sequence[Record], snapshots: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Floors in rows against those of the snapshot that the row names, which were measured once for all of them."""
-    said: set[tuple[str, str]] = set()
-    for row in rows:
-        peaks = snapshots.get(row.environment, {}).get("peaks")
-        known = peaks.get(f"floor_{row.policy}_us") if isinstance(peaks, Mapping) else None
-        if row.floor_us is None or not isinstance(known, int | float) or (row.environment, row.policy) in said:
-            continue
-        if abs(row.floor_us - known) > _CLOSE * max(known, 1e-9):
-            said.add((row.environment, row.policy))
-            yield f"{row.environment} has a {row.policy} floor of {known:g} us, and its rows say {row.floor_us:g} us"
 
 
 def sources(rows: Sequence[Record]) -> Iterator[str]:
@@ -134,8 +101,8 @@ def _generated(row: Record) -> Iterator[str]:
     level = float(parts.level) / 100
     try:
         matrix = load_sparse(Problem(row.experiment, row.problem, op, row.m, row.k, row.n, level, row.source))
-    except (MatrixError, ValueError, MemoryError) as error:
-        yield f"{row.source} can't be made for {row.problem} ({error})"
+    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:  # numbers that fit no generator
+        yield f"{row.source} can't be made for {row.problem} ({one_line(error)})"
         return
     if matrix.nnz != row.nnz:
         yield f"{row.source} makes {matrix.nnz} nonzeros for {row.problem}, and its rows have {row.nnz}"

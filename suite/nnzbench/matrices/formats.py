@@ -10,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from nnzbench.host import free_memory
+
 
 class MatrixError(ValueError):
     """A matrix or file is not what it claims; the message names the file and the field in one sentence."""
+
+
+def require_memory(where: str, needed: int) -> None:
+    """Raises `MatrixError` where so many bytes are not free: what a file or a size declares is asked for only then."""
+    free = free_memory()
+    if free is not None and needed > free:
+        raise MatrixError(f"{where}: needs {needed:,} bytes of memory, and {free:,} are free.")
 
 
 @dataclass(frozen=True)

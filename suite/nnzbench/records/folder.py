@@ -334,5 +334,5 @@ def read_tuning(path: Path) -> list[Tuning]:
                 )
                 for row in csv.DictReader(file)
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise RecordError(f"{path}: not a tuning table ({error})") from None

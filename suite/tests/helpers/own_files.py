@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy import io, sparse
 
 M, K = 12, 20
@@ -66,3 +69,37 @@ def has_safetensors() -> bool:
 def has_torch() -> bool:
     """Whether PyTorch is installed."""
     return importlib.util.find_spec("torch") is not None
+
+
+TORCH = """
+import os, signal, time
+import numpy as np
+
+class Tensor:
+    is_sparse = False
+
+    def __init__(self, values, shape=(3, 4), dtype="float32"):
+        self.array = np.array(list(values), dtype).reshape(shape)
+        self.shape, self.dtype = shape, f"torch.{dtype}"
+
+    dim = lambda self: self.array.ndim
+    numel = lambda self: self.array.size
+    element_size = lambda self: self.array.itemsize
+    detach = lambda self: self
+    numpy = lambda self: self.array
+
+def load(*words, **more):
+    BODY
+"""
+
+
+def fake_torch(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
+    """A `w.pt` whose loader runs `body`, in a package that stands for PyTorch in every process started from here."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(TORCH.replace("BODY", body))
+    monkeypatch.syspath_prepend(str(folder))
+    for name in [one for one in sys.modules if one.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    with zipfile.ZipFile(folder / "w.pt", "w") as packed:
+        packed.writestr("w/data.pkl", b"")
+    return folder / "w.pt"

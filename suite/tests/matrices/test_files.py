@@ -6,12 +6,11 @@ import json
 import os
 import struct
 import sys
-import types
 import zipfile
 
 import numpy as np
 import pytest
-from own_files import K, M, has_safetensors, has_torch, matrix, write_all
+from own_files import K, M, fake_torch, has_safetensors, has_torch, matrix, write_all
 from scipy import io, sparse
 
 from nnzbench.matrices.formats import MatrixError
@@ -244,44 +243,17 @@ def test_missing_libraries_are_named(tmp_path, monkeypatch):
             only(tmp_path / name)
 
 
-class FakeTensor:
-    """What is used of a tensor, over an array."""
-
-    is_sparse = False
-
-    def __init__(self, array):
-        self.array, self.shape, self.dtype = array, array.shape, f"torch.{array.dtype}"
-
-    def dim(self):
-        return self.array.ndim
-
-    def numel(self):
-        return self.array.size
-
-    def element_size(self):
-        return self.array.itemsize
-
-    def detach(self):
-        return self
-
-    def numpy(self):
-        return self.array
-
-
 def test_a_state_dict_is_loaded_without_unpickling_freely(tmp_path, monkeypatch):
     """PyTorch itself is not installed for the tests: what it is asked for is checked here."""
-    asked = {}
-
-    def load(path, **options):
-        asked.update(options)
-        return {"state_dict": {"w": FakeTensor(matrix()), "bias": FakeTensor(np.ones(3)), "epoch": 7}}
-
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(load=load, Tensor=FakeTensor))
-    with zipfile.ZipFile(tmp_path / "w.pt", "w") as archive:
-        archive.writestr("archive/data.pkl", b"")
-    assert np.array_equal(only(f"{tmp_path / 'w.pt'}::w").csr.to_dense(), matrix())
-    assert [one.label for one in files.read(str(tmp_path / "w.pt"))] == ["w.w"]
-    assert asked["weights_only"] is True
+    fake_torch(
+        tmp_path,
+        monkeypatch,
+        "assert more['weights_only'] is True; "
+        "return {'state_dict': {'w': Tensor(range(12)), 'bias': Tensor([1, 1], (2,)), 'epoch': 7}}",
+    )
+    (found,) = files.read(str(tmp_path / "w.pt"))
+    assert (found.label, found.dtype) == ("w.w", "float32")
+    assert np.array_equal(found.csr.to_dense(), np.arange(12).reshape(3, 4))
     with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data/0", bytes(1 << 20))
     with pytest.raises(MatrixError, match="compressed members"):

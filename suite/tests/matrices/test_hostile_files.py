@@ -1,22 +1,46 @@
-"""250 damaged variants of every format: one sentence or a matrix, never a traceback, much memory or much time."""
+"""Damaged variants of every format: one sentence or a matrix, never a traceback, much memory or much time.
+
+`NNZBENCH_HOSTILE=1` tries 1,000 of them, and not 250.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 import time
 import tracemalloc
+import zipfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from own_files import has_safetensors, has_torch, write_all
+from own_files import M, fake_torch, has_safetensors, has_torch, matrix, write_all
 
+import nnzbench
+from nnzbench.advise import layer
+from nnzbench.matrices import formats
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.readers import files
+from nnzbench.matrices.readers import checkpoints, files
+from nnzbench.records.record import read_records
 
 MOST_BYTES = 64 << 20
 MOST_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def at_most(limit: int) -> Iterator[None]:
+    """No more bytes are allocated than that, at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
 
 
 @cache
@@ -59,7 +83,7 @@ def damages(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, bytes(data)
 
 
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000 if os.environ.get("NNZBENCH_HOSTILE") else 250, suppress_health_check=list(HealthCheck))
 @given(damages())
 @example(("w.npy", b""))
 @example(("csr.npz", b"PK\x05\x06" + bytes(18)))
@@ -71,17 +95,94 @@ def test_damaged_files_end_in_a_sentence_or_a_matrix(damaged):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / file
         path.write_bytes(data)
-        tracemalloc.start()
         started, refusal = time.process_time(), ""
-        try:
-            for found in files.read(f"{path}::{member}" if member else str(path)):
-                assert found.csr.offsets[-1] == found.csr.nnz == found.csr.values.size
-                assert found.csr.nnz == 0 or found.csr.indices.max() < found.csr.k
-        except MatrixError as error:
-            refusal = str(error)
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        with at_most(MOST_BYTES):
+            try:
+                for found in files.read(f"{path}::{member}" if member else str(path)):
+                    assert found.csr.offsets[-1] == found.csr.nnz == found.csr.values.size
+                    assert found.csr.nnz == 0 or found.csr.indices.max() < found.csr.k
+            except MatrixError as error:
+                refusal = str(error)
         assert "\n" not in refusal
         assert len(refusal) < 1000
-        assert most < MOST_BYTES
         assert time.process_time() - started < MOST_SECONDS
+
+
+def archive(path: Path, array: np.ndarray) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed, packed.open("w.npy", "w") as member:
+        np.lib.format.write_array(member, array)
+
+
+def test_a_compressed_array_takes_what_it_declares_and_little_time(tmp_path):
+    archive(tmp_path / "w.npz", np.zeros((1 << 13, 1 << 13), np.int8))
+    assert (tmp_path / "w.npz").stat().st_size < 1 << 17
+    with at_most(2 << 26):
+        (found,) = files.read(str(tmp_path / "w.npz"))
+    assert found.csr.nnz == 0
+
+
+def test_memory_is_refused_before_it_is_taken(tmp_path, monkeypatch):
+    archive(tmp_path / "w.npz", np.zeros((1 << 12, 1 << 12), np.float32))
+    np.save(tmp_path / "w.npy", np.zeros((1 << 12, 1 << 12), np.float32))
+    (tmp_path / "small").mkdir()
+    written = write_all(tmp_path / "small")
+    monkeypatch.setattr(formats, "free_memory", lambda: 10)
+    sizes = ("46340x46340@0.5", "8192x8192@0.5")
+    for text in (str(tmp_path / "w.npz"), str(tmp_path / "w.npy"), *sizes, *written.values()):
+        with at_most(1 << 20), pytest.raises(MatrixError, match=r"needs [\d,]+ bytes of memory, and 10 are free"):
+            layer.load([text])
+
+
+def test_an_array_of_many_pieces_is_the_same_matrix(monkeypatch):
+    monkeypatch.setattr(files, "_PIECE", 7)
+    for dense in (matrix(), np.asfortranarray(matrix()), matrix().astype(np.float64), matrix() != 0):
+        found = files.from_array("w", dense)
+        assert np.array_equal(found.to_dense(), dense)
+        assert found.offsets[-1] == found.nnz == found.indices.size
+
+
+def test_a_header_of_gigabytes_is_not_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("w.npy", b"\x93NUMPY\x02\x00" + (1 << 27).to_bytes(4, "little") + bytes(1 << 27))
+    with at_most(1 << 22), pytest.raises(MatrixError, match="no valid array header"):
+        files.read(str(tmp_path / "w.npz"))
+
+
+@pytest.mark.parametrize("name", [b"w\xff\xfe.npy", b"<img src=x>.npy", b"w\nx\x1b[31m.npy"])
+def test_a_file_of_any_name_is_recorded(cache_dir, tmp_path, name):
+    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
+    np.save(path, matrix())
+    answer = nnzbench.best(path, 4, device="cpu", kernels="sputnik", out=tmp_path / "out")
+    assert answer.widths[0].entries
+    str(answer).encode("utf-8")
+    (row, *_) = read_records(tmp_path / "out" / "cpu" / "mine" / "records.csv")
+    assert row.m == M
+    assert row.source.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("does", "sentence"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", r"ended without an answer \(status -11\)"),
+        ("time.sleep(60)", r"ended without an answer \(no answer within 1 s\)"),
+        ("return bytearray(20 << 30)", "is not a state dict that loads"),
+        ('print(\'{"names": ["w"]}\'); return {}', "holds no array"),
+        ("raise RuntimeError('a\\nb')", r"\(a b\)"),
+    ],
+)
+def test_a_loader_that_crashes_is_a_sentence(tmp_path, monkeypatch, does, sentence):
+    path = fake_torch(tmp_path, monkeypatch, does)
+    monkeypatch.setattr(checkpoints, "LONGEST_S", 1.0 if "sleep" in does else 60.0)
+    with pytest.raises(MatrixError, match=sentence):
+        files.read(str(path))
+
+
+@pytest.mark.skipif(not has_torch(), reason="PyTorch is not installed")
+def test_indices_of_a_sparse_tensor_that_lead_out_of_it_are_refused(tmp_path):
+    import torch
+
+    far = torch.tensor([[0, 10**9], [0, 1]])
+    made = torch.sparse_coo_tensor(far, torch.tensor([1.0, 2.0]), (4, 4), check_invariants=False)
+    torch.save({"w": made}, tmp_path / "w.pt")
+    with pytest.raises(MatrixError, match=r"w\.pt"):
+        files.read(str(tmp_path / "w.pt"))

@@ -9,36 +9,15 @@ import fake_records
 import pytest
 from click.testing import CliRunner
 from fake_records import replace_all
+from fit_set import ENTRY, GPU, PROBLEM, SNAPSHOT, SPARSITY, fit_rows, row
 
 from nnzbench import paths
 from nnzbench.cli import main
 from nnzbench.contribute.validate import validate
-from nnzbench.matrices import generate, index
+from nnzbench.matrices import generate
 from nnzbench.problems import tables
 from nnzbench.records import memory
 from nnzbench.records.selection import select
-
-GPU = "nvidia-b100"
-SNAPSHOT = {
-    "schema": "nnzbench-environment/1",
-    "gpu": {"name": "NVIDIA B100", "slug": GPU, "compute_processes": 1},
-    "source": {"commit": "ab" * 20, "dirty": False},
-    "software": {"cusparselt": "10.3.9.90"},
-    "peaks": {"floor_hot_us": 0.5, "floor_cold_us": 0.5},
-}
-PROBLEM = "04_n1_c512_h7_w7_d512_r3_s3_p1_95_standin"
-
-
-ENTRY = next(one for one in index.dlmc().values() if (one.rows, one.cols) == (64, 256) and one.nnz)
-SPARSITY = 1 - ENTRY.nnz / (64 * 256)
-
-
-def row(problem="01_64x256x3136_90_dlmc", **changes):
-    """A row of a matrix of the collection, with the work that its nonzeros make."""
-    given = {"problem": problem, "gpu": GPU, "nnz": ENTRY.nnz, "sparsity": SPARSITY, "source": f"dlmc:{ENTRY.path}"}
-    values = {**given, **changes}
-    work = {"flops": 2.0 * values["nnz"] * values.get("n", 3136)}
-    return fake_records.record(**{**work, **values})
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +29,7 @@ def reports(tmp_path, monkeypatch):
 
 @pytest.fixture
 def rows():
-    """A set that is fit: four problems (a quick run has the three smallest), two variants, one of them wrong."""
-    names = ["01_64x256x3136_90_dlmc", "02_256x64x3136_90_dlmc", "07_512x2048x49_90_dlmc", "20_1024x1024x49_90_dlmc"]
-    made = [row(name, variant=variant) for name in names for variant in ("a", "b")]
-    made[1] = dataclasses.replace(made[1], median_us=3.0, q1_us=2.9, q3_us=3.1)
-    return select([*made, fake_records.failed(row(variant="c"), "wrong", "far from the reference")])
+    return fit_rows()
 
 
 @pytest.fixture
@@ -92,7 +67,7 @@ def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
         ({"variant": "b"}, "1 rows are there more than once"),
         ({"selected": True}, "`selected` does not mark"),
         ({"environment": "environment-9.json"}, "'environment-9.json' is missing"),
-        ({"environment": "../environment.json"}, "'../environment.json' is missing"),
+        ({"environment": "../environment.json"}, "line 2: `environment` is '../environment.json', which no"),
         ({"kernel": "no_such_kernel"}, "no kernel `no_such_kernel` in this version"),
         ({"problem": "99_64x256x3136_90_dlmc"}, "sparsert_table1 has no problem `99_64x256x3136_90_dlmc`"),
         ({"sparsity": 0.91}, f"line 2: `sparsity` is 0.91 and {ENTRY.nnz} nonzeros make {SPARSITY:g}"),

@@ -116,11 +116,10 @@ def test_the_archive_has_records_and_snapshots_and_no_names(tmp_path: Path) -> N
     path = kit.archive(tmp_path, "nvidia-b100")
     with tarfile.open(path) as packed:
         members = packed.getmembers()
-        assert [one.name for one in members] == [
-            f"nvidia-b100/sparsert_table1/{name}" for name in ("environment.json", "records.csv")
-        ]
+        names = ("manifest.json", "sparsert_table1/environment.json", "sparsert_table1/records.csv")
+        assert [one.name for one in members] == [f"nvidia-b100/{name}" for name in names]
         assert {(one.uid, one.uname, one.mtime) for one in members} == {(0, "", 0)}
-        snapshot = packed.extractfile(members[0])
+        snapshot = packed.extractfile(members[1])
         assert snapshot is not None
         assert json.load(snapshot)["gpu"]["name"] == "NVIDIA H200"
     with pytest.raises(RecordError, match="holds no rows of a GPU"):

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import math
-import pickle
+import os
+import subprocess
+import sys
+import threading
+import weakref
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.formats import MatrixError, require_memory
+from nnzbench.matrices.readers import torch_process
 from nnzbench.matrices.readers.weights import MAX_BYTES, reading
-from nnzbench.plans.plan import one_line
 
 INSTALL = "pip install 'nnzbench[{}]'"
 _TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "|i1", "U8": "|u1", "BOOL": "|b1", "BF16": "<u2"}
 """Types of safetensors that are read, by NumPy's; bf16 as its bits."""
 _NAMES = {"BF16": "bfloat16"}
 _LEAST_AXES = 2
+LONGEST_S = 300.0
+"""For PyTorch to load a file, or to hand one tensor over."""
 
 
 class Safetensors:
@@ -64,9 +72,13 @@ class Safetensors:
             raise MatrixError(f"{where}: {end - begin} bytes do not hold the shape {one['shape']}.")
         if end - begin > MAX_BYTES:
             raise MatrixError(f"{where}: {end - begin} bytes are more than the {MAX_BYTES} allowed.")
-        with reading(where), self._path.open("rb") as stream:
-            stream.seek(self._start + begin)
-            data = stream.read(end - begin)
+        require_memory(where, (end - begin) * (3 if one["dtype"] == "BF16" else 1))
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._start + begin)
+                data = stream.read(end - begin)
+        except OSError as error:
+            raise MatrixError(f"{where}: cannot be read ({error.strerror or error}).") from error
         if len(data) != end - begin:
             raise MatrixError(f"{where}: is truncated.")
         array = np.frombuffer(data, stored).reshape(one["shape"])
@@ -76,52 +88,62 @@ class Safetensors:
 
 
 class Torch:
-    """A PyTorch state dict, loaded with `weights_only=True` and mapped from the file, never unpickled freely."""
+    """A PyTorch state dict, loaded with `weights_only=True` by a process of its own (`torch_process`)."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import torch
-        except ImportError:
-            raise MatrixError(f"{path}: reading it needs PyTorch: {INSTALL.format('torch')}.") from None
-        self._path = path
+        if importlib.util.find_spec("torch") is None:
+            raise MatrixError(f"{path}: reading it needs PyTorch: {INSTALL.format('torch')}.")
         _require_plain(path)
-        # pickles raise whatever their opcodes lead to
-        with reading(path, "a state dict that loads with weights_only", (Exception,)):
-            try:
-                found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            except pickle.UnpicklingError as error:
-                raise MatrixError(
-                    f"{path}: holds other things than tensors by name, which are not loaded from a file that is not "
-                    "trusted: save the model's state_dict()."
-                ) from error
-        for key in ("state_dict", "model"):  # what training scripts wrap it in
-            if isinstance(found, dict) and isinstance(found.get(key), dict):
-                found = found[key]
-        if not isinstance(found, dict):
-            found = {"": found}
-        self._tensors = {str(name): one for name, one in found.items() if isinstance(one, torch.Tensor)}
+        self._path = path
+        command = [sys.executable, "-m", torch_process.__name__, os.fspath(path.absolute())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._child = subprocess.Popen(command, env=environment, **pipes)
+        weakref.finalize(self, _end, self._child)
+        self._names: list[str] = self._answer(str(path), None)[0]["names"]
 
     def names(self) -> list[str]:
         """Those of two axes or more with plain numbers."""
-        return [name for name, one in self._tensors.items() if one.dim() >= _LEAST_AXES and one.numel()]
+        return self._names
 
     def read(self, name: str) -> tuple[NDArray[Any], str]:
         """The tensor, bf16 as the float32 of the same value, and its type's name."""
-        where = f"{self._path}: '{name}'"
-        if name not in self._tensors:
-            raise MatrixError(f"{where}: is not in the file.")
-        tensor = self._tensors[name].detach()
-        if math.prod(tensor.shape) * tensor.element_size() > MAX_BYTES:
-            raise MatrixError(f"{where}: shape {tuple(tensor.shape)} is larger than is read here.")
-        kind = str(tensor.dtype).removeprefix("torch.")
+        told, array = self._answer(f"{self._path}: '{name}'", name)
+        return array, told["kind"]
+
+    def _answer(self, where: str, name: str | None) -> tuple[dict[str, Any], NDArray[Any]]:
+        """The process's next answer. Raises `MatrixError` for its error, its end, or `LONGEST_S` without one."""
+        late = threading.Timer(LONGEST_S, self._child.kill)
+        late.start()
+        stdin, stdout = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
         try:
-            dense = tensor.to_dense() if tensor.is_sparse else tensor
-            array = dense.float().numpy() if kind == "bfloat16" else dense.numpy()
-        except Exception as error:
-            raise MatrixError(f"{where}: is no array of numbers ({one_line(error)}).") from error
-        if array.dtype.kind not in "fbiu":
-            raise MatrixError(f"{where}: values are {kind}, which is not read here.")
-        return array, kind
+            if name is not None:
+                stdin.write(json.dumps(name).encode() + b"\n")
+                stdin.flush()
+            told = json.loads(stdout.readline())
+            if "error" in told:
+                raise MatrixError(f"{where}: {told['error']}.")
+            kind, shape = np.dtype(told.get("type", "u1")), told.get("shape", (0,))
+            size = math.prod(shape) * kind.itemsize
+            require_memory(where, size)
+            return told, np.frombuffer(stdout.read(size), kind).reshape(shape)
+        except MatrixError:
+            raise
+        except (OSError, ValueError) as error:  # a pipe that is closed, or an answer that is cut off
+            self._child.kill()
+            how = f"no answer within {LONGEST_S:g} s" if late.finished.is_set() else f"status {self._child.wait()}"
+            raise MatrixError(f"{where}: PyTorch's loader ended without an answer ({how}).") from error
+        finally:
+            late.cancel()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def _require_plain(path: Path) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.matrices.readers import checkpoints
 from nnzbench.matrices.readers.smtx import read_smtx
 from nnzbench.matrices.readers.sparse_files import read_market, read_scipy
@@ -37,6 +37,8 @@ _SPARSE_MEMBERS = frozenset({"format", "shape", "data"})
 _SHOWN = 5
 """Names that an error lists."""
 _LONGEST_NAME = 100
+_PIECE = 1 << 20
+"""Elements that are looked through at a time."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,34 @@ def from_array(where: str, array: NDArray[Any]) -> CSR:
     """The matrix (first axis, all others) of an array, zeros left out. Raises `MatrixError` for NaN and Inf."""
     if array.ndim < 2 or array.size == 0:
         raise MatrixError(f"{where}: shape {array.shape} is not a weight matrix.")
-    if max(array.shape[0], array.size // array.shape[0]) >= 2**31 or array.nbytes > MAX_BYTES:
+    if max(array.shape[0], array.size // array.shape[0]) >= 2**31 or array.size >= 2**31 or array.nbytes > MAX_BYTES:
         raise MatrixError(f"{where}: shape {array.shape} is larger than is read here.")
+    rows, columns = array.shape[0], array.size // array.shape[0]
+    flat = array.reshape(-1)
+    nnz = 0
+    for _, piece in _pieces(flat):
+        if not np.isfinite(piece).all():
+            raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
+        nnz += int(np.count_nonzero(piece))
+    require_memory(where, 8 * nnz + 12 * rows)
+    offsets, indices, values = np.zeros(rows + 1, np.int64), np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+    at = 0
+    for start, piece in _pieces(flat):
+        places = np.flatnonzero(piece)
+        end = at + places.size
+        values[at:end] = piece[places]
+        row, indices[at:end] = np.divmod(places + start, columns)
+        if places.size:
+            offsets[row[0] + 1 : row[-1] + 2] += np.bincount(row - row[0])
+        at = end
+    return CSR(rows, columns, np.cumsum(offsets).astype(np.int32), indices, values)
+
+
+def _pieces(flat: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """An array's stretches as float32, each with its start: the whole would take several times its file."""
     with np.errstate(over="ignore"):
-        matrix = array.reshape(array.shape[0], -1).astype(np.float32, copy=False)
-    if not np.isfinite(matrix).all():
-        raise MatrixError(f"{where}: values hold NaN or infinity, or do not fit float32.")
-    return CSR.from_dense(matrix)
+        for start in range(0, flat.size, _PIECE):
+            yield start, flat[start : start + _PIECE].astype(np.float32)
 
 
 def _from_array(path: Path, name: str, array: NDArray[Any], dtype: str) -> Matrix:

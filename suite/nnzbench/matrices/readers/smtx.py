@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.matrices.readers.weights import reading
 
 MAX_BYTES = 1 << 30
@@ -18,6 +18,9 @@ MAX_BYTES = 1 << 30
 
 _HEADER = re.compile(rb"(\d{1,12}), *(\d{1,12}), *(\d{1,12}) *\r?\n")
 _HEADER_BYTES = 64
+_LONG = re.compile(rb"\d{11}")
+_NUMBER_BYTES = 48
+"""Memory for each number at most, while they are checked."""
 
 
 def read_smtx(path: str | os.PathLike[str]) -> CSR:
@@ -48,6 +51,7 @@ def _parse(name: str, stream: BinaryIO, size: int) -> CSR:
     # Every number takes a digit and a separator, but for the last on a line without its trailing space.
     if size - len(header) < 2 * (rows + 1 + nnz) - 2:
         raise MatrixError(f"{name}: file is truncated, {size} bytes cannot hold nnz {nnz} and {rows + 1} offsets.")
+    require_memory(name, _NUMBER_BYTES * (rows + 1 + nnz))
     offsets = _numbers(name, "row offsets", stream.readline(), rows + 1)
     indices = _numbers(name, "column indices", stream.readline(), nnz)
     if stream.read(1):
@@ -59,12 +63,12 @@ def _parse(name: str, stream: BinaryIO, size: int) -> CSR:
 def _numbers(name: str, field: str, line: bytes, count: int) -> NDArray[np.int64]:
     if line.translate(None, b"0123456789 \r\n"):
         raise MatrixError(f"{name}: {field} hold something other than decimal numbers and spaces.")
-    words = line.split()
-    if len(words) != count:
-        raise MatrixError(f"{name}: expected {count} {field}, found {len(words)}.")
-    if any(len(word) > 10 for word in words):
+    if _LONG.search(line):
         raise MatrixError(f"{name}: {field} hold a number that does not fit 32 bits.")
-    return np.array(words, dtype="S10").astype(np.int64) if words else np.empty(0, dtype=np.int64)
+    numbers = np.fromstring(line, dtype=np.int64, sep=" ") if line.strip() else np.empty(0, dtype=np.int64)
+    if numbers.size != count:
+        raise MatrixError(f"{name}: expected {count} {field}, found {numbers.size}.")
+    return numbers
 
 
 def _check(name: str, offsets: NDArray[np.int64], indices: NDArray[np.int64], columns: int) -> None:

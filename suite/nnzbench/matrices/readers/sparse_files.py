@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, load_array, reading
 
 MOST_ROWS = 1 << 24
@@ -27,6 +27,8 @@ _WORDS = {
     "field": ("real", "double", "integer", "pattern"),
     "symmetry": ("general", "symmetric", "skew-symmetric"),
 }
+_ENTRY_BYTES = 120
+"""Memory for each entry at most, while they are sorted and checked."""
 _INDICES = tuple(np.dtype(kind) for kind in (np.int32, np.int64))
 _VALUES: tuple[np.dtype[Any], ...] = (*FLOATS, *map(np.dtype, ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")))
 _ARRAYS = {"csr": ("indices", "indptr"), "csc": ("indices", "indptr"), "coo": ("row", "col")}
@@ -40,6 +42,8 @@ def read_market(path: Path) -> tuple[CSR, str]:
         if size > MAX_BYTES:
             raise MatrixError(f"{path}: {size} bytes are more than the {MAX_BYTES} allowed.")
         header = _require_market(path, size)
+        whole = header.entries if header.coordinate else header.rows * header.columns
+        require_memory(str(path), size + _ENTRY_BYTES * whole)
         with path.open("rb") as stream:
             stream.seek(header.end)
             found = _body(header, stream.read())
@@ -147,6 +151,7 @@ def read_scipy(path: Path) -> tuple[CSR, str]:
     rows, columns = map(int, shape)
     _require_sides(str(path), rows, columns)
     data = load_array(path, "data", _VALUES)
+    require_memory(str(path), _ENTRY_BYTES * data.size)
     first, second = (load_array(path, one, _INDICES) for one in _ARRAYS[kind])
     if any(array.ndim != 1 for array in (data, first, second)) or data.size != first.size:
         raise MatrixError(f"{path}: has {first.size} indices for {data.size} values.")

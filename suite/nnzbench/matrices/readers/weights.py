@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import lzma
 import math
 import os
@@ -16,12 +17,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.formats import MatrixError, require_memory
 from nnzbench.plans.plan import one_line
 
 MAX_BYTES = 1 << 31
 """Largest array read, uncompressed."""
 
+_PIECE = 1 << 22
+"""Bytes read at a time: zipfile joins longer pieces in quadratic time."""
+_LONGEST_HEADER = 1 << 14
 _AXES = 32
 """Most axes that every supported version of NumPy has."""
 _KIND = "a readable archive"
@@ -117,18 +121,27 @@ def _read_npy(stream: IO[bytes], size: int, where: str, allowed: Collection[np.d
     payload = math.prod(shape) * dtype.itemsize
     if payload != size - stream.tell():
         raise MatrixError(f"{where}: header shape {shape} needs {payload} bytes, the file has {size - stream.tell()}.")
-    data = stream.read(payload)
-    if len(data) != payload:
-        raise MatrixError(f"{where}: is truncated, {len(data)} of {payload} bytes found.")
-    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+    require_memory(where, payload)
+    data = np.empty(payload, np.uint8)
+    found = 0
+    while found < payload and (piece := stream.read(min(_PIECE, payload - found))):
+        data[found : found + len(piece)] = np.frombuffer(piece, np.uint8)
+        found += len(piece)
+    if found != payload:
+        raise MatrixError(f"{where}: is truncated, {found} of {payload} bytes found.")
+    return data.view(dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether the first axis changes fastest, and type."""
     try:
-        version = np.lib.format.read_magic(stream)
+        start = stream.read(10)
+        if start[6] > 1:
+            start += stream.read(2)
+        text = io.BytesIO(start + stream.read(min(_LONGEST_HEADER, int.from_bytes(start[8:], "little"))))
+        version = np.lib.format.read_magic(text)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = read(text)
     except OSError:
         raise
     except Exception as error:  # NumPy parses the text as Python: a hostile one raises from its tokenizer and compiler
