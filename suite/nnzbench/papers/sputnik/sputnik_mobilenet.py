@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
@@ -13,7 +13,6 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import networks, published
-from nnzbench.report.draw import canvas
 from nnzbench.report.pages.page import Answer, Drawn, Made, Page, Pivot, Published, RatioTable
 from nnzbench.report.pages.view import View
 
@@ -35,6 +34,10 @@ EQUAL = tuple(
     )
     for dense, sparse in EQUAL_ACCURACY
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 DENSE_LAYERS = ("cublas_bias_relu", "depthwise_conv")
 NETWORK = Selector("each layer's fastest kernel fp32", ("sputnik_bias_relu", "row_stream_bias_relu", *DENSE_LAYERS))
 SPUTNIK = Selector("each layer's fastest of Sputnik and cuBLAS fp32", ("sputnik_bias_relu", *DENSE_LAYERS))
@@ -87,6 +90,8 @@ def _frames(view: View) -> pd.DataFrame | None:
 
 
 def _figure(view: View, title: str) -> Figure | None:
+    from nnzbench.report.draw import canvas
+
     found = networks_of(view).dropna(subset=["accuracy"])
     if found.empty:
         return None
