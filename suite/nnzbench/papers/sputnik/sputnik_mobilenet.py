@@ -16,6 +16,10 @@ from nnzbench.report.data import networks, published
 from nnzbench.report.pages.page import Answer, Drawn, Made, Page, Pivot, Published, RatioTable
 from nnzbench.report.pages.view import View
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 EXPERIMENT = Experiment(
     "sputnik_mobilenet",
     "The layers of MobileNetV1",
@@ -34,10 +38,6 @@ EQUAL = tuple(
     )
     for dense, sparse in EQUAL_ACCURACY
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 DENSE_LAYERS = ("cublas_bias_relu", "depthwise_conv")
 NETWORK = Selector("each layer's fastest kernel fp32", ("sputnik_bias_relu", "row_stream_bias_relu", *DENSE_LAYERS))
 SPUTNIK = Selector("each layer's fastest of Sputnik and cuBLAS fp32", ("sputnik_bias_relu", *DENSE_LAYERS))
