@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.facts.results import each, geometric_mean, load
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import Floats, Work, calibrate, refused, scaled
 from nnzbench.predict.records import kind_of

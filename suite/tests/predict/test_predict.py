@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.predict import holdouts, page
 from nnzbench.predict.gpu import gpu, listed
 from nnzbench.predict.model import FEWEST, Work, calibrate, refused, scaled, slower

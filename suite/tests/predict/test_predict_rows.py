@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.predict import holdouts
 from nnzbench.predict.gpu import Gpu, gpu
 from nnzbench.predict.model import FEWEST, Work, calibrate, scaled, slower

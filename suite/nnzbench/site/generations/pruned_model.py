@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each, percent
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.report.data import context
 from nnzbench.report.text import marks
 from nnzbench.report.text.tables import markdown, number

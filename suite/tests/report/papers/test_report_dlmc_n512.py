@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from nnzbench import paths
 from nnzbench.facts.results import load
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import read_records
 from nnzbench.records.selection import select

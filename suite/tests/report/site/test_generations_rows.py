@@ -11,7 +11,7 @@ import fake_records
 import pandas as pd
 import pytest
 
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import dlmc_n512
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
 from nnzbench.kernels.roles import OURS
-from nnzbench.papers.own import leads
+from nnzbench.papers.nnzbench import leads
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context, published
 from nnzbench.report.data.series import DEFAULT, Series, pick

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from nnzbench.facts.results import ResultSet, each, geometric_mean, percent
-from nnzbench.papers.own import leads
-from nnzbench.papers.own.leads import FASTEST_STEP, SPUTNIK_STEP, STEPS
+from nnzbench.papers.nnzbench import leads
+from nnzbench.papers.nnzbench.leads import FASTEST_STEP, SPUTNIK_STEP, STEPS
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import parse
 from nnzbench.report.data import context

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nnzbench.facts.results import ResultSet, each, percent, size_of
-from nnzbench.papers.own import SPMM_SCALING, leads
+from nnzbench.papers.nnzbench import SPMM_SCALING, leads
 from nnzbench.report.data import context
 from nnzbench.report.data.series import Series, kernel_label, pick_under
 from nnzbench.report.draw import layout, style

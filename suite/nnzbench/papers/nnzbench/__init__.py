@@ -10,7 +10,7 @@ SPMM_SCALING = Experiment(
     "nnzbench's own",
     "no published numbers",
     dtypes_of("row_stream", "ring", "sputnik", "cusparse"),
-    page="nnzbench.papers.own.spmm_scaling:PAGE",
+    page="nnzbench.papers.nnzbench.spmm_scaling:PAGE",
 )
 
 DLMC_N512 = Experiment(
@@ -19,7 +19,7 @@ DLMC_N512 = Experiment(
     "nnzbench's own",
     "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
     dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm", "untuned"),
-    page="nnzbench.papers.own.dlmc_n512:PAGE",
+    page="nnzbench.papers.nnzbench.dlmc_n512:PAGE",
 )
 
 TRAINING_STEP = Experiment(
@@ -32,7 +32,7 @@ TRAINING_STEP = Experiment(
         **dtypes_of("cusparse", "merge_spmm", "ring_sddmm", "aspt_sddmm"),
     },
     only={"sputnik": "*_forward", "merge_spmm": "*_forward", "sputnik_transposed": "*_input"},
-    page="nnzbench.papers.own.training_step:PAGE",
+    page="nnzbench.papers.nnzbench.training_step:PAGE",
 )
 """Kernels that take weights as data: those that pack them or write them into code would do so after every update."""
 
@@ -53,7 +53,7 @@ AWKWARD_SIZES = Experiment(
         **dtypes_of("sparsert_conv_paper", "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
     },
     policies=("hot",),
-    page="nnzbench.papers.own.awkward_sizes:PAGE",
+    page="nnzbench.papers.nnzbench.awkward_sizes:PAGE",
 )
 """For checking, not for speed: what tables of papers do not have, and users do."""
 
