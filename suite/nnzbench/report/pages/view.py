@@ -60,6 +60,13 @@ class View:
             tflops=rows["gflops"] / 1e3, roofline=100 * rows["limit_share"], memory_mb=rows["memory_bytes"] / 1e6
         )
 
+    def names(self) -> dict[str, str]:
+        """What to call each problem: its label, with its size where several sizes have that label."""
+        found = self.data.problems
+        sizes = found.groupby("label")["size"].transform("nunique")
+        names = found["label"].where(sizes == 1, found["label"] + " " + found["size"])
+        return dict(zip(found["problem"], names, strict=True))
+
     def facts(self) -> pd.DataFrame:
         """Every fact that was asked, each once, in the order of asking."""
         parts = [found[table.COLUMNS] for found in self._asked.values() if len(found)]
