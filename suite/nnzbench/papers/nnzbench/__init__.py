@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.problems.experiment import Experiment, dtypes_of
 
 DLMC_N512 = Experiment(
     "dlmc_n512",
@@ -13,18 +13,4 @@ DLMC_N512 = Experiment(
     page="nnzbench.papers.nnzbench.dlmc_n512:PAGE",
 )
 
-TRAINING_STEP = Experiment(
-    "training_step",
-    "A training step of one sparse recurrent layer",
-    "nnzbench's own",
-    "no published numbers",
-    {
-        **dict.fromkeys(("cublas", "cublaslt", "sputnik", "sputnik_transposed", "sputnik_sddmm"), AND_F16),
-        **dtypes_of("cusparse", "merge_spmm", "ring_sddmm", "aspt_sddmm"),
-    },
-    only={"sputnik": "*_forward", "merge_spmm": "*_forward", "sputnik_transposed": "*_input"},
-    page="nnzbench.papers.nnzbench.training_step:PAGE",
-)
-"""Kernels that take weights as data: those that pack them or write them into code would do so after every update."""
-
-EXPERIMENTS = (DLMC_N512, TRAINING_STEP)
+EXPERIMENTS = (DLMC_N512,)
