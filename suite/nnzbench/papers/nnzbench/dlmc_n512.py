@@ -23,7 +23,7 @@ EXPERIMENT = Experiment(
     "times of four other GPUs, published with SSpMM (GitHub xuezy-mmi/SSpMM)",
     dtypes_of("cublas", "cublaslt", "sputnik", "cusparse", "row_stream", "ring", "tensor_spmm", "untuned"),
 )
-BANDS = (45, 65, 75, 85, 92.5, 97, 98.5, 100)
+BANDS = (35, 65, 75, 85, 92.5, 97, 98.5, 100)
 COUNTED = tuple(
     Group(words=f"{low:g} to {high:g} % zeros counted", where=f"{low / 100} <= sparsity < {high / 100}")
     for low, high in itertools.pairwise(BANDS)

@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.facts import table
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import ALL, Group
-from nnzbench.facts.results import ResultSet
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.selector import Selector, present
 from nnzbench.facts.table import Comparison
 from nnzbench.report.data import context
@@ -63,9 +63,8 @@ class View:
     def names(self) -> dict[str, str]:
         """What to call each problem: its label, with its size where several sizes have that label."""
         found = self.data.problems
-        sizes = found.groupby("label")["size"].transform("nunique")
-        names = found["label"].where(sizes == 1, found["label"] + " " + found["size"])
-        return dict(zip(found["problem"], names, strict=True))
+        sizes = found.groupby("label")["size"].nunique()
+        return {row.problem: row.label if sizes[row.label] == 1 else f"{row.label} {row.size}" for row in each(found)}
 
     def facts(self) -> pd.DataFrame:
         """Every fact that was asked, each once, in the order of asking."""
