@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.facts.results import each, geometric_mean, load
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import Floats, Work, calibrate, refused, scaled
 from nnzbench.predict.records import kind_of
@@ -73,12 +73,12 @@ def errors(reports: Path, matrices: Path | None = None) -> pd.DataFrame:
 
 def strata(library: str) -> Times:
     """The committed means: a stratum is a pruning method and level, its work the geometric mean of its matrices'."""
-    means = dlmc_n512.printed(whole=True)
+    means = four_gpus.printed(of_all=True)
     means = means[means["library"] == library]
     groups: dict[tuple[str, float], list[Work]] = {}
-    for row in tables.rows(dlmc_n512.EXPERIMENT, full=True):
+    for row in tables.rows(four_gpus.EXPERIMENT, full=True):
         one = row.problem
-        groups.setdefault(dlmc_n512.stratum(one.name), []).append(_work(library, one.m, one.k, one.sparsity))
+        groups.setdefault(four_gpus.stratum(one.name), []).append(_work(library, one.m, one.k, one.sparsity))
     names = _names()
     works = tuple(
         Work(*(geometric_mean([getattr(one, field) for one in groups[name]]) for field in vars(groups[name][0])))
@@ -156,9 +156,9 @@ def _calibrated(times: Times, source: str, target: str) -> Floats:
 
 def _recorded(reports: Path) -> Iterator[tuple[object, ...]]:
     """This suite's records of the same matrices to each of the four GPUs, stratum by stratum, hot."""
-    for folder in folders(reports, f"*/{dlmc_n512.EXPERIMENT}"):
+    for folder in folders(reports, f"*/{four_gpus.EXPERIMENT}"):
         results = load(folder)
-        means = dlmc_n512.by_gpu(results)
+        means = four_gpus.by_gpu(results)
         mine = means[(means["kind"] == "measured") & (means["policy"] == "hot")]
         floor = float(results.frame[results.frame["policy"] == "hot"]["floor_us"].median())
         works = dict(zip(_names(), strata("sputnik").works, strict=True))
@@ -224,7 +224,7 @@ def _one(row: Any, source: str, target: str) -> float:
 
 def _names() -> list[tuple[str, float]]:
     """Method and level of every stratum, in the order of `strata`."""
-    return sorted({dlmc_n512.stratum(row.problem.name) for row in tables.rows(dlmc_n512.EXPERIMENT, full=True)})
+    return sorted({four_gpus.stratum(row.problem.name) for row in tables.rows(four_gpus.EXPERIMENT, full=True)})
 
 
 def _line(

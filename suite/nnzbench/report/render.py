@@ -61,9 +61,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             tuned=bool(view.facts()["tuned"].all()),
             mark=MARK,
             untuned=problems.untuned(results.frame),
-            failures=problems.failures(
-                results.frame, dict(zip(view.data.problems["problem"], view.data.problems["label"], strict=True))
-            ),
+            failures=problems.failures(results.frame, view.names()),
             gaps=[*results.left_out, *gaps],
             recordings=problems.recordings(results),
             clocks=problems.clocks(results.frame),

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.predict import holdouts, page
 from nnzbench.predict.gpu import gpu, listed
 from nnzbench.predict.model import FEWEST, Work, calibrate, refused, scaled, slower
@@ -164,7 +164,7 @@ def test_sputnik_is_within_its_bar_on_every_pair_of_gpus(errors: tuple[Path, pd.
 
 def test_an_error_is_recomputed_by_hand() -> None:
     times = holdouts.strata("sputnik")
-    names = sorted({dlmc_n512.stratum(f"{name}.x_1x1x512_50_dlmc") for name in ("magnitude_pruning.0.5",)})
+    names = sorted({four_gpus.stratum(f"{name}.x_1x1x512_50_dlmc") for name in ("magnitude_pruning.0.5",)})
     assert names == [("magnitude_pruning", 0.5)]
     floors = holdouts.floors()
     by = slower("sparse", times.works[0], gpu(holdouts.GPUS["A100"]), gpu(holdouts.GPUS["V100"]))
@@ -201,10 +201,10 @@ def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path
 def test_records_that_are_off_by_a_factor_are_all_bias_and_calibration_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs = dlmc_n512.printed(whole=True)
+    theirs = four_gpus.printed(of_all=True)
     a100 = theirs[(theirs["gpu"] == "A100") & (theirs["library"] == "sputnik")]
     mine = a100.assign(kind="measured", gpu="NVIDIA H200", policy="hot", geomean_us=0.3 * a100["geomean_us"])
-    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.concat([theirs, mine], ignore_index=True))
+    monkeypatch.setattr(four_gpus, "by_gpu", lambda results: pd.concat([theirs, mine], ignore_index=True))
     row = fake_records.record(experiment="dlmc_n512", problem="x_1x1x512_50_dlmc", floor_us=0.5)
     fake_records.write(tmp_path / H200 / "dlmc_n512", [row])
     found = {(line[2], line[5]): line for line in holdouts._recorded(tmp_path) if line[3] == "sputnik"}

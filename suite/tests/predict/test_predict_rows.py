@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.cli import main
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.predict import holdouts
 from nnzbench.predict.gpu import Gpu, gpu
 from nnzbench.predict.model import FEWEST, Work, calibrate, scaled, slower
@@ -111,13 +111,13 @@ def test_a_published_speedup_is_held_against_dense_over_sparse_time(tmp_path):
 
 
 def test_the_hold_outs_are_of_hot_records(tmp_path, monkeypatch):
-    theirs = dlmc_n512.printed(whole=True)
+    theirs = four_gpus.printed(of_all=True)
     a100 = theirs[(theirs["gpu"] == "A100") & (theirs["library"] == "sputnik")]
     mine = [
         a100.assign(kind="measured", gpu="NVIDIA H200", policy=policy, geomean_us=by * a100["geomean_us"])
         for policy, by in (("hot", 0.5), ("cold", 50.0))
     ]
-    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.concat([theirs, *mine], ignore_index=True))
+    monkeypatch.setattr(four_gpus, "by_gpu", lambda results: pd.concat([theirs, *mine], ignore_index=True))
     put(tmp_path, timed("sputnik", 9.0, experiment="dlmc_n512", problem="x_1x1x512_50_dlmc"), experiment="dlmc_n512")
     found = {(line[2], line[3], line[5]): line for line in holdouts._recorded(tmp_path)}
     line = found["A100", "sputnik", 0]

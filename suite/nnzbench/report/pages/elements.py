@@ -23,7 +23,7 @@ MARK = "†"
 """Marks a ratio with a partially tuned kernel."""
 HEADS = {
     "label": "problem", "stem": "problem", "level": "zeros (%)", "n": "columns", "size": "size", "m": "rows",
-    "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation",
+    "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation", "nnz": "nonzeros",
 }  # fmt: skip
 """What attributes are called above a column."""
 DIGITS = {"ratio": 2, "time": 2, "rate": 2, "roofline": 0, "memory": 1}

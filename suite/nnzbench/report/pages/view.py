@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.facts import table
 from nnzbench.facts.data import Data
 from nnzbench.facts.groups import ALL, Group
-from nnzbench.facts.results import ResultSet
+from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.selector import Selector, present
 from nnzbench.facts.table import Comparison
 from nnzbench.report.data import context
@@ -59,6 +59,12 @@ class View:
         return rows.assign(
             tflops=rows["gflops"] / 1e3, roofline=100 * rows["limit_share"], memory_mb=rows["memory_bytes"] / 1e6
         )
+
+    def names(self) -> dict[str, str]:
+        """What to call each problem: its label, with its size where several sizes have that label."""
+        found = self.data.problems
+        sizes = found.groupby("label")["size"].nunique()
+        return {row.problem: row.label if sizes[row.label] == 1 else f"{row.label} {row.size}" for row in each(found)}
 
     def facts(self) -> pd.DataFrame:
         """Every fact that was asked, each once, in the order of asking."""

@@ -9,13 +9,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each, percent
-from nnzbench.papers.own import dlmc_n512
-from nnzbench.report.data import context
-from nnzbench.report.text import marks
+from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.report.text.tables import markdown, number
 
 RULE, OURS = "sputnik", "ours"
-"""Of `dlmc_n512.SERIES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
+"""Of `four_gpus.SIDES`: the kernel that ran on every GPU, and what only measured ones have, which is an oracle."""
 
 
 class Pruned(NamedTuple):
@@ -32,9 +30,8 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
 
     GPUs are set side by side with one kernel, Sputnik's, and its rule; what this project's kernels gain stands beside.
     """
-    recorded = [results for results in sets if results.experiment == dlmc_n512.EXPERIMENT]
-    parts = [dlmc_n512.by_gpu(results) for results in recorded] or [dlmc_n512.by_gpu(None)]
-    found = dlmc_n512.gains(pd.concat(parts, ignore_index=True).drop_duplicates())
+    recorded = [results for results in sets if results.experiment == four_gpus.EXPERIMENT]
+    found = four_gpus.gains(recorded)
     levels = sorted(set(found["level"]))
     count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())
     missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
@@ -53,10 +50,10 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
                 [line for library in (RULE, OURS) for line in _lines(found, library, levels, count)],
                 left=2,
             ),
-            dlmc_n512.CAVEATS,
+            four_gpus.CAVEATS,
         )
     )
-    return Pruned(_words(found, recorded), section)
+    return Pruned(_words(found), section)
 
 
 def _lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: int) -> Iterator[list[str]]:
@@ -68,13 +65,13 @@ def _lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: in
         some = int(rows["count"].sum())
         known = "" if some == count else f", {some} of {count}"
         how = (f"measured, {policy}" if policy else "published") + known
-        name = gpu if library == RULE else f"{gpu}: {dlmc_n512.LABELS[library]}"
+        name = gpu if library == RULE else f"{gpu}: {four_gpus.SIDES[library].label}"
         yield [name, how, *(number(gains.get(level, math.nan)) for level in levels)]
 
 
-def _words(found: pd.DataFrame, recorded: Sequence[ResultSet]) -> str:
+def _words(found: pd.DataFrame) -> str:
     """From which level on pruning pays: GPU by GPU with the kernel that all have, then with this project's."""
-    rule, ours = (list(_pays(found, library, recorded)) for library in (RULE, OURS))
+    rule, ours = (list(_pays(found, library)) for library in (RULE, OURS))
     words = (
         "By pruning a Transformer each GPU gains, in fp16 with 512 columns and Sputnik's kernel with the paper's rule: "
         f"{'; '.join(rule)}."
@@ -83,26 +80,19 @@ def _words(found: pd.DataFrame, recorded: Sequence[ResultSet]) -> str:
     return words + beside * bool(ours)
 
 
-def _pays(found: pd.DataFrame, library: str, recorded: Sequence[ResultSet]) -> Iterator[str]:
+def _pays(found: pd.DataFrame, library: str) -> Iterator[str]:
     """Of each GPU that has the kernel, of measured ones under the hot policy."""
     here = found[(found["library"] == library) & found["policy"].isin(["", "hot"])]
-    cut = {context.gpu_name(one.gpu, one.environment) for one in recorded if _cut(one, library)}
     for gpu in dict.fromkeys(map(str, here["gpu"])):
         mine = here[here["gpu"] == gpu].sort_values("level")
         pays, last = _from(mine), mine.iloc[-1]
-        name = f"**{gpu}**, {marks.WORDS}" if gpu in cut and last["policy"] else f"**{gpu}**"
+        name = f"**{gpu}**, before tuning" if not mine["tuned"].all() else f"**{gpu}**"
         if math.isnan(pays):
             yield f"{name}: nothing up to {percent(last['level'])} zeros ({number(last['gain'])}× there)"
         else:
             gain = float(mine[mine["level"] == pays]["gain"].iloc[0])
             below = ", less than 1 below" if pays > mine.iloc[0]["level"] else ""
             yield f"{name}: {number(gain)}× at {percent(pays)} zeros{below}"
-
-
-def _cut(results: ResultSet, library: str) -> bool:
-    """Whether the run did not tune what its gain under the hot policy stands on."""
-    series = (one for one in dlmc_n512.SERIES if one.key in (library, dlmc_n512.DENSE))
-    return "hot" in marks.cuts(results.frame, *series)
 
 
 def _from(mine: pd.DataFrame) -> float:

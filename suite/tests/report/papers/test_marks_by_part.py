@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import fake_records
 import pytest
 from matplotlib.figure import Figure
-from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
 from nnzbench.problems import tables
@@ -35,28 +33,6 @@ def page_of(folder: Path, rows: Sequence[Record], cut: Cut = lambda _: False, wo
 
 def legend_of(figure: Figure) -> set[str]:
     return {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-
-
-def test_a_whole_step_is_of_the_gpus_of_its_parts(tmp_path: Path, figures: dict[str, Figure]) -> None:
-    """Each problem is of one GPU, and every step at 90 % zeros adds problems of two."""
-
-    def us(problem: Problem) -> float | None:
-        return 10.0 if problem.op == "spmm" else None
-
-    timed: tuple[Timed, ...] = (
-        ("sputnik", "y2", lambda p: us(p) if p.label.endswith("forward") else None),
-        ("sputnik_transposed", "y2", lambda p: us(p) if p.label.endswith("input") else None),
-        ("sputnik_sddmm", "y2", lambda p: 10.0 if p.op == "sddmm" else None),
-        ("cublas", "f32_rowmajor", lambda p: 20.0 if p.op != "sddmm" else None),
-    )
-    rows = [
-        dataclasses.replace(row, environment="environment-2.json")
-        if row.sparsity == 0.9 and "_forward_" in row.problem
-        else row
-        for row in records("training_step", timed)
-    ]
-    (section,) = page_of(tmp_path / "r", rows, workers=("x", "y")).sections
-    assert section.note == "On 10 of 30 steps the rows compared here are of several GPUs ([sessions](#sessions))."
 
 
 def convolutions(problem: Problem, math: str) -> dict[tuple[str, str], float]:

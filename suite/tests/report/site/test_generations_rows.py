@@ -11,7 +11,7 @@ import fake_records
 import pandas as pd
 import pytest
 
-from nnzbench.papers.own import dlmc_n512
+from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
@@ -176,17 +176,13 @@ def test_means_over_collections_are_over_cusparse_alone():
     ],
 )
 def test_pruning_pays_from_the_level_on_which_every_level_gains_when_hot(monkeypatch, gains, words):
-    means = [
-        {
-            **{"kind": "measured", "gpu": "X", "policy": policy, "method": "m", "level": level, "library": library},
-            **{"count": 1, "geomean_us": us * (100 if (policy, library) == ("cold", "sputnik") else 1)},
-            "faster_than_cublas": 0,
-        }
+    found = [
+        {"gpu": "X", "policy": policy, "level": level, "library": "sputnik", "count": 1, "gain": by, "tuned": True}
         for policy in ("hot", "cold")
         for level, gain in zip((0.5, 0.9, 0.98), gains, strict=True)
-        for library, us in (("cublas", 10.0), ("sputnik", 10.0 / gain))
+        for by in [gain if policy == "hot" else gain / 100]
     ]
-    monkeypatch.setattr(dlmc_n512, "by_gpu", lambda results: pd.DataFrame(means))
+    monkeypatch.setattr(four_gpus, "gains", lambda sets: pd.DataFrame(found))
     assert pruned_model.answer([]).words.endswith(f"rule: **X**: {words}.")
 
 

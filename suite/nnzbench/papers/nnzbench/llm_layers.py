@@ -8,7 +8,7 @@ from nnzbench import paths
 from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import CUSPARSE_F16, FP16, MATHS, best_dense, kernel, written_here
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.own import llm_bounds
+from nnzbench.papers.nnzbench import llm_bounds
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Page, Pivot, Printed, Published, RatioTable

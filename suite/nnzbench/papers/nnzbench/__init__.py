@@ -1,0 +1,1 @@
+"""Experiments of this project's own, of which no paper prints numbers."""

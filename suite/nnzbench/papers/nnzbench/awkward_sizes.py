@@ -1,0 +1,65 @@
+"""Sizes that no tile divides, for every kernel: what computed the right thing. Times are recorded and not shown."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.facts.results import each
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.pages.elements import GAP
+from nnzbench.report.pages.page import Made, Page
+from nnzbench.report.pages.view import View
+from nnzbench.report.text import checked
+
+EXPERIMENT = Experiment(
+    "awkward_sizes",
+    "Sizes that no tile divides, for every kernel of this suite",
+    "nnzbench's own",
+    "no published numbers",
+    {
+        **dict.fromkeys(("sputnik", "sputnik_transposed", "sputnik_ablation"), AND_F16),
+        **dict.fromkeys(("sputnik_sddmm", "sputnik_sddmm_ablation", "sparse_softmax", "sparse_attention"), AND_F16),
+        **dict.fromkeys(("row_stream", "ring", "balanced", "eie", "sparsert", "sparsert_pattern"), AND_F16),
+        **dict.fromkeys(("direct_conv", "sparsert_conv"), AND_F16),
+        **dict.fromkeys(("tensor_spmm", "delta_spmv"), ("f16", "bf16")),
+        **dict.fromkeys(("flash_llm", "spinfer"), ("f16",)),
+        **dtypes_of("tensor_spmm_tf32", "merge_spmm", "aspt", "ring_sddmm", "aspt_sddmm"),
+        **dtypes_of("sparsert_paper", "sparsert_unbalanced", "sparsert_fixed", "sparsert_rolled"),
+        **dtypes_of("sparsert_conv_paper", "sputnik_bias_relu", "row_stream_bias_relu", "depthwise_conv"),
+    },
+    policies=("hot",),
+)
+"""For checking, not for speed: what tables of papers do not have, and users do."""
+
+
+def counts(view: View) -> pd.DataFrame:
+    """`checked.COLUMNS` by kernel, operation and input type, once for all policies."""
+    return checked.counted(each(view.frame.drop_duplicates(["problem", "dtype", "kernel", "variant"])))
+
+
+def _answer(view: View) -> str:
+    found = counts(view)
+    return (
+        f"{found['right'].sum()} candidates of {found[found['right'] > 0]['kernel'].nunique()} kernels on "
+        f"{view.frame['problem'].nunique()} problems were right, {found['failed'].sum()} were wrong or failed."
+    )
+
+
+def _table(view: View) -> pd.DataFrame:
+    found = counts(view)
+    errors = [GAP if pd.isna(error) else f"{error:.2g}" for error in found["largest_error"]]
+    return found.assign(largest_error=errors).set_axis(checked.HEADER, axis=1)
+
+
+def page() -> Page:
+    """Its page."""
+    return Page(
+        question="Does every kernel compute the right thing where sizes are odd, one, or empty?",
+        intro="Tables of papers have round sizes; users don't. One column, 7 and 49 of them, a single row, odd counts "
+        "of rows, columns, channels and batches, rows without a nonzero beside rows that hold most of them, images of "
+        "7×7 and 13×11: every kernel that takes such a problem, in every type of input that it has, against float64. "
+        "These problems are too small for their times to say anything. The folders `as-sm_*` have the same under the "
+        "code of older architectures.",
+        made=_answer,
+        tables=(Made("Kernel by kernel", _table, "counts what was right, not how fast it was", collapsed=False),),
+    )

@@ -1,0 +1,64 @@
+"""Whether a sparse product's rate holds as the matrix grows past the caches."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import CUSPARSE, kernel
+from nnzbench.facts.table import Comparison
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot
+from nnzbench.report.pages.view import View
+
+EXPERIMENT = Experiment(
+    "spmm_scaling",
+    "Time per nonzero from 1e5 to 1e8 nonzeros",
+    "nnzbench's own",
+    "no published numbers",
+    dtypes_of("row_stream", "ring", "sputnik", "cusparse"),
+)
+WIDTHS = (Group(columns=1024), Group(columns=128))
+ROW_STREAM, RING, SPUTNIK = map(kernel, ("row_stream", "ring", "sputnik"))
+SIDES = (ROW_STREAM, RING, SPUTNIK, CUSPARSE)
+
+
+def spreads(view: View) -> pd.DataFrame:
+    """Of each kernel, number of columns and policy with several sizes: the size with the highest rate and the lowest.
+
+    The quotient of both rates is that of the costs per nonzero and column.
+    """
+    rows = []
+    for (n, subject, policy), some in view.cells(SIDES).groupby(["n", "subject", "policy"], sort=False):
+        if len(some) > 1:
+            worst, *_, best = each(some.sort_values("tflops"))
+            rows.append([str(n), subject, policy, best.size, worst.size, best.tflops, worst.tflops])
+    heads = ["columns", "kernel", "policy", "best at", "worst at", "best TFLOP/s", "worst TFLOP/s"]
+    found = pd.DataFrame(rows, columns=heads)
+    return found.assign(**{"best over worst": found["best TFLOP/s"] / found["worst TFLOP/s"]})
+
+
+def page() -> Page:
+    """Its page."""
+    rows = ("size", "nnz")
+    return Page(
+        question="Which kernel keeps its cost per nonzero from 1e5 to 1e8 nonzeros, and how far is cuSPARSE from it?",
+        intro="Square matrices of 1,024 to 32,768 rows with uniformly random patterns and 90 % zeros, fp32, times 128 "
+        "and 1024 columns; each size has four times the nonzeros of the one before. A constant rate is a constant "
+        "cost: 1 TFLOP/s is 2 ps per nonzero and column. Small products pay for the launch, whose time is part of "
+        "every row. There are no published numbers.",
+        answers=tuple(Answer(group, RING, CUSPARSE, (SPUTNIK, ROW_STREAM)) for group in WIDTHS),
+        comparison=Comparison((RING, ROW_STREAM, SPUTNIK), (CUSPARSE,), WIDTHS),
+        figures=(
+            Lines("scaling", "Rate of a sparse product by the rows of a square matrix", SIDES, "rate", x="m",
+                  panels="n", log_x=True),
+        ),
+        tables=(
+            Made("What size costs each kernel", spreads, "compares rates of different problems", collapsed=False),
+            Pivot("Useful TFLOP/s", SIDES, "rate", rows=rows),
+            Pivot("µs", SIDES, rows=rows),
+            Pivot("Percent of the roofline", SIDES, "roofline", rows=rows),
+        ),
+        baseline=CUSPARSE,
+    )  # fmt: skip

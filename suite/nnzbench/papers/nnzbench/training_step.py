@@ -1,0 +1,91 @@
+"""What a training step of one sparse layer costs against a dense one: forward, gradients of input and weights."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pandas as pd
+
+from nnzbench.facts.data import POLICIES
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import CUSPARSE, DENSE, FP16, TF32, Selector
+from nnzbench.facts.table import Comparison
+from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.report.pages.elements import number
+from nnzbench.report.pages.page import Answer, Dots, Made, Page, RatioTable
+from nnzbench.report.pages.view import View
+
+EXPERIMENT = Experiment(
+    "training_step",
+    "A training step of one sparse recurrent layer",
+    "nnzbench's own",
+    "no published numbers",
+    {
+        **dict.fromkeys(("cublas", "cublaslt", "sputnik", "sputnik_transposed", "sputnik_sddmm"), AND_F16),
+        **dtypes_of("cusparse", "merge_spmm", "ring_sddmm", "aspt_sddmm"),
+    },
+    only={"sputnik": "*_forward", "merge_spmm": "*_forward", "sputnik_transposed": "*_input"},
+)
+"""Kernels that take weights as data: those that pack them or write them into code would do so after every update."""
+PARTS = {"forward": "forward", "input": "gradient of the input", "weights": "gradient of the weights"}
+"""Of a step, as labels of problems end."""
+LEVELS = (90, 80, 70)
+STEPS = tuple(Group(words="whole steps", level=level, parts=tuple(PARTS)) for level in LEVELS)
+OF_PARTS = tuple(Group(words=words, level=level, parts=(part,)) for part, words in PARTS.items() for level in LEVELS)
+_SPUTNIK = ("sputnik", "sputnik_transposed", "sputnik_sddmm")
+FASTEST = Selector("best sparse kernel per part fp32", (*_SPUTNIK, "merge_spmm", "ring_sddmm", "aspt_sddmm"))
+SPUTNIK = Selector("Sputnik (its three kernels) fp32", _SPUTNIK)
+SPUTNIK_F16 = Selector("Sputnik (its three kernels) fp16", _SPUTNIK, "f16")
+SPARSE, BASELINES = (SPUTNIK_F16, FASTEST, SPUTNIK), (FP16, TF32, DENSE, CUSPARSE)
+
+
+def steps(policy: str, view: View) -> pd.DataFrame | None:
+    """A line per layer, batch and level: `forward + input + weights = step`, µs; a step without a part has no sum.
+
+    The dense gradient of the weights is the same at any level.
+    """
+    cells = view.cells((*SPARSE, *BASELINES)).query("policy == @policy")
+    found = {(row.layer, row.batch, row.level, row.part, row.subject): float(row.median_us) for row in each(cells)}
+    rows = []
+    for layer, batch, level in dict.fromkeys(key[:3] for key in found if key[2]):
+        line = {"layer": layer, "batch": f"{batch:g}", "zeros (%)": f"{level:g}"}
+        for one in (*SPARSE, *BASELINES):
+            times = [
+                found.get((layer, batch, 0.0 if one.dense and part == "weights" else level, part, one.label), np.nan)
+                for part in PARTS
+            ]
+            line[one.label] = f"{' + '.join(number(us, 1) for us in times)} = {number(sum(times), 1)}"
+        rows.append(line)
+    return pd.DataFrame(rows)
+
+
+def page() -> Page:
+    """Its page."""
+    return Page(
+        question="Is a training step of a recurrent layer faster with sparse weights than dense?",
+        intro="Three products of a recurrent layer's weights W (M×K, uniformly random pattern) with a batch: Y = W X "
+        "forward, Wᵀ times the gradient of Y, and the gradient of W at its nonzeros (SDDMM; of all weights where W is "
+        "dense). Kernels take W as data, because it changes with every step: `sputnik_transposed` reads W through a "
+        "cached transposed structure (section IX of *Sparse GPU Kernels for Deep Learning*), while cuSPARSE is given "
+        "Wᵀ stored, whose making is not timed. Each part is the time of its fastest kernel and variant; a step is "
+        "their sum, without the update of the weights. There are no published numbers.",
+        attributes=rf"(?P<layer>.+)_b(?P<batch>\d+)_(?:dense_)?(?P<part>{'|'.join(PARTS)})",
+        answers=tuple(Answer(group, SPUTNIK_F16, FP16, (FASTEST,), DENSE) for group in STEPS),
+        comparison=Comparison(SPARSE, BASELINES, STEPS),
+        figures=tuple(
+            Dots(f"step_{level}", f"A whole training step at {level} % zeros", (SPUTNIK_F16, FASTEST, TF32, FP16),
+                 DENSE, x="layer", panels="batch", group=group)
+            for level, group in zip(LEVELS, STEPS, strict=True)
+        ),
+        tables=(
+            RatioTable("Part by part", Comparison(SPARSE, BASELINES, OF_PARTS), collapsed=False),
+            *(
+                Made(f"µs, {policy}: {' + '.join(PARTS.values())} = step", functools.partial(steps, policy),
+                     "sums of times of several problems")
+                for policy in POLICIES
+            ),
+        ),
+        baseline=DENSE,
+    )  # fmt: skip

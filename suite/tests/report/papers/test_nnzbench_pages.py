@@ -1,0 +1,183 @@
+"""Facts and tables of this project's own experiments on invented records with known answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+
+import fake_records
+import pandas as pd
+import pytest
+from sputnik_records import Timed, records
+
+from nnzbench.facts.results import load
+from nnzbench.papers.catalogue import experiment
+from nnzbench.papers.nnzbench import awkward_sizes, spmm_scaling, training_step
+from nnzbench.problems import tables
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.report import render
+from nnzbench.report.pages.view import View
+from nnzbench.report.text import checked
+
+
+def drawn(folder: Path, module: ModuleType, rows: Iterable[Record]) -> tuple[View, pd.Series]:
+    """The page's view, and the hot facts that it writes by group, subject and baseline."""
+    results = load(fake_records.write(folder, rows))
+    render.write(module.page(), results)
+    facts = pd.read_csv(folder / "facts.csv").query("policy == 'hot'")
+    return View(results, module.page().attributes), facts.set_index(["group", "subject", "baseline"])["ratio"]
+
+
+def cost(picoseconds: float, launch_us: float = 0.0) -> Callable[[Problem], float | None]:
+    """Microseconds at so much per nonzero and column, plus a launch."""
+    return lambda p: launch_us + 1e-6 * picoseconds * round(0.1 * p.m * p.k) * p.n
+
+
+# 104858 x 128 products at 0.1 ps take 1.3421824 us: as much again for the launch doubles the smallest cost
+SCALING: tuple[Timed, ...] = (
+    ("row_stream", "slow", cost(9.0)),
+    ("row_stream", "fast", cost(0.1, launch_us=1.3421824)),
+    ("ring", "n128", lambda p: cost({4096: 0.5, 16384: 0.6}.get(p.m, 0.55))(p)),
+    ("cusparse", "csr_default_row", lambda p: cost(1.0)(p) if p.m == 1024 else None),
+)
+
+
+def test_the_rates_of_a_kernels_best_and_worst_size_are_those_of_its_costs(tmp_path: Path) -> None:
+    rows = records("spmm_scaling", SCALING)
+    cold = [dataclasses.replace(one, policy="cold", median_us=2 * (one.median_us or 0)) for one in rows]
+    view, facts = drawn(tmp_path, spmm_scaling, [*rows, *cold])
+    assert facts["with 1024 columns", "ring", "best cuSPARSE fp32"] == pytest.approx(1 / 0.55, rel=1e-5)
+    found = spmm_scaling.spreads(view).set_index(["columns", "kernel", "policy"])
+    ring = found.loc[("128", "ring", "hot")]
+    assert (ring["best at"], ring["worst at"]) == ("4096×4096×128", "16384×16384×128")
+    assert (ring["best TFLOP/s"], ring["best over worst"]) == pytest.approx((2 / 0.5, 1.2), rel=1e-5)
+    assert found.loc[("1024", "ring", "cold"), "best TFLOP/s"] == pytest.approx(2 / 1.0, rel=1e-5)
+    assert found.loc[("128", "row_stream", "hot"), "best over worst"] == pytest.approx(2.0, rel=2e-3)
+    assert set(found.index.get_level_values("kernel")) == {"row_stream", "ring"}  # one size has no spread
+
+
+def test_problems_of_one_label_are_told_apart_by_their_sizes(tmp_path: Path) -> None:
+    view, _ = drawn(tmp_path, spmm_scaling, records("spmm_scaling", SCALING[:1]))
+    assert "square 1024×1024×128" in view.names().values()
+
+
+def test_right_candidates_are_counted_by_kernel_operation_and_type(tmp_path: Path) -> None:
+    rows = []
+    for problem in ("column_33x70x1_70_uniform", "row_1x64x8_50_uniform"):
+        told = {"experiment": "awkward_sizes", "problem": problem, "relative_error": 2e-7}
+        rows += [fake_records.record(variant=variant, **told) for variant in ("a", "b")]
+        rows.append(fake_records.failed(fake_records.record(kernel="ring", **told), "wrong", "relative error 2"))
+        rows.append(fake_records.failed(fake_records.record(kernel="aspt", **told), "unsupported", "32 columns"))
+    view, _ = drawn(tmp_path, awkward_sizes, rows)
+    counts = ["problems", "right", "failed", "unsupported"]
+    found = awkward_sizes.counts(view).set_index(["kernel", "op", "inputs"])[counts].T
+    assert found["sputnik", "spmm", "f32"].tolist() == [2, 4, 0, 0]
+    assert found["ring", "spmm", "f32"].tolist() == [0, 0, 2, 0]
+    assert found["aspt", "spmm", "f32"].tolist() == [0, 0, 0, 2]
+
+
+def test_the_largest_error_is_of_right_candidates_and_problems_are_those_with_one() -> None:
+    rows = [fake_records.record(problem=f"p{at}", relative_error=error) for at, error in enumerate((2e-7, 3e-6, 1e-7))]
+    wrong = fake_records.failed(fake_records.record(problem="p9"), "wrong", "relative error 2")
+    (found,) = checked.counted([*rows, wrong]).to_dict("records")
+    assert (found["problems"], found["right"], found["failed"]) == (3, 3, 1)
+    assert found["largest_error"] == 3e-6
+
+
+def part(step: str, us: float) -> Callable[[Problem], float | None]:
+    """That time on the sparse problems of a part, halved at 90 % zeros."""
+
+    def time(p: Problem) -> float | None:
+        if not p.label.endswith(f"_{step}") or p.label.endswith("_dense_weights"):
+            return None
+        return us / 2 if p.sparsity == 0.9 else us
+
+    return time
+
+
+def dense(us: float) -> Callable[[Problem], float | None]:
+    return lambda p: us if p.op == "spmm" or p.label.endswith("_dense_weights") else None
+
+
+STEP: tuple[Timed, ...] = (
+    ("sputnik", "heuristic_x", part("forward", 20.0)),
+    ("sputnik", "y2", part("forward", 10.0)),
+    ("sputnik_transposed", "heuristic_x", part("input", 14.0)),
+    ("sputnik_sddmm", "heuristic_x", part("weights", 12.0)),
+    ("ring_sddmm", "n128", part("weights", 6.0)),
+    ("cusparse", "csr_default_row", lambda p: 60.0 if p.op in ("spmm", "sddmm") else None),
+    ("cublas", "f32_rowmajor", dense(20.0)),
+    ("cublas", "tf32_rowmajor", dense(5.0)),
+)
+BEST, SPUTNIK, DENSE = (one.label for one in (training_step.FASTEST, training_step.SPUTNIK, training_step.DENSE))
+
+
+def test_a_step_is_the_sum_of_the_fastest_of_each_part(tmp_path: Path) -> None:
+    view, facts = drawn(tmp_path, training_step, records("training_step", STEP))
+    found = {level: facts[f"whole steps at {level} % zeros", BEST, DENSE] for level in (70, 90)}
+    assert found == pytest.approx({70: 60 / 30, 90: 60 / 15})
+    assert facts["whole steps at 90 % zeros", BEST, "best dense TF32"] == pytest.approx(1.0)
+    assert facts["whole steps at 70 % zeros", BEST, "best cuSPARSE fp32"] == pytest.approx(180 / 30)
+    assert facts["whole steps at 70 % zeros", SPUTNIK, DENSE] == pytest.approx(60 / 36, rel=1e-5)
+    assert facts["gradient of the weights at 90 % zeros", BEST, DENSE] == pytest.approx(20 / 3, rel=1e-5)
+    table = training_step.steps("hot", view)
+    assert table is not None
+    line = table.set_index(["layer", "batch", "zeros (%)"]).loc[("lstm2k", "32", "90")]
+    assert line[BEST] == "5.0 + 7.0 + 3.0 = 15.0"
+    assert line[DENSE] == "20.0 + 20.0 + 20.0 = 60.0"
+
+
+def test_a_step_without_one_of_its_parts_has_no_sum(tmp_path: Path) -> None:
+    some = records("training_step", STEP, keep=lambda p: not p.label.startswith("rnn2k_b32_input"))
+    view, _ = drawn(tmp_path, training_step, some)
+    facts = pd.read_csv(tmp_path / "facts.csv")
+    assert set(facts[facts["group"] == "whole steps at 80 % zeros"]["n"]) == {9}
+    table = training_step.steps("hot", view)
+    assert table is not None
+    assert table.loc[(table["layer"] == "rnn2k") & (table["batch"] == "32"), BEST].str.endswith("= –").all()
+
+
+def test_a_step_is_of_the_runs_of_its_parts(tmp_path: Path) -> None:
+    """Each problem is of one GPU, and every step at 90 % zeros adds problems of two."""
+    rows = [
+        dataclasses.replace(row, environment="environment-2.json")
+        if row.sparsity == 0.9 and "_forward_" in row.problem
+        else row
+        for row in records("training_step", STEP)
+    ]
+    for name in ("environment", "environment-2"):
+        text = json.dumps({"source": {"commit": "1"}, "worker": name})
+        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+    fake_records.append(tmp_path / "records.csv", rows)
+    render.write(training_step.page(), load(tmp_path))
+    facts = pd.read_csv(tmp_path / "facts.csv").drop_duplicates("group").set_index("group")["one_run"]
+    assert (facts["whole steps at 80 % zeros"], facts["whole steps at 90 % zeros"]) == (True, False)
+
+
+def test_each_kernel_runs_the_part_that_it_is_for() -> None:
+    one = experiment("training_step")
+    parts = {name: [p.label for p in one.problems() if one.takes(name, p)] for name in ("sputnik", "cublas")}
+    assert len(parts["cublas"]) == 100
+    assert {label.rpartition("_")[2] for label in parts["sputnik"]} == {"forward"}
+
+
+def test_the_input_gradient_has_the_transpose_of_the_layers_own_weights() -> None:
+    forward, backward = (
+        next(p for p in tables.load("training_step") if p.label == f"lstm1k_b32_{step}" and p.sparsity == 0.9)
+        for step in ("forward", "input")
+    )
+    assert (backward.m, backward.k) == (forward.k, forward.m)
+    one, other = make_operands(forward).sparse, make_operands(backward).sparse
+    assert (other.to_dense() == one.to_dense().T).all()
+
+
+@pytest.mark.parametrize("module", [awkward_sizes, spmm_scaling, training_step])
+def test_records_without_times_make_a_page(module: ModuleType, tmp_path: Path) -> None:
+    row = fake_records.record(experiment=module.EXPERIMENT.name, problem="x_1024x1024x128_90_uniform")
+    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
+    assert "took too long" in render.write(module.page(), results).read_text(encoding="utf-8")
