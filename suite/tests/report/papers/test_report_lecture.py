@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.facts.results import load
-from nnzbench.papers.lecture import granularity, nm_sparsity
+from nnzbench.papers.han_lecture import granularity, nm_sparsity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.selection import select

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from nnzbench.facts.results import load
-from nnzbench.papers import lecture
-from nnzbench.papers.lecture import granularity
+from nnzbench.papers import han_lecture
+from nnzbench.papers.han_lecture import granularity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
@@ -130,7 +130,7 @@ def test_granularities_are_ranked_at_equal_sparsity(tmp_path: Path) -> None:
 
 
 def test_the_levels_of_sparse_convolutions_are_those_that_the_experiment_runs() -> None:
-    (experiment,) = (one for one in lecture.EXPERIMENTS if one.name == "granularity")
+    (experiment,) = (one for one in han_lecture.EXPERIMENTS if one.name == "granularity")
     for one in tables.load("granularity"):
         if one.conv and not one.label.startswith("channel"):
             level = float(one.label.rpartition("_")[2])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnzbench.kernels.registry import about
-from nnzbench.papers.lecture import leads
+from nnzbench.papers.han_lecture import leads
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.names import stem_of
 from nnzbench.problems.problem import Problem

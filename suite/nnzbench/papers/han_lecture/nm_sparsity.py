@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench import paths
 from nnzbench.facts.results import geometric_mean
-from nnzbench.papers.lecture import leads
+from nnzbench.papers.han_lecture import leads
 from nnzbench.plans import architectures
 from nnzbench.problems import tables as problem_tables
 from nnzbench.problems.problem import Problem

@@ -11,12 +11,12 @@ EXPERIMENTS = (
         "Accelerating Sparse Deep Neural Networks (2021)",
         "Figure 3",
         dtypes_of("cusparselt", "cublas", "cublaslt"),
-        page="nnzbench.papers.lecture.nm_sparsity:PAGE",
+        page="nnzbench.papers.han_lecture.nm_sparsity:PAGE",
     ),
     Experiment(
         "granularity",
         "What each granularity of pruning costs at equal sparsity",
-        "MIT 6.5940, pruning (lecture)",
+        "MIT 6.S965, pruning (lecture)",
         "no published times: the lecture orders granularities from irregular to regular",
         {
             **dict.fromkeys(("direct_conv", "sparsert_conv", "cudnn"), AND_F16),
@@ -25,6 +25,6 @@ EXPERIMENTS = (
             "tensor_spmm": ("f16",),
         },
         only={"direct_conv": "[!c]*_[78]*", "sparsert_conv": "[!c]*_87.5"},
-        page="nnzbench.papers.lecture.granularity:PAGE",
+        page="nnzbench.papers.han_lecture.granularity:PAGE",
     ),
 )
