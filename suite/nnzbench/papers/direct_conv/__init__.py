@@ -19,7 +19,6 @@ TABLES = tuple(
         (6, "3x3 convolutions of VGG-16", "tables:TABLE6"),
         (7, "1x1 convolutions of ResNet-50", "tables:TABLE7"),
         (8, "1-D convolutions", "tables:TABLE8"),
-        (9, "Sub-batch sizes", "table9:PAGE"),
     )
 )
 EXPERIMENTS = (
