@@ -51,11 +51,3 @@ TABLE8 = Lead(
     drawn_over=lead.CUDNN,
     also_over=lead.CUDNN,
 )
-CODEBOOK = Lead(
-    "What do 4-bit weights from a codebook gain over half weights in the paper's mapping?",
-    sides=(
-        side("direct_conv", "f16", "codebook_sbs", "4-bit weights"),
-        side("direct_conv", variants="codebook_sbs", words="4-bit weights"),
-    ),
-    rivals=(PAPER_F16, PAPER, lead.CUDNN, lead.CUDNN_F16),
-)

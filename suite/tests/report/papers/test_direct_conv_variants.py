@@ -11,7 +11,7 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
-from nnzbench.papers.direct_conv import direct_conv_table9
+from nnzbench.papers.direct_conv import direct_conv_codebook, direct_conv_table9
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report import render
@@ -22,7 +22,7 @@ def drawn(folder: Path, module: ModuleType, rows: list[Record]) -> tuple[View, p
     """The page's view, and the facts that it writes by group, subject and baseline."""
     results = load(fake_records.write(folder, rows))
     render.write(module.page(), results)
-    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"]
+    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
     return View(results, module.page().attributes), facts
 
 
@@ -54,3 +54,23 @@ def test_the_papers_loss_of_a_network_stands_at_each_of_its_layers(tmp_path: Pat
     assert len(found) == 24
     assert found["direct_conv, the whole batch a block", "vgg16_08"] == pytest.approx(0.55)
     assert found["direct_conv, one image a block", "cnn1d_filter2"] == pytest.approx(0.88)
+
+
+def test_four_bit_weights_are_beside_the_weights_themselves_level_by_level(tmp_path: Path) -> None:
+    """Dense 40 us, the paper's method 20, with a codebook 16; counts per channel and our mapping are not compared."""
+    us = {"paper_sbs4": 20.0, "codebook_sbs4": 16.0, "paper_counts_sbs4": 1.0, "staged_r64": 1.0}
+    timed: list[Timed] = [("direct_conv", name, lambda _, one=one: one) for name, one in us.items()]
+    rows = records("direct_conv_codebook", [*timed, ("cudnn", "f32_nchw_plan01", lambda _: 40.0)])
+    rows += records(
+        "direct_conv_codebook",
+        [("direct_conv", "codebook_sbs4", lambda p: None if p.label == "05" else 10.0)],
+        dtype="f16",
+    )
+    _, facts = drawn(tmp_path, direct_conv_codebook, rows)
+    for group in direct_conv_codebook.LEVELS:
+        found = facts[group.label, "direct_conv, 4-bit weights"]
+        assert dict(found) == pytest.approx({"direct_conv, the paper's mapping": 1.25, "best cuDNN fp32": 2.5})
+    most, one = (group.label for group in direct_conv_codebook.LEVELS)
+    half, stored = "direct_conv fp16, 4-bit weights", "direct_conv, the paper's mapping"
+    assert facts[most, half, stored] == pytest.approx(2.0)
+    assert (one, half, stored) not in facts.index

@@ -168,22 +168,3 @@ def test_peaks_are_doubled_where_there_are_sparse_tensor_cores(tmp_path: Path) -
         "1248.0",
     ]
     assert line_of(page, "| Tesla T4 |")[1:] == ["8.1", "–", "65.0", "130.0", "–", "–", "–"]
-
-
-def convolutions(one: Problem) -> dict[tuple[str, str], float]:
-    """Dense 40 us, the paper's method 20, with a codebook 16; the unified count's rival and ours are not shown."""
-    return {
-        ("cudnn", "f32_nchw"): 40.0,
-        ("direct_conv", "paper_sbs4"): 20.0,
-        ("direct_conv", "codebook_sbs4"): 16.0,
-        ("direct_conv", "paper_counts_sbs4"): 1.0,
-        ("direct_conv", "t1"): 1.0,
-    }
-
-
-def test_four_bit_weights_are_beside_the_weights_themselves(tmp_path: Path) -> None:
-    page, folder = page_of(tmp_path, "direct_conv_codebook", records("direct_conv_codebook", convolutions))
-    assert "In fp32 the paper's convolution is 1.25× as fast with indices into a codebook" in page
-    assert line_of(page, "| fp32 | the same, indices into a codebook |")[2:] == ["16.00"] * 4 + ["**2.50**"]
-    assert "the same, indices into a codebook (fp16) (hot)" in page
-    assert {"speedup.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
