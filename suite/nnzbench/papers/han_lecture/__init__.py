@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.problems.experiment import AND_F16, Experiment
 
 EXPERIMENTS = (
-    Experiment(
-        "nm_sparsity",
-        "2:4 sparsity on tensor cores",
-        "Accelerating Sparse Deep Neural Networks (2021)",
-        "Figure 3",
-        dtypes_of("cusparselt", "cublas", "cublaslt"),
-        page="nnzbench.papers.han_lecture.nm_sparsity:PAGE",
-    ),
     Experiment(
         "granularity",
         "What each granularity of pruning costs at equal sparsity",

@@ -6,18 +6,6 @@ from nnzbench.facts.groups import Group
 from nnzbench.report.text import lead
 from nnzbench.report.text.lead import Lead, own, side
 
-NM_SPARSITY = Lead(
-    "Are 2:4 products on sparse tensor cores twice as fast as dense ones?",
-    sides=(side("cusparselt", "i8"), side("cusparselt", "f16"), side("cusparselt", "tf32")),
-    rivals=(lead.INT8, lead.FP16, lead.TF32),
-    groups=(
-        Group(words="of the A100 figure", like="a100"),
-        Group(words="of BERT", like="bert_*"),
-        Group(words="of cubes", like="cube"),
-    ),
-    claims=("nm-half",),
-    claim_words="at best",
-)
 _KINDS = {
     "unstructured": "of single weights",
     "pattern": "of PatDNN's patterns",

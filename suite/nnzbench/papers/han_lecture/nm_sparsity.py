@@ -1,240 +1,116 @@
-"""2:4 sparsity redrawn: cuSPARSELt on sparse tensor cores against the best dense product in the same arithmetic."""
+"""2:4 sparsity: cuSPARSELt on sparse tensor cores against the best dense product in the same arithmetic."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.facts.results import geometric_mean
-from nnzbench.papers.han_lecture import leads
+from nnzbench.facts.groups import ALL, Group
+from nnzbench.facts.selector import DEFAULT, FP16, INT8, MATHS, TF32, kernel
+from nnzbench.facts.table import Comparison
 from nnzbench.plans import architectures
-from nnzbench.problems import tables as problem_tables
-from nnzbench.problems.problem import Problem
-from nnzbench.report.data.series import DEFAULT, MATH_LABELS, Series, pick_any, pick_under
-from nnzbench.report.draw import dots, style
-from nnzbench.report.page_spec import PageSpec, SectionSpec, Shown, TableOf, View
-from nnzbench.report.text.fastest import Lost, mean_cell, time_of
-from nnzbench.report.text.marks import MARK, cuts
-from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Printed, RatioTable
+from nnzbench.report.pages.view import View
 
-EXPERIMENT = "nm_sparsity"
-PUBLISHED_FACTOR = 2.0
-"""What larger products come close to in figure 3 of *Accelerating Sparse Deep Neural Networks* (INT8, A100)."""
-PUBLISHED_BERT = 1.5
-"""Speed-up of BERT that the A100's makers measured."""
-PUBLISHED_GPU = "A100"
-GROUPS = {"a100": "m = n = 10240 (figure 3)", "bert": "layers of BERT-large", "cube": "cubes"}
-CLASSES = {"i8": ("i8", "INT8, 2:4"), "f16": ("f16", "fp16, 2:4"), "f32": ("tf32", "TF32, 1:2")}
-"""By type of the problem: arithmetic class, and how that and its pattern are called."""
-PEAKS = {
-    "fp32": "fp32_tflops",
-    "TF32": "tf32_tflops",
-    "fp16": "fp16_tensor_tflops",
-    "INT8": "int8_tensor_tops",
-}
+EXPERIMENT = Experiment(
+    "nm_sparsity",
+    "2:4 sparsity on tensor cores",
+    "Accelerating Sparse Deep Neural Networks (2021)",
+    "Figure 3",
+    dtypes_of("cusparselt", "cublas", "cublaslt"),
+)
+FIGURE3, BERT, CUBES = (
+    Group(words=words, where=f"products == '{products}'")
+    for words, products in (
+        ("products with m = n = 10240 (figure 3)", "a100"),
+        ("layers of BERT-large", "bert"),
+        ("cubes", "cube"),
+    )
+)
+DENSE = {"i8": INT8, "f16": FP16, "tf32": TF32}
+PRINTED = 2.0
+"""What large INT8 products come close to in the paper's figure 3, on an A100."""
+PEAKS = {"fp32": "fp32_tflops", "TF32": "tf32_tflops", "fp16": "fp16_tensor_tflops", "INT8": "int8_tensor_tops"}
 """Columns of `datasets/gpus.csv`."""
 FIRST_SPARSE = 80
 """The first architecture with sparse tensor cores."""
+APART = 0.05
+"""Share by which the clocks of a pair differ from which on its ratio is told to be of different clocks."""
 
 
-SOURCES = (
-    Series("cublas", "cuBLAS", ("cublas",)),
-    Series("cublaslt", "cuBLASLt, best", ("cublaslt",)),
-    Series("dense", "best dense", ("cublas", "cublaslt")),
-    Series("default", "cuSPARSELt, its default", ("cusparselt",), variants=DEFAULT),
-    Series("search", "cuSPARSELt, best of its search", ("cusparselt",)),
-)
-"""One column of the table each; its arithmetic is that of the problem."""
-Times = dict[tuple[str, str], float]
-"""Microseconds by series and problem, only what is known."""
+def _printed(view: View) -> pd.DataFrame:
+    rows = view.data.problems.query("products == 'a100' and dtype == 'i8'")
+    return rows[["size", "products"]].assign(value=PRINTED)
 
 
-def problems(dtype: str) -> list[Problem]:
-    """Those of one type, in the table's order."""
-    return [row.problem for row in problem_tables.rows(EXPERIMENT) if row.problem.dtype == dtype]
+def _clocks(view: View) -> pd.DataFrame:
+    """Pairs of a sparse and a dense product that ran at clocks apart: their ratio is the clocks' doing too."""
+    parts = []
+    for math, dense in DENSE.items():
+        sparse = kernel("cusparselt", math)
+        cells = view.cells((sparse, dense)).assign(arithmetic=MATHS[math])
+        cells["subject"] = cells["subject"].map({sparse.label: "cuSPARSELt", dense.label: "best dense"})
+        keys = ["label", "size", "arithmetic", "policy"]
+        mhz = cells.pivot_table("sm_clock_mhz", keys, "subject", sort=False)
+        parts.append(mhz.reindex(columns=["cuSPARSELt", "best dense"]).dropna())
+    found = pd.concat(parts)
+    apart = found.max(axis=1) - found.min(axis=1) > APART * found.max(axis=1)
+    return found[apart].reset_index()
 
 
-def _title(view: View[Any]) -> str:
-    return f"2:4 sparsity on sparse tensor cores of {view.gpu}, {view.policy} policy"
+def peaks(view: View | None = None) -> pd.DataFrame:
+    """By GPU: 1e12 operations per second at most, dense and with 2:4 (TF32 with 1:2), from data sheets."""
+    table = pd.read_csv(paths.datasets() / "gpus.csv")
+    rates = table[["name", *PEAKS.values()]].set_axis(["GPU", *PEAKS], axis=1)
+    sparse = table["arch"].map(lambda arch: architectures.number(str(arch)) >= FIRST_SPARSE)
+    return rates.assign(**{f"{name}, 2:4": (2 * rates[name]).where(sparse) for name in PEAKS if name != "fp32"})
 
 
-def _show(view: View[Any]) -> Shown:
-    rows = {
-        (dtype, one.key): pick_under(view.frame, view.policy, replace(one, math=math_class))
-        for dtype, (math_class, _) in CLASSES.items()
-        for one in SOURCES
-    }
-    times = {
-        (series, one.name): time_of(some, one.name)
-        for (dtype, series), some in rows.items()
-        for one in problems(dtype)
-        if one.name in some.index
-    }
-    caption = (
-        "Speed-up of cuSPARSELt over the faster of cuBLAS and cuBLASLt in one arithmetic; the units could give "
-        f"2× at most.\n{view.policy_sentence}"
-    )
-    drawn = {
-        dtype: pick_any(
-            view.of(one.name for one in problems(dtype)), [replace(one, math=math_class) for one in SOURCES]
-        )
-        for dtype, (math_class, _) in CLASSES.items()
-    }
-    return Shown(
-        dots.figure([_panel(times, dtype) for dtype in CLASSES], view.title, caption),
-        tables=[
-            TableOf(_overview(times, view), view.frame.iloc[:0]),  # its numbers have the mark
-            *(TableOf(_table(times, dtype, view.gpu, view.policy), some) for dtype, some in drawn.items()),
-        ],
-        lost=_lost(times, view.policy),
-        lines=_lines(rows, times, view.policy, view.gpu),
-        drawn=list(drawn.values()),
-    )
-
-
-def _lost(times: Times, policy: str) -> Iterator[Lost]:
-    for dtype, (_, words) in CLASSES.items():
-        some = problems(dtype)
-        for source in SOURCES:
-            without = tuple(_name(p) for p in some if (source.key, p.name) not in times)
-            yield Lost(f"{source.label} ({words})", policy, without, len(some))
-
-
-def _group(problem: Problem) -> str:
-    return GROUPS[problem.label.partition("_")[0]]
-
-
-def _name(problem: Problem) -> str:
-    label = problem.label.partition("_")[2]
-    size = f"{problem.m}×{problem.k}×{problem.n}"
-    return f"{label} {size}" if label else size
-
-
-def _gain(times: Times, series: str, problem: Problem, base: str = "dense") -> float:
-    return times.get((base, problem.name), math.nan) / times.get((series, problem.name), math.nan)
-
-
-def _panel(times: Times, dtype: str) -> dots.Panel:
-    some = problems(dtype)
-    _, words = CLASSES[dtype]
-    markers = {
-        "cublas": dots.Marker(style.INK, "_"),
-        "default": dots.marker_of("cusparselt", hollow=True),
-        "search": dots.marker_of("cusparselt"),
-    }
-    labels = {source.key: source.label for source in SOURCES}
-    curves = [
-        dots.Curve(labels[series], tuple(_gain(times, series, p) for p in some), marker)
-        for series, marker in markers.items()
-    ]
-    printed = dtype == "i8"  # in which arithmetic the figure is drawn
-    theirs = tuple(PUBLISHED_FACTOR if printed and p.label == "a100" else math.nan for p in some)
-    curves.append(dots.Curve(f"paper: nearly {PUBLISHED_FACTOR:g}× ({PUBLISHED_GPU}, INT8)", theirs, dots.PAPER))
-    rows, groups = tuple(_name(p) for p in some), tuple(_group(p) for p in some)
-    return dots.Panel(f"{words}: 1× is the best dense product", rows, groups, tuple(curves), "speed-up (log)")
-
-
-def _overview(times: Times, view: View[Any]) -> str:
-    """Geometric means and spans by group of products and arithmetic."""
-    rows = []
-    for key, group in GROUPS.items():
-        cells = []
-        for dtype, (math_class, _) in CLASSES.items():
-            some = {p.name: _gain(times, "search", p) for p in problems(dtype) if p.label.partition("_")[0] == key}
-            gains = [gain for gain in some.values() if not math.isnan(gain)]
-            compared = (replace(one, math=math_class) for one in SOURCES if one.key in ("dense", "search"))
-            mark = MARK if cuts(view.of(some), *compared) else ""
-            mean, span = geometric_mean(gains), f"{min(gains):.2f} to {max(gains):.2f}" if gains else ""
-            cells.append(f"**{mean:.2f}×**{mark} ({span}, {len(gains)} products)" if gains else GAP)
-        if set(cells) != {GAP}:
-            rows.append([group, *cells])
-    lead = f"cuSPARSELt over the best dense product on {view.gpu}, {view.policy}, in geometric mean:"
-    return f"{lead}\n\n{markdown(['', *(words for _, words in CLASSES.values())], rows)}" if rows else ""
-
-
-def _table(times: Times, dtype: str, gpu: str, policy: str) -> str:
-    some = problems(dtype)
-    _, words = CLASSES[dtype]
-    rows = [
-        [
-            _group(p),
-            _name(p),
-            *(number(times.get((source.key, p.name), math.nan)) for source in SOURCES if source.key != "dense"),
-            number(_gain(times, "search", p, "cublas")),
-            number(_gain(times, "search", p)),
-            f"nearly {PUBLISHED_FACTOR:g}" if p.label == "a100" else "",
-        ]
-        for p in some
-    ]
-    means = [mean_cell(_gain(times, "search", p, base) for p in some) for base in ("cublas", "dense")]
-    rows.append(["**geometric mean**", "", "", "", "", "", *means, ""])
-    header = ["", "m×k×n", *(source.label for source in SOURCES if source.key != "dense")]
-    header += ["over cuBLAS", "over the best dense", f"paper: {PUBLISHED_GPU}, INT8, over cuBLAS"]
-    lead = f"{words}. Times in µs on {gpu}, {policy} policy, tensor cores throughout."
-    return f"{lead}\n\n{markdown(header, rows, left=2)}"
-
-
-def _lines(
-    rows: Mapping[tuple[str, str], pd.DataFrame], times: Times, policy: str, gpu: str
-) -> Iterator[dict[str, Any]]:
-    columns = ("kernel", "variant", "math", "q1_us", "q3_us", "limit_share")
-    for (dtype, series), some in rows.items():
-        for one in problems(dtype):
-            if (series, one.name) not in times:
-                continue
-            row = some.loc[one.name]
-            words = {"policy": policy, "table": _group(one), "row": _name(one), "series": series, "gpu": gpu}
-            numbers = {column: row[column] for column in columns}
-            base, time = times.get(("dense", one.name), math.nan), times[series, one.name]
-            yield {**words, "problem": one.name, **numbers, "time_us": time, "baseline_us": base}
-
-
-def _show_peaks(view: View[Any]) -> Shown:
-    rows = []
-    for one in pd.read_csv(paths.datasets() / "gpus.csv").to_dict("records"):
-        rates = {name: float(one[column]) for name, column in PEAKS.items()}
-        doubled = architectures.number(str(one["arch"])) >= FIRST_SPARSE
-        sparse = [number(2 * rates[name] if doubled else math.nan, 1) for name in PEAKS if name != "fp32"]
-        rows.append([str(one["name"]), *(number(rate, 1) for rate in rates.values()), *sparse])
-    header = ["GPU", *PEAKS, *(f"{name}, 2:4" for name in PEAKS if name != "fp32")]
-    words = (
-        "What the units could give at most, from NVIDIA's data sheets and whitepapers, in units of 1e12 operations per "
-        f"second, sums in fp32 or (INT8) 32-bit integers; the paper's table 1 is the {PUBLISHED_GPU}'s. Sparse tensor "
-        "cores start with sm_80 and double every rate (TF32 with 1:2)."
-    )
-    return Shown(None, words, [markdown(header, rows)])
-
-
-PAGE = PageSpec(
-    lead=leads.NM_SPARSITY,
-    title="2:4 sparsity",
-    intro=(
-        "Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), the "
-        "patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 on an "
-        f"{PUBLISHED_GPU} in its figure 3 and prints no numbers: larger products come close to "
-        f"{PUBLISHED_FACTOR:g}×; BERT as a whole became {PUBLISHED_BERT:g}× as fast. INT8 sums here are exact 32-bit "
-        "integers, checked as such. The sparse matrix is compressed beforehand, outside the times."
-    ),
-    sections=(
-        SectionSpec("speedup", _title, _show),
-        SectionSpec("peaks", "", _show_peaks, heading="Peak rates, dense and sparse", once=True),
-    ),
-    published=lambda: [
-        {"policy": "published", "table": "figure 3", "row": "large products, INT8", "series": "search"}
-        | {"gpu": PUBLISHED_GPU, "math": "int8", "speedup": PUBLISHED_FACTOR}
-    ],
-    problem_names=lambda view: {
-        p.name: f"{_name(p)}, {MATH_LABELS[p.dtype]}" for dtype in CLASSES for p in problems(dtype)
-    },
-    math_text="INT8 with 32-bit sums, fp16 with sums in fp32, and TF32 (fp32 operands); all on tensor cores",
-    series=lambda view: [
-        replace(source, math=math_class, label={"dense": "the best dense"}.get(source.key, source.label))
-        for source in SOURCES
-        for math_class, _ in CLASSES.values()
-    ],
-)
+def page() -> Page:
+    """Its page."""
+    tuned = {math: kernel("cusparselt", math) for math in DENSE}
+    default = {math: kernel("cusparselt", math, DEFAULT, "its default") for math in DENSE}
+    cublas = {math: kernel("cublas", math) for math in DENSE}
+    shown = {math: (cublas[math], default[math], tuned[math]) for math in DENSE}
+    groups = (FIGURE3, BERT, CUBES)
+    return Page(
+        question="Are 2:4 products on sparse tensor cores twice as fast as dense ones?",
+        intro="Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), "
+        "the patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 over cuBLAS "
+        "on an A100 in its figure 3 and prints no numbers: larger products come close to 2×, which the units could give "
+        "at most; BERT as a whole became 1.5× as fast. INT8 sums here are exact 32-bit integers, checked as such. The "
+        "sparse matrix is compressed beforehand, outside the times.",
+        attributes=r"(?P<products>a100|bert|cube)(?:_.+)?",
+        answers=(
+            Answer(FIGURE3, tuned["i8"], INT8, (default["i8"],), cublas["i8"], "nm-half"),
+            Answer(FIGURE3, tuned["f16"], FP16, (default["f16"],)),
+            Answer(BERT, tuned["f16"], FP16, (default["f16"],)),
+        ),
+        comparison=Comparison(tuple(tuned.values()), tuple(DENSE.values()), groups),
+        figures=tuple(
+            Dots(name, f"2:4 sparsity in {MATHS[math]}", shown[math], DENSE[math], "size", "products",
+                 printed=Printed("the paper's figure 3: nearly 2× (A100)", _printed) if math == "i8" else None)
+            for name, math in (("speedup", "i8"), ("speedup_f16", "f16"), ("speedup_tf32", "tf32"))
+        ),
+        tables=(
+            *(
+                RatioTable(f"Over cuBLAS and the best dense product in {MATHS[math]}",
+                           Comparison((tuned[math], default[math]), (cublas[math], DENSE[math]), (*groups, ALL)))
+                for math in DENSE
+            ),
+            *(
+                Pivot(f"µs in {MATHS[math]}", (cublas[math], kernel("cublaslt", math), default[math], tuned[math]))
+                for math in DENSE
+            ),
+            *(
+                Pivot(f"Every product in {MATHS[math]}, over cuBLAS", shown[math][1:], "ratio", cublas[math])
+                for math in DENSE
+            ),
+            Made("Pairs measured at clocks apart, MHz: their ratios are of the clocks too", _clocks,
+                 "clocks are neither times nor ratios", collapsed=False),
+            Made("What the units could give at most, 1e12 operations per second (NVIDIA's data sheets and whitepapers)",
+                 peaks, "data sheets' numbers; nothing of them is measured"),
+        ),
+        arithmetic="INT8 with 32-bit sums, fp16 with sums in fp32, and TF32 of fp32 operands, all on tensor cores",
+    )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nnzbench.facts.results import load
-from nnzbench.papers.han_lecture import granularity, nm_sparsity
+from nnzbench.papers.han_lecture import granularity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.selection import select
@@ -32,25 +31,6 @@ def drawn(tmp_path: Path, experiment: str, times: Times) -> tuple[str, pd.DataFr
     ]  # fmt: skip
     page, summary = fake_records.drawn(load(fake_records.write(tmp_path / "nvidia-h200" / experiment, select(rows))))
     return "\n".join(text for one in page.sections for text in (one.text, *map(str, one.tables))), summary
-
-
-def test_the_mean_over_products_is_geometric(tmp_path):
-    figure3 = [one.name for one in nm_sparsity.problems("i8") if one.label.startswith("a100")]
-
-    def times(at: int, one: Problem) -> dict[tuple[str, str], float]:
-        math_class = {"f32": "tf32"}.get(one.dtype, one.dtype)
-        fast = 12.5 if one.name == figure3[0] else 50.0
-        return {("cublas", f"{math_class}_rowmajor"): 100.0, ("cusparselt", f"{math_class}_search"): fast}
-
-    page, _ = drawn(tmp_path, "nm_sparsity", times)
-    mean = math.exp((math.log(8) + (len(figure3) - 1) * math.log(2)) / len(figure3))
-    assert f"| **{mean:.2f}×** (2.00 to 8.00, {len(figure3)} products) | **2.00×** (2.00 to 2.00" in page
-
-
-def test_the_papers_factor_is_drawn_in_its_arithmetic_alone():
-    printed = {dtype: nm_sparsity._panel({}, dtype).curves[-1].values for dtype in nm_sparsity.CLASSES}
-    known = {dtype: {value for value in values if not math.isnan(value)} for dtype, values in printed.items()}
-    assert known == {"i8": {nm_sparsity.PUBLISHED_FACTOR}, "f16": set(), "f32": set()}
 
 
 def test_a_granularity_is_set_against_the_median_of_the_dense_layer_without_the_smaller_ones(tmp_path):

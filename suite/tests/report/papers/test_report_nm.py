@@ -47,45 +47,9 @@ def line_of(page: str, start: str, place: int = 0) -> list[str]:
     return [cell.strip() for cell in found[place].split("|")[1:-1]]
 
 
-def products(one: Problem) -> dict[tuple[str, str], float]:
-    """cuBLAS 100 us, cuBLASLt 90; cuSPARSELt 60 by default and 50 after its search."""
-    math = {"f32": "tf32"}.get(one.dtype, one.dtype)
-    times = {
-        ("cublas", f"{math}_rowmajor"): 100.0,
-        ("cublaslt", f"{math}_rowmajor_algo00"): 90.0,
-        ("cusparselt", f"{math}_rowmajor_default"): 60.0,
-        ("cusparselt", f"{math}_colmajor_search"): 50.0,
-    }
-    return times | ({("cublas", "f32_rowmajor"): 500.0} if math == "tf32" else {})
-
-
-def test_nm_compares_with_the_best_dense_product_in_the_same_arithmetic(tmp_path: Path) -> None:
-    page, folder = page_of(tmp_path, "nm_sparsity", records("nm_sparsity", products, ("hot", "cold")))
-    first = line_of(page, "| m = n = 10240 (figure 3) | 10240×1280×10240 |")
-    assert first[2:] == ["100.00", "90.00", "60.00", "50.00", "2.00", "1.80", "nearly 2"]
-    assert line_of(page, "| layers of BERT-large | qkv 1024×1024×256 |", 2)[2] == "100.00"  # TF32, not fp32
-    assert "|  | INT8, 2:4 | fp16, 2:4 | TF32, 1:2 |" in page
-    figure3, bert, _ = (
-        line_of(page, f"| {group} | **") for group in ("m = n = 10240 (figure 3)", "layers of BERT-large", "cubes")
-    )
-    assert figure3[1:] == ["**1.80×** (1.80 to 1.80, 4 products)"] * 2 + ["–"]
-    assert bert[3] == "**1.80×** (1.80 to 1.80, 6 products)"
-    assert {"speedup.svg", "speedup_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
-
-
-def test_nm_without_the_library_names_the_gap(tmp_path: Path) -> None:
-    rows = [
-        fake_records.failed(r, "unsupported", "cusparselt is not installed") if r.kernel == "cusparselt" else r
-        for r in records("nm_sparsity", products)
-    ]
-    page, _ = page_of(tmp_path, "nm_sparsity", rows)
-    assert "cuSPARSELt, best of its search (fp16, 2:4) (hot) is recorded for any row." in page
-    assert "cusparselt is not installed" in page
-
-
 @pytest.mark.figures(kind="svg")
 def test_both_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
-    for experiment, times in (("granularity", grains), ("nm_sparsity", products)):
+    for experiment, times in (("granularity", grains),):
         _, folder = page_of(tmp_path, experiment, records(experiment, times))
         first = {path.name: path.read_bytes() for path in folder.iterdir()}
         page_of(tmp_path, experiment, [])
@@ -154,17 +118,3 @@ def test_what_was_not_tuned_of_a_granularity_is_marked_there_alone(tmp_path: Pat
     )
     legend = {text.get_text() for text in figures["speedup"].legends[0].get_texts()}
     assert legend == {"as a convolution†", "as a product (im2col not included)"}
-
-
-def test_peaks_are_doubled_where_there_are_sparse_tensor_cores(tmp_path: Path) -> None:
-    page, _ = page_of(tmp_path, "nm_sparsity", records("nm_sparsity", products))
-    assert line_of(page, "| NVIDIA A100-SXM4-40GB |")[1:] == [
-        "19.5",
-        "156.0",
-        "312.0",
-        "624.0",
-        "312.0",
-        "624.0",
-        "1248.0",
-    ]
-    assert line_of(page, "| Tesla T4 |")[1:] == ["8.1", "–", "65.0", "130.0", "–", "–", "–"]
