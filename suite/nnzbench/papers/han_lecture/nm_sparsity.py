@@ -78,9 +78,9 @@ def page() -> Page:
         question="Are 2:4 products on sparse tensor cores twice as fast as dense ones?",
         intro="Products with a matrix that keeps two of every four weights (INT8, fp16) or one of every two (TF32), "
         "the patterns of sparse tensor cores. *Accelerating Sparse Deep Neural Networks* (2021) shows INT8 over cuBLAS "
-        "on an A100 in its figure 3 and prints no numbers: larger products come close to 2×, which the units could give "
-        "at most; BERT as a whole became 1.5× as fast. INT8 sums here are exact 32-bit integers, checked as such. The "
-        "sparse matrix is compressed beforehand, outside the times.",
+        "on an A100 in its figure 3 and prints no numbers: larger products come close to 2×, which the units could "
+        "give at most; BERT as a whole became 1.5× as fast. INT8 sums here are exact 32-bit integers, checked as such. "
+        "The sparse matrix is compressed beforehand, outside the times.",
         attributes=r"(?P<products>a100|bert|cube)(?:_.+)?",
         answers=(
             Answer(FIGURE3, tuned["i8"], INT8, (default["i8"],), cublas["i8"], "nm-half"),

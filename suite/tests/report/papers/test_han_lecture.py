@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +13,9 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
-from nnzbench.papers.han_lecture import nm_sparsity
+from nnzbench.papers.han_lecture import granularity, nm_sparsity
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report import render
 from nnzbench.report.pages.view import View
@@ -69,3 +72,37 @@ def test_peaks_are_doubled_where_there_are_sparse_tensor_cores() -> None:
     assert found.loc["NVIDIA A100-SXM4-40GB"].tolist() == [19.5, 156.0, 312.0, 624.0, 312.0, 624.0, 1248.0]
     assert found.loc["Tesla T4", "fp16"] == 65.0
     assert found.loc["Tesla T4"].isna().sum() == 4
+
+
+def test_every_granularity_stands_against_one_time_of_the_whole_layer(tmp_path: Path) -> None:
+    """Dense 40 us beside single weights and 80 beside others, 20 with fewer channels; nothing computes blocks."""
+
+    def dense(problem: Problem) -> float:
+        return {"channel": 20.0, "unstructured": 40.0}.get(problem.label.partition("_")[0], 80.0)
+
+    timed: tuple[Timed, ...] = (
+        ("cublas", "f16_rowmajor", lambda p: None if p.conv else dense(p)),
+        ("tensor_spmm", "v", lambda p: 10.0 if p.op == "spmm" and not p.label.startswith("block") else None),
+        ("cudnn", "f16_nchw_plan01", lambda p: dense(p) if p.conv else None),
+        ("direct_conv", "staged_r64", lambda p: 16.0 if p.conv and dense(p) > 20 else None),
+    )
+    _, facts = drawn(tmp_path, granularity, records("granularity", timed, "f16"))
+    product, convolution, listed = "best sparse product fp16", "best sparse convolution fp16", "the layer as listed"
+    for level in ("50", "75", "87.5"):
+        at = f"{level} % zeros"
+        for grain in ("unstructured", "vector", "kernel", "balanced", "nm", "column"):
+            assert facts[f"products, {grain}, {at}", product, "best dense fp16"] == 4.0
+        assert facts[f"products, channel, {at}", f"best dense fp16, {listed}", "best dense fp16"] == 2.0
+        assert facts[f"convolutions, kernel, {at}", convolution, "best cuDNN fp16"] == 2.5
+        assert facts[f"convolutions, channel, {at}", f"best cuDNN fp16, {listed}", "best cuDNN fp16"] == 2.0
+        assert (f"products, block, {at}", product, "best dense fp16") not in facts.index
+        assert (f"convolutions, channel, {at}", convolution, "best cuDNN fp16") not in facts.index
+    assert facts["SpMM of rows of kernels at 87.5 % zeros", product, "best dense fp16"] == 8.0  # beside itself
+    assert facts[granularity.CHANNELS.label, "the smaller dense product fp16", "best dense fp16"] == 2.0
+
+
+def test_sparse_convolutions_run_at_75_and_87_5_percent_as_the_page_says() -> None:
+    for one in tables.load("granularity"):
+        if one.conv and not one.label.startswith("channel"):
+            runs = fnmatch.fnmatchcase(one.label, granularity.EXPERIMENT.only["direct_conv"])
+            assert runs == one.label.endswith(("_75", "_87.5")), one.label
