@@ -121,12 +121,12 @@ def read(folder: Path) -> pd.DataFrame:
 
 
 def _cases(problems: pd.DataFrame, times: pd.DataFrame, by: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
-    """By policy: the least time of each case (the index), with its run, whether tuned, and the attributes `by`."""
+    """By policy: the least time of each case (the index) and value of `by`, with its run, whether tuned, and `by`."""
     kept = list(dict.fromkeys(["problem", "case", "label", "count", *by]))
     rows = times[["problem", "policy", "median_us", "run", "tuned"]].merge(problems[kept], on="problem")
-    tuned = rows.groupby(["policy", "case"])["tuned"].all()
-    rows = rows.sort_values("median_us", kind="stable").drop_duplicates(["policy", "case"]).sort_index()
-    rows = rows.drop(columns="tuned").join(tuned, on=["policy", "case"])
+    keys = list(dict.fromkeys(["policy", "case", *by]))
+    rows["tuned"] = rows.groupby(keys, dropna=False)["tuned"].transform("all")
+    rows = rows.sort_values("median_us", kind="stable").drop_duplicates(keys).sort_index()
     return {str(policy): some.set_index("case") for policy, some in rows.groupby("policy")}
 
 

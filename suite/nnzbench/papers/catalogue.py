@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nnzbench.papers import balanced, direct_conv, eie, lecture, nnzbench, sparsert, sputnik
+from nnzbench.papers import balanced, direct_conv, eie, han_lecture, nnzbench, sparsert, sputnik
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 from nnzbench.problems.tables import experiments_with_tables
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nnzbench.report.page_spec import PageSpec
     from nnzbench.report.pages.page import Page
 
-PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, lecture, nnzbench)
+PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, han_lecture, nnzbench)
 
 
 def _modules() -> Iterator[ModuleType]:

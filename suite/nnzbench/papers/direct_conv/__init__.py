@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
+from nnzbench.problems.experiment import Experiment, dtypes_of
 
 PAPER = "Direct sparse convolution (2021)"
 
-TABLES = tuple(
+EXPERIMENTS = tuple(
     Experiment(
         f"direct_conv_table{number}",
         title,
@@ -19,17 +19,5 @@ TABLES = tuple(
         (6, "3x3 convolutions of VGG-16", "tables:TABLE6"),
         (7, "1x1 convolutions of ResNet-50", "tables:TABLE7"),
         (8, "1-D convolutions", "tables:TABLE8"),
-        (9, "Sub-batch sizes", "table9:PAGE"),
     )
-)
-EXPERIMENTS = (
-    *TABLES,
-    Experiment(
-        "direct_conv_codebook",
-        "4-bit weights from a codebook",
-        PAPER,
-        "Section 4; no published times",
-        dict.fromkeys(("direct_conv", "cudnn"), AND_F16),
-        page="nnzbench.papers.direct_conv.codebook:PAGE",
-    ),
 )

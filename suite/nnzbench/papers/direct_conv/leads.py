@@ -51,27 +51,3 @@ TABLE8 = Lead(
     drawn_over=lead.CUDNN,
     also_over=lead.CUDNN,
 )
-TABLE9 = Lead(
-    "What do sub-batches gain over a whole batch in one block?",
-    sides=(
-        side("direct_conv", variants="paper_sbs", words="the paper's mapping in sub-batches"),
-        side("direct_conv", variants="staged", words="this project's mapping"),
-    ),
-    rivals=(side("direct_conv", variants="paper_whole", words="the paper's mapping of the whole batch"), lead.CUDNN),
-    groups=(
-        Group(words="of VGG-16", like="vgg16_*"),
-        Group(words="of ResNet-50", like="resnet50_*"),
-        Group(words="in one dimension", like="cnn1d_*"),
-    ),
-    claims=("direct-whole-batch", "direct-whole-batch-1x1"),
-    claim_words="without them loses",
-    second=side("direct_conv", variants="staged", words="this project's mapping"),
-)
-CODEBOOK = Lead(
-    "What do 4-bit weights from a codebook gain over half weights in the paper's mapping?",
-    sides=(
-        side("direct_conv", "f16", "codebook_sbs", "4-bit weights"),
-        side("direct_conv", variants="codebook_sbs", words="4-bit weights"),
-    ),
-    rivals=(PAPER_F16, PAPER, lead.CUDNN, lead.CUDNN_F16),
-)

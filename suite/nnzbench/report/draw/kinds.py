@@ -54,7 +54,7 @@ def _drawn(figure: Drawn, view: View) -> Drawing | None:
 @drawing.register
 def _dots(figure: Dots, view: View) -> Drawing | None:
     """Problems from top to bottom, so that their names stand level; many problems as curves of sorted ratios."""
-    by = tuple(dict.fromkeys((figure.x, *([figure.panels] if figure.panels else []))))
+    by = tuple(dict.fromkeys(one for one in (figure.x, figure.panels) if one and one != "subject"))
     values = valued(view, figure.series, "ratio", figure.baseline, figure.group, by)
     if values.empty:
         return None

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 
 import fake_records
-import pandas as pd
 import pytest
 
-from nnzbench.papers.direct_conv import table9
 from nnzbench.papers.direct_conv.layers import Table, find_layers, published_ms
 from nnzbench.problems import tables
 from nnzbench.records.record import Record
@@ -178,44 +175,3 @@ def test_conv_pages_are_drawn_twice_with_the_same_bytes(tmp_path: Path) -> None:
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     page_of(tmp_path, "direct_conv_table8")
     assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_table9_says_what_an_untuned_number_of_blocks_loses(tmp_path: Path) -> None:
-    folder = write(tmp_path, "direct_conv_table9", records("direct_conv_table9", ("hot", "cold")))
-    page = page_of(tmp_path, "direct_conv_table9")
-    # one image per block takes 200 of the tuned 300 us and gains, the whole batch takes 600 and loses half
-    assert line_of(page, "| VGG-16 3×3 | D·bS blocks (one image each) |")[2:] == [
-        "**-50 %**",
-        "-50 % to -50 %",
-        "8 of 8",
-        "10 %",
-    ]
-    assert line_of(page, "| 1-D | D blocks (the whole batch each) |")[2:] == [
-        "**50 %**",
-        "50 % to 50 %",
-        "2 of 2",
-        "41 %",
-    ]
-    layer = line_of(page, "| VGG-16 3×3 | 64×224×224×64, 90 % |")
-    assert layer[2:] == ["0.400", "0.300", "0.500", "4", "0.200", "0.600", "0.67", "2.00"]
-    assert {"blocks.svg", "blocks_cold.svg", "summary.csv"} <= {p.name for p in folder.iterdir()}
-
-
-def test_table9_without_an_extreme_names_the_gap(tmp_path: Path) -> None:
-    rows = [r for r in records("direct_conv_table9") if r.variant != "paper_whole"]
-    write(tmp_path, "direct_conv_table9", rows)
-    page = page_of(tmp_path, "direct_conv_table9")
-    assert "No checked time of `paper_whole` (hot) is recorded for any row." in page
-    assert line_of(page, "| VGG-16 3×3 | D blocks (the whole batch each) |")[2:] == ["–", "–", "0 of 8", "45 %"]
-
-
-def test_the_tuned_sub_batch_is_known_where_all_three_are() -> None:
-    def times(**us: float) -> table9.Times:
-        rows = {name: pd.DataFrame({"median_us": {"p": us[name]} if name in us else {}}) for name in table9.VARIANTS}
-        return table9.Times("hot", rows)
-
-    whole = times(paper_sbs2=3.0, paper_sbs4=2.0, paper_sbs8=4.0, paper_whole=5.0)
-    assert (whole.tuned("p"), whole.best("p"), whole.ratio("p", "paper_whole")) == (2.0, "4", 2.5)
-    part = times(paper_sbs2=3.0, paper_sbs4=2.0, paper_whole=5.0)
-    assert math.isnan(part.tuned("p"))
-    assert math.isnan(part.ratio("p", "paper_whole"))

@@ -1,0 +1,76 @@
+"""Facts of the pages that compare variants of the published convolution, on invented records with known answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import fake_records
+import pandas as pd
+import pytest
+from sputnik_records import Timed, records
+
+from nnzbench.facts.results import load
+from nnzbench.papers.direct_conv import direct_conv_codebook, direct_conv_table9
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.report import render
+from nnzbench.report.pages.view import View
+
+
+def drawn(folder: Path, module: ModuleType, rows: list[Record]) -> tuple[View, pd.Series[float]]:
+    """The page's view, and the facts that it writes by group, subject and baseline."""
+    results = load(fake_records.write(folder, rows))
+    render.write(module.page(), results)
+    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
+    return View(results, module.page().attributes), facts
+
+
+def vgg(problem: Problem) -> bool:
+    return problem.label.startswith("vgg16")
+
+
+def test_an_untuned_number_of_blocks_is_set_against_the_best_sub_batch(tmp_path: Path) -> None:
+    """Neither an extreme nor a variant with a pass of its own is a sub-batch to tune."""
+    us = {"paper_sbs1": 50.0, "paper_sbs2": 400.0, "paper_sbs4": 300.0, "paper_sbs8": 500.0, "paper_whole": 600.0}
+    us |= {"paper_sbs4_padding_timed": 10.0, "paper_counts_sbs2": 10.0, "staged_r64": 100.0}
+    timed: list[Timed] = [("direct_conv", name, lambda _, one=one: one) for name, one in us.items()]
+    timed.append(("cudnn", "tf32_nhwc_plan00", lambda problem: 150.0 if vgg(problem) else None))
+    _, facts = drawn(tmp_path, direct_conv_table9, records("direct_conv_table9", timed))
+    tuned = "direct_conv, the paper's mapping"
+    for group in direct_conv_table9.NETWORKS:
+        assert facts[group.label, "direct_conv, one image a block", tuned] == pytest.approx(6.0)
+        assert facts[group.label, "direct_conv, the whole batch a block", tuned] == pytest.approx(0.5)
+        assert facts[group.label, "direct_conv, our mapping", tuned] == pytest.approx(3.0)
+    assert facts[direct_conv_table9.NETWORKS[0].label, tuned, "best cuDNN TF32"] == pytest.approx(0.5)
+    assert (direct_conv_table9.NETWORKS[1].label, tuned, "best cuDNN TF32") not in facts.index
+
+
+def test_the_papers_loss_of_a_network_stands_at_each_of_its_layers(tmp_path: Path) -> None:
+    view, _ = drawn(
+        tmp_path, direct_conv_table9, records("direct_conv_table9", [("direct_conv", "paper_sbs2", lambda _: 1.0)])
+    )
+    found = direct_conv_table9._printed(view).set_index(["subject", "label"])["value"]
+    assert len(found) == 24
+    assert found["direct_conv, the whole batch a block", "vgg16_08"] == pytest.approx(0.55)
+    assert found["direct_conv, one image a block", "cnn1d_filter2"] == pytest.approx(0.88)
+
+
+def test_four_bit_weights_are_beside_the_weights_themselves_level_by_level(tmp_path: Path) -> None:
+    """Dense 40 us, the paper's method 20, with a codebook 16; counts per channel and our mapping are not compared."""
+    us = {"paper_sbs4": 20.0, "codebook_sbs4": 16.0, "paper_counts_sbs4": 1.0, "staged_r64": 1.0}
+    timed: list[Timed] = [("direct_conv", name, lambda _, one=one: one) for name, one in us.items()]
+    rows = records("direct_conv_codebook", [*timed, ("cudnn", "f32_nchw_plan01", lambda _: 40.0)])
+    rows += records(
+        "direct_conv_codebook",
+        [("direct_conv", "codebook_sbs4", lambda p: None if p.label == "05" else 10.0)],
+        dtype="f16",
+    )
+    _, facts = drawn(tmp_path, direct_conv_codebook, rows)
+    for group in direct_conv_codebook.LEVELS:
+        found = facts[group.label, "direct_conv, 4-bit weights"]
+        assert dict(found) == pytest.approx({"direct_conv, the paper's mapping": 1.25, "best cuDNN fp32": 2.5})
+    most, one = (group.label for group in direct_conv_codebook.LEVELS)
+    half, stored = "direct_conv fp16, 4-bit weights", "direct_conv, the paper's mapping"
+    assert facts[most, half, stored] == pytest.approx(2.0)
+    assert (one, half, stored) not in facts.index

@@ -1,0 +1,108 @@
+"""Facts of the pages of 2:4 sparsity and granularities on invented records with known answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from pathlib import Path
+from types import ModuleType
+
+import fake_records
+import pandas as pd
+import pytest
+from sputnik_records import Timed, records
+
+from nnzbench.facts.results import load
+from nnzbench.papers.han_lecture import granularity, nm_sparsity
+from nnzbench.problems import tables
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record
+from nnzbench.report import render
+from nnzbench.report.pages.view import View
+
+
+def drawn(folder: Path, module: ModuleType, rows: list[Record]) -> tuple[View, pd.Series[float]]:
+    """The page's view, and the facts that it writes by group, subject and baseline."""
+    results = load(fake_records.write(folder, rows))
+    render.write(module.page(), results)
+    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
+    return View(results, module.page().attributes), facts
+
+
+def products(math: str, dtype: str) -> list[Record]:
+    """cuBLAS 100 us, cuBLASLt 90; cuSPARSELt 60 by default and 45 after its search, 30 of the largest product."""
+    timed: list[Timed] = [
+        ("cublas", f"{math}_rowmajor", lambda _: 100.0),
+        ("cublaslt", f"{math}_rowmajor_algo00", lambda _: 90.0),
+        ("cusparselt", f"{math}_rowmajor_default", lambda _: 60.0),
+        ("cusparselt", f"{math}_colmajor_search", lambda p: 30.0 if p.k == 10240 else 45.0),
+    ]
+    timed += [("cublas", "f32_rowmajor", lambda _: 1.0)] * (math == "tf32")
+    return records("nm_sparsity", timed, keep=lambda problem: problem.dtype == dtype)
+
+
+def test_2to4_stands_against_the_best_dense_product_in_the_same_arithmetic(tmp_path: Path) -> None:
+    rows = [row for math, dtype in (("i8", "i8"), ("f16", "f16"), ("tf32", "f32")) for row in products(math, dtype)]
+    view, facts = drawn(tmp_path, nm_sparsity, rows)
+    figure3, bert, cubes = (group.label for group in (nm_sparsity.FIGURE3, nm_sparsity.BERT, nm_sparsity.CUBES))
+    for math in ("INT8", "fp16"):
+        searched, dense = f"cuSPARSELt {math}", f"best dense {math}"
+        assert facts[figure3, searched, dense] == pytest.approx((2**3 * 3) ** 0.25, rel=1e-5)  # the mean is geometric
+        assert facts[figure3, f"{searched}, its default", dense] == pytest.approx(1.5)
+        assert facts[cubes, searched, f"cuBLAS {math}"] == pytest.approx(100 / 45, rel=1e-5)
+    assert facts[bert, "cuSPARSELt TF32", "best dense TF32"] == pytest.approx(2.0)
+    assert (figure3, "cuSPARSELt TF32", "best dense TF32") not in facts.index
+    assert len(nm_sparsity._printed(view)) == 4  # of figure 3 in INT8 alone
+
+
+def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
+    rows = [
+        dataclasses.replace(row, sm_clock_mhz=1665.0 if row.problem.startswith("cube_2048") else 1950.0)
+        if row.kernel == "cusparselt"
+        else row
+        for row in products("i8", "i8")
+    ]
+    view, _ = drawn(tmp_path, nm_sparsity, rows)
+    found = nm_sparsity._clocks(view)
+    assert found.to_numpy().tolist() == [["cube", "2048×2048×2048", "INT8", "hot", 1665.0, 1980.0]]
+
+
+def test_peaks_are_doubled_where_there_are_sparse_tensor_cores() -> None:
+    found = nm_sparsity.peaks().set_index("GPU")
+    assert found.loc["NVIDIA A100-SXM4-40GB"].tolist() == [19.5, 156.0, 312.0, 624.0, 312.0, 624.0, 1248.0]
+    assert found.loc["Tesla T4", "fp16"] == 65.0
+    assert found.loc["Tesla T4"].isna().sum() == 4
+
+
+def test_every_granularity_stands_against_one_time_of_the_whole_layer(tmp_path: Path) -> None:
+    """Dense 40 us beside single weights and 80 beside others, 20 with fewer channels; nothing computes blocks."""
+
+    def dense(problem: Problem) -> float:
+        return {"channel": 20.0, "unstructured": 40.0}.get(problem.label.partition("_")[0], 80.0)
+
+    timed: tuple[Timed, ...] = (
+        ("cublas", "f16_rowmajor", lambda p: None if p.conv else dense(p)),
+        ("tensor_spmm", "v", lambda p: 10.0 if p.op == "spmm" and not p.label.startswith("block") else None),
+        ("cudnn", "f16_nchw_plan01", lambda p: dense(p) if p.conv else None),
+        ("direct_conv", "staged_r64", lambda p: 16.0 if p.conv and dense(p) > 20 else None),
+    )
+    _, facts = drawn(tmp_path, granularity, records("granularity", timed, "f16"))
+    product, convolution, listed = "best sparse product fp16", "best sparse convolution fp16", "the layer as listed"
+    for level in ("50", "75", "87.5"):
+        at = f"{level} % zeros"
+        for grain in ("unstructured", "vector", "kernel", "balanced", "nm", "column"):
+            assert facts[f"products, {grain}, {at}", product, "best dense fp16"] == 4.0
+        assert facts[f"products, channel, {at}", f"best dense fp16, {listed}", "best dense fp16"] == 2.0
+        assert facts[f"convolutions, kernel, {at}", convolution, "best cuDNN fp16"] == 2.5
+        assert facts[f"convolutions, channel, {at}", f"best cuDNN fp16, {listed}", "best cuDNN fp16"] == 2.0
+        assert (f"products, block, {at}", product, "best dense fp16") not in facts.index
+        assert (f"convolutions, channel, {at}", convolution, "best cuDNN fp16") not in facts.index
+    assert facts["SpMM of rows of kernels at 87.5 % zeros", product, "best dense fp16"] == 8.0  # beside itself
+    assert facts[granularity.CHANNELS.label, "the smaller dense product fp16", "best dense fp16"] == 2.0
+
+
+def test_sparse_convolutions_run_at_75_and_87_5_percent_as_the_page_says() -> None:
+    for one in tables.load("granularity"):
+        if one.conv and not one.label.startswith("channel"):
+            runs = fnmatch.fnmatchcase(one.label, granularity.EXPERIMENT.only["direct_conv"])
+            assert runs == one.label.endswith(("_75", "_87.5")), one.label
