@@ -12,9 +12,8 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from nnzbench.facts.data import Data
-from nnzbench.facts.groups import Group
 from nnzbench.facts.selector import MATHS, Selector, dense_of
-from nnzbench.facts.table import Comparison, compare
+from nnzbench.facts.table import pairs
 from nnzbench.kernels.registry import known
 
 CHECKS = "awkward_sizes"
@@ -96,44 +95,27 @@ def kind_of(source: str) -> str:
 
 def layers(data: Data) -> pd.DataFrame:
     """Every recorded product over each baseline, with `COLUMNS`; none of networks' steps and of `CHECKS`."""
-    if data.results.experiment == CHECKS or data.problems.query(PRODUCTS).empty:
+    names = ["problem", "op", "m", "k", "n", "sparsity", "source"]
+    products = data.problems.query(PRODUCTS)[names]
+    if products.empty or data.results.experiment == CHECKS:
         return pd.DataFrame(columns=COLUMNS)
-    parts = [
-        _over(data, math_class, subject, baseline)
-        for math_class, denses in INSTEAD.items()
-        for subject, baseline in (
-            *((sparse(math_class), dense_of(one)) for one in denses),
-            (sparse(math_class, "cusparse"), cusparse(math_class)),
-        )
-    ]
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pd.DataFrame(columns=COLUMNS)
-    return pd.concat(parts, ignore_index=True).drop_duplicates([*KIND, "rows", "inner", "columns", "zeros"])
-
-
-def _over(data: Data, math_class: str, subject: Selector, baseline: Selector) -> pd.DataFrame:
-    facts = compare(data, Comparison((subject,), (baseline,), (Group(where=PRODUCTS),), ("problem",)))
-    if facts.empty:
-        return facts
-    names = ["problem", "op", "m", "k", "n", "sparsity", "source", "stem"]
-    found = facts[["problem", "policy", "ratio", "tuned"]].merge(data.problems[names], on="problem")
+    parts = []
+    for math_class, denses in INSTEAD.items():
+        parts.append(pairs(data, [sparse(math_class)], list(map(dense_of, denses))).assign(math=math_class))
+        parts.append(pairs(data, [sparse(math_class, "cusparse")], [cusparse(math_class)]).assign(math=math_class))
+    found = pd.concat(parts, ignore_index=True).merge(products, on="problem")
     sampled = found["op"] == "sddmm"  # its pattern is m x n
-    for side, prefix in ((subject, ""), (baseline, "baseline_")):
-        rows = data.times(side).sort_values("median_us", kind="stable").drop_duplicates(["stem", "policy"])
-        rows = rows[["stem", "policy", "kernel", "median_us"]]
-        rows = rows.rename(columns={"kernel": f"{prefix}kernel", "median_us": f"{prefix}us"})
-        found = found.merge(rows, on=["stem", "policy"])
-    return found.assign(
+    found = found.rename(
+        columns={"median_us": "us", "over_us": "baseline_us", "over_kernel": "baseline_kernel"}
+    ).assign(
         experiment=data.results.experiment,
-        math=math_class,
-        baseline=baseline.label,
         pattern=found["source"].map(kind_of),
         rows=found["m"],
         inner=found["k"].where(~sampled, found["n"]),
         columns=found["n"].where(~sampled, found["k"]),
         zeros=(100 * found["sparsity"]).round(3),
-    )[COLUMNS]
+    )
+    return found[COLUMNS].drop_duplicates([*KIND, "rows", "inner", "columns", "zeros"], ignore_index=True)
 
 
 def points_of(table: pd.DataFrame, **kind: Any) -> list[Point]:

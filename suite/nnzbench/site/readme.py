@@ -36,7 +36,10 @@ def headline(folder: Path) -> str:
     """Markdown: the figure and one answer for each kind of layer that `folder`, a GPU's, has records of."""
     root, gpu = folder.parts[-2:]
     link = f"{root}/{gpu}"
-    lines = [f"* **{one.layers}** on {one.gpu} ([page]({root}/{one.folder}/README.md)): {one.text}" for one in answers(folder)]
+    lines = [
+        f"* **{one.layers}** on {one.gpu} ([page]({root}/{one.folder}/README.md)): {one.text}"
+        for one in answers(folder)
+    ]
     name = next(iter(SETS))
     drawn = (folder / name / "speedup.svg").is_file()
     picture = f"[![Times as fast as the best dense product]({link}/{name}/speedup.svg)]({link}/{name}/README.md)"

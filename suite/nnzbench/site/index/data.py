@@ -19,7 +19,7 @@ from nnzbench.facts import nearby
 from nnzbench.facts.data import POLICIES
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
-from nnzbench.facts.table import Comparison
+from nnzbench.facts.table import pairs
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.report import render
@@ -32,7 +32,7 @@ BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse
 """What a time may be set against besides the 1x of the experiment's page, which stands first in the data."""
 PAGE_BASELINE = "the 1× of the experiment's page"
 BEST = written_here()
-PROBLEM = ("set", "op", "label", "size", "level", "nnz", "paper")
+PROBLEM = ("set", "op", "name", "label", "size", "level", "nnz", "paper")
 ROW = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "intensity", "gflops", "error", "best")
 OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
 USED = [
@@ -88,19 +88,22 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
         first = page.baseline or (page.comparison.baselines[0] if page.comparison else None)
         baselines = [first.label if first else "", *(one.label for one in BASELINES)]
         mine = _series(view)
-        over = _over(view, mine, ([first] if first else []) + list(BASELINES))
+        facts = pairs(view.data, mine, [one for one in (first, *BASELINES) if one])
+        keys = zip(*(facts[name] for name in ("problem", "subject", "policy", "baseline")), strict=True)
+        over = dict(zip(keys, facts["ratio"], strict=True))
+        there = set(facts["baseline"])
         paper, printed = _printed(page, view)
         sets.append(
             {
                 "experiment": experiments.of(results.experiment),
                 "gpu": gpus.of(results.gpu),
-                "baselines": [one if one in over else None for one in baselines],
+                "baselines": [one if one in there else None for one in baselines],
                 "paper": paper,
             }
         )
         places = {name: len(problems) + at for at, name in enumerate(view.data.problems["problem"])}
         for row in each(view.data.problems):
-            known = (row.op, row.label, row.size, row.level / 100, int(row.nnz), printed.get(row.problem))
+            known = (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), printed.get(row.problem))
             problems.append((len(sets) - 1, *known))
         best = view.data.times(BEST)
         best_rows = set(zip(best["problem"], best["policy"], best["kernel"], best["variant"], strict=True))
@@ -108,14 +111,13 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
         for row in each(view.data.cells(mine)):
             shown = chosen[row.subject]
             is_best = (row.problem, row.policy, row.kernel, row.variant) in best_rows and not shown.default
-            key = (row.problem, row.subject, row.policy)
             times = (short(row.median_us, DIGITS), short(row.q1_us), short(row.q3_us), short(row.limit_share, 3))
             work = (short(row.flops / row.bytes if row.bytes else math.nan, 3), short(row.gflops))
             rows.append(
                 (
                     *(places[row.problem], series.of(shown), POLICIES.index(row.policy), variants.of(row.variant)),
                     *(*times, *work, short(row.relative_error, 2), int(is_best and row.math == BEST.math)),
-                    *(short(over.get(one, {}).get(key), DIGITS) for one in baselines),
+                    *(short(over.get((row.problem, row.subject, row.policy, one)), DIGITS) for one in baselines),
                 )
             )
         layers.append(nearby.layers(view.data).assign(gpu=gpus.of(results.gpu)))
@@ -144,26 +146,14 @@ def _series(view: View) -> list[Selector]:
     return [*found, *(one for one in first if len(view.data.times(one)))]
 
 
-def _over(
-    view: View, series: Sequence[Selector], baselines: Sequence[Selector]
-) -> dict[str, dict[tuple[str, str, str], float]]:
-    """By baseline the facts of every problem by problem, series and policy; 1 for the baseline itself."""
-    facts = view.compare(Comparison(tuple(series), tuple(dict.fromkeys(baselines)), by=("problem",)))
-    keys = zip(facts["problem"], facts["subject"], facts["policy"], strict=True)
-    over: dict[str, dict[tuple[str, str, str], float]] = {}
-    for key, baseline, ratio in zip(keys, facts["baseline"], facts["ratio"], strict=True):
-        over.setdefault(baseline, {})[key] = float(ratio)
-    for one in set(series) & set(baselines):
-        own = view.data.times(one)
-        same = dict.fromkeys(((name, one.label, policy) for name, policy in own[["problem", "policy"]].to_numpy()), 1.0)
-        over.setdefault(one.label, {}).update(same)
-    return over
-
-
 def _printed(page: Page, view: View) -> tuple[str, dict[str, float]]:
     """What the paper's ratios are called, and each by problem: those that a figure of the page shows beside ours."""
     for figure in page.figures:
-        if not isinstance(figure, Dots | Bars) or figure.printed is None or getattr(figure, "value", "ratio") != "ratio":
+        if (
+            not isinstance(figure, Dots | Bars)
+            or figure.printed is None
+            or getattr(figure, "value", "ratio") != "ratio"
+        ):
             continue
         made = figure.printed.make(view)
         keys = [one for one in (figure.x, figure.panels) if one in made]
@@ -209,4 +199,4 @@ def _gpu(slug: str, recorded: Sequence[ResultSet]) -> dict[str, Any]:
 
 def _described(one: Selector) -> dict[str, Any]:
     dense = int(bool(one.kernel) and about(one.kernel).work == "dense")
-    return {"label": one.label, "kernel": one.kernel or "best", "dense": dense, **look(one)}
+    return {"label": one.label, "kernel": one.kernel or "best", "math": one.math, "dense": dense, **look(one)}

@@ -134,7 +134,7 @@ def _judged(gpu: str, folder: Path) -> dict[str, Any] | None:
     path = folder / "claims.csv"
     if not path.is_file():
         return None
-    claims = pd.read_csv(path).fillna("")
+    claims = pd.read_csv(path).astype(object).fillna("")
     papers = {paper: some.to_dict("records") for paper, some in claims.groupby("paper", sort=False)}
     return {"gpu": context.gpu_name(gpu, {}), "slug": gpu, "papers": papers, "counts": Counter(claims["verdict"])}
 
@@ -150,7 +150,9 @@ def _measure(value: object, unit: str) -> str:
     if not isinstance(value, float | int):
         return GAP
     if unit in ("x", "%", "sparsity"):
-        return f"{100 * value if unit == 'sparsity' else value:.{2 if unit == 'x' else 1}f}{'×' if unit == 'x' else ' %'}"
+        return (
+            f"{100 * value if unit == 'sparsity' else value:.{2 if unit == 'x' else 1}f}{'×' if unit == 'x' else ' %'}"
+        )
     return f"{value:,.0f} {unit}"
 
 
