@@ -116,6 +116,24 @@ def pairs(data: Data, subjects: Sequence[Selector], baselines: Sequence[Selector
     ).drop(columns=["run", "over_run", "over_tuned"])
 
 
+def divide(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of times with their `ratio`: `over_us` over `us`, or `printed` where a source prints no times."""
+    return pairs.assign(ratio=(pairs["over_us"] / pairs["us"]).fillna(pairs["printed"]))
+
+
+def facts_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Facts of pairs of times that no one experiment has: of two GPUs, or of a paper.
+
+    `pairs`: a row per pair with the columns `KEY`, `us`, `over_us`, `printed`, `tuned` and `one_run`; the order of facts
+    is that of their first pairs, and pairs without a ratio count for nothing.
+    """
+    known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
+    rows = [
+        dict(zip(KEY, key, strict=True)) | _statistics(ALL, some) for key, some in known.groupby(KEY, sort=False)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
 def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """The least time of each, tuned where all of its times are."""
     tuned = times.groupby(list(keys))["tuned"].transform("all")
