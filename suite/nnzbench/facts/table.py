@@ -128,9 +128,7 @@ def facts_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     is that of their first pairs, and pairs without a ratio count for nothing.
     """
     known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
-    rows = [
-        dict(zip(KEY, key, strict=True)) | _statistics(ALL, some) for key, some in known.groupby(KEY, sort=False)
-    ]
+    rows = [dict(zip(KEY, key, strict=True)) | _statistics(ALL, some) for key, some in known.groupby(KEY, sort=False)]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import fake_records
 import pytest
 import sputnik_records
@@ -16,7 +15,6 @@ from nnzbench.report import render
 from nnzbench.report.pages.page import Page
 from nnzbench.report.pages.view import View
 from nnzbench.site.index import data as html_data
-
 
 OURS = ("sparsert", "row_stream", "sputnik")
 
