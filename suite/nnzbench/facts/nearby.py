@@ -123,7 +123,8 @@ def points_of(table: pd.DataFrame, **kind: Any) -> list[Point]:
     for name, value in kind.items():
         table = table[table[name] == value]
     names = ["rows", "inner", "columns", "zeros", "ratio", "tuned"]
-    return [Point(*row, at) for at, *row in table[names].itertuples(name=None)]
+    columns = (table[name] for name in names)
+    return [Point(*row) for row in zip(*columns, table.index, strict=True)]
 
 
 def answer(points: Sequence[Point], asked: Asked) -> Found | Missing:
@@ -180,8 +181,8 @@ def _at(points: Iterable[Point], zeros: float) -> Found | None:
     if low is None or high is None:
         return None
     share = math.log(_nonzeros(low.zeros) / here) / math.log(_nonzeros(low.zeros) / _nonzeros(high.zeros))
-    ends = (Found(one.ratio, one.tuned, (one.at,)) for one in (low, high))
-    return _mixed(*ends, share)
+    below, above = (Found(one.ratio, one.tuned, (one.at,)) for one in (low, high))
+    return _mixed(below, above, share)
 
 
 def _mixed(low: Found, high: Found, share: float) -> Found:

@@ -124,8 +124,8 @@ def divide(pairs: pd.DataFrame) -> pd.DataFrame:
 def facts_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     """Facts of pairs of times that no one experiment has: of two GPUs, or of a paper.
 
-    `pairs`: a row per pair with the columns `KEY`, `us`, `over_us`, `printed`, `tuned` and `one_run`; the order of facts
-    is that of their first pairs, and pairs without a ratio count for nothing.
+    `pairs`: a row per pair with the columns `KEY`, `us`, `over_us`, `printed`, `tuned` and `one_run`. Facts are in the
+    order of their first pairs; pairs without a ratio count for nothing.
     """
     known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
     rows = [dict(zip(KEY, key, strict=True)) | _statistics(ALL, some) for key, some in known.groupby(KEY, sort=False)]

@@ -245,9 +245,7 @@ def _selector(dtype: str, role: Role, kernel: str = "", variants: str = "") -> S
     return Selector(kernel or role, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
 
 
-def _ours(
-    data: Data | None, names: Sequence[str | None], policy: str, one: Selector
-) -> tuple[list[float], list[bool]]:
+def _ours(data: Data | None, names: Sequence[str | None], policy: str, one: Selector) -> tuple[list[float], list[bool]]:
     """The time of the fastest row on each recorded problem, and whether all that competes for it was tuned."""
     if data is None:
         return [math.nan] * len(names), [True] * len(names)
@@ -303,7 +301,7 @@ def facts_of(block: Block, at: int) -> pd.DataFrame:
     pairs = {
         kind: some.assign(
             kind=kind, subject=subject, baseline=baseline, us=some[us], over_us=some[over], printed=math.nan,
-            tuned=[all(one) for one in zip(*(some.get(f"{name}_tuned", [True] * len(some)) for name in (us, over)))],
+            tuned=some[[name for name in (f"{us}_tuned", f"{over}_tuned") if name in some]].all(axis=1),
         )
         for kind, (some, subject, baseline, us, over) in sides.items()
     }  # fmt: skip

@@ -23,8 +23,10 @@ BY_LEVEL = ("flash_llm", "spinfer")
 
 
 def write(reports: Path, gpu: str) -> Path | None:
-    """Writes `README.md`, `facts.csv` and `peers.csv` (every time) below `reports/gpu/peers`; None where no original was
-    timed on that GPU."""
+    """Writes `README.md`, `facts.csv` and `peers.csv` (every time) below `reports/gpu/peers`.
+
+    None where no original was timed on that GPU.
+    """
     codes, sessions, times = read()
     here = sessions[sessions["gpu"] == gpu]
     times = times[times["session"].isin(here["session"])]

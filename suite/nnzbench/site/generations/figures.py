@@ -121,8 +121,8 @@ def share_figure(shares: pd.DataFrame, names: Names) -> Figure | None:
 
     caption = (
         "Geometric means, hot L2, of problems that several GPUs know. Markers: the best sparse kernel (hollow: printed "
-        "in a paper, over data sheets); bars: the dense product. Above 100 %: operands in L2, or a dense algorithm that "
-        "multiplies less than it is counted for (Winograd)."
+        "in a paper, over data sheets); bars: the dense product. Above 100 %: operands in L2, or a dense algorithm "
+        "that multiplies less than it is counted for (Winograd)."
     )
     legend = {names[key]: _look(key).line() for key in keys}
     title = "Share of each GPU's peaks that sparse and dense kernels reach"

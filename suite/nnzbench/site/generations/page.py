@@ -118,7 +118,7 @@ def _answers(facts: pd.DataFrame, names: Names) -> Iterator[str]:
     )
     if {"dense", "sparse"} <= set(gains) and len(both := gains.dropna()):
         won = int((both["sparse"] > both["dense"]).sum())
-        yield f"From the older GPU to the newer, sparse kernels gained more than dense ones in {won} of {len(both)} groups."
+        yield f"From an older GPU to a newer, sparse kernels gained more than dense in {won} of {len(both)} groups."
 
 
 def _gpu_table(sets: Sequence[ResultSet], names: Names) -> str:
@@ -191,7 +191,7 @@ def _share_table(shares: pd.DataFrame, names: Names) -> str:
             *(_percent(value) for value in (row.of_bandwidth, row.of_flops, row.of_roofline)),
             *(str(row.fit_l2), _percent(row.launch_overhead)),
         ]
-        for row in shares.itertuples(index=False)
+        for row in each(shares)
     ]
     header = ["", "GPU", "kernel", "policy", "problems", "of bandwidth", "of FLOP/s", "of its roofline"]
     return _short(markdown([*header, "fit L2", "launch overhead"], rows, left=4))

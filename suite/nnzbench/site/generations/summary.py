@@ -1,4 +1,4 @@
-"""From the long table of all GPUs to facts: speed-ups on each GPU, gains from one to the next, shares of their peaks."""
+"""From the table of all GPUs to facts: speed-ups on each GPU, gains from one to the next, shares of their peaks."""
 
 from __future__ import annotations
 
@@ -216,8 +216,9 @@ def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame, names: Names) -> list
         gpus = both["gpu_key"].map(names)
         out.append(
             _pairs(
-                both, "arithmetic", subject="best sparse fp32 on " + gpus, us=both["time_us"], gpu=both["gpu_key"],
-                baseline=f"fastest dense {MATHS[math_class]} on " + gpus, tuned=(both["untuned"] + both["over_cut"]) == "",
+                both, "arithmetic", subject="best sparse fp32 on " + gpus, us=both["time_us"],
+                gpu=both["gpu_key"], baseline=f"fastest dense {MATHS[math_class]} on " + gpus,
+                tuned=(both["untuned"] + both["over_cut"]) == "",
             )
         )  # fmt: skip
     return out
@@ -255,12 +256,12 @@ def _shares(points: pd.DataFrame) -> pd.DataFrame:
     many problems fit into L2, and the median share of an empty kernel in the times."""
     timed = points[points["time_us"].notna() & (points["role"] != "")]
     out = []
-    for key, rows in timed.groupby(["group", "policy", "gpu_key", "role"], sort=False):
+    for (group, policy, gpu, role), rows in timed.groupby(["group", "policy", "gpu_key", "role"], sort=False):
         means = [geometric_mean(rows[f"share_of_{name}"].dropna()) for name in ("bandwidth", "flops", "limit")]
         tuned = bool((rows["untuned"] == "").all())
-        fit = int((rows["bytes"] <= peaks.data_sheet(key[2][0]).l2_bytes).sum())
+        fit = int((rows["bytes"] <= peaks.data_sheet(str(rows["gpu"].iloc[0])).l2_bytes).sum())
         overhead = float((rows["floor_us"] / rows["time_us"]).median())
-        out.append((*key, len(rows), *means, fit, overhead, tuned))
+        out.append((group, policy, gpu, role, len(rows), *means, fit, overhead, tuned))
     columns = ["group", "policy", "gpu_key", "role", "count", "of_bandwidth", "of_flops", "of_roofline", "fit_l2"]
     columns += ["launch_overhead", "tuned"]
     return pd.DataFrame(out, columns=columns).dropna(subset=["of_bandwidth", "of_flops"], how="all")

@@ -37,8 +37,8 @@ ROW = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "int
 OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
 USED = [
     "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
-    "policy", "status", "median_us", "q1_us", "q3_us", "flops", "bytes", "relative_error", "environment", "math", "role",
-    "limit_share", "gflops", "cut_short",
+    "policy", "status", "median_us", "q1_us", "q3_us", "flops", "bytes", "relative_error", "environment", "math",
+    "role", "limit_share", "gflops", "cut_short",
 ]  # fmt: skip
 """Columns of records."""
 ROOFS = ("copy_gbs", "l2_gbs", "fp32_tflops", "tf32_tflops", "f16_tflops")

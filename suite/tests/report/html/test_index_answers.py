@@ -32,8 +32,10 @@ const ask = (layers, questions) => questions.map(({ kind, asked }) =>
   nearby.answer(layers.filter((one) => Object.entries(kind).every(([name, value]) => one[name] === value)), asked));
 """
 PROBE = f"""<script>{ASK}
-const told = (text) => document.body.append(Object.assign(document.createElement("pre"), {{ id: "result", textContent: text }}));
-addEventListener("load", () => ready.then(({{ layers }}) => told(JSON.stringify(ask(layers, QUESTIONS))), (error) => told(error)));
+const shown = (text) => Object.assign(document.createElement("pre"), {{ id: "result", textContent: text }});
+const told = (text) => document.body.append(shown(text));
+const answer = ({{ layers }}) => told(JSON.stringify(ask(layers, QUESTIONS)));
+addEventListener("load", () => ready.then(answer, told));
 </script>"""
 
 
