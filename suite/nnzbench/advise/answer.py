@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnzbench.advise.crossover import Crossover
 from nnzbench.advise.figures import times_text, us_text
+from nnzbench.facts.widths import Crossover
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from nnzbench.advise.answer import FAR_OCTAVES, Answer, Entry, Near, Width, ranked
-from nnzbench.advise.crossover import crossing
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.packing import packing_ms
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.advise.taking import Takers
+from nnzbench.facts.widths import crossing
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.operators.binding import stored_bytes
 from nnzbench.problems.experiment import POLICIES

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-
-def rounded(n: int) -> int:
-    """A whole number by two digits."""
-    return int(float(f"{n:.2g}"))
+from nnzbench.facts.ratio import times_as_fast
 
 
 def times_text(longer: float | None, shorter: float | None, estimated: bool = False) -> str:
     """How many times as long one time is as another, in words."""
-    return f"{ratio_text((longer or 0.0) / (shorter or math.inf), estimated)} times"
+    return f"{ratio_text(times_as_fast(shorter or math.inf, longer or 0.0), estimated)} times"
 
 
 def ratio_text(ratio: float, estimated: bool) -> str:

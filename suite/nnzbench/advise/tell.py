@@ -18,8 +18,10 @@ from nnzbench.advise.answer import (
     paid_back,
     sentence,
 )
-from nnzbench.advise.figures import estimated_us, ratio_text, rounded, two_digits
+from nnzbench.advise.figures import estimated_us, ratio_text, two_digits
 from nnzbench.advise.totals import totals
+from nnzbench.facts.ratio import times_as_fast
+from nnzbench.facts.widths import rounded
 
 GAP = "–"
 NARROWEST = 110
@@ -120,7 +122,7 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
 def _ratio(longer: float | None, shorter: float | None, estimated: bool) -> str:
     if not longer or not shorter:
         return GAP
-    return f"{ratio_text(longer / shorter, estimated)}x"
+    return f"{ratio_text(times_as_fast(shorter, longer), estimated)}x"
 
 
 def _heading(answer: Answer, out: Console) -> None:

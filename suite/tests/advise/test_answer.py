@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.advise.answer import FAR, Answer, Entry, Near, Width, paid_back, sentence
-from nnzbench.advise.crossover import Crossover, crossing
 from nnzbench.advise.totals import totals
 from nnzbench.cli import main
+from nnzbench.facts.widths import Crossover, crossing
 
 
 def entry(kernel, us, math="f32", **other):

@@ -6,7 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnzbench.advise.figures import rounded
+from nnzbench.facts.ratio import times_as_fast
+
+
+def rounded(n: int) -> int:
+    """A whole number by two digits."""
+    return int(float(f"{n:.2g}"))
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
     ordered = sorted(points)
     if not ordered:
         return None
-    ratios = [(n, dense / sparse) for n, dense, sparse in ordered]
+    ratios = [(n, times_as_fast(sparse, dense)) for n, dense, sparse in ordered]
     least, most = ordered[0][0], ordered[-1][0]
     ahead = [at for at, (_, ratio) in enumerate(ratios) if ratio >= 1]
     starts = ratios[0][1] >= 1
