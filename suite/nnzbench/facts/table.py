@@ -122,8 +122,8 @@ def read(folder: Path) -> pd.DataFrame:
 
 def _cases(problems: pd.DataFrame, times: pd.DataFrame, by: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
     """By policy: the least time of each case (the index), with its run, whether tuned, and the attributes `by`."""
-    kept = list(dict.fromkeys(["problem", "case", "label", "count", *by]))
-    rows = times[["problem", "policy", "median_us", "run", "tuned"]].merge(problems[kept], on="problem")
+    kept = list(dict.fromkeys(["problem", "case", "label", "count", "sparsity", *by]))
+    rows = times[["problem", "policy", "median_us", "floor_us", "run", "tuned"]].merge(problems[kept], on="problem")
     tuned = rows.groupby(["policy", "case"])["tuned"].all()
     rows = rows.sort_values("median_us", kind="stable").drop_duplicates(["policy", "case"]).sort_index()
     rows = rows.drop(columns="tuned").join(tuned, on=["policy", "case"])
@@ -140,6 +140,10 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
         below, above = _summed(group, below), _summed(group, above)
     other = above[["median_us", "run", "tuned"]].add_prefix("over_")
     pairs = below.join(other, how="inner")
+    if group.ideal:
+        pairs = pairs.dropna(subset=["floor_us"])
+        above_launch = pairs["over_median_us"] - pairs["floor_us"]
+        pairs = pairs.assign(over_median_us=above_launch * (1 - pairs["sparsity"]) + pairs["floor_us"])
     return pairs.assign(
         ratio=pairs["over_median_us"] / pairs["median_us"],
         tuned=pairs["tuned"].astype(bool) & pairs["over_tuned"].astype(bool),

@@ -17,7 +17,9 @@ from nnzbench.report import render
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.pages.page import Page
 from nnzbench.report.text import pages, tables
-from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page
+from nnzbench.claims import page as claims_page
+from nnzbench.claims import verdicts as claims
+from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
