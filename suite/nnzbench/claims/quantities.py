@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,7 +20,7 @@ from nnzbench.facts.data import Data
 from nnzbench.facts.groups import Group
 from nnzbench.facts.groups import Statistic as Mean
 from nnzbench.facts.results import GPU_DEVICES, each, load
-from nnzbench.facts.selector import Selector, pick
+from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels.roles import Role
 from nnzbench.problems import tables
@@ -57,6 +56,11 @@ WORDS: dict[Statistic, str] = {
 }
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
 """What facts make of paired times where that is no geometric mean."""
+
+ROW = [
+    "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "median_us", "gflops",
+    "memory_bytes", "tuned",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,7 @@ class Quantity:
 
 
 def _dense(side: Selector) -> bool:
-    """Whether its dense products, all of its work or the part beside what is fp32 `also`, may run on tensor cores."""
-    return side.dense or side.also == "f32" or DENSE_INSIDE.issuperset(side.kernels or ("",))
+    return side.dense or DENSE_INSIDE.issuperset(side.kernels or ("",))
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class Records:
         self._data: dict[str, Data | None] = {}
         self._refused: set[str] = set()
         self._facts: dict[tuple[str, Comparison], pd.DataFrame] = {}
+        self._sides: dict[tuple[str, Group, Selector, Selector | None, bool], pd.DataFrame] = {}
 
     def measure(self, asked: Quantity, policy: str, arithmetic: str = "f32", judging: bool = True) -> Outcome:
         """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
@@ -157,15 +161,18 @@ class Records:
         facts = self._compared(wanted, policy)
         if facts.empty:
             return Outcome(math.nan, 0, of, self._gap(wanted, policy))
-        theirs = self._rows(wanted, policy, wanted.baseline)
-        paired = mine[mine.index.isin(theirs.index)]
-        synthetic = int(paired["source"].str.startswith("standin:").sum())
-        found = Outcome(math.nan, int(facts["n"].sum()), of, "", synthetic, cut=not facts["tuned"].all())
+        found = Outcome(math.nan, int(facts["n"].sum()), of, cut=not facts["tuned"].all())
+        synthetic = mine["source"].str.startswith("standin:")
+        in_memory = wanted.statistic in ("memory", "memory or buffers")
+        if in_memory or synthetic.any():
+            theirs = self._rows(wanted, policy, wanted.baseline)
+            paired = mine.index.isin(theirs.index)
+            found = replace(found, synthetic=int((synthetic & paired).sum()))
+            if in_memory:
+                return _memory(mine[paired], theirs, found, wanted)
         if wanted.statistic == "crossover":
             return _crossover(facts, found)
-        if wanted.statistic in ("memory", "memory or buffers"):
-            return _memory(paired, theirs, found, wanted)
-        return replace(found, value=_number(wanted.statistic, facts.iloc[0].to_dict()))
+        return replace(found, value=_number(wanted.statistic, facts.iloc[0]))
 
     def _compared(self, asked: Quantity, policy: str) -> pd.DataFrame:
         """The fact of the quantity; one for each problem where it is a crossover."""
@@ -191,12 +198,15 @@ class Records:
         data = self._read(asked.experiment)
         if data is None:
             return pd.DataFrame()
-        problems = asked.group.problems(data.problems, baseline is not None)[["problem", "case"]]
-        side = baseline or asked.subject
-        rows = data.times(side, asked.subject if baseline and asked.same_variant else None).merge(problems)
-        rows = rows[rows["policy"] == policy]
-        tuned = rows.groupby("case")["tuned"].all()
-        return pick(rows, side, by=("case",)).set_index("case").assign(tuned=tuned)
+        like = asked.subject if baseline and asked.same_variant else None
+        key = (asked.experiment, asked.group, baseline or asked.subject, like, baseline is not None)
+        if key not in self._sides:
+            problems = asked.group.problems(data.problems, baseline is not None)[["problem", "case"]]
+            rows = data.times(baseline or asked.subject, like)[ROW].merge(problems, on="problem")
+            rows = rows.sort_values("median_us", kind="stable")
+            tuned = rows.groupby(["policy", "case"])["tuned"].transform("all")
+            self._sides[key] = rows.assign(tuned=tuned).drop_duplicates(["policy", "case"]).set_index("case")
+        return self._sides[key][self._sides[key]["policy"] == policy]
 
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
         sides = (asked.subject, asked.second or asked.subject)
@@ -242,7 +252,7 @@ class Records:
         return self._data[experiment]
 
 
-def _number(statistic: Statistic, fact: Mapping[str, float]) -> float:
+def _number(statistic: Statistic, fact: pd.Series[float]) -> float:
     if statistic == "largest":
         return fact["best"]
     if statistic == "share faster":

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from nnzbench import paths
+from nnzbench.claims.methods import Rule
 from nnzbench.claims.quantities import Outcome, Quantity, Records
-from nnzbench.claims.rules import RULES, Rule
+from nnzbench.claims.rules import RULES
 from nnzbench.facts.selector import MATHS
 from nnzbench.records.record import RecordError
 
@@ -194,12 +195,13 @@ def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
         found = {"hot": Outcome(math.nan, 0, 0, rule)}
     else:
         quantity, today = _of(claim, rule.quantity), rule.today and _of(claim, rule.today)
-        found = {policy: records.measure(quantity, policy) for policy in ("hot", "cold")}
+        found = {"hot": records.measure(quantity, "hot")}
         if today:
             found["today"] = records.measure(today, "hot")
         dense = today or quantity
         if dense.dense:
             found |= {name: records.measure(dense, "hot", math_class) for name, math_class in TENSOR_CORES.items()}
+        found["cold"] = records.measure(quantity, "cold")
     words = {name: _word(claim, outcome) for name, outcome in found.items()}
     values = {name: math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
     hot, word = found["hot"], words["hot"]
@@ -229,7 +231,9 @@ def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
         reason=_reason(claim, hot) if word in (NOT_COMPARABLE, NOT_MEASURABLE) else "",
         rule=rule.quantity.words if isinstance(rule, Rule) else "none",
         note=" ".join(_notes(claim, rule, records, hot, words)),
-        before_tuning=" ".join(name for name in ("hot", "today", *TENSOR_CORES, "cold") if name in found and found[name].cut),
+        before_tuning=" ".join(
+            name for name in ("hot", "today", *TENSOR_CORES, "cold") if name in found and found[name].cut
+        ),
     )
 
 
@@ -264,9 +268,7 @@ def _word(claim: Claim, outcome: Outcome) -> str:
     return NOT_COMPARABLE if obstacle(claim, outcome) else verdict(claim, outcome.value)
 
 
-def _notes(
-    claim: Claim, rule: Rule | str, records: Records, hot: Outcome, words: Mapping[str, str]
-) -> Iterator[str]:
+def _notes(claim: Claim, rule: Rule | str, records: Records, hot: Outcome, words: Mapping[str, str]) -> Iterator[str]:
     if hot.note and hot.have:
         yield hot.note
     if words["hot"] in JUDGED and words["cold"] in {*JUDGED} - {words["hot"]}:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnzbench.claims import page as claims_page
+from nnzbench.claims import verdicts as claims
 from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.progress import Quiet, RunProgress
@@ -17,8 +19,6 @@ from nnzbench.report import render
 from nnzbench.report.page_spec import assemble
 from nnzbench.report.pages.page import Page
 from nnzbench.report.text import pages, tables
-from nnzbench.claims import page as claims_page
-from nnzbench.claims import verdicts as claims
 from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
@@ -86,8 +86,8 @@ def build(
     for name in sorted({one.gpu for one in built if one.page and one.gpu}):
         step(f"claims of {name}")
         judged = verdicts[name] = claims.judge(reports, name)
-        claims_page.write(reports, name, judged)
         peers_page.write(reports, name)
+        claims_page.write(reports, name, judged)
         coverage.write(reports, name, cells)
         other_archs.write(reports, name)
         gpu_libraries.write(reports, name)

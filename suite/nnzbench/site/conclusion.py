@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from nnzbench.claims import verdicts as claims
 from nnzbench.facts.results import load, percent
 from nnzbench.records.files import has_records
 from nnzbench.report.data import context
 from nnzbench.report.text import marks
-from nnzbench.site import claims
 from nnzbench.site.index import answer as html_answer
 from nnzbench.site.index import data as html_data
 

@@ -14,14 +14,14 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from nnzbench import paths
+from nnzbench.claims import verdicts as claims
+from nnzbench.claims.verdicts import Verdict
 from nnzbench.facts.results import load, percent
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
 from nnzbench.report.text.rendering import environment
-from nnzbench.site import claims
-from nnzbench.site.claims import Verdict
 from nnzbench.site.index import answer as html_answer
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.data import Recorded
