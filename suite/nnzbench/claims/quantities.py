@@ -103,11 +103,19 @@ class Quantity:
         return f"the ideal time from {self.baseline.label}" if self.statistic == "over ideal" else self.baseline.label
 
     def on(self, arithmetic: str, judging: bool) -> Quantity:
-        """Dense sides in that arithmetic; `judging` leaves this project's own designs and users' kernels out."""
+        """Dense sides in that arithmetic; `judging` leaves this project's own designs and users' kernels out.
+
+        Raises `ValueError` where nothing is left of a side.
+        """
 
         def side(one: Selector) -> Selector:
             found = replace(one, math=arithmetic) if self.dense and _dense(one) else one
-            return replace(found, roles=JUDGES) if judging else found
+            if not judging:
+                return found
+            roles = JUDGES & (one.roles or JUDGES)
+            if not roles:
+                raise ValueError(f"'{one.label}' has no rows that may judge a claim")
+            return replace(found, roles=roles)
 
         second = side(self.second) if self.second else None
         baseline = side(self.baseline) if self.baseline else None

@@ -20,7 +20,7 @@ RULES: dict[str, m.Rule | str] = {
     "sparsert-spmm-90": m.sparsert(m.table1(1, 20, "90"), DENSE),
     "sparsert-spmm-95": m.sparsert(m.table1(1, 11, "95"), DENSE),
     "sparsert-spmm-always": m.sparsert(m.table1(1, 20, "90|95"), DENSE, statistic="share faster"),
-    "sparsert-95-over-90": m.sparsert_alone(m.HALVED, replace(m.PAPER, label="its time at 90 %")),
+    "sparsert-95-over-90": m.sparsert_alone(m.HALVED, replace(m.PAPER, label="sparsert_paper at 90 %")),
     "sparsert-cusparse-90": m.sparsert(m.table1(1, 20, "90"), CUSPARSE),
     "sparsert-cusparse-95": m.sparsert(m.table1(1, 11, "95"), CUSPARSE),
     "sparsert-cusparse-always": m.sparsert(m.table1(1, 20, "90|95"), CUSPARSE, statistic="share faster"),

@@ -291,7 +291,7 @@ def _beside(claim: Claim, name: str, quantity: Quantity, records: Records) -> It
         return
     numbers = ", ".join(f"{MATHS[one]} " * (one != "f32") + show(value, claim.unit) for one, value in known.items())
     where = "" if quantity.experiment == claim.experiment else f" in {quantity.experiment}"
-    yield f"{name[:1].upper()}{name[1:]}: {numbers} ({found['f32'].have} of {found['f32'].of}{where})."
+    yield f"{name}: {numbers} ({found['f32'].have} of {found['f32'].of}{where})."
 
 
 def show(value: float, unit: str) -> str:

@@ -80,7 +80,9 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times."""
     found: list[dict[str, Any]] = []
     for group in asked.groups:
-        mine, theirs = group.problems(data.problems), group.problems(data.problems, baseline=True)
+        mine = theirs = group.problems(data.problems)
+        if group.baseline_like or group.baseline_cases:
+            theirs = group.problems(data.problems, baseline=True)
         above = {one: _cases(theirs, data.times(one)) for one in asked.baselines if one not in asked.same_variant}
         for subject in asked.subjects:
             below = _cases(mine, data.times(subject), asked.by)

@@ -11,9 +11,9 @@ from pathlib import Path
 import fake_records
 import pytest
 
+from nnzbench.claims import verdicts as claims
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.record import Record
-from nnzbench.site import claims
 from nnzbench.site.build import find
 from nnzbench.site.index import page as html
 

@@ -27,13 +27,13 @@ from html_reports import (  # noqa: F401
 )
 from matplotlib.colors import to_hex
 
+from nnzbench.claims.verdicts import Verdict
 from nnzbench.facts.results import load
 from nnzbench.kernels.registry import known
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.report.data.series import BEST, DEFAULT, Series
 from nnzbench.report.draw import style
 from nnzbench.site.build import build
-from nnzbench.site.claims import Verdict
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index import looks as html_looks
 from nnzbench.site.index import page as html
@@ -127,8 +127,8 @@ def test_names_are_escaped(tmp_path):
 def test_claims_stand_with_their_verdicts(reports):
     verdict = Verdict(
         id="x", paper="A paper", where="figure 1", claim="`panel` is 2 times as fast & more",
-        experiment="sparsert_table1", unit="x", published=2.0, published_gpu="V100", kernel="panel", rival="cuBLAS",
-        measured=1.5, verdict="weaker", problems="4 of 4", rival_today="the best", measured_today=1.2,
+        experiment="sparsert_table1", unit="x", published=2.0, published_gpu="V100", kernel="panel", baseline="cuBLAS",
+        measured=1.5, verdict="weaker", problems="4 of 4", baseline_today="the best", measured_today=1.2,
         verdict_today="weaker", problems_today="4 of 4", measured_tf32=1.1, verdict_tf32="contradicted",
         measured_fp16=math.nan, verdict_fp16="", measured_cold=1.25, reason="", rule="geometric mean <b>", note="",
     )  # fmt: skip
