@@ -182,25 +182,21 @@ def mobilenet(sparse: str, dense: str) -> Rule:
     return Method(words, chosen)(group, whole, beside=beside)
 
 
-def transformer(statistic: Statistic, of_head: Statistic, sparse: str, dense: str, scope: str, **beside: str) -> Rule:
-    """Of the variants named; beside it one head alone, whose dense attention takes every key up to the query's own."""
-    mine = Selector("the sparse Transformer fp32", ("sparse_transformer",), variants=sparse)
-    other = Selector("the dense Transformer fp32", ("dense_transformer",), variants=dense)
-    attention = Selector(
-        "dense attention by cuBLAS, or cuDNN's fused one in fp16,", ("dense_attention", "cudnn_attention")
-    )
-    head = on("one head", "attention_", "(?:attention|causal)_")
-    return Method("`sparse_transformer`: the paper's kernels written anew, at its heuristics", mine)(
-        on(f"the Transformer's layers as a whole{scope}", "transformer_"),
-        other,
-        statistic=statistic,
-        beside={
-            **{words: (replace(mine, variants=variants), other) for words, variants in beside.items()},
-            "attention of one head alone": Quantity(
-                kernel("sparse_attention"), attention, head, of_head, "sputnik_attention"
-            ),
-        },
-    )
+def transformer(memory: bool = False) -> Rule:
+    """Beside it one head alone, whose dense attention takes every key up to the query's own."""
+    chosen, lone = (TOGETHER, TOGETHER) if memory else (HEURISTIC, "")
+    sparse = Selector("the sparse Transformer fp32", ("sparse_transformer",), variants=chosen)
+    dense = Selector("the dense Transformer fp32", ("dense_transformer",), variants=lone)
+    fused = Selector("cuBLAS's attention, or cuDNN's fused one in fp16", ("dense_attention", "cudnn_attention"))
+    one = on("one head", "attention_", "(?:attention|causal)_")
+    statistic: Statistic = "memory or buffers" if memory else "geometric mean"
+    head = Quantity(kernel("sparse_attention"), fused, one, statistic, "sputnik_attention")
+    beside: dict[str, Sides | Quantity] = {"attention of one head alone": head}
+    if not memory:
+        beside = {"at this project's rule's choice": (replace(sparse, variants=OUR_RULE), dense), **beside}
+    group = on(f"the Transformer's layers as a whole{', scores of all heads held' * memory}", "transformer_")
+    method = Method("`sparse_transformer`: the paper's kernels written anew, at its heuristics", sparse)
+    return method(group, dense, statistic="memory" if memory else statistic, beside=beside)
 
 
 # Balanced Sparsity: the paper's mapping judges; all of ours stand beside.
@@ -210,7 +206,6 @@ balanced = Method(
     (kernel("balanced", words="all variants"),),
 )
 BLOCKS = replace(CUSPARSE, label="cuSPARSE on 8 × 8 blocks")
-FIGURE4 = "16384 × 8192, eleven sparsities, batch"
 RANDOM = on("16384 × 8192, batch 8, random zeros", r"random_(b8_keep\d+)_")
 
 
@@ -224,10 +219,10 @@ def vgg16(pattern: str = "balanced") -> Group:
     return on("products of VGG-16, im2col not timed", r"vgg16_(.*)_balanced_\d+x", rf"vgg16_(.*)_{pattern}_\d+x")
 
 
-def figure4(batch: str, pattern: str = "balanced") -> Group:
+def figure4(pattern: str = "balanced", batch: str = "[18]") -> Group:
     """The same of figure 4's matrices."""
-    cases = rf"(b{'[18]' if ' ' in batch else batch}_keep\d+)_"
-    return on(f"{FIGURE4} {batch}, {pattern} zeros", rf"balanced_{cases}", rf"{pattern}_{cases}")
+    scope = f"16384 × 8192, eleven sparsities, batch {batch.replace('[18]', '1 and 8')}, {pattern} zeros"
+    return on(scope, rf"balanced_(b{batch}_keep\d+)_", rf"{pattern}_(b{batch}_keep\d+)_")
 
 
 # Libraries, where claims are about them.

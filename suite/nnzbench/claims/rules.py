@@ -86,12 +86,8 @@ RULES: dict[str, m.Rule | str] = {
         for sampled in (False, True)[:products]
         for model, batch in (("tf", 1), ("tf", 8), ("rn50", 1), ("rn50", 256))
     },
-    "sputnik-attention-time": m.transformer(
-        "geometric mean", "geometric mean", m.HEURISTIC, "", "", **{"at this project's rule's choice": m.OUR_RULE}
-    ),
-    "sputnik-attention-memory": m.transformer(
-        "memory", "memory or buffers", m.TOGETHER, m.TOGETHER, ", scores of all heads held"
-    ),
+    "sputnik-attention-time": m.transformer(),
+    "sputnik-attention-memory": m.transformer(memory=True),
     "sputnik-attention-1080": "That GPU is none of this project's.",
     "sputnik-mobilenet-1.0": m.mobilenet("1.3", "1"),
     "sputnik-mobilenet-1.2": m.mobilenet("1.5", "1.2"),
@@ -105,12 +101,12 @@ RULES: dict[str, m.Rule | str] = {
     "balanced-vgg-dense": m.balanced(m.vgg16(), CUBLAS, DENSE, "total"),
     "balanced-vgg-random": m.balanced(m.vgg16("random"), m.COLUMN, CUSPARSE, "total"),
     "balanced-vgg-block": m.balanced(m.vgg16("block"), m.BLOCKS, statistic="total"),
-    "balanced-always": m.balanced(m.figure4("1 and 8"), CUBLAS, statistic="share faster"),
-    "balanced-over-random": m.balanced(m.figure4("1 and 8", "random"), m.COLUMN, CUSPARSE, "share faster"),
-    "balanced-over-block": m.balanced(m.figure4("1 and 8", "block"), m.BLOCKS, CUSPARSE, "share faster"),
+    "balanced-always": m.balanced(m.figure4(), CUBLAS, statistic="share faster"),
+    "balanced-over-random": m.balanced(m.figure4("random"), m.COLUMN, CUSPARSE, "share faster"),
+    "balanced-over-block": m.balanced(m.figure4("block"), m.BLOCKS, CUSPARSE, "share faster"),
     "balanced-cusparse-crossover": replace(m.cusparse, others=())(m.RANDOM, CUBLAS, (CUSPARSE, DENSE), "crossover"),
-    "balanced-ideal-1": m.balanced(m.figure4("1"), CUBLAS, statistic="over ideal"),
-    "balanced-ideal-8": m.balanced(m.figure4("8"), CUBLAS, statistic="over ideal"),
+    "balanced-ideal-1": m.balanced(m.figure4(batch="1"), CUBLAS, statistic="over ideal"),
+    "balanced-ideal-8": m.balanced(m.figure4(batch="8"), CUBLAS, statistic="over ideal"),
     "direct-vgg-last": m.direct(m.LAST, m.NCHW, CUDNN),
     "direct-vgg-last-half": m.direct_f16(m.LAST, m.NCHW_F16, m.CUDNN_F16),
     "direct-vgg-share": m.direct(m.VGG, m.NCHW, CUDNN, "share faster"),

@@ -231,9 +231,7 @@ def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
         reason=_reason(claim, hot) if word in (NOT_COMPARABLE, NOT_MEASURABLE) else "",
         rule=rule.quantity.words if isinstance(rule, Rule) else "none",
         note=" ".join(_notes(claim, rule, records, hot, words)),
-        before_tuning=" ".join(
-            name for name in ("hot", "today", *TENSOR_CORES, "cold") if name in found and found[name].cut
-        ),
+        before_tuning=" ".join(name for name, one in found.items() if one.cut),
     )
 
 

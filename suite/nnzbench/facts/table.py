@@ -126,9 +126,8 @@ def _cases(problems: pd.DataFrame, times: pd.DataFrame, by: Sequence[str] = ()) 
     """By policy: the least time of each case (the index), with its run, whether tuned, and the attributes `by`."""
     kept = list(dict.fromkeys(["problem", "case", "label", "count", "sparsity", *by]))
     rows = times[["problem", "policy", "median_us", "floor_us", "run", "tuned"]].merge(problems[kept], on="problem")
-    tuned = rows.groupby(["policy", "case"])["tuned"].all()
+    rows["tuned"] = rows.groupby(["policy", "case"])["tuned"].transform("all")
     rows = rows.sort_values("median_us", kind="stable").drop_duplicates(["policy", "case"]).sort_index()
-    rows = rows.drop(columns="tuned").join(tuned, on=["policy", "case"])
     return {str(policy): some.set_index("case") for policy, some in rows.groupby("policy")}
 
 
