@@ -50,6 +50,9 @@ class Group:
     statistic: Statistic = "geometric mean"
     counted: bool = False
     """Whether each problem counts as often as its table says (`mean` and `total`)."""
+    ideal: bool = False
+    """Whether the baseline is not the dense time d but what skipping every zero would make of it with the overhead o of
+    a launch, as the subject's row has it: (d - o) * density + o."""
 
     @property
     def label(self) -> str:
@@ -60,6 +63,7 @@ class Group:
             "" if self.level is None else f"at {self.level:g} % zeros",
             "" if self.columns is None else f"with {self.columns} column{'s' * (self.columns != 1)}",
             "in the representative sample" if self.sample else "",
+            "against the ideal time" if self.ideal else "",
         ]
         label = " ".join(part for part in parts if part) or "all problems"
         return label if self.statistic == "geometric mean" else f"{label} ({self.statistic})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +80,9 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times."""
     found: list[dict[str, Any]] = []
     for group in asked.groups:
-        mine, theirs = group.problems(data.problems), group.problems(data.problems, baseline=True)
+        mine = theirs = group.problems(data.problems)
+        if group.baseline_like or group.baseline_cases:
+            theirs = group.problems(data.problems, baseline=True)
         above = {one: _cases(theirs, data.times(one)) for one in asked.baselines if one not in asked.same_variant}
         for subject in asked.subjects:
             below = _cases(mine, data.times(subject), asked.by)
@@ -139,15 +141,6 @@ def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return ordered.drop_duplicates(list(keys))
 
 
-def facts_of(data: Data, comparisons: Iterable[Comparison]) -> pd.DataFrame:
-    """The rows of `facts.csv` of all these comparisons, each once."""
-    parts = [compare(data, one)[COLUMNS] for one in comparisons]
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pd.DataFrame(columns=COLUMNS)
-    return pd.concat(parts, ignore_index=True).drop_duplicates(KEY, ignore_index=True)
-
-
 def write(facts: pd.DataFrame, folder: Path) -> Path:
     """Writes `facts.csv`, with the same six digits on every machine."""
     path = folder / FILE
@@ -156,16 +149,10 @@ def write(facts: pd.DataFrame, folder: Path) -> Path:
     return path
 
 
-def read(folder: Path) -> pd.DataFrame:
-    """`facts.csv` of a folder; no rows where there is none."""
-    path = folder / FILE
-    return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
-
-
 def _cases(problems: pd.DataFrame, times: pd.DataFrame, by: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
     """By policy: the least time of each case (the index) and value of `by`, with its run, whether tuned, and `by`."""
-    kept = list(dict.fromkeys(["problem", "case", "label", "count", *by]))
-    rows = times[["problem", "policy", "median_us", "run", "tuned"]].merge(problems[kept], on="problem")
+    kept = list(dict.fromkeys(["problem", "case", "label", "count", "sparsity", *by]))
+    rows = times[["problem", "policy", "median_us", "floor_us", "run", "tuned"]].merge(problems[kept], on="problem")
     keys = list(dict.fromkeys(["policy", "case", *by]))
     rows["tuned"] = rows.groupby(keys, dropna=False)["tuned"].transform("all")
     rows = rows.sort_values("median_us", kind="stable").drop_duplicates(keys).sort_index()
@@ -182,6 +169,10 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
         below, above = _summed(group, below), _summed(group, above)
     other = above[["median_us", "run", "tuned"]].add_prefix("over_")
     pairs = below.join(other, how="inner")
+    if group.ideal:
+        pairs = pairs.dropna(subset=["floor_us"])
+        above_launch = pairs["over_median_us"] - pairs["floor_us"]
+        pairs = pairs.assign(over_median_us=above_launch * (1 - pairs["sparsity"]) + pairs["floor_us"])
     return pairs.assign(
         ratio=pairs["over_median_us"] / pairs["median_us"],
         tuned=pairs["tuned"].astype(bool) & pairs["over_tuned"].astype(bool),

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each, load
+from nnzbench.facts.selector import standing
 from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans.architectures import architecture
@@ -19,7 +20,6 @@ from nnzbench.predict.gpu import Gpu, gpu, listed
 from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
 from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.series import standing
 
 COLUMNS = ("problem", "kernel", "math", "policy", "variant", "source_us", "predicted_us", "how", "floor_us")
 TOO_SHORT = "too near the cost of a launch"

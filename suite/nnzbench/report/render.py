@@ -18,10 +18,11 @@ from nnzbench.kernels.registry import about
 from nnzbench.report.data import published
 from nnzbench.report.draw import kinds
 from nnzbench.report.pages import problems
-from nnzbench.report.pages.elements import LONG, MARK, markdown_of, number
+from nnzbench.report.pages.elements import LONG, MARK, markdown_of
 from nnzbench.report.pages.page import Answer, Figure, Page, RatioTable
 from nnzbench.report.pages.view import View
 from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import number
 
 
 class Shown(NamedTuple):

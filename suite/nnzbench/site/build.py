@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from nnzbench.claims import page as claims_page
+from nnzbench.claims import verdicts as claims
 from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.progress import Quiet, RunProgress
@@ -14,10 +16,7 @@ from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report import render
-from nnzbench.report.page_spec import assemble
-from nnzbench.report.pages.page import Page
-from nnzbench.report.text import pages, tables
-from nnzbench.site import claims, claims_page, coverage, gpu_libraries, other_archs, peers_page
+from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
@@ -82,8 +81,9 @@ def build(
         built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
     for name in sorted({one.gpu for one in built if one.page and one.gpu}):
         step(f"claims of {name}")
-        claims_page.write(reports, name, claims.judge(reports, name))
+        judged = claims.judge(reports, name)
         peers_page.write(reports, name)
+        claims_page.write(reports, name, judged)
         coverage.write(reports, name, cells)
         other_archs.write(reports, name)
         gpu_libraries.write(reports, name)
@@ -106,18 +106,13 @@ def _build_one(folder: Path, cells: dict[Path, coverage.Counted]) -> Built:
     lacking = problems_missing(results.experiment, results.frame["problem"])
     cells[folder] = coverage.count(results.experiment, results.recorded)
     gaps = (*lacking, *coverage.gaps(cells[folder]))
-    declared = page_of(results.experiment) or render.generic(results)
-    if isinstance(declared, Page):
-        return Built(results.experiment, results.gpu, "built", render.write(declared, results, gaps))
-    page, drawn = assemble(declared, folder, results)
-    page = replace(page, gaps=(*gaps, *page.gaps))
-    tables.write_csv(drawn, folder / "summary.csv")
-    return Built(results.experiment, results.gpu, "built", pages.write(page, results))
+    page = page_of(results.experiment) or render.generic(results)
+    return Built(results.experiment, results.gpu, "built", render.write(page, results, gaps))
 
 
 def _build_unrecorded(experiment: str, folder: Path) -> Built:
     folder.mkdir(parents=True, exist_ok=True)
     declared = page_of(experiment)
-    if not isinstance(declared, Page):
+    if declared is None:
         raise RecordError(f"{folder}: an experiment that runs nothing needs a page")
     return Built(experiment, "", "built", render.write(declared, nothing(folder)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from nnzbench.claims import verdicts as claims
 from nnzbench.report.data import context
-from nnzbench.site import claims
 from nnzbench.site.index.answer import answers
 
 

@@ -13,8 +13,9 @@ from nnzbench import paths
 from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
 from nnzbench.report.data import context
-from nnzbench.report.pages.elements import GAP, MARK, markdown, number, ratio_text
+from nnzbench.report.pages.elements import MARK, ratio_text
 from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
 
 FOLDER = "peers"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fake_records import timed, write
 
+from nnzbench.claims.verdicts import Verdict, judge, read
 from nnzbench.problems.tables import load
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.site.claims import Verdict, judge, read
 
 GPU = "nvidia-h200"
 CLAIMS = {claim.id: claim for claim in read()}

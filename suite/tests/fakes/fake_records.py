@@ -11,17 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nnzbench.facts.results import ResultSet, derived, load
+from nnzbench.facts.results import derived, load
 from nnzbench.papers.catalogue import page_of
 from nnzbench.records.record import SCHEMA, Record, append, frame_of, read_records
 from nnzbench.records.selection import maths_of, select
 from nnzbench.report import render
 from nnzbench.report.data.published import sparsert_table1
-from nnzbench.report.page_spec import Drawn, assemble
-from nnzbench.report.pages.page import Page as Declared
-from nnzbench.report.text import pages
-from nnzbench.report.text.pages import Page
-from nnzbench.report.text.tables import write_csv
 
 # kernel, variant, math, typical speed-up over cuBLAS fp32 at 90 % zeros
 CANDIDATES = (
@@ -117,19 +112,12 @@ def tuned(folder: Path, scopes: Callable[[Record], Sequence[str]]) -> Path:
     return folder
 
 
-def drawn(results: ResultSet) -> tuple[Page, Drawn]:
-    """The page of the records' experiment, with its figures beside them, and what it draws."""
-    return assemble(page_of(results.experiment), results.folder, results)
-
-
 def written(folder: Path) -> Path:
-    """Draws the page and the CSV of the records in `folder`, as `nnzbench report` does; the page's README.md."""
+    """Draws the page of the records in `folder`, as `nnzbench report` does; the page's README.md."""
     results = load(folder)
-    if isinstance(declared := page_of(results.experiment), Declared):
-        return render.write(declared, results)
-    page, data = drawn(results)
-    write_csv(data, folder / "summary.csv")
-    return pages.write(page, results)
+    page = page_of(results.experiment)
+    assert page is not None
+    return render.write(page, results)
 
 
 def replace_all(path, records):

@@ -12,7 +12,10 @@ import pytest
 from draft_figures import figures_in_draft  # noqa: F401
 from fake_records import to_frame
 
+from nnzbench.facts.data import Data
 from nnzbench.facts.results import ResultSet, load
+from nnzbench.facts.selector import CUBLAS, kernel, kernels_in, own, written_here
+from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry as kernel
 from nnzbench.kernels.registry import about, kernels, known, register, role_of
 from nnzbench.kernels.roles import OURS, RETIRED, About
@@ -22,8 +25,6 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record, append
 from nnzbench.records.selection import select
-from nnzbench.report import generic
-from nnzbench.report.data.series import BEST, Series, references
 from nnzbench.report.draw import style
 from nnzbench.report.draw.colours import LOOKS
 from nnzbench.site import readme
@@ -69,13 +70,9 @@ def recorded(folder: Path, more: list[Record]) -> ResultSet:
 
 
 def best_cells(results: ResultSet) -> list[tuple[object, ...]]:
-    """Every cell of "best of this project's kernels" on the two pages that draw them, and in the generations."""
-    out: list[tuple[object, ...]] = []
-    for table in (generic.tabulate(results),):
-        assert table.baseline.kernel == "cublas"
-        for frame in (table.points, table.means):
-            columns = [name for name in ("policy", "problem", "level", "median_us", "speedup") if name in frame]
-            out += frame.loc[frame["series"] == BEST.key, columns].itertuples(index=False, name=None)
+    """Every ratio of the best of ours over cuBLAS, problem by problem, and the cells of the generations."""
+    facts = compare(Data(results), Comparison((written_here(), own()), (CUBLAS,), by=("stem",)))
+    out = list(facts[["group", "subject", "policy", "ratio"]].itertuples(index=False, name=None))
     across = generations.tabulate_sets([results])
     marked = across[across["kind"].eq("measured") & across["role"].ne("")]
     columns = ["problem", "policy", "kernel", "time_us", "baseline", "role"]
@@ -88,9 +85,7 @@ def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) 
     assert best_cells(beside) == best_cells(without)
     assert readme.headline(beside.folder) == readme.headline(without.folder)
     assert set(beside.frame.loc[beside.frame["kernel"] == "madelib", "role"]) == {"library"}
-    labels = [series.label for series in generic.tabulate(beside).series]
-    assert "MadeLib fp32" in labels
-    assert labels.index("MadeLib fp32") > labels.index("cuSPARSE, best")
+    assert "MadeLib fp32" in [one.label for one in kernels_in(beside.frame)]
 
 
 @pytest.mark.parametrize("said", [None, About("guest"), About("external")])
@@ -98,7 +93,7 @@ def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path: Path, said
     register(Made("mine"), said)
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
     assert best_cells(beside) == best_cells(without)
-    assert "mine" in {series.label for series in generic.tabulate(beside).series}
+    assert "mine" in {one.label for one in kernels_in(beside.frame)}
 
 
 @pytest.mark.parametrize("role", sorted(OURS))
@@ -147,20 +142,12 @@ def test_every_kernel_of_the_package_says_whose_it_is() -> None:
     for name, said in known().items():
         assert said.role != "external", name
         assert said.maths, name
-        assert Series("k", "", (name,)).own == (said.role in OURS)
+        assert kernel(name).ours == (said.role in OURS)
 
 
 def test_looks_are_of_kernels_that_there_are_in_colours_of_the_palette() -> None:
     assert set(LOOKS) <= set(known())
     assert {one.colour for one in LOOKS.values()} <= set(style.PALETTE)
-
-
-def test_references_are_dense_libraries_by_arithmetic_then_the_sparse_one() -> None:
-    register(Made("madelib"), LIBRARY)
-    found = references()
-    assert found[:2] == [("cublas", "f32"), ("cudnn", "f32")]
-    assert found[-3:] == [("cublas", "f16"), ("cudnn", "f16"), ("cusparse", "f32")]
-    assert "madelib" not in dict(found)
 
 
 def test_a_retired_name_is_known_but_can_not_be_taken() -> None:

@@ -6,10 +6,10 @@ import pandas as pd
 
 from nnzbench.facts.results import each
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
-from nnzbench.report.pages.elements import GAP
 from nnzbench.report.pages.page import Made, Page
 from nnzbench.report.pages.view import View
 from nnzbench.report.text import checked
+from nnzbench.report.text.tables import GAP
 
 EXPERIMENT = Experiment(
     "awkward_sizes",

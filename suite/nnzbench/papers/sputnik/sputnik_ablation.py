@@ -13,9 +13,9 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import PAPER
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.pages.elements import number
 from nnzbench.report.pages.page import Answer, Bars, Made, Page, Printed
 from nnzbench.report.pages.view import View
+from nnzbench.report.text.tables import number
 
 EXPERIMENT = Experiment(
     "sputnik_ablation",

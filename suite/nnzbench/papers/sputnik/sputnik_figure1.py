@@ -24,9 +24,10 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.sputnik import AS_DATA, PAPER
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.pages.elements import GAP, crossings
+from nnzbench.report.pages.elements import crossings
 from nnzbench.report.pages.page import Crossings, Lines, Made, Page, Pivot, Printed
 from nnzbench.report.pages.view import View
+from nnzbench.report.text.tables import GAP
 
 EXPERIMENT = Experiment(
     "sputnik_figure1",

@@ -17,8 +17,8 @@ from nnzbench.facts.selector import Selector
 from nnzbench.facts.table import Comparison
 from nnzbench.report.pages.page import Crossings, Made, Pivot, Published, RatioTable, Table
 from nnzbench.report.pages.view import COLUMN, View
+from nnzbench.report.text.tables import GAP, markdown, number
 
-GAP = "–"
 MARK = "†"
 """Marks a ratio with a partially tuned kernel."""
 HEADS = {
@@ -37,21 +37,9 @@ def markdown_of(element: Table, view: View) -> str:
     raise TypeError(f"{element!r} is no table")
 
 
-def number(value: object, digits: int = 2) -> str:
-    """Fixed digits, or a dash for what is missing."""
-    return GAP if not isinstance(value, float | int) or math.isnan(value) else f"{value:.{digits}f}"
-
-
 def ratio_text(row: object) -> str:
     """`2.34×` of a fact, marked where a kernel was not tuned."""
     return f"{number(row.ratio)}×{'' if row.tuned else MARK}"  # type: ignore[attr-defined]
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A Markdown table; the first `left` columns are aligned left, the others right."""
-    rule = [":--" if i < left else "--:" for i in range(len(header))]
-    lines = [header, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 @markdown_of.register
@@ -124,7 +112,7 @@ def valued(
         if baseline is None:
             raise ValueError("a ratio needs a baseline")
         facts = view.compare(Comparison(tuple(series), (baseline,), (group,), by))
-        facts = facts.drop(columns="n").rename(columns={"ratio": "value", "columns": "n"})
+        facts = _attributed(facts).rename(columns={"ratio": "value"})
         return facts[[*by, "subject", "policy", "value", "tuned"]]
     rows = view.cells(series, group).dropna(subset=[COLUMN[value]])
     keys = [*by, "subject", "policy"]
@@ -132,6 +120,11 @@ def valued(
         value=(COLUMN[value], geometric_mean), tuned=("tuned", "all")
     )
     return found.reset_index()
+
+
+def _attributed(facts: pd.DataFrame) -> pd.DataFrame:
+    """The attribute of that name in place of the count of problems, which facts call `n`."""
+    return facts.drop(columns="n").rename(columns={"columns": "n"})
 
 
 def order_of(view: View, attribute: str, values: pd.DataFrame, series: Sequence[Selector]) -> list[Hashable]:
@@ -191,7 +184,7 @@ def crossings(view: View, element: Crossings) -> pd.DataFrame:
     """Per policy, attributes of the rows (`key`) and `column`: `at` (a share; infinite beyond the records), text."""
     by = tuple(dict.fromkeys((*element.rows, element.columns, "level")))
     facts = view.compare(Comparison((element.subject,), (element.baseline,), (element.group,), by))
-    facts = facts.drop(columns="n").rename(columns={"columns": "n"})
+    facts = _attributed(facts)
     out = []
     for (policy, *values), curve in facts.groupby(["policy", *element.rows, element.columns], sort=False):
         levels = curve["level"] / 100

@@ -10,7 +10,7 @@ import pandas as pd
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
-from nnzbench.report.pages.elements import GAP, markdown
+from nnzbench.report.text.tables import GAP, markdown
 
 LOW = 0.95
 """Share of the usual clock below which a time is counted as measured at a lower one."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import jinja2
 
 
+@functools.cache
 def environment(autoescape: bool = False) -> jinja2.Environment:
     """The package's templates; `autoescape` for HTML, not for Markdown."""
     return jinja2.Environment(

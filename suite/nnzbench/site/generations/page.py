@@ -15,8 +15,9 @@ from nnzbench.facts.results import ResultSet, each
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.draw import style
-from nnzbench.report.pages.elements import GAP, LONG, MARK, markdown, number, ratio_text
+from nnzbench.report.pages.elements import LONG, MARK, ratio_text
 from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import peaks, pruned_model, published
 from nnzbench.site.generations.figures import gain_figure, share_figure, speedup_figure

@@ -19,8 +19,9 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.report.pages.elements import GAP, MARK
+from nnzbench.report.pages.elements import MARK
 from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP
 from nnzbench.site.index import data as html_data
 from nnzbench.site.index.answer import answers
 from nnzbench.site.index.looks import THEME

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from nnzbench import paths
-from nnzbench.papers.claims import RULES
+from nnzbench.claims.methods import Rule
+from nnzbench.claims.quantities import Outcome, Quantity, Records
+from nnzbench.claims.rules import RULES
+from nnzbench.facts.selector import MATHS
 from nnzbench.records.record import RecordError
-from nnzbench.report.claims.quantities import Outcome, Quantity
-from nnzbench.report.claims.records import Records
-from nnzbench.report.claims.sides import Rule
-from nnzbench.report.data.series import MATH_LABELS
 
 REPRODUCED, STRONGER, WEAKER, CONTRADICTED = "reproduced", "stronger", "weaker", "contradicted"
 NOT_COMPARABLE, NOT_MEASURABLE = "not comparable", "not measurable"
@@ -28,6 +28,8 @@ BAND = 1.25
 """Speed-ups within this factor agree: another GPU, other libraries and re-made patterns move a ratio that far."""
 POINTS = 5.0
 """Percentages within this many points agree."""
+TENSOR_CORES = {"tf32": "tf32", "fp16": "f16"}
+"""Arithmetic that a dense baseline is asked for beside fp32, by its name in the columns of a verdict."""
 
 COLUMNS = (
     "id", "paper", "where", "claim", "experiment", "published", "unit", "published_gpu", "baseline", "math", "better",
@@ -68,7 +70,7 @@ class Claim:
 class Verdict:
     """One claim beside what the records say of it. Numbers that are not known are NaN, words that are not are empty.
 
-    A verdict is one of `WORDS`, or empty where the claim has no such rival.
+    A verdict is one of `WORDS`, or empty where the claim has no such baseline.
     """
 
     id: str
@@ -82,20 +84,20 @@ class Verdict:
     published_gpu: str
     kernel: str
     """Whose kernel was judged: the paper's method as published, or a library where the claim is about one."""
-    rival: str
+    baseline: str
     """What it is compared with as the paper compares."""
     measured: float
-    """With the paper's own kind of rival (fp32 where it is dense), hot policy."""
+    """With the paper's own kind of baseline (fp32 where it is dense), hot policy."""
     verdict: str
     problems: str
     """`n of m`: how many of the claim's problems were recorded with both times."""
-    rival_today: str
-    """The best of today, in the same arithmetic; empty where the paper's rival is that already."""
+    baseline_today: str
+    """The best of today, in the same arithmetic; empty where the paper's baseline is that already."""
     measured_today: float
     verdict_today: str
     problems_today: str
     measured_tf32: float
-    """Against the best dense product on TF32 tensor cores; NaN where the claim has no dense rival."""
+    """Against the best dense product on TF32 tensor cores; NaN where the claim has no dense baseline."""
     verdict_tf32: str
     measured_fp16: float
     """Against the best dense product on fp16 tensor cores."""
@@ -153,10 +155,13 @@ def verdict(claim: Claim, measured: float) -> str:
     `ratio`: within a factor of `BAND`; `points`: within `POINTS`; `density`: as a ratio of nonzeros left at the two
     sparsities; `least`: the paper says at least (or, where lower is better, at most) so much, so a number that reaches
     it reproduces the claim and one that does not is weaker, however near; `same`: the paper says that nothing changes,
-    so a number further away than the band or the points contradicts it, in whichever direction.
+    so a number further away than the band or the points contradicts it, in whichever direction. An infinite number is a
+    crossover that is never reached.
     """
     if math.isnan(measured):
         return NOT_MEASURABLE
+    if math.isinf(measured):
+        return STRONGER if claim.better == "higher" else CONTRADICTED
     side = claim.published - claim.break_even
     if side * (measured - claim.break_even) <= 0:  # never so with a NaN
         return CONTRADICTED
@@ -184,45 +189,54 @@ def judge(reports: Path, gpu: str) -> list[Verdict]:
     return [_judge(claim, RULES[claim.id], records) for claim in read()]
 
 
-def _judge(claim: Claim, rule: Rule, records: Records) -> Verdict:
-    quantity, today = rule.quantity, rule.today
-    judges = records.published()
-    hot, cold = (quantity.measure(judges, policy) for policy in ("hot", "cold"))
-    best = today.measure(judges, "hot") if today else None
-    dense = today or quantity
-    tensor = {name: dense.measure(judges, "hot", name) for name in ("tf32", "f16") if dense.dense}
-    words = {name: _word(claim, outcome) for name, outcome in tensor.items()}
-    values = {name: outcome.value for name, outcome in tensor.items()}
-    told = {"hot": hot, "today": best, "tf32": tensor.get("tf32"), "fp16": tensor.get("f16"), "cold": cold}
-    word = _word(claim, hot)
+def _judge(claim: Claim, rule: Rule | str, records: Records) -> Verdict:
+    """A rule may also be the reason why there is no number."""
+    if isinstance(rule, str):
+        found = {"hot": Outcome(math.nan, 0, 0, rule)}
+    else:
+        quantity, today = _of(claim, rule.quantity), rule.today and _of(claim, rule.today)
+        found = {"hot": records.measure(quantity, "hot")}
+        if today:
+            found["today"] = records.measure(today, "hot")
+        dense = today or quantity
+        if dense.dense:
+            found |= {name: records.measure(dense, "hot", math_class) for name, math_class in TENSOR_CORES.items()}
+        found["cold"] = records.measure(quantity, "cold")
+    words = {name: _word(claim, outcome) for name, outcome in found.items()}
+    values = {name: math.nan if math.isinf(one.value) else one.value for name, one in found.items()}
+    hot, word = found["hot"], words["hot"]
     return Verdict(
         id=claim.id,
         paper=claim.paper,
         where=claim.where,
         claim=claim.claim,
-        experiment=quantity.experiment,
+        experiment=claim.experiment,
         unit=claim.unit,
         published=claim.published,
         published_gpu=claim.published_gpu,
-        kernel=rule.kernel,
-        rival=quantity.against,
-        measured=hot.value,
+        kernel=rule.kernel if isinstance(rule, Rule) else "none",
+        baseline=rule.quantity.against if isinstance(rule, Rule) else "",
+        measured=values["hot"],
         verdict=word,
         problems=_counted(hot),
-        rival_today=today.against if today else "",
-        measured_today=best.value if best else math.nan,
-        verdict_today=_word(claim, best) if best else "",
-        problems_today=_counted(best) if best else "",
+        baseline_today=rule.today.against if isinstance(rule, Rule) and rule.today else "",
+        measured_today=values.get("today", math.nan),
+        verdict_today=words.get("today", ""),
+        problems_today=_counted(found["today"]) if "today" in found else "",
         measured_tf32=values.get("tf32", math.nan),
         verdict_tf32=words.get("tf32", ""),
-        measured_fp16=values.get("f16", math.nan),
-        verdict_fp16=words.get("f16", ""),
-        measured_cold=cold.value,
+        measured_fp16=values.get("fp16", math.nan),
+        verdict_fp16=words.get("fp16", ""),
+        measured_cold=values.get("cold", math.nan),
         reason=_reason(claim, hot) if word in (NOT_COMPARABLE, NOT_MEASURABLE) else "",
-        rule=quantity.words,
-        note=" ".join(_notes(claim, rule, records, hot, word, cold)),
-        before_tuning=" ".join(name for name, one in told.items() if one and one.cut),
+        rule=rule.quantity.words if isinstance(rule, Rule) else "none",
+        note=" ".join(_notes(claim, rule, records, hot, words)),
+        before_tuning=" ".join(name for name, one in found.items() if one.cut),
     )
+
+
+def _of(claim: Claim, quantity: Quantity) -> Quantity:
+    return quantity if quantity.experiment else replace(quantity, experiment=claim.experiment)
 
 
 def _counted(outcome: Outcome) -> str:
@@ -249,34 +263,33 @@ def _reason(claim: Claim, outcome: Outcome) -> str:
 def _word(claim: Claim, outcome: Outcome) -> str:
     if not outcome.have:
         return NOT_MEASURABLE
-    if obstacle(claim, outcome):
-        return NOT_COMPARABLE
-    return outcome.settled or verdict(claim, outcome.value)
+    return NOT_COMPARABLE if obstacle(claim, outcome) else verdict(claim, outcome.value)
 
 
-def _notes(claim: Claim, rule: Rule, records: Records, hot: Outcome, word: str, cold: Outcome) -> list[str]:
-    notes = [hot.note] if hot.note and hot.have else []
-    if word in JUDGED and _word(claim, cold) in {*JUDGED} - {word}:
-        notes.append(f"With cold caches: {_word(claim, cold)}.")
-    if hot.stand_ins:
-        notes.append(f"{hot.stand_ins} of {hot.have} problems are on generated stand-ins of the patterns.")
-    for name, quantity in rule.beside:
-        notes += _beside(claim, name, quantity, records)
-    return [*notes, claim.remark] if claim.remark else notes
+def _notes(claim: Claim, rule: Rule | str, records: Records, hot: Outcome, words: Mapping[str, str]) -> Iterator[str]:
+    if hot.note and hot.have:
+        yield hot.note
+    if words["hot"] in JUDGED and words["cold"] in {*JUDGED} - {words["hot"]}:
+        yield f"With cold caches: {words['cold']}."
+    if hot.synthetic:
+        yield f"{hot.synthetic} of {hot.have} problems are on synthetic patterns."
+    if isinstance(rule, Rule):
+        for name, quantity in rule.beside.items():
+            yield from _beside(claim, name, _of(claim, quantity), records)
+    if claim.remark:
+        yield claim.remark
 
 
-def _beside(claim: Claim, name: str, quantity: Quantity, records: Records) -> list[str]:
+def _beside(claim: Claim, name: str, quantity: Quantity, records: Records) -> Iterator[str]:
     """One sentence with the number in each arithmetic of the dense baseline, or none without records."""
-    found = quantity.measure(records, "hot")
-    if math.isnan(found.value):
-        return []
-    tensor = {math_class: quantity.measure(records, "hot", math_class).value for math_class in ("tf32", "f16")}
-    known = [
-        f"{MATH_LABELS[c]} {show(v, claim.unit)}" for c, v in tensor.items() if quantity.dense and not math.isnan(v)
-    ]
-    numbers = ", ".join([show(found.value, claim.unit), *known])
+    maths = ("f32", *TENSOR_CORES.values()) if quantity.dense else ("f32",)
+    found = {one: records.measure(quantity, "hot", one, judging=False) for one in maths}
+    known = {one: outcome.value for one, outcome in found.items() if math.isfinite(outcome.value)}
+    if "f32" not in known:
+        return
+    numbers = ", ".join(f"{MATHS[one]} " * (one != "f32") + show(value, claim.unit) for one, value in known.items())
     where = "" if quantity.experiment == claim.experiment else f" in {quantity.experiment}"
-    return [f"{name[:1].upper()}{name[1:]}: {numbers} ({found.have} of {found.of}{where})."]
+    yield f"{name}: {numbers} ({found['f32'].have} of {found['f32'].of}{where})."
 
 
 def show(value: float, unit: str) -> str:

@@ -11,9 +11,11 @@ import fake_records
 from fake_claim_records import CLAIMS, GPU, figure1, table1
 from fake_records import write
 
+from nnzbench.claims import page as claims_page
+from nnzbench.claims import verdicts as claims
+from nnzbench.claims.verdicts import Verdict
 from nnzbench.records.selection import select
-from nnzbench.site import build, claims, claims_page
-from nnzbench.site.claims import Verdict
+from nnzbench.site import build
 
 
 def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
@@ -28,9 +30,8 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     assert [r["id"] for r in rows] == list(CLAIMS)
     assert list(rows[0]) == [field.name for field in dataclasses.fields(Verdict)]
     text = (first["claims.md"] + first["claims-tables.md"]).decode()
-    line = "5.00× **reproduced** (11 of 11) | the same rival | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
+    line = "5.00× **reproduced** (11 of 11) | the same baseline | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
     assert line in text
-    assert f"**{len(CLAIMS)} claims, " in text
     assert text.count('<a id="') == len(CLAIMS)
 
 
@@ -47,7 +48,7 @@ def test_each_paper_is_counted_once_with_all_of_its_claims(tmp_path):
     assert counts == sum(one.paper == paper for one in verdicts)
 
 
-def test_numbers_before_tuning_have_the_mark_and_one_sentence_says_what_it_is(tmp_path):
+def test_numbers_before_tuning_have_the_mark(tmp_path):
     """cuBLAS was not tuned in fp16, nor under the cold policy."""
     folder = write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
     fake_records.tuned(
@@ -58,9 +59,8 @@ def test_numbers_before_tuning_have_the_mark_and_one_sentence_says_what_it_is(tm
     (one,) = (one for one in verdicts if one.id == "sparsert-spmm-95")
     text = claims_page.write(tmp_path, GPU, verdicts).read_text() + (tmp_path / GPU / "claims-tables.md").read_text()
     assert one.before_tuning == "fp16 cold"
-    line = "5.00× **reproduced** (11 of 11) | the same rival | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
+    line = "5.00× **reproduced** (11 of 11) | the same baseline | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
     assert line in text
-    assert text.count("† Before tuning, numbers of ") == 1
 
 
 def test_claims_of_a_tuned_run_have_no_mark(tmp_path):
@@ -85,13 +85,13 @@ def test_numbers_are_shown_in_their_unit():
     ]  # fmt: skip
 
 
-def test_a_verdict_without_a_rival_of_today_counts_there_too(tmp_path):
+def test_a_verdict_without_a_baseline_of_today_counts_there_too(tmp_path):
     verdicts = [dataclasses.replace(one, verdict="weaker", verdict_today="") for one in claims.judge(tmp_path, GPU)]
     verdicts[0] = dataclasses.replace(verdicts[0], verdict_today="contradicted")
     first = claims_page.write(tmp_path, GPU, verdicts).read_text().partition("\n## ")[0]
     count = len(verdicts)
-    assert f"as the papers compare 0 reproduced, 0 stronger, {count} weaker, 0 contradicted" in first
-    assert f"against the best of today 0 reproduced, 0 stronger, {count - 1} weaker, 1 contradicted" in first
+    assert re.search(rf"papers compare.* \| 0 \| 0 \| {count} \| 0 \|", first)
+    assert re.search(rf"best of today.* \| 0 \| 0 \| {count - 1} \| 1 \|", first)
 
 
 def test_a_claim_on_a_first_choice_stands_however_little_was_tuned(tmp_path):

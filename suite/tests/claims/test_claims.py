@@ -10,15 +10,13 @@ import pytest
 from fake_claim_records import CLAIMS, GPU
 
 from nnzbench import paths
-from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records.record import RecordError
-from nnzbench.report.claims.quantities import Outcome
-from nnzbench.site.claims import (
+from nnzbench.claims.quantities import Outcome
+from nnzbench.claims.rules import RULES
+from nnzbench.claims.verdicts import (
     CONTRADICTED,
     NOT_COMPARABLE,
     NOT_MEASURABLE,
     REPRODUCED,
-    RULES,
     STRONGER,
     WEAKER,
     Claim,
@@ -28,6 +26,8 @@ from nnzbench.site.claims import (
     read,
     verdict,
 )
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.records.record import RecordError
 
 # --- the table of claims ---------------------------------------------------------------------------------------------
 
@@ -44,17 +44,17 @@ def test_every_claim_has_a_rule_an_experiment_and_a_source_and_every_rule_a_clai
         assert claim.published_gpu
 
 
-def test_every_rule_reads_an_experiment_and_finds_the_problems_it_speaks_of(tmp_path):
-    found = {one.id: one for one in judge(tmp_path, GPU)}
-    for name, rule in RULES.items():
-        assert rule.quantity.experiment in EXPERIMENTS
-        assert rule.today is None or (rule.today.experiment, rule.today.against) != (
-            rule.quantity.experiment,
-            rule.quantity.against,
-        )
-        if found[name].rule != "none":
-            assert found[name].problems.startswith("0 of ")
-            assert int(found[name].problems.removeprefix("0 of ")) > 0, f"{name} matches no problem of its table"
+def test_every_rule_finds_problems_and_the_best_of_today_is_another_baseline(tmp_path):
+    for one in judge(tmp_path, GPU):
+        rule = RULES[one.id]
+        if isinstance(rule, str):
+            assert (one.reason, one.rule, one.problems) == (rule, "none", "")
+            continue
+        assert one.problems.startswith("0 of ")
+        assert int(one.problems.removeprefix("0 of ")) > 0, f"{one.id} matches no problem of its table"
+        for other in (rule.today, *rule.beside.values()):
+            assert other != rule.quantity, one.id
+            assert other is None or other.experiment in ("", *EXPERIMENTS)
 
 
 def test_published_numbers_are_those_of_the_transcribed_tables():

@@ -1,0 +1,298 @@
+"""What rules of claims are written in: kernels that judge, the problems that papers speak of, and what few share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from nnzbench.claims.quantities import Quantity, Statistic
+from nnzbench.facts import selector as of
+from nnzbench.facts.groups import Group
+from nnzbench.facts.selector import CUBLAS, CUSPARSE, DEFAULT, DENSE, FP16, MATHS, Selector, kernel
+
+Sides = tuple[Selector, Selector]
+"""A subject and its baseline."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Whose kernel a claim is judged by, and by which quantity."""
+
+    kernel: str
+    """The paper's method as published, or a library where the claim is about one; never this project's own design."""
+    quantity: Quantity
+    """As the paper compares: with the baseline that it had."""
+    today: Quantity | None = None
+    """The same against the best of today's algorithms; None where the paper's baseline is that already."""
+    beside: Mapping[str, Quantity] = field(default_factory=dict)
+    """Numbers printed beside the verdicts, which judge nothing."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What judges claims, and makes rules for them."""
+
+    words: str
+    subject: Selector
+    others: tuple[Selector, ...] = ()
+    """Whose numbers against the best baseline stand beside."""
+
+    def __call__(
+        self,
+        group: Group,
+        baseline: Selector | None,
+        today: Selector | Sides | None = None,
+        statistic: Statistic = "geometric mean",
+        beside: Mapping[str, Sides | Quantity] | None = None,
+    ) -> Rule:
+        """The rule on these problems. `today` is the best of today's baselines, with another subject or this one."""
+        quantity = Quantity(self.subject, baseline, group, statistic)
+        mine, best = today if isinstance(today, tuple) else (self.subject, today or baseline)
+        now = replace(quantity, subject=mine, baseline=best) if today else None
+        found = {
+            f"{one.label} against {best.label}": replace(quantity, subject=one, baseline=best)
+            for one in self.others
+            if best
+        }
+        for name, other in (beside or {}).items():
+            if not isinstance(other, Quantity):
+                other = replace(quantity, subject=other[0], baseline=other[1])
+            found[name] = other
+        return Rule(self.words, quantity, now, found)
+
+
+def on(scope: str, cases: str, baseline_cases: str = "") -> Group:
+    """The problems, in words and by what their names begin with; what the pattern's groups match pairs them."""
+    return Group(words=scope, cases=cases, baseline_cases=baseline_cases)
+
+
+def half(one: Selector) -> Selector:
+    """The same in fp16."""
+    return replace(one, math="f16", label=one.label.replace("fp32", "fp16"))
+
+
+OURS, OURS_F16 = of.written_here(), of.written_here("f16")
+COLUMN, COLUMN_F16, CUSPARSE_F16 = of.CUSPARSE_COLUMN, half(of.CUSPARSE_COLUMN), of.CUSPARSE_F16
+CUBLAS_F16, CUDNN_F16, NCHW, NCHW_F16 = half(CUBLAS), of.CUDNN_F16, of.CUDNN_DEFAULT, half(of.CUDNN_DEFAULT)
+
+# SparseRT took the best of its baselines' algorithms, so they are today's best of the same arithmetic.
+RULE, RULE_F16 = kernel("sputnik", variants=DEFAULT), kernel("sputnik", "f16", DEFAULT)
+PAPER = kernel("sparsert_paper")
+sparsert = Method("`sparsert_paper`, the paper's tilings and code generated anew", PAPER, (kernel("sparsert"), OURS))
+sparsert_alone = replace(sparsert, others=())
+sparsert_conv = Method(
+    "`sparsert_conv_paper`, the paper's convolution generated anew",
+    kernel("sparsert_conv_paper"),
+    (kernel("sparsert_conv"),),
+)
+cublas = Method("no kernel of this project: cuBLAS", DENSE)
+
+
+def table1(first: int, last: int, level: str) -> Group:
+    """Problems of SparseRT's table 1."""
+    numbers = "|".join(f"{number:02}" for number in range(first, last + 1))
+    return on(
+        f"problems {first} to {last} of its table 1 at {level.replace('|', ' and ')} %",
+        rf"((?:{numbers})_.*_(?:{level}))$",
+    )
+
+
+def table3(level: str) -> Group:
+    """Problems of its table 3."""
+    return on(f"its table 3 at {level.replace('|', ' and ')} %", rf"(.*_(?:{level}))$")
+
+
+HALVED = on("95 over 90 %, problems 1 to 11 of its table 1", r"(0[1-9]|1[01])_.*_95$", r"(0[1-9]|1[01])_.*_90$")
+FIGURE8 = on("its figure 8's problems at 90 %", "(.*)")
+
+
+def unrolling() -> Rule:
+    """Of what is not unrolled the paper says that its tiling is the same."""
+    own = Quantity(PAPER, kernel("sparsert_rolled"), FIGURE8, "largest")
+    return Rule(sparsert.words, replace(own, same_variant=True), None, {"each at its own fastest tiling": own})
+
+
+# Sputnik: at the paper's heuristic, against the algorithm that the paper calls, then against today's best.
+SPUTNIK_WORDS = "`sputnik`, the paper's kernel written anew, at the paper's heuristic"
+sputnik = Method(SPUTNIK_WORDS, RULE, (kernel("sputnik", words="best tile"), OURS))
+sputnik_f16 = Method(SPUTNIK_WORDS, RULE_F16, (kernel("sputnik", "f16", words="best tile"), OURS_F16))
+sddmm = Method(
+    "`sputnik_sddmm`, the paper's kernel written anew, at the paper's heuristic",
+    kernel("sputnik_sddmm", variants=DEFAULT),
+    (OURS,),
+)
+SDDMM_DEFAULT = Selector("cuSPARSE's default SDDMM fp32", ("cusparse",), variants="sddmm_default")
+SAMPLE = on("SpMM of the sample of the collection", r"((?!sddmm_).*)$")
+SAMPLE_SDDMM = on("SDDMM of the sample of the collection", r"(sddmm_.*)$")
+RNN = on("RNN, GRU and LSTM layers", r"((?:rnn|gru|lstm).*)$")
+RNN_SDDMM = on("SDDMM of RNN, GRU and LSTM layers", r"(sddmm_(?:rnn|gru|lstm).*)$")
+FIGURE1 = on("M = 8192, K = 2048, N = 128", "(.*)")
+NONZEROS = Quantity(RULE, CUBLAS, FIGURE1, "nonzeros", second=COLUMN)
+MERGE, ASPT = kernel("merge_spmm", variants=DEFAULT), kernel("aspt")
+
+
+def other_paper(baseline: Selector, statistic: Statistic = "geometric mean") -> Rule:
+    """Beside it what that makes of cuSPARSE, as figure 10 shows."""
+    beside = {f"{baseline.label} against {COLUMN.label}": (baseline, COLUMN)}
+    return replace(sputnik, others=sputnik.others[:1])(RNN, baseline, None, statistic, beside)
+
+
+ABLATED = ("sputnik_ablation", "sputnik_sddmm_ablation")
+COMPLETE = Selector("the complete kernel", ABLATED, variants="complete")
+
+
+def imbalance(variant: str, words: str) -> Rule:
+    """Same nonzeros in both matrices, so times stand for throughput."""
+    uneven = Selector(f"the kernel with rows {words}", ABLATED[:1], variants=variant)
+    group = on("M = 8192, K = 2048, N = 128, 75 % zeros; rows' variation 1.7 over 0", r"cov1\.7_", r"cov0_")
+    return Method(SPUTNIK_WORDS, uneven)(group, COMPLETE, None, "mean percent")
+
+
+def table2(part: str, model: str, batch: int, sampled: bool) -> Rule:
+    """One cell of table II; `sampled` are the cells of the sampled product."""
+    name = {"rn50": "ResNet-50", "tf": "the Transformer"}[model]
+    scope = f"{name} at batch {batch}{', SDDMM' * sampled}, one matrix per shape and level for all that have them"
+    lesser = Selector(f"the kernel without {part.replace('_', ' ')}", ABLATED, variants=f"no_{part}")
+    group = on(scope, rf"({'sddmm_' * sampled}{model}_.*_b{batch}_.*)")
+    return Method(sddmm.words if sampled else SPUTNIK_WORDS, lesser)(group, COMPLETE, None, "mean percent")
+
+
+HEURISTIC, OUR_RULE, TOGETHER = r"[a-z0-9]+_heuristic$", r"[a-z0-9]+_rule$", r"[a-z0-9]+_(heuristic|default)_together$"
+"""Variants of whole networks: tiles as the paper chooses, or as a rule of this project; scores of all heads held."""
+MOBILENET = ("sputnik_bias_relu", "cublas_bias_relu", "depthwise_conv")
+
+
+def mobilenet(sparse: str, dense: str) -> Rule:
+    """Of whole networks; beside it at our rule's tiles, and the sum of layers' times, as often as each occurs."""
+    chosen = Selector(f"the sparse network of width {sparse}", ("sparse_mobilenet",), variants=HEURISTIC)
+    whole = Selector(f"the dense network of width {dense}", ("dense_mobilenet",))
+    layers = on("all layers", rf"sparse_w{sparse}_(\w\w\d\d)_", rf"dense_w{dense}_(\w\w\d\d)_")
+    beside: dict[str, Sides | Quantity] = {
+        "at this project's rule's tiles": (replace(chosen, variants=OUR_RULE), whole)
+    }
+    for math, words in (
+        ("f32", "the sum of its layers' times, each the faster of Sputnik and cuBLAS"),
+        ("tf32", "the same in TF32"),
+    ):
+        fastest = Selector(f"each layer's fastest of Sputnik and cuBLAS {MATHS[math]}", MOBILENET, math, also="f32")
+        lone = Selector(f"dense layers {MATHS[math]}", MOBILENET[1:], math, also="f32")
+        beside[words] = Quantity(fastest, lone, layers, "total", "sputnik_mobilenet")
+    group = on("one image through the whole network", rf"sparse_w{sparse}_\d", rf"dense_w{dense}_\d")
+    words = "`sparse_mobilenet`: the paper's kernels written anew, at its heuristic"
+    return Method(words, chosen)(group, whole, beside=beside)
+
+
+def transformer(memory: bool = False) -> Rule:
+    """Beside it one head alone, whose dense attention takes every key up to the query's own."""
+    chosen, lone = (TOGETHER, TOGETHER) if memory else (HEURISTIC, "")
+    sparse = Selector("the sparse Transformer fp32", ("sparse_transformer",), variants=chosen)
+    dense = Selector("the dense Transformer fp32", ("dense_transformer",), variants=lone)
+    fused = Selector("cuBLAS's attention, or cuDNN's fused one in fp16", ("dense_attention", "cudnn_attention"))
+    one = on("one head", "attention_", "(?:attention|causal)_")
+    statistic: Statistic = "memory or buffers" if memory else "geometric mean"
+    head = Quantity(kernel("sparse_attention"), fused, one, statistic, "sputnik_attention")
+    beside: dict[str, Sides | Quantity] = {"attention of one head alone": head}
+    if not memory:
+        beside = {"at this project's rule's choice": (replace(sparse, variants=OUR_RULE), dense), **beside}
+    group = on(f"the Transformer's layers as a whole{', scores of all heads held' * memory}", "transformer_")
+    method = Method("`sparse_transformer`: the paper's kernels written anew, at its heuristics", sparse)
+    return method(group, dense, statistic="memory" if memory else statistic, beside=beside)
+
+
+# Balanced Sparsity: the paper's mapping judges; all of ours stand beside.
+balanced = Method(
+    "the `paper` variants of `balanced`, the paper's mapping written anew",
+    kernel("balanced", variants="paper", words="the paper's mapping"),
+    (kernel("balanced", words="all variants"),),
+)
+BLOCKS = replace(CUSPARSE, label="cuSPARSE on 8 × 8 blocks")
+RANDOM = on("16384 × 8192, batch 8, random zeros", r"random_(b8_keep\d+)_")
+
+
+def lstm(model: str, pattern: str = "balanced") -> Group:
+    """`pattern` is of the matrix that the baseline runs on: its own, or the dense product of the balanced one."""
+    return on(f"gate matrices of the {model.upper()} LSTM", rf"({model})_balanced_", rf"({model})_{pattern}_")
+
+
+def vgg16(pattern: str = "balanced") -> Group:
+    """The same of VGG-16's products."""
+    return on("products of VGG-16, im2col not timed", r"vgg16_(.*)_balanced_\d+x", rf"vgg16_(.*)_{pattern}_\d+x")
+
+
+def figure4(pattern: str = "balanced", batch: str = "[18]") -> Group:
+    """The same of figure 4's matrices."""
+    scope = f"16384 × 8192, eleven sparsities, batch {batch.replace('[18]', '1 and 8')}, {pattern} zeros"
+    return on(scope, rf"balanced_(b{batch}_keep\d+)_", rf"{pattern}_(b{batch}_keep\d+)_")
+
+
+# Libraries, where claims are about them.
+cusparse = Method("no kernel of this project: cuSPARSE", COLUMN, (OURS,))
+cudnn = Method("no kernel of this project: cuDNN", NCHW)
+STEP = on("both products of a step at batch 32", r"(gates|projection)_b32_")
+
+
+def table4(batch: int) -> Group:
+    """EIE's nine layers."""
+    return on(f"nine layers at batch {batch}", rf"(.*_b{batch}_.*)")
+
+
+def two_four(group: Group, math: str, statistic: Statistic, also: str = "") -> Rule:
+    """Both sides on tensor cores already, so there is no other arithmetic to judge by; `also` stands beside."""
+    library = {one: replace(CUBLAS, math=one, label=f"cuBLAS {MATHS[one]}") for one in (math, also) if one}
+    beside = {f"in {MATHS[also]}": (kernel("cusparselt", also), library[also])} if also else {}
+    method = Method("no kernel of this project: cuSPARSELt", kernel("cusparselt", math))
+    return method(group, library[math], of.best_dense(math), statistic, beside)
+
+
+# Direct sparse convolution: algorithm 4 judges.
+DIRECT_WORDS = "the `paper` variants of `direct_conv`, algorithm 4 written anew, padding not timed"
+direct = Method(DIRECT_WORDS, kernel("direct_conv", variants=r"paper_sbs[248]$", words="the paper's"), (OURS,))
+direct_f16 = Method(DIRECT_WORDS, kernel("direct_conv", "f16", r"paper_sbs[248]$", "the paper's"), (OURS_F16,))
+VGG, LAST = on("3x3 layers of VGG-16", r"(\d+_equal_.*)"), on("the last 3x3 layers of VGG-16", r"(08_equal_.*)")
+POINTWISE = on("1x1 layers on 32 x 32 images", r"(c\d+_d\d+_32_equal_.*)")
+
+
+def table8(size: int, level: str) -> Group:
+    """1-D convolutions."""
+    return on(f"filter of {size} at {level} %", rf"(filter{size}_n.*_{level.replace('.', '[.]')}_.*)")
+
+
+def slower(variant: str, group: Group, pattern: str = "") -> Rule:
+    """What another variant loses."""
+    other = kernel("direct_conv", variants=pattern or f"{variant}$", words=f"its variant `{variant}`")
+    return Method(DIRECT_WORDS, other)(group, direct.subject, None, "mean loss")
+
+
+def unified() -> Rule:
+    """Uneven counts judge: with equal ones nothing is filled up, and only the reading of two row pointers is saved."""
+    uneven = on("3x3 layers of VGG-16, random positions", r"(\d+_uniform_.*)")
+    rule = slower("paper_counts", uneven, r"paper_counts_sbs[248]$")
+    groups = {
+        "3x3 layers with equal counts": (VGG, ""),
+        "1x1 layers, random positions": (on("1x1 layers", r"(c\d+_d\d+_\d+_uniform_.*)"), "direct_conv_table7"),
+        "1-D layers, random positions": (on("1-D layers", r"(filter\d_uniform_.*)"), "direct_conv_table8"),
+    }
+    beside = {name: replace(rule.quantity, group=one, experiment=other) for name, (one, other) in groups.items()}
+    return replace(rule, beside=beside)
+
+
+# Flash-LLM and SpInfer: uniform patterns on layers of Llama models.
+flash = Method(
+    "`flash_llm`, the paper's kernel written anew, K in as many parts as are fastest", kernel("flash_llm", "f16")
+)
+spinfer = Method(
+    "`spinfer`, the paper's kernel written anew, K in as many parts as are fastest", kernel("spinfer", "f16")
+)
+BEST_F16 = {f"{OURS_F16.label} against {FP16.label}": (OURS_F16, FP16)}
+LLAMA_70B = on("8192 x 8192, 16 columns, uniform zeros", r"(llama_70b_qo_8192x8192x16_\d+)")
+
+
+def llama(columns: str, levels: str, scope: str) -> Group:
+    """Layers of Llama models with so many columns at these levels of zeros."""
+    cases = rf"(llama\d?_\d+b_(?:qkvo|qo|up|down)_\d+x\d+x(?:{columns})_(?:{levels}))"
+    return on(f"layers of Llama models, {scope} % uniform zeros", cases)
+
+
+def to_64(level: int) -> Group:
+    """As Flash-LLM's claims have them."""
+    return llama("8|16|32|64", f"{level}", f"8 to 64 columns, {level}")

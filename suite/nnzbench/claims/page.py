@@ -1,0 +1,102 @@
+"""`claims.csv` and `claims.md` of one GPU: every claim of the papers with its verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from nnzbench.claims.verdicts import BAND, JUDGED, POINTS, WORDS, Verdict, out_of_scope, show
+from nnzbench.report.data import context
+from nnzbench.report.pages.elements import MARK
+from nnzbench.report.text import shorter, tables
+from nnzbench.report.text.rendering import environment
+from nnzbench.report.text.tables import GAP, markdown
+
+HEADER = ("claim", "published", "as the paper compares", "against the best of today", "TF32", "fp16", "cold")
+
+
+def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
+    """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter.
+
+    What makes the page too long stands in `claims-tables.md`.
+    """
+    tables.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
+    path = reports / gpu / "claims.md"
+    shorter.write(path, _page(verdicts, gpu, (reports / gpu / "peers" / "README.md").is_file()), "claims-tables.md")
+    return path
+
+
+def judged_today(one: Verdict) -> str:
+    """The verdict against the best of today, which is the paper's where its baseline is that already."""
+    return one.verdict_today or one.verdict
+
+
+def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
+    """`upstream`: whether the GPU has a page of the authors' own codes."""
+    papers: dict[str, list[Verdict]] = {}
+    for one in verdicts:  # a paper's claims may lie apart in their table
+        papers.setdefault(one.paper, []).append(one)
+    counts = {paper: Counter(one.verdict for one in mine) for paper, mine in papers.items()}
+    counts |= {
+        "**all, as the papers compare**": Counter(one.verdict for one in verdicts),
+        "**all, against the best of today**": Counter(map(judged_today, verdicts)),
+        "dense baseline in TF32": Counter(one.verdict_tf32 for one in verdicts),
+        "dense baseline in fp16": Counter(one.verdict_fp16 for one in verdicts),
+    }
+    template = environment().get_template("claims.md.j2")
+    return template.render(
+        gpu=context.gpu_name(gpu, {}),
+        verdicts=verdicts,
+        judged=JUDGED,
+        words=WORDS,
+        band=BAND,
+        points=POINTS,
+        out_of_scope=len(out_of_scope()),
+        upstream=upstream,
+        cut=sum(one.before_tuning != "" for one in verdicts),
+        mark=MARK,
+        as_published=Counter(one.verdict for one in verdicts),
+        today=Counter(map(judged_today, verdicts)),
+        counts=markdown(["paper", *WORDS], _counts(counts.items())),
+        papers={paper: (markdown(HEADER, map(_row, mine)), mine) for paper, mine in papers.items()},
+        anchor=_anchor,
+    )
+
+
+def _counts(counts: Iterable[tuple[str, Counter[str]]]) -> Iterable[list[str]]:
+    return ([name, *(str(count[word]) for word in WORDS)] for name, count in counts)
+
+
+def _row(one: Verdict) -> list[str]:
+    same = "the same baseline" if one.baseline else GAP
+    today = _judged(one, "today", one.verdict_today, one.problems_today)
+    return [
+        f"{one.claim} ([{one.id}](#{_anchor(one.id)}))",
+        f"{show(one.published, one.unit)} ({one.published_gpu})",
+        _judged(one, "hot", one.verdict, one.problems),
+        today if one.baseline_today else same,
+        _judged(one, "tf32", one.verdict_tf32),
+        _judged(one, "fp16", one.verdict_fp16),
+        _value(one, "cold") or GAP,
+    ]
+
+
+def _value(one: Verdict, which: str) -> str:
+    """A number with its unit, and the mark where it is one of `before_tuning`; empty where it is not known."""
+    value: float = one.measured if which == "hot" else getattr(one, f"measured_{which}")
+    text = show(value, one.unit)
+    return f"{text}{MARK}" if text and which in one.before_tuning.split() else text
+
+
+def _judged(one: Verdict, which: str, word: str, problems: str = "") -> str:
+    value = _value(one, which)
+    text = f"{value} **{word}**" if value else word
+    return (f"{text} ({problems})" if problems else text) if word else GAP
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "-")

@@ -1,0 +1,304 @@
+"""What a claim compares, and the number that the records of one GPU make of it.
+
+Ratios of times, and what crossovers stand on, are rows of `facts.table.compare`. Sizes of memory and rates are the
+recorded ones of the rows that stand for a side.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from nnzbench import paths
+from nnzbench.facts import crossover
+from nnzbench.facts.data import Data
+from nnzbench.facts.groups import Group
+from nnzbench.facts.groups import Statistic as Mean
+from nnzbench.facts.results import GPU_DEVICES, each, load
+from nnzbench.facts.selector import Selector
+from nnzbench.facts.table import Comparison, compare
+from nnzbench.kernels.roles import Role
+from nnzbench.problems import tables
+from nnzbench.records.files import has_records
+from nnzbench.records.record import RecordError
+from nnzbench.report.data.networks import attention_bytes
+
+JUDGES: frozenset[Role] = frozenset({"paper", "library"})
+"""Roles whose rows judge claims: a paper's method as published, and the libraries that papers compare with."""
+DENSE_INSIDE = frozenset({"sparse_transformer"})
+"""Sparse kernels most of whose time is dense products, which run on tensor cores where the dense network's do."""
+
+Statistic = Literal[
+    "geometric mean", "mean percent", "mean loss", "largest", "share faster", "total", "over ideal", "crossover",
+    "nonzeros", "peak share", "memory", "memory or buffers",
+]  # fmt: skip
+WORDS: dict[Statistic, str] = {
+    "geometric mean": "geometric mean of the time of {baseline} over that of {subject}",
+    "mean percent": "100 × mean of the time of {baseline} over that of {subject}, each as often as its table says",
+    "mean loss": "100 × (1 - mean of the time of {baseline} over that of {subject})",
+    "largest": "largest ratio of the time of {baseline} over that of {subject}",
+    "share faster": "percent of problems on which {subject} is faster than {baseline}",
+    "total": "sum of the times of {baseline} over the sum of those of {subject}",
+    "over ideal": "geometric mean of the time of {subject} over the ideal (dense - overhead) × density + overhead, "
+    "with the time of {baseline} and the measured time of an empty kernel",
+    "crossover": "sparsity from which on {subject} is at least as fast as {baseline}, interpolated in the logarithm "
+    "of the ratio",
+    "nonzeros": "density at the crossover of {subject} over that of {second}, both against {baseline}",
+    "peak share": "highest useful rate of {subject} as percent of the data sheet's fp32 peak",
+    "memory": "measured device memory that {baseline} takes over what {subject} takes, each at its fastest variant",
+    "memory or buffers": "device memory that {baseline} takes over what {subject} takes, each at its fastest variant: "
+    "measured, or where it was not, counted from their buffers",
+}
+MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
+"""What facts make of paired times where that is no geometric mean."""
+
+ROW = [
+    "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "median_us", "gflops",
+    "memory_bytes", "tuned",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number of one experiment: two sides, the problems, and what is made of them."""
+
+    subject: Selector
+    baseline: Selector | None
+    """None for what is taken against no other time."""
+    group: Group
+    statistic: Statistic = "geometric mean"
+    experiment: str = ""
+    """Empty for that of the claim."""
+    same_variant: bool = False
+    """Whether the baseline is taken at the variant that is the subject's fastest."""
+    second: Selector | None = None
+    """Whose crossover the subject's is compared with."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether a side is a dense product in fp32, which may run on tensor cores instead."""
+        sides = [one for one in (self.subject, self.baseline) if one]
+        return any(map(_dense, sides)) and all(one.math == "f32" for one in sides)
+
+    @property
+    def words(self) -> str:
+        """The rule, in words."""
+        named = {"subject": self.subject, "baseline": self.baseline, "second": self.second}
+        labels = {name: one.label if one else "" for name, one in named.items()}
+        labels["baseline"] += " at the same variant" * self.same_variant
+        return f"{WORDS[self.statistic].format(**labels)}; {self.group.words}"
+
+    @property
+    def against(self) -> str:
+        """What the number is taken against."""
+        if self.second:
+            return self.second.label
+        if self.baseline is None:
+            return "the GPU's fp32 peak"
+        return f"the ideal time from {self.baseline.label}" if self.statistic == "over ideal" else self.baseline.label
+
+    def on(self, arithmetic: str, judging: bool) -> Quantity:
+        """Dense sides in that arithmetic; `judging` leaves this project's own designs and users' kernels out.
+
+        Raises `ValueError` where nothing is left of a side.
+        """
+
+        def side(one: Selector) -> Selector:
+            found = replace(one, math=arithmetic) if self.dense and _dense(one) else one
+            if not judging:
+                return found
+            roles = JUDGES & (one.roles or JUDGES)
+            if not roles:
+                raise ValueError(f"'{one.label}' has no rows that may judge a claim")
+            return replace(found, roles=roles)
+
+        second = side(self.second) if self.second else None
+        baseline = side(self.baseline) if self.baseline else None
+        return replace(self, subject=side(self.subject), baseline=baseline, second=second)
+
+
+def _dense(side: Selector) -> bool:
+    return side.dense or DENSE_INSIDE.issuperset(side.kernels or ("",))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the records say of one quantity; `value` is NaN where they say nothing, and `note` then says why.
+
+    It is infinite where a crossover is never reached.
+    """
+
+    value: float
+    have: int
+    """Cases with all times."""
+    of: int
+    note: str = ""
+    synthetic: int = 0
+    """Of the cases, those on generated patterns that stand for real ones."""
+    obstacle: str = ""
+    """Why the number is not of what is claimed, such as one that was counted."""
+    cut: bool = False
+    """Whether it stands on kernels that were not tuned on some problem."""
+
+
+class Records:
+    """The experiments of one GPU, each read once. One that breaks the schema counts as not recorded; `gap` says so."""
+
+    def __init__(self, reports: Path, gpu: str) -> None:
+        self._gpu = gpu
+        self._folder = reports / gpu
+        self._data: dict[str, Data | None] = {}
+        self._refused: set[str] = set()
+        self._facts: dict[tuple[str, Comparison], pd.DataFrame] = {}
+        self._sides: dict[tuple[str, Group, Selector, Selector | None, bool], pd.DataFrame] = {}
+
+    def measure(self, asked: Quantity, policy: str, arithmetic: str = "f32", judging: bool = True) -> Outcome:
+        """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
+        wanted = asked.on(arithmetic, judging)
+        mine = self._rows(wanted, policy)
+        of = len(_expected(wanted.experiment, asked.subject.math, asked.group) | set(mine.index))
+        if wanted.statistic == "nonzeros":
+            return self._nonzeros(wanted, policy, of)
+        if wanted.baseline is None:
+            return self._peak_share(wanted, policy, mine, of)
+        facts = self._compared(wanted, policy)
+        if facts.empty:
+            return Outcome(math.nan, 0, of, self._gap(wanted, policy))
+        found = Outcome(math.nan, int(facts["n"].sum()), of, cut=not facts["tuned"].all())
+        synthetic = mine["source"].str.startswith("standin:")
+        in_memory = wanted.statistic in ("memory", "memory or buffers")
+        if in_memory or synthetic.any():
+            theirs = self._rows(wanted, policy, wanted.baseline)
+            paired = mine.index.isin(theirs.index)
+            found = replace(found, synthetic=int((synthetic & paired).sum()))
+            if in_memory:
+                return _memory(mine[paired], theirs, found, wanted)
+        if wanted.statistic == "crossover":
+            return _crossover(facts, found)
+        return replace(found, value=_number(wanted.statistic, facts.iloc[0]))
+
+    def _compared(self, asked: Quantity, policy: str) -> pd.DataFrame:
+        """The fact of the quantity; one for each problem where it is a crossover."""
+        data = self._read(asked.experiment)
+        if data is None or asked.baseline is None:
+            return pd.DataFrame()
+        group = replace(
+            asked.group,
+            statistic=MEANS.get(asked.statistic, "geometric mean"),
+            counted=asked.statistic in ("mean percent", "total"),
+            ideal=asked.statistic == "over ideal",
+        )
+        over = (asked.baseline,)
+        by = ("stem", "sparsity") if asked.statistic == "crossover" else ()
+        wanted = Comparison((asked.subject,), over, (group,), by, over if asked.same_variant else ())
+        key = (asked.experiment, wanted)
+        if key not in self._facts:
+            self._facts[key] = compare(data, wanted)
+        return self._facts[key][self._facts[key]["policy"] == policy]
+
+    def _rows(self, asked: Quantity, policy: str, baseline: Selector | None = None) -> pd.DataFrame:
+        """By case: the row that stands for the subject, or for the baseline given, with whether it is `tuned`."""
+        data = self._read(asked.experiment)
+        if data is None:
+            return pd.DataFrame()
+        like = asked.subject if baseline and asked.same_variant else None
+        key = (asked.experiment, asked.group, baseline or asked.subject, like, baseline is not None)
+        if key not in self._sides:
+            problems = asked.group.problems(data.problems, baseline is not None)[["problem", "case"]]
+            rows = data.times(baseline or asked.subject, like)[ROW].merge(problems, on="problem")
+            rows = rows.sort_values("median_us", kind="stable")
+            tuned = rows.groupby(["policy", "case"])["tuned"].transform("all")
+            self._sides[key] = rows.assign(tuned=tuned).drop_duplicates(["policy", "case"]).set_index("case")
+        return self._sides[key][self._sides[key]["policy"] == policy]
+
+    def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
+        sides = (asked.subject, asked.second or asked.subject)
+        first, second = (
+            self.measure(replace(asked, subject=side, second=None, statistic="crossover"), policy, judging=False)
+            for side in sides
+        )
+        parts = zip(sides, (first, second), strict=True)
+        note = " ".join(f"{side.label}: {one.note}" for side, one in parts if one.note)
+        cut, have = first.cut or second.cut, min(first.have, second.have)
+        met = not math.isinf(first.value)  # what one of them never reaches is at the least infinitely sparser
+        value = (math.inf if math.isinf(second.value) else (1 - first.value) / (1 - second.value)) if met else math.nan
+        return Outcome(value, have, of, note, cut=cut)
+
+    def _peak_share(self, asked: Quantity, policy: str, rows: pd.DataFrame, of: int) -> Outcome:
+        if rows.empty:
+            return Outcome(math.nan, 0, of, self._gap(asked, policy))
+        sheet = pd.read_csv(paths.datasets() / "gpus.csv").set_index("slug")["fp32_tflops"]
+        peak = float(sheet.get(self._gpu, math.nan))
+        note = "The GPU's peak is not in datasets/gpus.csv." if math.isnan(peak) else ""
+        return Outcome(rows["gflops"].max() / 10 / peak, len(rows), of, note, cut=not rows["tuned"].all())
+
+    def _gap(self, asked: Quantity, policy: str) -> str:
+        """Why there is no number: nothing recorded, or no problem with all the times."""
+        name = asked.experiment
+        if name in self._refused:
+            return f"The records of {name} are refused; `nnzbench report {name}` says why."
+        if self._read(name) is None:
+            return f"{name} is not recorded on this GPU yet."
+        what = " and ".join(one.label for one in (asked.subject, asked.baseline) if one)
+        return f"No problem of {name} has a checked {policy} time of {what}."
+
+    def _read(self, experiment: str) -> Data | None:
+        if experiment not in self._data:
+            folder = self._folder / experiment
+            self._data[experiment] = None
+            try:
+                results = load(folder) if has_records(folder) else None
+                if results and results.device in GPU_DEVICES:
+                    self._data[experiment] = Data(results)
+            except RecordError:
+                self._refused.add(experiment)
+        return self._data[experiment]
+
+
+def _number(statistic: Statistic, fact: pd.Series[float]) -> float:
+    if statistic == "largest":
+        return fact["best"]
+    if statistic == "share faster":
+        return 100 * fact["wins"] / fact["n"]
+    if statistic == "over ideal":
+        return 1 / fact["ratio"]
+    if statistic == "mean percent":
+        return 100 * fact["ratio"]
+    return 100 * (1 - fact["ratio"]) if statistic == "mean loss" else fact["ratio"]
+
+
+def _crossover(facts: pd.DataFrame, found: Outcome) -> Outcome:
+    levels = facts["sparsity"]
+    at = crossover.crossover(zip(levels, facts["ratio"], strict=True))
+    if not math.isinf(at):
+        return replace(found, value=at)
+    where = f"Crossover {crossover.text(at, levels.min(), levels.max())}."
+    if found.have < found.of:
+        return replace(found, note=f"{where} Not all sparsities are recorded.")
+    return replace(found, value=at if at == crossover.NEVER else levels.min(), note=where)
+
+
+def _memory(mine: pd.DataFrame, theirs: pd.DataFrame, found: Outcome, asked: Quantity) -> Outcome:
+    """Of the one case that both sides have."""
+    (own,), (other,) = each(mine), each(theirs.loc[mine.index])
+    if not math.isnan(other.memory_bytes / own.memory_bytes):
+        return replace(found, value=other.memory_bytes / own.memory_bytes)
+    if asked.statistic == "memory":
+        return replace(found, have=0, note="The memory of one of them was not measured.", synthetic=0, cut=False)
+    counted = [attention_bytes(r.kernel, r.variant, r.math, r.m, r.k, r.n, r.nnz) for r in (own, other)]
+    return replace(found, value=counted[1] / counted[0], obstacle="Counted, not measured.")
+
+
+@functools.cache
+def _expected(experiment: str, arithmetic: str, group: Group) -> frozenset[str]:
+    """Cases of the problems of the experiment's table in the type that goes with an arithmetic class."""
+    dtype = arithmetic if arithmetic in ("f16", "i8") else "f32"
+    problems = [one for one in tables.load(experiment, False) if one.dtype == dtype]
+    columns = ["op", "n", "source", "sparsity"]
+    rows = [[one.name, *(getattr(one, name) for name in columns)] for one in problems]
+    return frozenset(group.problems(pd.DataFrame(rows, columns=["problem", *columns]))["case"])

@@ -1,0 +1,161 @@
+"""How each claim of the papers is judged, one line a claim: whose kernel, on which problems, against what.
+
+A claim's number and source stand under the same id in `datasets/published/claims.csv`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nnzbench.claims import methods as m
+from nnzbench.facts.selector import CUBLAS, CUDNN, CUSPARSE, DENSE, FP16, kernel
+
+_CHIP = "An accelerator of its own, which this suite can't run."
+_MODELS = "Whole models are not part of this suite."
+_PHONE = "GPUs of phones are not among the devices of this suite."
+_SPARTA = "SparTA is not part of this suite."
+_SUITESPARSE = "The matrices of SuiteSparse, which the paper compares with, are not part of this suite."
+
+RULES: dict[str, m.Rule | str] = {
+    "sparsert-spmm-90": m.sparsert(m.table1(1, 20, "90"), DENSE),
+    "sparsert-spmm-95": m.sparsert(m.table1(1, 11, "95"), DENSE),
+    "sparsert-spmm-always": m.sparsert(m.table1(1, 20, "90|95"), DENSE, statistic="share faster"),
+    "sparsert-95-over-90": m.sparsert_alone(m.HALVED, replace(m.PAPER, label="sparsert_paper at 90 %")),
+    "sparsert-cusparse-90": m.sparsert(m.table1(1, 20, "90"), CUSPARSE),
+    "sparsert-cusparse-95": m.sparsert(m.table1(1, 11, "95"), CUSPARSE),
+    "sparsert-cusparse-always": m.sparsert(m.table1(1, 20, "90|95"), CUSPARSE, statistic="share faster"),
+    "sparsert-cusparse-most": m.sparsert(m.table1(1, 20, "90|95"), CUSPARSE, statistic="largest"),
+    "sparsert-cusparse-early": m.sparsert(m.table1(1, 20, "90"), CUSPARSE, statistic="largest"),
+    "sparsert-cublas-over-cusparse": m.cublas(
+        m.table1(1, 20, "90"), CUSPARSE, None, "share faster", {"its default algorithm": (CUBLAS, CUSPARSE)}
+    ),
+    "sparsert-v100-always": m.sparsert(m.table1(1, 11, "90|95"), DENSE, statistic="share faster"),
+    "sparsert-v100-cusparse-always": m.sparsert(m.table1(1, 11, "90|95"), CUSPARSE, statistic="share faster"),
+    "sparsert-t4-over-v100": "One GPU's records can't say on which of two GPUs the gain is larger.",
+    "sparsert-instances": "One matrix per problem is run, so times can't differ between instances.",
+    "sparsert-dense-1x1": "cuDNN does not run on the 1x1 layers of this table.",
+    "sparsert-sputnik-small": m.sparsert(m.table1(12, 16, "90"), m.RULE),
+    "sparsert-sputnik-large": m.sparsert(m.table1(17, 20, "90"), m.RULE),
+    "sparsert-conv-90": m.sparsert_conv(m.table3("90"), CUDNN),
+    "sparsert-conv-95": m.sparsert_conv(m.table3("95"), CUDNN),
+    "sparsert-conv-most": m.sparsert_conv(m.table3("95"), CUDNN, statistic="largest"),
+    "sparsert-conv-over-5": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="largest"),
+    "sparsert-conv-up-to-4": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="largest"),
+    "sparsert-conv-always": m.sparsert_conv(m.table3("90|95"), CUDNN, statistic="share faster"),
+    "sparsert-winograd": "cuDNN does not say which of its engines is the implicit GEMM.",
+    "sparsert-padding": "There is no variant that tests bounds for every pixel to compare with.",
+    "sparsert-tuning-time": "It is time of the processor that assembles candidates, not of a GPU.",
+    "sparsert-unrolling": m.unrolling(),
+    "sparsert-load-balancing": m.sparsert_alone(m.FIGURE8, kernel("sparsert_unbalanced")),
+    "sparsert-tuning": m.sparsert_alone(m.FIGURE8, kernel("sparsert_fixed")),
+    "sputnik-spmm": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE),
+    "sputnik-spmm-most": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE, "largest"),
+    "sputnik-spmm-share": m.sputnik(m.SAMPLE, m.COLUMN, CUSPARSE, "share faster"),
+    "sputnik-spmm-peak": m.sputnik(m.SAMPLE, None, None, "peak share"),
+    "sputnik-spmm-half": m.sputnik_f16(m.SAMPLE, m.COLUMN_F16, m.CUSPARSE_F16),
+    "sputnik-half-most": m.sputnik_f16(m.SAMPLE, m.COLUMN_F16, m.CUSPARSE_F16, "largest"),
+    "sputnik-half-share": m.sputnik_f16(m.SAMPLE, m.COLUMN_F16, m.CUSPARSE_F16, "share faster"),
+    "sputnik-half-peak": m.sputnik_f16(m.SAMPLE, None, None, "peak share"),
+    "sputnik-sddmm": m.sddmm(m.SAMPLE_SDDMM, m.SDDMM_DEFAULT, CUSPARSE),
+    "sputnik-sddmm-most": m.sddmm(m.SAMPLE_SDDMM, m.SDDMM_DEFAULT, CUSPARSE, "largest"),
+    "sputnik-sddmm-share": m.sddmm(m.SAMPLE_SDDMM, m.SDDMM_DEFAULT, CUSPARSE, "share faster"),
+    "sputnik-sddmm-peak": m.sddmm(m.SAMPLE_SDDMM, None, None, "peak share"),
+    **dict.fromkeys(("sputnik-less-sparse", "sputnik-longer-rows", "sputnik-less-variation"), _SUITESPARSE),
+    "sputnik-crossover": m.sputnik(m.FIGURE1, CUBLAS, DENSE, "crossover"),
+    "sputnik-crossover-nonzeros": m.Rule(
+        m.SPUTNIK_WORDS, m.NONZEROS, replace(m.NONZEROS, baseline=DENSE, second=CUSPARSE)
+    ),
+    "sputnik-imbalance": m.imbalance("no_load_balancing", "in their own order"),
+    "sputnik-swizzle": m.imbalance("complete", "in order of length"),
+    "sputnik-rnn-cusparse": m.sputnik(m.RNN, m.COLUMN, CUSPARSE),
+    "sputnik-rnn-most": m.sputnik(m.RNN, m.COLUMN, CUSPARSE, "largest"),
+    "sputnik-rnn-sddmm": m.sddmm(m.RNN_SDDMM, m.SDDMM_DEFAULT, CUSPARSE),
+    "sputnik-rnn-sddmm-most": m.sddmm(m.RNN_SDDMM, m.SDDMM_DEFAULT, CUSPARSE, "largest"),
+    "sputnik-rnn-merge": m.other_paper(m.MERGE),
+    "sputnik-rnn-merge-most": m.other_paper(m.MERGE, "largest"),
+    "sputnik-rnn-aspt": m.other_paper(m.ASPT),
+    "sputnik-rnn-aspt-most": m.other_paper(m.ASPT, "largest"),
+    "sputnik-rnn-sddmm-aspt": replace(m.sddmm, others=())(m.RNN_SDDMM, kernel("aspt_sddmm"), None, "mean percent"),
+    "sputnik-rnn-aspt-memory": "No product's memory is measured, and ASpT written anew keeps its reordered copy only.",
+    "sputnik-rnn-vector": "The scalar SDDMM runs in the ablation alone, not on these layers.",
+    **{
+        f"sputnik-{'sddmm-' * sampled}no-{part.replace('_', '-')}-{model}-{batch}": m.table2(
+            part, model, batch, sampled
+        )
+        for part, products in (("load_balancing", 2), ("vector", 2), ("residue_unroll", 1), ("prescale", 1))
+        for sampled in (False, True)[:products]
+        for model, batch in (("tf", 1), ("tf", 8), ("rn50", 1), ("rn50", 256))
+    },
+    "sputnik-attention-time": m.transformer(),
+    "sputnik-attention-memory": m.transformer(memory=True),
+    "sputnik-attention-1080": "That GPU is none of this project's.",
+    "sputnik-mobilenet-1.0": m.mobilenet("1.3", "1"),
+    "sputnik-mobilenet-1.2": m.mobilenet("1.5", "1.2"),
+    "sputnik-mobilenet-1.4": m.mobilenet("1.8", "1.4"),
+    "balanced-ptb-dense": m.balanced(m.lstm("ptb"), CUBLAS, DENSE),
+    "balanced-ptb-random": m.balanced(m.lstm("ptb", "random"), m.COLUMN, CUSPARSE),
+    "balanced-ptb-block": m.balanced(m.lstm("ptb", "block"), m.BLOCKS),
+    "balanced-timit-dense": m.balanced(m.lstm("timit"), CUBLAS, DENSE),
+    "balanced-timit-random": m.balanced(m.lstm("timit", "random"), m.COLUMN, CUSPARSE),
+    "balanced-timit-block": m.balanced(m.lstm("timit", "block"), m.BLOCKS),
+    "balanced-vgg-dense": m.balanced(m.vgg16(), CUBLAS, DENSE, "total"),
+    "balanced-vgg-random": m.balanced(m.vgg16("random"), m.COLUMN, CUSPARSE, "total"),
+    "balanced-vgg-block": m.balanced(m.vgg16("block"), m.BLOCKS, statistic="total"),
+    "balanced-always": m.balanced(m.figure4(), CUBLAS, statistic="share faster"),
+    "balanced-over-random": m.balanced(m.figure4("random"), m.COLUMN, CUSPARSE, "share faster"),
+    "balanced-over-block": m.balanced(m.figure4("block"), m.BLOCKS, CUSPARSE, "share faster"),
+    "balanced-cusparse-crossover": replace(m.cusparse, others=())(m.RANDOM, CUBLAS, (CUSPARSE, DENSE), "crossover"),
+    "balanced-ideal-1": m.balanced(m.figure4(batch="1"), CUBLAS, statistic="over ideal"),
+    "balanced-ideal-8": m.balanced(m.figure4(batch="8"), CUBLAS, statistic="over ideal"),
+    "direct-vgg-last": m.direct(m.LAST, m.NCHW, CUDNN),
+    "direct-vgg-last-half": m.direct_f16(m.LAST, m.NCHW_F16, m.CUDNN_F16),
+    "direct-vgg-share": m.direct(m.VGG, m.NCHW, CUDNN, "share faster"),
+    "direct-vgg-half-share": m.direct_f16(m.VGG, m.NCHW_F16, m.CUDNN_F16, "share faster"),
+    "direct-half-over-single": replace(m.direct_f16, others=())(m.VGG, m.direct.subject, None, "share faster"),
+    "direct-cudnn-half": m.cudnn(m.VGG, m.NCHW_F16, (CUDNN, m.CUDNN_F16), "share faster"),
+    "direct-pointwise": m.direct(m.POINTWISE, m.NCHW, CUDNN),
+    "direct-pointwise-half": m.direct_f16(m.POINTWISE, m.NCHW_F16, m.CUDNN_F16),
+    **{
+        f"direct-1d-{size}-{level}": m.direct(m.table8(size, level), m.NCHW, CUDNN)
+        for size in (2, 3)
+        for level in ("77", "83", "87.5")
+    },
+    **{
+        f"direct-1d-{size}-{level}-half": m.direct_f16(m.table8(size, level), m.NCHW_F16, m.CUDNN_F16)
+        for size in (2, 3)
+        for level in ("77", "83", "87.5")
+    },
+    "direct-1d-autoencoder": "Whole autoencoders are not part of this suite.",
+    "direct-no-sub-batch": m.slower("paper_sbs1", m.on("layers vgg16", "(vgg16_.*)")),
+    "direct-whole-batch": m.slower("paper_whole", m.on("layers vgg16", "(vgg16_.*)")),
+    "direct-no-sub-batch-1x1": m.slower("paper_sbs1", m.on("layers resnet50", "(resnet50_.*)")),
+    "direct-whole-batch-1x1": m.slower("paper_whole", m.on("layers resnet50", "(resnet50_.*)")),
+    "direct-no-sub-batch-1d": m.slower("paper_sbs1", m.on("layers cnn1d", "(cnn1d_.*)")),
+    "direct-whole-batch-1d": m.slower("paper_whole", m.on("layers cnn1d", "(cnn1d_.*)")),
+    "direct-unified-count": m.unified(),
+    "direct-quantised": "The paper does not say what the reduction is of.",
+    "direct-streams": "Every time of this suite is of one stream.",
+    "eie-gpu-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
+    "eie-gpu-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
+    "eie-mobile-1": m.cusparse(m.table4(1), CUBLAS, (CUSPARSE, DENSE)),
+    "eie-mobile-64": m.cusparse(m.table4(64), CUBLAS, (CUSPARSE, DENSE)),
+    **dict.fromkeys(("eie-accelerator", "eie-accelerator-mobile", "ese-accelerator"), _CHIP),
+    "ese-gpu": m.cusparse(m.STEP, CUBLAS, (CUSPARSE, DENSE), "total"),
+    "nm-half": m.two_four(m.on("GEMMs of n of about 10K", r"(a100_.*)"), "i8", "largest", also="f16"),
+    "nm-tf32": m.two_four(m.on("layers of BERT, 1:2", r"(bert_.*)"), "tf32", "largest"),
+    "nm-bert": m.two_four(m.on("layers of BERT, fp16", r"(bert_.*)"), "f16", "geometric mean"),
+    **{f"patdnn-{name}": _PHONE for name in ("tflite", "tvm", "mnn", "reorder", "loads", "tuning")},
+    **{
+        f"flash-llm-cublas-{level}": m.flash(m.to_64(level), m.CUBLAS_F16, FP16, beside=m.BEST_F16)
+        for level in (70, 80, 90)
+    },
+    **{f"flash-llm-sputnik-{level}": m.flash(m.to_64(level), m.RULE_F16, beside=m.BEST_F16) for level in (70, 80, 90)},
+    **{f"flash-llm-sparta-{level}": _SPARTA for level in (70, 80, 90)},
+    **dict.fromkeys(("flash-llm-deepspeed", "flash-llm-fastertransformer", "spinfer-models"), _MODELS),
+    "spinfer-flash-llm": m.spinfer(
+        m.llama("8|16|32", "50|60|70", "8 to 32 columns, 50 to 70"), m.flash.subject, statistic="largest"
+    ),
+    "spinfer-sparta": _SPARTA,
+    "spinfer-cublas-from": m.spinfer(m.LLAMA_70B, m.CUBLAS_F16, FP16, "crossover"),
+}
+"""By the claim's id: its rule, or why no record of this project can judge it."""
