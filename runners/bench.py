@@ -122,7 +122,7 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
 
 
 def answers(results: Path) -> list[str]:
-    """What the records of the GPU that was run last say, in three sentences."""
+    """What the records of the GPU that was run last say, a sentence each."""
     from nnzbench.records.files import folders, records_file
     from nnzbench.records.record import RecordError
     from nnzbench.site.conclusion import sentences

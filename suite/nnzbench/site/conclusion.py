@@ -7,12 +7,14 @@ from pathlib import Path
 
 from nnzbench.claims import verdicts as claims
 from nnzbench.report.data import context
-from nnzbench.site.index.answer import answers
+from nnzbench.site.index.answer import SETS, answers
 
 
 def sentences(reports: Path, gpu: str) -> list[str]:
-    """From the records below `reports/gpu`, under the first policy that they have. Raises `RecordError`."""
-    return [*(f"{one.layers} on {one.gpu}: {one.text}" for one in answers(reports / gpu)), _claims(reports, gpu)]
+    """From the records below `reports/gpu`, as the pages answer first. Raises `RecordError`."""
+    known = {one.layers: f"{one.layers} on {one.gpu}: {one.text.replace('**', '')}" for one in answers(reports / gpu)}
+    layers = [known.get(words, f"{words}: {name} is not recorded.") for name, words in SETS.items()]
+    return [*layers, _claims(reports, gpu)]
 
 
 def _claims(reports: Path, gpu: str) -> str:

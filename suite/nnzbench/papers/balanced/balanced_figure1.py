@@ -5,10 +5,9 @@ The paper's figure prints no numbers; its table 4 has the perplexities of the sa
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
-from matplotlib.lines import Line2D
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
@@ -17,9 +16,12 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.balanced import KERNELS, ONLY, PAPER, RANDOM, mapping
 from nnzbench.problems.experiment import Experiment
 from nnzbench.report.data import published
-from nnzbench.report.draw import canvas, style
 from nnzbench.report.pages.page import Answer, Drawn, Made, Page, Published
 from nnzbench.report.pages.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 EXPERIMENT = Experiment(
     "balanced_figure1", "Perplexity against time by pattern", PAPER, "Figure 1, table 4", KERNELS, only=ONLY
@@ -60,6 +62,10 @@ def tradeoff(view: View) -> pd.DataFrame:
 
 def _figure(view: View, title: str) -> Drawing | None:
     """A curve for each pattern: its three levels of zeros."""
+    from matplotlib.lines import Line2D
+
+    from nnzbench.report.draw import canvas, style
+
     rows = tradeoff(view).dropna()
     if rows.empty:
         return None

@@ -8,18 +8,30 @@ window.ready = (async () => {
 
   const unpack = (columns) => {
     const names = Object.keys(columns);
-    return columns[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
+    return columns[names[0]].map((_, i) => {
+      const one = {};
+      for (const name of names) one[name] = columns[name][i];
+      return one;
+    });
   };
   data.series.forEach((series, i) => { series.colour = `var(--s${i})`; });
-  const problems = unpack(data.problems).map((problem) => ({ ...problem, set: data.sets[problem.set] }));
-  const rows = unpack(data.rows).map((row) => {
-    const problem = problems[row.problem];
-    return { ...row, problem, set: problem.set, gpu: data.gpus[problem.set.gpu], series: data.series[row.series], policyName: data.policies[row.policy], variantName: data.variants[row.variant] };
-  });
+  const problems = unpack(data.problems);
+  for (const one of problems) one.set = data.sets[one.set];
+  const rows = unpack(data.rows);
+  for (const row of rows) {
+    row.problem = problems[row.problem];
+    row.set = row.problem.set;
+    row.gpu = data.gpus[row.set.gpu];
+    row.series = data.series[row.series];
+    row.policyName = data.policies[row.policy];
+    row.variantName = data.variants[row.variant];
+  }
   const { words: layerWords, ...layerColumns } = data.layers;
-  const layers = unpack(layerColumns).map((one, at) => ({
-    ...one, at, ...Object.fromEntries(Object.entries(layerWords).map(([name, texts]) => [name, texts[one[name]]])),
-  }));
+  const layers = unpack(layerColumns);
+  layers.forEach((one, at) => {
+    one.at = at;
+    for (const name in layerWords) one[name] = layerWords[name][one[name]];
+  });
   const best = data.series[0];
   const bests = rows.filter((row) => row.best).map((row) => ({ ...row, series: best, bestOf: `${row.series.label}, ${row.variantName}` }));
 
