@@ -81,13 +81,14 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
     rows: list[tuple[Any, ...]] = []
     layers = []
     for results in recorded:
-        page = page_of(results.experiment)
-        page = page if isinstance(page, Page) else render.generic(results)
+        page = page_of(results.experiment) or render.generic(results)
         timed = results.frame.loc[results.frame["median_us"].notna(), USED]  # the other columns would be copied often
         view = View(replace(results, frame=timed), page.attributes)
+        mine = _series(view)
+        if not mine:  # as on the processor, where nothing is timed
+            continue
         first = page.baseline or (page.comparison.baselines[0] if page.comparison else None)
         baselines = [first.label if first else "", *(one.label for one in BASELINES)]
-        mine = _series(view)
         facts = pairs(view.data, mine, [one for one in (first, *BASELINES) if one])
         keys = zip(*(facts[name] for name in ("problem", "subject", "policy", "baseline")), strict=True)
         over = dict(zip(keys, facts["ratio"], strict=True))
