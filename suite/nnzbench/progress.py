@@ -112,11 +112,11 @@ class Bar:
 
 
 @contextmanager
-def progress_bar() -> Iterator[RunProgress]:
-    """A bar on a terminal, lines elsewhere."""
+def progress_bar(lines: bool = True) -> Iterator[RunProgress]:
+    """A bar on a terminal; elsewhere lines, or nothing without `lines`."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Lines()
+        yield Lines() if lines else Quiet()
         return
     with Bar(console) as bar:
         yield cast(RunProgress, bar)

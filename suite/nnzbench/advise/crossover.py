@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from nnzbench.advise.figures import rounded
 
+WIDEST = 4096
+"""Columns at most that a crossover is looked for at."""
+
 
 @dataclass(frozen=True)
 class Crossover:
@@ -33,11 +36,11 @@ class Crossover:
 
 
 def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
-    """Where dense becomes faster for good: (width, dense time, sparse time) in any order; None for no points.
+    """Where dense becomes faster for good: (width, dense time, sparse time) in any order; None for none up to `WIDEST`.
 
     Between the last width where sparse is at least as fast and the next, times are taken as powers of the width.
     """
-    ordered = sorted(points)
+    ordered = sorted(point for point in points if point[0] <= WIDEST)
     if not ordered:
         return None
     ratios = [(n, dense / sparse) for n, dense, sparse in ordered]

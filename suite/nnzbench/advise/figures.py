@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 
 def rounded(n: int) -> int:
     """A whole number by two digits."""
     return int(float(f"{n:.2g}"))
-
-
-def times_text(longer: float | None, shorter: float | None, estimated: bool = False) -> str:
-    """How many times as long one time is as another, in words."""
-    return f"{ratio_text((longer or 0.0) / (shorter or math.inf), estimated)} times"
 
 
 def ratio_text(ratio: float, estimated: bool) -> str:
