@@ -36,18 +36,18 @@ _WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(1 + round(2 * m
 """Widths that the crossover is looked for at."""
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # small systems: threads wait for each other seven times as long
 def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = True) -> Answer:
     """The estimate for one layer. Raises `RecordError` where too little of its kind is recorded.
 
-    With `every`, each kernel is asked whether it takes this matrix, which packs it; else those up to the first.
+    With `every`, each kernel is asked whether it takes this matrix, which packs it; else those that an answer names.
     """
     dtype = question.dtype or layer.dtype
     asked = _Asked(layer, question, dtype, recorded, every)
-    widths = tuple(asked.width(n) for n in question.ns)
+    with threadpool_limits(limits=1, user_api="blas"):  # of small systems: threads spend most of it on each other
+        widths = tuple(asked.width(n) for n in question.ns)
+        curve = asked.curve(widths) if question.op == "spmm" else ()
     if not any(width.timed() for width in widths) and not asked.models:
         raise RecordError(_too_little(question, dtype, recorded, widths))
-    curve = asked.curve(widths) if question.op == "spmm" else ()
     crossover = crossing(curve) if layer.matrix.sparsity >= FEW_ZEROS else None
     return Answer(
         layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,

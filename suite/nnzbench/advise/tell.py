@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -23,6 +22,7 @@ from nnzbench.advise.answer import (
 )
 from nnzbench.advise.figures import estimated_us, ratio_text, rounded, two_digits, us_text
 from nnzbench.advise.totals import totals
+from nnzbench.progress import terminal
 
 GAP = "–"
 NARROWEST = 110
@@ -37,12 +37,11 @@ _REASON = 160
 
 
 def console() -> Console:
-    """Standard output, as wide as a table needs where it is not a terminal; plain under NO_COLOR."""
-    plain = {"color_system": None} if os.environ.get("NO_COLOR") else {}
-    found = Console(highlight=False, **plain)  # type: ignore[arg-type]
+    """Standard output, as wide as a table needs where it is not a terminal."""
+    found = terminal(highlight=False)
     if found.is_terminal and found.width >= NARROWEST:
         return found
-    return Console(highlight=False, width=NARROWEST, **plain)  # type: ignore[arg-type]
+    return terminal(highlight=False, width=NARROWEST)
 
 
 def tell(answers: Sequence[Answer], out: Console, brief: bool, verbose: bool = False) -> None:
@@ -175,7 +174,7 @@ def _table(answer: Answer, shown: dict[int, list[Entry]]) -> Table:
 def _remarks(answer: Answer) -> list[str]:
     """What else could be asked: other numbers, a larger budget, the same product by another name."""
     lines = []
-    faster = {}
+    faster: dict[str, str] = {}
     for width in answer.widths:
         for one in alternatives(answer, width):
             told = f"{'pruned 2:4, ' if one is width.pruned else ''}{one.label}"
@@ -228,7 +227,9 @@ def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
     rows = [one for entries in shown.values() for one in entries if one.us is not None]
     if not rows:
         return []
-    line = "speed: hot, against the fastest dense library of that precision; paid back: launches until packing is"
+    line = (
+        "speed: hot, against the fastest dense library of that precision; paid back: launches that pay for packing"
+    )
     if not any(width.baseline(answer.dtype) for width in answer.widths):
         line = "packing: once, with compilation"
     if not answer.estimated:

@@ -16,7 +16,8 @@ from nnzbench.advise.answer import Answer, as_json
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
 from nnzbench.advise.totals import totals
-from nnzbench.cli.chosen import complete_gpus, complete_kernels, names_of_kernels, seconds_of
+from nnzbench.cli import completion
+from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
@@ -77,14 +78,14 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     multiple=True,
     metavar="NAME|FILE.py",
     help="Only this kernel; repeatable.",
-    shell_complete=complete_kernels,
+    shell_complete=completion.kernels,
 )
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
     "--gpu",
     metavar="NAME",
     help="Estimate for this GPU, such as h200, from its records.",
-    shell_complete=complete_gpus,
+    shell_complete=completion.gpus,
 )
 @click.option("--reports", type=click.Path(file_okay=False, path_type=Path), help="With --gpu: read here alone.")
 @click.option("--no-crossover", is_flag=True, help="Measure the widths asked for alone.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import fnmatch
 import re
@@ -10,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
-from nnzbench import paths
 from nnzbench.kernels.registry import AnyKernel, kernels
 from nnzbench.measure.sweep import Choice, Summary, all_problems, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS, experiment
@@ -25,24 +22,6 @@ SHOWN = 3
 
 class NothingMatched(ValueError):
     """Nothing would be run; the message says what matched nothing and what is nearest."""
-
-
-def complete_experiments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For a shell: experiments that begin so."""
-    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
-
-
-def complete_kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For a shell: kernels that begin so, or files."""
-    found = [CompletionItem(name) for name in kernels() if name.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
-
-
-def complete_gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For a shell: slugs of GPUs that begin so."""
-    with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        slugs = [row["slug"] for row in csv.DictReader(file)]
-    return [slug for slug in slugs if slug.startswith(incomplete)]
 
 
 def seconds_of(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

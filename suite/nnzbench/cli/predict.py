@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
-from nnzbench.cli.chosen import complete_experiments, complete_gpus, complete_kernels
+from nnzbench.cli import completion
 from nnzbench.facts.results import each
 from nnzbench.papers import catalogue
 from nnzbench.problems.experiment import POLICIES, Policy, unknown
@@ -18,9 +18,9 @@ from nnzbench.report.text.tables import number
 
 
 @click.command()
-@click.argument("experiment", shell_complete=complete_experiments)
+@click.argument("experiment", shell_complete=completion.experiments)
 @click.option(
-    "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=complete_gpus
+    "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=completion.gpus
 )
 @click.option("--from", "source", metavar="NAME", help="The recorded GPU to predict from, where there are several.")
 @click.option(
@@ -35,7 +35,7 @@ from nnzbench.report.text.tables import number
     multiple=True,
     metavar="NAME",
     help="Only this kernel; repeatable.",
-    shell_complete=complete_kernels,
+    shell_complete=completion.kernels,
 )
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def command(
