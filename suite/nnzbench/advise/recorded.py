@@ -24,7 +24,7 @@ from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError, read_frame
 from nnzbench.records.selection import class_of, maths_of
 
-FEWEST = 12
+FEWEST = 16
 """Recorded problems of a kernel from which on its time is estimated."""
 LEAST_CERTAIN = 0.5
 """A kernel whose estimates are off by more on average gets none."""

@@ -79,8 +79,8 @@ def _shown(answer: Answer, width: Width, verbose: bool) -> list[Entry]:
     rows = sorted([*exact, *others], key=lambda one: (one is not found.chosen, bool(one.guess), one not in exact))
     if verbose:
         return rows
-    needed = [one for one in (found.chosen, found.other, width.baseline(answer.dtype)) if one is not None]
-    kept = (needed + [one for one in rows if one not in needed])[: max(2, MOST_ROWS // len(answer.widths))]
+    needed = filter(None, (found.chosen, found.other, width.baseline(answer.dtype)))
+    kept = list(dict.fromkeys([*needed, *rows]))[: max(2, MOST_ROWS // len(answer.widths))]
     return [one for one in rows if one in kept]
 
 
@@ -227,9 +227,7 @@ def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
     rows = [one for entries in shown.values() for one in entries if one.us is not None]
     if not rows:
         return []
-    line = (
-        "speed: hot, against the fastest dense library of that precision; paid back: launches that pay for packing"
-    )
+    line = "speed: hot, against the fastest dense library of that precision; paid back: launches that pay for packing"
     if not any(width.baseline(answer.dtype) for width in answer.widths):
         line = "packing: once, with compilation"
     if not answer.estimated:
