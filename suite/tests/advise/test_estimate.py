@@ -357,3 +357,11 @@ def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
     assert here["sputnik", "f32", "hot"] is before["sputnik", "f32", "hot"]
     with pytest.raises(ValueError, match="is no time"):
         trial_rows([{**tried[0], "measured": {"cublas": -1.0}}])
+
+
+def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    assert load("H200", [tmp_path]).gpu == "nvidia-h200"
+    append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", records())
+    with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
+        load("nvidia", [tmp_path])
