@@ -32,4 +32,3 @@ __all__ = [
 def source_text(path: Path) -> str:
     """The text of a `.cu` file for `Plan.source`, so that a compiler's messages name the file and its own lines."""
     return f'#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'
-
