@@ -180,7 +180,8 @@ def _remarks(answer: Answer) -> list[str]:
             told = f"{'pruned 2:4, ' if one is width.pruned else ''}{one.label}"
             faster.setdefault(told, f"{told} ({us_text(one.us, answer.estimated)} at N = {width.n})")
     if answer.op == "spmm" and any(width.timed() for width in answer.widths):
-        unknown = ["FP8 (not recorded)"] + ["2:4 (--pattern 2:4)"] * all(one.pruned is None for one in answer.widths)
+        unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32") + ["FP8 (not recorded)"]
+        unknown += ["2:4 (--pattern 2:4)"] * all(one.pruned is None for one in answer.widths)
         lines.append(f"other numbers may be faster still: {', '.join([*faster.values(), *unknown])}")
     unfinished = dict.fromkeys(name for width in answer.widths for name in width.unfinished)
     tried = sum(width.tried for width in answer.widths)
