@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnzbench.advise.crossover import Crossover
 from nnzbench.advise.figures import ratio_text, us_text
+from nnzbench.facts.ratio import times_as_fast
+from nnzbench.facts.widths import Crossover
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
@@ -214,7 +215,7 @@ def sentence(answer: Answer, width: Width) -> str:
     if other is None:
         alone = "no sparse kernel is timed" if chosen.dense else "there is no dense time to compare with"
         return f"{chosen.label} takes {about_so}{us_text(chosen.us, answer.estimated)} {at}; {alone}"
-    ratio = (other.us or 0.0) / (chosen.us or math.inf)
+    ratio = times_as_fast(chosen.us or math.inf, other.us or 0.0)
     if not chosen.dense:
         return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}"
     text = f"Dense wins {at}: {chosen.label}, {about_so}{us_text(chosen.us, answer.estimated)}"
@@ -326,7 +327,7 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
             "math": chosen.math if chosen else None,
             "dense": chosen.dense if chosen else None,
             "against": other.kernel if other else None,
-            "times_as_fast": other.us / chosen.us if chosen and other and chosen.us and other.us else None,
+            "times_as_fast": times_as_fast(chosen.us or math.inf, other.us or 0.0) if chosen and other else None,
             "reason": found.reason,
         },
         "alternatives": [

@@ -15,13 +15,13 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from nnzbench.advise.answer import FAR_OCTAVES, FEW_ZEROS, Answer, Entry, Near, Width, ranked
-from nnzbench.advise.crossover import WIDEST, crossing
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.packing import packing_ms
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.advise.taking import Takers
+from nnzbench.facts.widths import WIDEST, crossing
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.operators.binding import stored_bytes
 from nnzbench.problems.experiment import POLICIES

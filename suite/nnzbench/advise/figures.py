@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 
-def rounded(n: int) -> int:
-    """A whole number by two digits."""
-    return int(float(f"{n:.2g}"))
-
-
 def ratio_text(ratio: float, estimated: bool) -> str:
     """A quotient of two times in digits."""
     return two_digits(ratio) if estimated else f"{ratio:.2f}"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
-from nnzbench.advise.crossover import WIDEST, crossing
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
+from nnzbench.facts.widths import WIDEST, crossing
 from nnzbench.kernels.registry import baselines
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject

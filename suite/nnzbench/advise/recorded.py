@@ -13,6 +13,7 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.advise.layer import Op
 from nnzbench.advise.model import Model, Sizes
+from nnzbench.facts.nearby import CHECKS
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.binding import ITEM_BYTES
@@ -34,8 +35,6 @@ LAUNCH_SHARE = 0.65
 """Of the least time recorded under a policy, what an estimate takes for the launch."""
 TRIAL = "best_trial"
 """Folder of what `runners/best_trial.py` sums up."""
-CHECKS = "awkward_sizes"
-"""The experiment that is for checking, not for speed: its times tell nothing of a layer's."""
 BLOCKED = r"(?:^|_)bell\d"
 """Variants of cuSPARSE's blocked format: fast where nonzeros lie in blocks, which sizes alone don't say."""
 _USED = (

@@ -20,8 +20,10 @@ from nnzbench.advise.answer import (
     paid_back,
     sentence,
 )
-from nnzbench.advise.figures import estimated_us, ratio_text, rounded, two_digits, us_text
+from nnzbench.advise.figures import estimated_us, ratio_text, two_digits, us_text
 from nnzbench.advise.totals import totals
+from nnzbench.facts.ratio import times_as_fast
+from nnzbench.facts.widths import rounded
 from nnzbench.progress import terminal
 
 GAP = "–"
@@ -141,7 +143,7 @@ def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
 def _ratio(longer: float | None, shorter: float | None, estimated: bool) -> str:
     if not longer or not shorter:
         return GAP
-    return f"{ratio_text(longer / shorter, estimated)}x"
+    return f"{ratio_text(times_as_fast(shorter, longer), estimated)}x"
 
 
 def _table(answer: Answer, shown: dict[int, list[Entry]]) -> Table:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nnzbench.advise.answer import Answer
 from nnzbench.advise.figures import ratio_text, us_text
+from nnzbench.facts.ratio import times_as_fast
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Total:
         """The total in words."""
         about = "about " if self.estimated else ""
         best, dense = (us_text(us, self.estimated) for us in (self.best_us, self.dense_us))
-        saved = ratio_text(self.dense_us / self.best_us, self.estimated)
+        saved = ratio_text(times_as_fast(self.best_us, self.dense_us), self.estimated)
         memory = f"{100 * self.best_bytes / self.dense_bytes:.0f} % of the memory" if self.dense_bytes else "no memory"
         text = (
             f"Sparse wins on {self.sparse_layers} of {self.layers} layers at N = {self.n}: {about}{saved}x faster than "

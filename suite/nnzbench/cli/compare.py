@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nnzbench import paths
-from nnzbench.records.compare import Comparison, compare_files, compare_with_results
+from nnzbench.facts.runs import Comparison, compare_files, compare_with_results
 from nnzbench.records.record import RecordError
 
 

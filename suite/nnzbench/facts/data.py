@@ -64,8 +64,8 @@ class Data:
         """The times of all these, `subject` naming whose each is, with the problem's attributes; in table order."""
         parts = [self.times(one).assign(subject=one.label, order=at) for at, one in enumerate(selectors)]
         rows = pd.concat(parts) if parts else self.frame.iloc[:0].assign(subject="", order=0)
-        own = [name for name in self.problems.columns if name == "problem" or name not in rows.columns]
-        rows = rows.merge(self.problems[own], on="problem", how="inner")
+        told = rows.columns.intersection(self.problems.columns).drop("problem")
+        rows = rows.drop(columns=told).merge(self.problems, on="problem", how="inner")
         return rows.sort_values(["place", "order"], kind="stable", ignore_index=True)
 
     def _timed(self) -> pd.DataFrame:

@@ -97,6 +97,48 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     return facts
 
 
+def pairs(data: Data, subjects: Sequence[Selector], baselines: Sequence[Selector]) -> pd.DataFrame:
+    """The ratios of single problems, without more: what `compare` has by `problem`, for many selectors at once.
+
+    One row per problem, policy, subject and baseline: those, stem, ratio, tuned, one_run, `kernel` and `median_us` of
+    the subject and the same of the baseline (`over_kernel`, `over_us`). A subject over itself is 1.
+    """
+    keys = ["stem", "policy"]
+    names = [*keys, "kernel", "median_us", "run", "tuned"]
+    mine = pd.concat([data.times(one)[["problem", *names]].assign(subject=one.label) for one in subjects])
+    theirs = pd.concat([_least(data.times(one)[names], keys).assign(baseline=one.label) for one in baselines])
+    theirs = theirs.rename(columns={name: f"over_{name}" for name in names[2:]})
+    found = mine.merge(theirs, on=keys).rename(columns={"over_median_us": "over_us"})
+    return found.assign(
+        ratio=found["over_us"] / found["median_us"],
+        tuned=found["tuned"].astype(bool) & found["over_tuned"].astype(bool),
+        one_run=(found["run"] == found["over_run"]) & found["run"].ne(""),
+    ).drop(columns=["run", "over_run", "over_tuned"])
+
+
+def divide(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Pairs of times with their `ratio`: `over_us` over `us`, or `printed` where a source prints no times."""
+    return pairs.assign(ratio=(pairs["over_us"] / pairs["us"]).fillna(pairs["printed"]))
+
+
+def facts_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Facts of pairs of times that no one experiment has: of two GPUs, or of a paper.
+
+    `pairs`: a row per pair with the columns `KEY`, `us`, `over_us`, `printed`, `tuned` and `one_run`. Facts are in the
+    order of their first pairs; pairs without a ratio count for nothing.
+    """
+    known = divide(pairs).dropna(subset=["ratio"]).assign(count=1)
+    rows = [dict(zip(KEY, key, strict=True)) | _statistics(ALL, some) for key, some in known.groupby(KEY, sort=False)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The least time of each, tuned where all of its times are."""
+    tuned = times.groupby(list(keys))["tuned"].transform("all")
+    ordered = times.assign(tuned=tuned).sort_values("median_us", kind="stable")
+    return ordered.drop_duplicates(list(keys))
+
+
 def facts_of(data: Data, comparisons: Iterable[Comparison]) -> pd.DataFrame:
     """The rows of `facts.csv` of all these comparisons, each once."""
     parts = [compare(data, one)[COLUMNS] for one in comparisons]

@@ -57,8 +57,6 @@ class Experiment:
     policies: tuple[Policy, ...] = field(default=POLICIES)
     full: bool = False
     """All problems of its table where the default is a sample."""
-    page: str = ""
-    """`module:name` of its `PageSpec`, which only a report loads, as it draws; empty for the generic page."""
     only: Mapping[str, str] = field(default_factory=dict)
     """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
 

@@ -80,18 +80,16 @@ def build(
         step(generations_page.FOLDER)
         compared = generations_page.write(reports)
         built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
-    verdicts = {}
     for name in sorted({one.gpu for one in built if one.page and one.gpu}):
         step(f"claims of {name}")
-        judged = verdicts[name] = claims.judge(reports, name)
-        claims_page.write(reports, name, judged)
+        claims_page.write(reports, name, claims.judge(reports, name))
         peers_page.write(reports, name)
         coverage.write(reports, name, cells)
         other_archs.write(reports, name)
         gpu_libraries.write(reports, name)
     if everything:
         step(html.NAME)
-        html.write(reports, list(EXPERIMENTS), everything, verdicts)
+        html.write(reports, list(EXPERIMENTS), everything)
     return built
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from nnzbench.facts.ratio import times_as_fast
 from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
@@ -54,12 +54,11 @@ def spreads(rows: pd.DataFrame) -> pd.DataFrame:
     """A line per program and policy: each library's time, `between` and `repeated` (ratios minus 1)."""
     lines = []
     for key, mine in rows.groupby([*PROGRAM, "policy"], sort=False):
-        logs = mine["median_us"].map(math.log)
-        means = logs.groupby(mine["library"], sort=False).mean()
-        ends = logs.groupby(mine["library"], sort=False).agg(lambda one: one.max() - one.min())
-        between, repeated = math.expm1(means.max() - means.min()), math.expm1(ends.max())
-        times = {str(name): math.exp(value) for name, value in means.items()}
-        lines.append({**dict(zip([*PROGRAM, "policy"], key, strict=True)), **times})
+        rounds = {str(name): some["median_us"] for name, some in mine.groupby("library", sort=False)}
+        means = {name: geometric_mean(some) for name, some in rounds.items()}
+        between = times_as_fast(min(means.values()), max(means.values())) - 1
+        repeated = max(times_as_fast(some.min(), some.max()) for some in rounds.values()) - 1
+        lines.append({**dict(zip([*PROGRAM, "policy"], key, strict=True)), **means})
         lines[-1] |= {"between": between, "repeated": repeated}
     return pd.DataFrame(lines)
 
@@ -101,7 +100,8 @@ def _finding(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
     names = ", ".join(f"{row.kernel} {row.op} {row.inputs} ({100 * row.between:.1f} %)" for row in each(beyond))
     more = f": {names}." if names else "."
     first, *others = libraries
-    by = [f"{name} {100 * (geometric_mean(found[name] / found[first]) - 1):+.1f} %" for name in others]
+    means = {name: geometric_mean(found[name]) for name in libraries}
+    by = [f"{name} {100 * (times_as_fast(means[first], means[name]) - 1):+.1f} %" for name in others]
     return (
         f"{policy.capitalize()}: against {first}, in the geometric mean, {', '.join(by)}. Between libraries the times "
         f"of a program differ by {told[0]} (median, 9 in 10 below, most); repeated "

@@ -15,13 +15,13 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.facts.results import each, geometric_mean, load, size_of
+from nnzbench.facts import table
+from nnzbench.facts.data import Data
+from nnzbench.facts.results import each, load, size_of
+from nnzbench.facts.selector import Selector
 from nnzbench.kernels.roles import Role
-from nnzbench.problems.names import stem_of
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
-from nnzbench.report.data.series import Series, pick_under
-from nnzbench.report.text import marks
 
 AS_GOOD = 0.95
 """A reimplementation is as good as its original from this share of the original's speed-up on."""
@@ -183,9 +183,15 @@ class Block:
     dtype: str
     policy: str
     rows: pd.DataFrame
-    """Per problem: label, size, sparsity, `dense_theirs`, `dense_here`, per pair `theirs<i>`, `here<i>`, and `own`."""
-    cut: frozenset[tuple[str, str]]
-    """Columns and problems of those times of this suite that are of kernels which were not tuned there."""
+    """Per problem: label, size, sparsity, µs `dense_theirs`, `dense_here`, per pair `theirs<i>`, `here<i>`, and `own`;
+    `<column>_tuned` of those of this suite."""
+
+    @property
+    def title(self) -> str:
+        """Its heading with what differs from others below it."""
+        return ", ".join(
+            filter(None, (self.match.heading, {"f16": "fp16"}.get(self.dtype), {"cold": "cold"}.get(self.policy)))
+        )
 
 
 _PROBLEM = ("source", "m", "k", "n", "shape", "sparsity")
@@ -198,14 +204,14 @@ def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
     """The problems of a match's session beside the records below `folder`, a block per dtype and policy."""
     here = times[times["session"] == match.session]
     mine = here[here["code"] == match.code]
-    experiment, recorded = _recorded(folder, match)
-    known = [] if recorded is None else list(each(recorded.drop_duplicates(list(_SOUGHT))[list(_SOUGHT)]))
+    experiment, data = _recorded(folder, match)
+    known = [] if data is None else list(each(data.frame.drop_duplicates(list(_SOUGHT))[list(_SOUGHT)]))
     found = []
     for (dtype, policy), group in mine.groupby(["dtype", "policy"], sort=False):
         problems = list(each(group.drop_duplicates(["label", *_PROBLEM])))
         dense = here[(here["code"] == match.dense) & (here["math"] == dtype) & (here["policy"] == policy)]
         names = [_same(match, problem, [one for one in known if one.dtype == dtype]) for problem in problems]
-        rows = {
+        rows: dict[str, Any] = {
             "problem": [name or "" for name in names],
             "label": [problem.label for problem in problems],
             "size": [size_of(problem) for problem in problems],
@@ -215,51 +221,38 @@ def blocks_of(folder: Path, match: Match, times: pd.DataFrame) -> list[Block]:
             "policy": policy,
             "dense_theirs": _fastest(dense, problems),
         }
-        ours = {"dense_here": _series(str(dtype), "library", match.dense)}
+        ours = {"dense_here": _selector(str(dtype), "library", match.dense), "own": _selector(str(dtype), "own")}
         for at, pair in enumerate(match.pairs):
-            ours[f"here{at}"] = _series(str(dtype), "paper", pair.kernel, pair.variants)
-        ours["own"] = _series(str(dtype), "own")
-        rows["dense_here"] = _ours(recorded, names, str(policy), ours["dense_here"])
-        for at, pair in enumerate(match.pairs):
-            chosen = group[group["choice"] == pair.choice] if pair.choice else group
-            rows[f"theirs{at}"] = _fastest(chosen, problems)
-            rows[f"here{at}"] = _ours(recorded, names, str(policy), ours[f"here{at}"])
-        rows["own"] = _ours(recorded, names, str(policy), ours["own"])
-        cut = frozenset(
-            (column, name) for column, one in ours.items() for name in _cut(recorded, names, str(policy), one)
-        )
-        found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows), cut))
+            rows[f"theirs{at}"] = _fastest(group[group["choice"] == pair.choice] if pair.choice else group, problems)
+            ours[f"here{at}"] = _selector(str(dtype), "paper", pair.kernel, pair.variants)
+        for column, one in ours.items():
+            rows[column], rows[f"{column}_tuned"] = _ours(data, names, str(policy), one)
+        found.append(Block(match, experiment, str(dtype), str(policy), pd.DataFrame(rows)))
     return found
 
 
-def _recorded(folder: Path, match: Match) -> tuple[str, pd.DataFrame | None]:
+def _recorded(folder: Path, match: Match) -> tuple[str, Data | None]:
     """The records that have the kernels asked for, else the first that there are."""
-    there = [name for name in match.experiments if has_records(folder / name)]
-    frames = {name: load(folder / name).frame for name in there}
+    there = {name: Data(load(folder / name)) for name in match.experiments if has_records(folder / name)}
     kernels = {pair.kernel for pair in match.pairs}
-    chosen = next((name for name in there if kernels & set(frames[name]["kernel"])), (there or match.experiments)[0])
-    return chosen, frames.get(chosen)
+    having = [name for name, data in there.items() if kernels & set(data.frame["kernel"])]
+    chosen = (having or list(there) or match.experiments)[0]
+    return chosen, there.get(chosen)
 
 
-def _series(dtype: str, role: Role, kernel: str = "", variants: str = "") -> Series:
+def _selector(dtype: str, role: Role, kernel: str = "", variants: str = "") -> Selector:
     """The rows of that role; of any kernel for none."""
-    return Series("", "", (kernel,) if kernel else (), dtype, variants, frozenset({role}))
+    return Selector(kernel or role, (kernel,) if kernel else (), dtype, variants, frozenset({role}))
 
 
-def _ours(recorded: pd.DataFrame | None, names: Sequence[str | None], policy: str, series: Series) -> list[float]:
-    """The time of the fastest row on each recorded problem."""
-    if recorded is None:
-        return [math.nan] * len(names)
-    found = pick_under(recorded, policy, series)["median_us"].to_dict()
-    return [float(found.get(name, math.nan)) for name in names]
-
-
-def _cut(recorded: pd.DataFrame | None, names: Sequence[str | None], policy: str, series: Series) -> set[str]:
-    """Of the recorded problems, those on which a kernel that competes was not tuned."""
-    if recorded is None:
-        return set()
-    stems = {one.problem for one in marks.cuts(recorded, series).get(policy, ())}
-    return {name for name in names if name and stem_of(name) in stems}
+def _ours(data: Data | None, names: Sequence[str | None], policy: str, one: Selector) -> tuple[list[float], list[bool]]:
+    """The time of the fastest row on each recorded problem, and whether all that competes for it was tuned."""
+    if data is None:
+        return [math.nan] * len(names), [True] * len(names)
+    rows = data.times(one)
+    rows = rows[rows["policy"] == policy].set_index("problem")
+    us, tuned = rows["median_us"].to_dict(), rows["tuned"].to_dict()
+    return [float(us.get(name, math.nan)) for name in names], [bool(tuned.get(name, True)) for name in names]
 
 
 def _fastest(rows: pd.DataFrame, problems: Sequence[Any]) -> list[float]:
@@ -286,49 +279,50 @@ def _same(match: Match, problem: Any, recorded: Sequence[Any]) -> str | None:
     return next((str(one.problem) for one in recorded if is_it(one)), None)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What one pair of a block says, over the problems that have all four times."""
+KINDS = ("theirs", "here", "dense", "gain", "plain", "paired")
+"""Ratios of a pair: the original over the dense product of its session; ours over that of its run; the dense product
+here over there; ours over the original through the dense products; and as the times stand, sessions apart, on all
+problems and on those that are compared."""
 
-    theirs: float
-    """Geometric mean of the dense time over the original's, both of the original's session."""
-    here: float
-    """The same of this suite's kernel in its own run."""
-    dense: float
-    """Geometric mean of this run's dense time over the session's: how far the two can be compared at all."""
-    have: int
-    of: int
 
-    faster: int
-    """Problems on which this suite's time is the smaller one, sessions apart."""
-    on: frozenset[str] = frozenset()
-    """The recorded problems."""
+def facts_of(block: Block, at: int) -> pd.DataFrame:
+    """The facts of one pair of a block, with their `kind` (`KINDS`); all but `plain` are over the problems that have
+    all four times."""
+    rows, pair = block.rows, block.match.pairs[at]
+    full = rows.dropna(subset=["dense_theirs", "dense_here", f"theirs{at}", f"here{at}"])
+    theirs, ours = f"original, {pair.theirs}", f"{pair.kernel}, {pair.words}"
+    sides = {
+        "theirs": (full, theirs, "dense product of its session", f"theirs{at}", "dense_theirs"),
+        "here": (full, ours, "dense product of its run", f"here{at}", "dense_here"),
+        "dense": (full, "dense product of the session", "dense product of the run", "dense_theirs", "dense_here"),
+        "plain": (rows, ours, f"{theirs}, sessions apart", f"here{at}", f"theirs{at}"),
+        "paired": (full, ours, f"{theirs}, sessions apart, where dense times are known", f"here{at}", f"theirs{at}"),
+    }
+    pairs = {
+        kind: some.assign(
+            kind=kind, subject=subject, baseline=baseline, us=some[us], over_us=some[over], printed=math.nan,
+            tuned=some[[name for name in (f"{us}_tuned", f"{over}_tuned") if name in some]].all(axis=1),
+        )
+        for kind, (some, subject, baseline, us, over) in sides.items()
+    }  # fmt: skip
+    speed = {kind: table.divide(pairs[kind])["ratio"] for kind in ("theirs", "here")}
+    baseline = f"{theirs}, each over the dense product beside it"
+    gain = pairs["here"].assign(kind="gain", baseline=baseline, us=speed["theirs"], over_us=speed["here"])
+    every = pd.concat([*pairs.values(), gain]).assign(
+        experiment=block.experiment, group=block.title, one_run=lambda rows: rows["kind"].isin(["theirs", "here"])
+    )
+    kinds = every.drop_duplicates(table.KEY)[[*table.KEY, "kind"]]
+    return table.facts_of_pairs(every).merge(kinds, on=table.KEY)
 
-    @property
-    def verdict(self) -> str:
-        """One word, which must hold through the dense products as from the times as they stand."""
-        if not self.have:
-            return "not known"
-        gain = self.here / self.theirs
-        words = {_compared(gain), _compared(gain / self.dense)}
-        return words.pop() if len(words) == 1 else "not settled"
+
+def verdict(facts: pd.DataFrame) -> str:
+    """One word on a pair, which must hold through the dense products as from the times as they stand."""
+    ratio = facts.set_index("kind")["ratio"].to_dict()
+    if "gain" not in ratio:
+        return "not known"
+    words = {_compared(ratio["gain"]), _compared(ratio["paired"])}
+    return words.pop() if len(words) == 1 else "not settled"
 
 
 def _compared(gain: float) -> str:
     return "better" if gain > 1 / AS_GOOD else "as good" if gain >= AS_GOOD else "worse"
-
-
-def answer(rows: pd.DataFrame, pair: int) -> Answer:
-    """Compares one pair on the problems of a block."""
-    full = rows.dropna(subset=["dense_theirs", "dense_here", f"theirs{pair}", f"here{pair}"])
-    if full.empty:
-        return Answer(math.nan, math.nan, math.nan, 0, len(rows), 0)
-    return Answer(
-        geometric_mean(full["dense_theirs"] / full[f"theirs{pair}"]),
-        geometric_mean(full["dense_here"] / full[f"here{pair}"]),
-        geometric_mean(full["dense_here"] / full["dense_theirs"]),
-        len(full),
-        len(rows),
-        int((full[f"here{pair}"] < full[f"theirs{pair}"]).sum()),
-        frozenset(full["problem"]),
-    )

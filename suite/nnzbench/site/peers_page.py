@@ -4,241 +4,127 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import paths
+from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
 from nnzbench.report.data import context
-from nnzbench.report.text import marks, shorter, tables
+from nnzbench.report.pages.elements import GAP, MARK, markdown, number, ratio_text
 from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import GAP, markdown, number
-from nnzbench.site.peers import AS_GOOD, MATCHES, Block, Pair, answer, blocks_of, read
+from nnzbench.site.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
 
 FOLDER = "peers"
 BY_LEVEL = ("flash_llm", "spinfer")
 """Codes with sessions of many sizes and levels, which have a table of their own."""
-_MARK = (
-    f"{marks.MARK} {marks.WORDS.capitalize()}: on some of the problems the run did not try all candidates of this "
-    "suite's kernel, or of the dense product beside it. Tuned, these may be faster."
-)
 
 
 def write(reports: Path, gpu: str) -> Path | None:
-    """Writes `README.md` and `peers.csv` below `reports/gpu/peers`; None where no original was timed on that GPU."""
+    """Writes `README.md`, `facts.csv` and `peers.csv` (every time) below `reports/gpu/peers`.
+
+    None where no original was timed on that GPU.
+    """
     codes, sessions, times = read()
     here = sessions[sessions["gpu"] == gpu]
     times = times[times["session"].isin(here["session"])]
     if times.empty:
         return None
     blocks = [block for match in MATCHES for block in blocks_of(reports / gpu, match, times)]
+    pairs = [(block, at, facts_of(block, at)) for block in blocks for at in range(len(block.match.pairs))]
+    levels = {code: _level_facts(times, code) for code in BY_LEVEL}
+    facts = pd.concat([*(found for _, _, found in pairs), *levels.values()], ignore_index=True)
     folder = reports / gpu / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    table.write(facts[table.COLUMNS], folder)
     drawn = pd.concat([block.rows.assign(heading=block.match.heading) for block in blocks], ignore_index=True)
-    tables.write_csv(drawn, folder / "peers.csv")
-    template = environment().get_template("peers.md.j2")
-    text = template.render(
-        gpu=context.gpu_name(gpu, {}),
-        as_good=round(100 * (1 - AS_GOOD)),
-        counts=_counts(blocks),
-        answers=_answers(blocks),
-        mark=_MARK if any(block.cut for block in blocks) else "",
-        blocks=[(_title(block), _about(block, codes), block.match.caveat, _per_problem(block)) for block in blocks],
-        by_level=[(_name(codes, code), _by_level(times, code), _by_level_text(times, code)) for code in BY_LEVEL],
-        codes=list(each(codes)),
-        sessions=list(each(here)),
-        apart=_apart(blocks),
-        gaps=_gaps(blocks),
+    with paths.replacing(folder / "peers.csv") as partial:
+        drawn.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+    names = codes.set_index("code")["name"]
+    text = (
+        environment()
+        .get_template("peers.md.j2")
+        .render(
+            gpu=context.gpu_name(gpu, {}),
+            as_good=round(100 * (1 - AS_GOOD)),
+            counts=Counter(verdict(found) for _, _, found in pairs).most_common(),
+            answers=markdown(_HEADS, [_answer(*one) for one in pairs], left=2),
+            mark=MARK if not facts["tuned"].all() else "",
+            blocks=blocks,
+            by_level=[(names[code], _by_level(found), *_wins(times, code, found)) for code, found in levels.items()],
+            codes=list(each(codes)),
+            sessions=list(each(here)),
+            gaps=list(_gaps(blocks)),
+        )
     )
     path = folder / "README.md"
-    shorter.write(path, text)
+    paths.write_text(path, text)
     return path
 
 
-def _counts(blocks: Iterable[Block]) -> str:
-    """In words, how many comparisons have each verdict, the commonest first."""
-    every = [answer(block.rows, at) for block in blocks for at in range(len(block.match.pairs))]
-    found = Counter(one.verdict for one in every if one.have)
-    said = ", ".join(f"{verdict} in {count}" for verdict, count in found.most_common())
-    lost = len(every) - found.total()
-    words = f"Of {found.total()} comparisons this suite's kernel is {said}" if found else "Nothing can be compared yet"
-    return f"{words}{f'; {lost} more lack times' if lost else ''}."
+_HEADS = ["original", "this suite", "original over dense", "ours over dense", "ours is", "problems", "dense", "plain"]
 
 
-def _answers(blocks: Iterable[Block]) -> str:
-    rows = []
-    for block in blocks:
-        for at, pair in enumerate(block.match.pairs):
-            found = answer(block.rows, at)
-            cut = bool({(column, name) for column in (f"here{at}", "dense_here") for name in found.on} & block.cut)
-            rows.append(
-                [
-                    f"{_title(block)}: {pair.theirs}",
-                    f"`{pair.kernel}`, {pair.words}",
-                    number(found.theirs),
-                    number(found.here) + marks.MARK * cut,
-                    f"**{found.verdict}**" if found.have else found.verdict,
-                    f"{found.have} of {found.of}",
-                    number(found.dense),
-                    f"{found.faster} of {found.have}" if found.have else GAP,
-                ]
-            )
-    sides = ["original", "this suite", "original over dense", "ours over dense"]
-    return markdown([*sides, "ours is", "problems", "dense", "faster on"], rows, left=2)
+def _answer(block: Block, at: int, facts: pd.DataFrame) -> list[str]:
+    pair, known = block.match.pairs[at], {row.kind: row for row in each(facts)}
+    theirs, here, dense, plain = (known.get(kind) for kind in ("theirs", "here", "dense", "plain"))
+    word = verdict(facts)
+    return [
+        f"{block.title}: {pair.theirs}",
+        f"`{pair.kernel}`, {pair.words}",
+        *(GAP if one is None else ratio_text(one) for one in (theirs, here)),
+        word if here is None else f"**{word}**",
+        f"{0 if here is None else here.n} of {len(block.rows)}",
+        GAP if dense is None else number(dense.ratio),
+        GAP if plain is None else f"{ratio_text(plain)} ({plain.wins} of {plain.n})",
+    ]
 
 
-def _title(block: Block, both: bool = False) -> str:
-    """Its heading with what differs from others below it; `both` of what is true under either policy."""
-    policy = "hot and cold" if both else {"cold": "cold"}.get(block.policy, "")
-    extra = ", ".join(filter(None, ({"f16": "fp16"}.get(block.dtype, ""), policy)))
-    return f"{block.match.heading}, {extra}" if extra else block.match.heading
+def _level_facts(times: pd.DataFrame, code: str) -> pd.DataFrame:
+    """An original over the dense product of the same session: a fact for each product and policy."""
+    here = times[(times["session"] == f"llm_{code}") & times["median_us"].notna()]
+    keys = ["m", "k", "n", "sparsity", "policy"]
+    dense = here.loc[here["code"] == "cublas", [*keys, "median_us"]].rename(columns={"median_us": "over_us"})
+    rows = here[here["code"] == code].merge(dense, on=keys).rename(columns={"median_us": "us"})
+    group = [f"{row.m}×{row.k}, {row.n} columns, {percent(row.sparsity)} zeros" for row in each(rows)]
+    pairs = rows.assign(experiment=f"llm_{code}", group=group, subject=code, baseline="cuBLAS of the same session")
+    return table.facts_of_pairs(pairs.assign(printed=math.nan, tuned=True, one_run=True))
 
 
-def _name(codes: pd.DataFrame, code: str) -> str:
-    return str(codes.set_index("code")["name"][code])
+def _by_level(facts: pd.DataFrame) -> str:
+    """Ratios hot / cold by size, columns and zeros."""
+    cells = {(row.group, row.policy): number(row.ratio) for row in each(facts)}
+    parts = [group.rsplit(", ", 1) for group in dict.fromkeys(facts["group"])]
+    levels = sorted({level for _, level in parts})
+    rows = [
+        [size, *(" / ".join(cells.get((f"{size}, {level}", one), GAP) for one in ("hot", "cold")) for level in levels)]
+        for size in dict.fromkeys(size for size, _ in parts)
+    ]
+    return markdown(["matrix", *levels], rows)
 
 
-def _about(block: Block, codes: pd.DataFrame) -> str:
-    dense = _name(codes, block.match.dense)
+def _wins(times: pd.DataFrame, code: str, facts: pd.DataFrame) -> tuple[str, int]:
+    """On how many products it is faster than dense, and on how many its result was wrong."""
+    counts = facts.groupby("policy", sort=False)["wins"].agg(["sum", "size"])
+    wrong = times[(times["session"] == f"llm_{code}") & (times["code"] == code) & (times["policy"] == "hot")]
     return (
-        f"Session `{block.match.session}` beside `{block.experiment}`; microseconds; {dense} in "
-        f"{'fp16' if block.dtype == 'f16' else 'fp32'} is the dense product of each."
+        " and ".join(f"{row.sum} of {row.size} {policy}" for policy, row in counts.iterrows()),
+        int((wrong["status"] == "wrong").sum()),
     )
 
 
-def _per_problem(block: Block) -> str:
-    pairs = block.match.pairs
-    columns = ("dense_here", *(f"{side}{at}" for at in range(len(pairs)) for side in ("theirs", "here")), "own")
-    header = ["problem", "zeros", "dense, their session", "dense, ours"]
-    for pair in pairs:
-        header += [f"original, {pair.theirs}", f"`{pair.kernel}`, {pair.words}"]
-    rows = [
-        [
-            " ".join(filter(None, [str(row.label), str(row.size)])),
-            percent(row.sparsity),
-            _us(row.dense_theirs),
-            *(_us(getattr(row, name)) + marks.MARK * ((name, row.problem) in block.cut) for name in columns),
-        ]
-        for row in each(block.rows)
-    ]
-    return markdown([*header, "this project's own best"], rows)
-
-
-def _us(value: float) -> str:
-    """Three digits that count, at most two decimals."""
-    if math.isnan(value):
-        return GAP
-    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
-
-
-def _level_rows(times: pd.DataFrame, code: str) -> pd.DataFrame:
-    here = times[times["session"] == f"llm_{code}"]
-    keys = ["m", "k", "n", "sparsity", "policy"]
-    mine = here[here["code"] == code][[*keys, "status", "median_us"]]
-    dense = here[here["code"] == "cublas"][[*keys, "median_us"]].rename(columns={"median_us": "dense_us"})
-    return mine.merge(dense, on=keys, how="left").assign(speedup=lambda rows: rows["dense_us"] / rows["median_us"])
-
-
-def _by_level(times: pd.DataFrame, code: str) -> str:
-    """Speed-up over the dense product of the same session, hot / cold, by size, columns and sparsity."""
-    rows = _level_rows(times, code)
-    levels = sorted(set(rows["sparsity"]))
-    cells = {(r.m, r.k, r.n, r.sparsity, r.policy): r for r in each(rows)}
-    out = []
-    for m, k, n in dict.fromkeys(zip(rows["m"], rows["k"], rows["n"], strict=True)):
-        line = [f"{m}×{k}", str(n)]
-        for level in levels:
-            found = [cells.get((m, k, n, level, policy)) for policy in ("hot", "cold")]
-            if None in found:
-                line.append(GAP)
-            elif any(one.status == "wrong" for one in found if one is not None):
-                line.append("wrong")
-            else:
-                line.append(" / ".join(number(one.speedup) for one in found if one is not None))
-        out.append(line)
-    return markdown(["matrix", "columns", *(f"{percent(level)} zeros" for level in levels)], out)
-
-
-def _by_level_text(times: pd.DataFrame, code: str) -> str:
-    rows = _level_rows(times, code)
-    right = rows[rows["status"] == "ok"]
-    parts = []
-    for policy in ("hot", "cold"):
-        here = right[right["policy"] == policy]
-        parts.append(f"{int((here['speedup'] > 1).sum())} of {len(here)} {policy}")
-    wrong = int((rows[rows["policy"] == "hot"]["status"] == "wrong").sum())
-    text = f"Faster than the dense product of its own session on {' and '.join(parts)} products."
-    return f"{text} On {wrong} its result was wrong." if wrong else text
-
-
-def _gaps(blocks: Iterable[Block]) -> list[str]:
-    """Why problems of a session are not in its comparison, each reason with those that it is true of."""
-    found: dict[tuple[str, str, str], list[Block]] = {}
+def _gaps(blocks: Sequence[Block]) -> Iterator[str]:
+    """Why problems of a session are not in its comparison, each reason with how many."""
     for block in blocks:
-        for said in _gaps_of(block):
-            found.setdefault((block.match.heading, block.dtype, said), []).append(block)
-    return [f"{_title(those[0], both=len(those) > 1)}: {said}" for (_, _, said), those in found.items()]
-
-
-def _gaps_of(block: Block) -> Iterator[str]:
-    known = block.rows[block.rows["problem"] != ""]
-    if lost := len(block.rows) - len(known):
-        yield f"{lost} of {len(block.rows)} problems are not recorded here."
-    for at, pair in enumerate(block.match.pairs):
-        if without := int(known[f"theirs{at}"].isna().sum()):
-            yield f"no right result of the original ({pair.theirs}) on {without} recorded problems."
-        if without := int(known[f"here{at}"].isna().sum()):
-            yield f"no checked time of {_kernel(pair)} on {without} recorded problems."
-    for where, rows in _undivided(block):
-        yield f"no time of the dense product in {where} for {_named(rows, len(block.rows))}."
-
-
-def _undivided(block: Block) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The recorded problems that lack one side's dense time, and in words where it should be."""
-    known = block.rows[block.rows["problem"] != ""]
-    for column, where in (("dense_theirs", "the original's session"), ("dense_here", f"`{block.experiment}`")):
-        rows = known[known[column].isna()]
-        if len(rows):
-            yield where, rows
-
-
-def _apart(blocks: Iterable[Block]) -> str:
-    """How the two codes' times compare on problems that no dense product joins; empty where there is none.
-
-    A verdict leaves these problems out, and they may be the ones that speak against it.
-    """
-    said = []
-    for block in blocks:
-        for _, rows in _undivided(block):
-            ratios = [
-                f"{_kernel(pair)} {found}" for at, pair in enumerate(block.match.pairs) if (found := _ratios(rows, at))
-            ]
-            if ratios:
-                said.append(f"{_title(block)}, {_named(rows, len(block.rows))}: {', '.join(ratios)}")
-    words = "*Left out* for want of a dense time; our time over the original's as they stand, sessions apart"
-    return f"{words}: {'. '.join(said)}." if said else ""
-
-
-def _ratios(rows: pd.DataFrame, at: int) -> str:
-    both = rows.dropna(subset=[f"theirs{at}", f"here{at}"])
-    found = both[f"here{at}"] / both[f"theirs{at}"]
-    if found.empty:
-        return ""
-    low, high = number(found.min()), number(found.max())
-    return f"{low if low == high else f'{low} to {high}'} (shorter on {int((found < 1).sum())} of {len(found)})"
-
-
-def _kernel(pair: Pair) -> str:
-    return f"`{pair.kernel}` ({pair.words})"
-
-
-def _named(rows: pd.DataFrame, of: int) -> str:
-    """How many of the problems, and which, by size and level."""
-    if len(rows) == of:
-        return f"all {of} problems"
-    levels: dict[str, list[str]] = {}
-    for row in each(rows):
-        levels.setdefault(str(row.size), []).append(percent(row.sparsity).removesuffix(" %"))
-    named = "; ".join(f"{size} at {', '.join(known)} % zeros" for size, known in levels.items())
-    return f"{len(rows)} of {of} problems ({named})"
+        known = block.rows[block.rows["problem"] != ""]
+        lost = {"not recorded here": len(block.rows) - len(known)}
+        for at, pair in enumerate(block.match.pairs):
+            lost[f"no right result of the original ({pair.theirs})"] = int(known[f"theirs{at}"].isna().sum())
+            lost[f"no checked time of `{pair.kernel}` ({pair.words})"] = int(known[f"here{at}"].isna().sum())
+        lost["no dense time in the original's session"] = int(known["dense_theirs"].isna().sum())
+        lost[f"no dense time in `{block.experiment}`"] = int(known["dense_here"].isna().sum())
+        said = "; ".join(f"{why}: {count}" for why, count in lost.items() if count)
+        if said:
+            yield f"{block.title}, of {len(block.rows)} problems: {said}."

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.facts.results import load
-from nnzbench.papers.catalogue import page_of
-from nnzbench.records.files import has_records
-from nnzbench.report import render
-from nnzbench.report.data import context
-from nnzbench.report.pages.page import Page
-from nnzbench.report.pages.view import View
+from nnzbench.site.index.answer import SETS, answers
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 PREFERRED_GPU = "nvidia-h200"
-SETS = {
-    "llm_layers": "Layers of language models",
-    "sparsert_table1": "Small pruned layers",
-    "sputnik_rnn": "Large recurrent layers",
-    "sputnik_dlmc": "A collection of pruned networks",
-}
-"""Experiments whose first answer stands for a kind of layer; the first has the figure."""
 
 
 def write_headline(reports: Path) -> bool:
@@ -50,7 +36,10 @@ def headline(folder: Path) -> str:
     """Markdown: the figure and one answer for each kind of layer that `folder`, a GPU's, has records of."""
     root, gpu = folder.parts[-2:]
     link = f"{root}/{gpu}"
-    lines = list(_lines(folder, link))
+    lines = [
+        f"* **{one.layers}** on {one.gpu} ([page]({root}/{one.folder}/README.md)): {one.text}"
+        for one in answers(folder)
+    ]
     name = next(iter(SETS))
     drawn = (folder / name / "speedup.svg").is_file()
     picture = f"[![Times as fast as the best dense product]({link}/{name}/speedup.svg)]({link}/{name}/README.md)"
@@ -60,17 +49,6 @@ def headline(folder: Path) -> str:
         f"judged: [claims]({link}/claims.md)."
     )
     return "\n\n".join([*([picture] if drawn else []), "\n".join(lines), rest])
-
-
-def _lines(folder: Path, link: str) -> Iterator[str]:
-    for name, words in SETS.items():
-        page = page_of(name)
-        if not has_records(folder / name) or not isinstance(page, Page):
-            continue
-        results = load(folder / name)
-        answer = next(render.answers(page, View(results, page.attributes)), "not recorded.")
-        gpu = context.gpu_name(results.gpu, results.environment)
-        yield f"* **{words}** on {gpu} ([page]({link}/{name}/README.md)): {answer}"
 
 
 def _folder(reports: Path) -> Path | None:

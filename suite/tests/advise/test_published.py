@@ -11,9 +11,9 @@ import pytest
 from nnzbench import paths
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
-from nnzbench.advise.crossover import WIDEST
 from nnzbench.advise.measured import Question
 from nnzbench.advise.recorded import load
+from nnzbench.facts.widths import WIDEST
 
 
 @cache

@@ -11,12 +11,12 @@ from nnzbench.cluster import engine
 from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.devices.gpu import GpuDevice
+from nnzbench.facts.runs import compare
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, run_experiment
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.records.compare import compare
 from nnzbench.records.record import read_records
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]

@@ -12,6 +12,7 @@ from fakes import Silent
 
 from nnzbench.devices import open_device
 from nnzbench.devices.gpu import GpuDevice
+from nnzbench.facts.runs import compare
 from nnzbench.kernels.registry import Kernel, kernels
 from nnzbench.measure import peaks
 from nnzbench.measure.peaks import measure_peaks
@@ -22,7 +23,6 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import Experiment
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
-from nnzbench.records.compare import compare
 from nnzbench.records.record import read_records
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]

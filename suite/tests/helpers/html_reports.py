@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html as stdlib_html
-import json
 import re
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import pytest
 
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.record import Record
-from nnzbench.site import claims
 from nnzbench.site.build import find
+from nnzbench.site.index import data
 from nnzbench.site.index import page as html
 
 H200, OTHER = "nvidia-h200", "nvidia-l4"
@@ -40,7 +39,7 @@ def rendered(reports: Path) -> str:
 
 
 def data_of(text: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+    return data.decode(re.search(r'<script type="application/octet-stream" id="data">(.*?)</script>', text)[1])
 
 
 def visible(text: str) -> str:
@@ -56,12 +55,6 @@ def reports_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(folder)
     put(folder, OTHER, fake_records.table1(seed=1, scale=4.0), "NVIDIA L4")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def no_claims(monkeypatch):
-    """Judging takes seconds and has tests of its own; the page of the module's fixture has it."""
-    monkeypatch.setattr(claims, "judge", lambda reports, gpu: [])
 
 
 @pytest.fixture(name="page", scope="module")

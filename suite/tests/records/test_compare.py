@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from fake_records import record
 
 from nnzbench.cli import main
-from nnzbench.records.compare import compare
+from nnzbench.facts.runs import compare
 from nnzbench.records.record import append
 
 
@@ -84,7 +84,7 @@ def test_the_change_is_told_with_its_bounds():
 
 
 def test_documented_limits_are_the_codes():
-    from nnzbench.records.compare import DIFFERENT_BEYOND, SAME_WITHIN
+    from nnzbench.facts.runs import DIFFERENT_BEYOND, SAME_WITHIN
 
     said = (
         f"plus {100 * DIFFERENT_BEYOND:g} %",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fake_records
 import pytest
-from html_reports import H200, put, rendered, visible
+from html_reports import H200
 
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, load
@@ -18,7 +18,6 @@ from nnzbench.records.selection import select
 from nnzbench.report.data.series import DEFAULT
 from nnzbench.report.text import lead, marks, tables
 from nnzbench.report.text.lead import Lead, own, side
-from nnzbench.site import conclusion
 
 LEAD = Lead(
     "?",
@@ -178,15 +177,3 @@ def test_the_title_of_a_figure_says_it(tmp_path: Path) -> None:
         titles.append(lead.headline(LEAD, cells, LEAD.groups[0], "hot"))
     before, after = titles
     assert before == f"{after}, before tuning"
-
-
-def test_the_answer_of_the_index_and_of_a_run_s_end_says_it(tmp_path: Path) -> None:
-    fake_records.tuned(put(tmp_path, rows=rows()), lambda row: FIRST if row.kernel == "cusparse" else ALL)
-    words = visible(rendered(tmp_path))
-    assert "against cuSPARSE fp32, best of all algorithms†" in words
-    assert "its default algorithm†" not in words
-    assert re.search(r"\d×† \d+ of 20", words)
-    assert OVER + "cusparse on 31 of 31 problems." in words
-    small, *_ = conclusion.sentences(tmp_path, H200)
-    assert re.search(r"against cuSPARSE fp32, best of all algorithms \(\d\.\d\d× before tuning, faster on", small)
-    assert small.count("before tuning") == 1

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.facts.selector import Selector, kernel
+from nnzbench.problems.experiment import dtypes_of
 
 PAPER = "Balanced Sparsity (AAAI 2019)"
 KERNELS = dtypes_of("balanced", "sputnik", "cublas", "cublaslt", "cusparse")
 ONLY = {"balanced": "*balanced*"}
 """Other patterns have no balanced form."""
+RANDOM = Selector("cuSPARSE, random zeros", ("cusparse",), source="uniform")
+BLOCKS = Selector("cuSPARSE, blocks of zeros", ("cusparse",), source="block")
+"""It stands for the block-sparse library of the paper, which is not run here."""
+RANDOM_SPUTNIK = Selector("sputnik, random zeros", ("sputnik",), source="uniform")
 
-EXPERIMENTS = (
-    Experiment(
-        "balanced_figure1",
-        "Perplexity against time by pattern",
-        PAPER,
-        "Figure 1, table 4",
-        KERNELS,
-        only=ONLY,
-        page="nnzbench.papers.balanced.figure1:PAGE",
-    ),
-    Experiment(
-        "balanced_figure4",
-        "A large matrix at eleven sparsities",
-        PAPER,
-        "Figure 4",
-        KERNELS,
-        only=ONLY,
-        page="nnzbench.papers.balanced.figure4:PAGE",
-    ),
-    Experiment(
-        "balanced_models",
-        "Layers of VGG-16, PTB LSTM and CTC models",
-        PAPER,
-        "Tables 1 to 3",
-        KERNELS,
-        only=ONLY,
-        page="nnzbench.papers.balanced.models:PAGE",
-    ),
-)
+
+def mapping() -> Selector:
+    """The paper's own mapping."""
+    return kernel("balanced", variants="paper", words="the paper's mapping")

@@ -26,7 +26,7 @@ PALETTE = {
 """Colours by the names that looks give."""
 # Paul Tol's muted scheme, told apart under the common colour-vision deficiencies, and none of the kernels' colours.
 GPU_COLOURS = (
-    "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#DDCC77", "#661100",
+    "#332288", "#CC6677", "#117733", "#882255", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#B08D00", "#661100",
     "#888888",
 )  # fmt: skip
 _SPARE = (Look(PURPLE, "d"), Look(GREEN, "*"), Look(YELLOW, "8"), Look(SKY, ">"), Look(VERMILLION, "H"))

@@ -1,6 +1,8 @@
 "use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+window.ready = (async () => {
+  // The data are compressed JSON (site/index/data.py); columns become rows.
+  const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+  const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
   const byId = (id) => document.getElementById(id);
   const PAGE = 50;
 
@@ -14,11 +16,14 @@
     const problem = problems[row.problem];
     return { ...row, problem, set: problem.set, gpu: data.gpus[problem.set.gpu], series: data.series[row.series], policyName: data.policies[row.policy], variantName: data.variants[row.variant] };
   });
-  const best = data.series.find((series) => series.key === "best");
+  const { words: layerWords, ...layerColumns } = data.layers;
+  const layers = unpack(layerColumns).map((one, at) => ({
+    ...one, at, ...Object.fromEntries(Object.entries(layerWords).map(([name, texts]) => [name, texts[one[name]]])),
+  }));
+  const best = data.series[0];
   const bests = rows.filter((row) => row.best).map((row) => ({ ...row, series: best, bestOf: `${row.series.label}, ${row.variantName}` }));
-  const means = unpack(data.means).map((mean) => ({ ...mean, set: data.sets[mean.set], series: data.series[mean.series] }));
 
-  const state = { experiment: "0", gpu: "0", policy: "0", level: "", rival: "0", axis: "share", hidden: new Set(), sort: "", down: false, shown: PAGE };
+  const state = { experiment: "0", gpu: "0", policy: "0", level: "", baseline: "0", axis: "share", hidden: new Set(), sort: "", down: false, shown: PAGE };
 
   // ---- filters
 
@@ -46,11 +51,11 @@
     const levels = [...new Set(problems.filter((problem) => inSets(problem.set)).map((problem) => problem.level))].sort((a, b) => a - b);
     state.level = options(byId("level"), [["", "all levels"], ...levels.map((level) => [String(level), plots.percent(level)])], state.level);
     const offered = setsShown();
-    state.rival = options(byId("rival"), data.rivals.map((text, i) => {
-      const named = [...new Set(offered.map((set) => set.rivals[i]).filter(Boolean))];
+    state.baseline = options(byId("baseline"), data.baselines.map((text, i) => {
+      const named = [...new Set(offered.map((set) => set.baselines[i]).filter(Boolean))];
       if (!named.length) return [String(i), `${text} (no time here)`, true];
       return [String(i), named.length === 1 ? (i ? `${text}: ${named[0]}` : named[0]) : text];
-    }), state.rival);
+    }), state.baseline);
   }
 
   function fillKernels(candidates) {
@@ -83,7 +88,7 @@
     }
   }
 
-  const own = askLayer({ data, rows, byId, options, numbered });
+  const own = askLayer({ data, layers, byId, options });
 
   const matches = (row) => inSets(row.set) && (state.policy === "" || row.policy === +state.policy) && (state.level === "" || row.problem.level === +state.level);
   const visible = (row) => !state.hidden.has(data.series.indexOf(row.series));
@@ -93,6 +98,12 @@
   const nameOf = (set, policy) => `${data.experiments[set.experiment].name}, ${data.gpus[set.gpu].name}, ${data.policies[policy]} policy`;
 
   const several = (set) => new Set(problems.filter((problem) => problem.set === set).map((problem) => problem.op)).size > 1;
+
+  // Geometric means of the facts by kernel and level.
+  const meansOf = (selected) => d3.flatGroup(selected, (row) => row.series, (row) => row.problem.level).map(([series, level, mine]) => {
+    const known = mine.map((row) => row.over).filter((over) => over != null);
+    return { series, level, mean: Math.exp(d3.mean(known, Math.log)), count: known.length, wins: known.filter((over) => over > 1).length, of: mine.length };
+  }).filter((mean) => mean.count);
 
   // What one plot can hold without mixing: one recording, operation, policy and, where asked, level.
   function panelsOf(selected, byLevel) {
@@ -105,10 +116,10 @@
     return [...found.values()].sort((a, b) => data.sets.indexOf(a.set) - data.sets.indexOf(b.set) || d3.ascending(a.op, b.op) || a.policy - b.policy || a.level - b.level).map((panel) => ({
       ...panel,
       gpu: data.gpus[panel.set.gpu],
-      rival: panel.set.rivals[+state.rival] ?? data.rivals[+state.rival],
-      paper: state.rival === "0" ? panel.set.paper : "",
+      baseline: panel.set.baselines[+state.baseline] ?? data.baselines[+state.baseline],
+      paper: state.baseline === "0" ? panel.set.paper : "",
       title: nameOf(panel.set, panel.policy) + (several(panel.set) ? `, ${panel.op}` : "") + (panel.level == null ? "" : `, ${plots.percent(panel.level)} zeros`),
-      means: means.filter((mean) => mean.set === panel.set && mean.op === panel.op && mean.policy === panel.policy && mean.rival === +state.rival && (panel.level == null || mean.level === panel.level) && visible(mean)),
+      means: meansOf(panel.rows),
     }));
   }
 
@@ -146,7 +157,7 @@
     ["over", (row) => plots.times(row.over), (row) => row.over],
     ["µs", (row) => plots.digits(row.us, 4), (row) => row.us],
     ["quartiles (µs)", (row) => (row.q1 == null ? "–" : `${plots.digits(row.q1, 4)}–${plots.digits(row.q3, 4)}`), (row) => row.q1],
-    ["of its limit", (row) => (row.share == null ? "–" : `${plots.digits(100 * row.share, 3)} %`), (row) => row.share],
+    ["of its roofline", (row) => (row.share == null ? "–" : `${plots.digits(100 * row.share, 3)} %`), (row) => row.share],
     ["useful GFLOP/s", (row) => plots.digits(row.gflops, 4), (row) => row.gflops],
     ["operation", (row) => row.problem.op],
     ["zeros", (row) => plots.percent(row.problem.level), (row) => row.problem.level],
@@ -159,9 +170,9 @@
   rows.forEach((row, i) => { row.row = i; });
 
   function drawTable(selected) {
-    const rival = data.rivals[+state.rival];
-    const named = [...new Set(selected.map((row) => row.set.rivals[+state.rival]).filter(Boolean))];
-    const over = named.length === 1 ? named[0] : rival;
+    const baseline = data.baselines[+state.baseline];
+    const named = [...new Set(selected.map((row) => row.set.baselines[+state.baseline]).filter(Boolean))];
+    const over = named.length === 1 ? named[0] : baseline;
     byId("tablecaption").textContent = `Medians of checked rows. Speed-up: over ${over}, same problem and policy, on the same GPU. Press a heading to sort.`;
     const head = document.createElement("tr");
     head.append(...COLUMNS.map(([name, , value]) => {
@@ -220,7 +231,7 @@
 
   function draw() {
     fillFilters();
-    const over = `over${state.rival}`;
+    const over = `over${state.baseline}`;
     const candidates = [...bests, ...rows].filter(matches);
     fillKernels(candidates);
     const selected = candidates.filter(visible).map((row) => ({ ...row, over: row[over] }));
@@ -236,13 +247,13 @@
     remember();
   }
 
-  const KEYS = ["experiment", "gpu", "policy", "level", "rival", "axis"];
+  const KEYS = ["experiment", "gpu", "policy", "level", "baseline", "axis"];
   const NAMES = { experiment: () => data.experiments.map((one) => one.name), gpu: () => data.gpus.map((one) => one.slug), policy: () => data.policies };
 
   // The address keeps the filters, by name, so that a view can be linked.
   function remember() {
     const words = new URLSearchParams(KEYS.map((key) => [key, NAMES[key] && state[key] !== "" ? NAMES[key]()[+state[key]] : state[key]]));
-    for (const name of own.names) words.set(`layer-${name}`, NAMES[name] ? NAMES[name]()[+own.field(name).value] : own.field(name).value);
+    for (const name of own.names) words.set(`layer-${name}`, name === "gpu" ? NAMES.gpu()[+own.field(name).value] : own.field(name).value);
     try { history.replaceState(null, "", `#${words}`); } catch { /* not allowed for some local files */ }
   }
 
@@ -251,9 +262,10 @@
     for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
       const field = key.startsWith("layer-") && own.names.includes(key.slice(6)) ? key.slice(6) : "";
       if (field) {
-        const place = NAMES[field] ? String(NAMES[field]().indexOf(value)) : value;
+        const place = field === "gpu" ? String(NAMES.gpu().indexOf(value)) : value;
         const element = own.field(field);
         if (element.tagName === "INPUT" || [...element.options].some((one) => one.value === place && !one.disabled)) element.value = place;
+        own.fill(); // each choice offers what is recorded of those before it
       }
       if (!KEYS.includes(key)) continue;
       const at = NAMES[key] ? NAMES[key]().indexOf(value) : -1;
@@ -263,7 +275,7 @@
     byId("roofline-axis").value = state.axis;
   }
 
-  for (const id of ["experiment", "gpu", "policy", "level", "rival"]) {
+  for (const id of ["experiment", "gpu", "policy", "level", "baseline"]) {
     byId(id).addEventListener("change", (event) => {
       state[id] = event.target.value;
       state.shown = PAGE;
@@ -307,4 +319,5 @@
   own.fill();
   recall();
   drawAll();
+  return { data, layers, answers: own.answers };
 })();

@@ -66,14 +66,14 @@ const plots = (() => {
     [`${row.series.label}: ${times(row.over)}`, `problem ${row.problem.label}, ${row.problem.size}`,
       `${percent(row.problem.level)} zeros, ${row.policyName}, ${row.gpu.name}`,
       `${digits(row.us, 4)} µs, ${row.series.kernel === "best" ? row.bestOf : row.variantName}`,
-      row.share == null ? "" : `${digits(100 * row.share)} % of its limit`].filter(Boolean).join("\n");
+      row.share == null ? "" : `${digits(100 * row.share)} % of its roofline`].filter(Boolean).join("\n");
 
   // One row per kernel, one mark per problem, the geometric mean as a bar with its number.
   function strip(into, panel, width) {
     const rows = panel.rows.filter((row) => row.over != null);
-    if (!rows.length) return words(into, `${panel.title}: no speed-up over ${panel.rival}, which has no time there.`);
+    if (!rows.length) return words(into, `${panel.title}: no speed-up over ${panel.baseline}, which has no time there.`);
     const order = new Map(panel.means.map((mean) => [mean.series, mean.mean]));
-    const shown = seriesOf(rows).sort((a, b) => (b.key === "best") - (a.key === "best") || order.get(b) - order.get(a));
+    const shown = seriesOf(rows).sort((a, b) => (b.kernel === "best") - (a.kernel === "best") || order.get(b) - order.get(a));
     const name = (series) => series.label;
     const means = panel.means.filter((mean) => shown.includes(mean.series));
     const svg = Plot.plot({
@@ -89,15 +89,15 @@ const plots = (() => {
         tip(rows, "over", (row) => row.series.label, describe),
       ],
     });
-    const best = means.map((mean) => `${mean.series.label} ${times(mean.mean)} (above 1× on ${mean.wins} of ${mean.count}${mean.count < mean.of ? `, ${mean.of - mean.count} without a rival` : ""})`);
+    const best = means.map((mean) => `${mean.series.label} ${times(mean.mean)} (above 1× on ${mean.wins} of ${mean.count}${mean.count < mean.of ? `, ${mean.of - mean.count} without a baseline` : ""})`);
     figure(into, panel.title, svg,
-      `Speed-up over ${panel.rival}. One mark per problem; bar and number: geometric mean, and problems above 1× of those with both times.`, `${best.join("; ")}.`);
+      `Speed-up over ${panel.baseline}. One mark per problem; bar and number: geometric mean, and problems above 1× of those with both times.`, `${best.join("; ")}.`);
   }
 
   // For many sparsity levels: geometric mean against the level.
   function lines(into, panel, width) {
     const means = panel.means;
-    if (!means.length) return words(into, `${panel.title}: no speed-up over ${panel.rival}, which has no time there.`);
+    if (!means.length) return words(into, `${panel.title}: no speed-up over ${panel.baseline}, which has no time there.`);
     const shown = seriesOf(means);
     const svg = Plot.plot({
       width, height: 340, marginLeft: 52, marginRight: 20, marginBottom: 40, style: FONT,
@@ -112,12 +112,12 @@ const plots = (() => {
     });
     const last = d3.max(means, (mean) => mean.level);
     const text = means.filter((mean) => mean.level === last).map((mean) => `${mean.series.label} ${times(mean.mean)}`);
-    figure(into, panel.title, svg, `Speed-up over ${panel.rival} against the share of zeros, geometric mean per level.`, `At ${percent(last)}: ${text.join("; ")}.`);
+    figure(into, panel.title, svg, `Speed-up over ${panel.baseline} against the share of zeros, geometric mean per level.`, `At ${percent(last)}: ${text.join("; ")}.`);
   }
 
   function perProblem(into, panel, width) {
-    const rows = panel.rows.filter((row) => row.over != null && row.series.key !== "best");
-    if (!rows.length) return words(into, `${panel.title}: no speed-up over ${panel.rival}, which has no time there.`);
+    const rows = panel.rows.filter((row) => row.over != null && row.series.kernel !== "best");
+    if (!rows.length) return words(into, `${panel.title}: no speed-up over ${panel.baseline}, which has no time there.`);
     const problems = [...new Set(rows.map((row) => row.problem))];
     const shown = seriesOf(rows);
     const many = problems.length > TOO_MANY;
@@ -150,20 +150,20 @@ const plots = (() => {
       });
     const dashed = paper.length ? ` Dashed diamonds: ${panel.paper}, published.` : "";
     const what = many ? `One mark per problem and kernel, ${problems.length} problems placed by their nonzeros.` : `One line per problem (${problems.length}), one mark per kernel.`;
-    figure(into, panel.title, svg, `Speed-up over ${panel.rival}. ${what}${dashed}`, "The table of rows below has every number.");
+    figure(into, panel.title, svg, `Speed-up over ${panel.baseline}. ${what}${dashed}`, "The table of rows below has every number.");
   }
 
   function roofline(into, panel, width, axis) {
     const key = axis === "share" ? (row) => 100 * row.share : "gflops";
-    const rows = panel.rows.filter((row) => row.series.key !== "best" && row.intensity > 0 && (axis === "share" ? row.share != null : row.gflops != null));
-    if (!rows.length) return words(into, `${panel.title}: no row has a limit.`);
+    const rows = panel.rows.filter((row) => row.series.kernel !== "best" && row.intensity > 0 && (axis === "share" ? row.share != null : row.gflops != null));
+    if (!rows.length) return words(into, `${panel.title}: no row has a roofline.`);
     const shown = seriesOf(rows);
     const roofs = axis === "share" ? [] : ceilings(panel.gpu.roofs, d3.extent(rows, (row) => row.intensity));
     const ends = roofs.map((roof) => roof[roof.length - 1]);
     const svg = Plot.plot({
       width, height: 400, marginLeft: 56, marginRight: 16, marginBottom: 40, marginTop: 22, style: FONT,
       x: { type: "log", label: "useful operations per byte (flop/B, log) →", grid: true, tickFormat: (value) => digits(value), ticks: width < 560 ? 4 : 8 },
-      y: axis === "share" ? { label: "↑ share of the limit (%)", grid: true, zero: true } : { type: "log", label: "↑ useful GFLOP/s (log)", grid: true, tickFormat: "~s" },
+      y: axis === "share" ? { label: "↑ share of the roofline (%)", grid: true, zero: true } : { type: "log", label: "↑ useful GFLOP/s (log)", grid: true, tickFormat: "~s" },
       marks: [
         axis === "share" ? Plot.ruleY([100], { stroke: "var(--ink)" }) : null,
         ...roofs.map((roof) => Plot.line(roof, { x: "x", y: "y", stroke: "var(--ink)", strokeDasharray: roof[0].dash, strokeWidth: 1.3 })),
@@ -177,7 +177,7 @@ const plots = (() => {
       return axis === "share" ? `${series.label} ${digits(100 * d3.median(mine, (row) => row.share), 2)} %` : `${series.label} ${digits(d3.median(mine, (row) => row.gflops))}`;
     });
     const meaning = axis === "share"
-      ? "Limit: launch floor and the larger of compute and memory time at the rates measured in the same run; dense libraries are held against the dense product."
+      ? "Roofline: launch overhead and the larger of compute and memory time at the rates measured in the same run; dense libraries are held against the dense product."
       : "Lines: rates measured in the same run. Useful operations are two per nonzero and column, also for dense libraries, which multiply the zeros too.";
     figure(into, panel.title, svg, `${meaning}`, `Medians: ${median.join("; ")}.`);
   }
@@ -195,31 +195,27 @@ const plots = (() => {
     return [...sloped, ...flat];
   }
 
-  // Times as fast as each rival against the width: one line per rival, on recorded products of one matrix size.
-  function crossover(into, curves, width) {
+  // Times as fast as each baseline against the width: one line per baseline, on recorded products of one matrix size.
+  function widths(into, curves, width) {
     if (!curves.length) return;
     const points = curves.flatMap((curve, at) => curve.points.map(([n, over]) => ({ curve, at, n, over })));
     const dashes = [null, "6 3", "2 3", "9 3 2 3"];
-    const sizes = [...new Set(curves.map((curve) => `${curve.problem.m} × ${curve.problem.k}`))];
-    const ends = curves.map((curve, at) => points.filter((point) => point.at === at).at(-1));
-    const narrow = width < 560;
+    const ticks = [...new Set(points.map((point) => point.n))];
     const svg = Plot.plot({
-      width, height: 260, marginLeft: 52, marginRight: narrow ? 16 : 150, marginBottom: 40, style: FONT,
-      x: { type: "log", base: 2, label: "N, columns (log) →", ticks: [...new Set(points.map((point) => point.n))].length > 6 ? 5 : [...new Set(points.map((point) => point.n))], tickFormat: "d" },
-      y: logAxis(points.map((point) => point.over), "↑ times as fast as the rival (log)"),
+      width, height: 260, marginLeft: 52, marginRight: width < 560 ? 16 : 170, marginBottom: 40, style: FONT,
+      x: { type: "log", base: 2, label: "columns (log) →", ticks: ticks.length > 6 ? 5 : ticks, tickFormat: "d" },
+      y: logAxis(points.map((point) => point.over), "↑ times as fast (log)"),
       marks: [
         Plot.ruleY([1], { stroke: "var(--ink)" }),
         ...curves.map((curve, at) => Plot.line(points.filter((point) => point.at === at), { x: "n", y: "over", stroke: "var(--ink)", strokeDasharray: dashes[at % dashes.length], strokeWidth: 1.6 })),
         Plot.dot(points, { x: "n", y: "over", r: 3.5, fill: "var(--ink)" }),
-        Plot.text(ends, narrow
-          ? { x: "n", y: "over", text: (point) => point.curve.label.split(",")[0], textAnchor: "end", dy: -9, fill: "var(--ink)", stroke: "var(--ground)", strokeWidth: 4 }
-          : { x: "n", y: "over", text: (point) => point.curve.label.split(",")[0], textAnchor: "start", dx: 8, fill: "var(--ink)" }),
-        tip(points, "n", "over", (point) => `${point.curve.label}, N = ${point.n}: ${times(point.over)}`),
+        Plot.text(curves.map((curve, at) => points.filter((point) => point.at === at).at(-1)), { x: "n", y: "over", text: (point) => point.curve.label, textAnchor: width < 560 ? "end" : "start", dx: width < 560 ? 0 : 8, dy: width < 560 ? -9 : 0, fill: "var(--ink)", stroke: "var(--ground)", strokeWidth: 4, paintOrder: "stroke" }),
+        tip(points, "n", "over", (point) => `${point.curve.label}, ${point.n} columns: ${times(point.over)}`),
       ],
     });
-    const told = curves.map((curve) => `${curve.label}: ${curve.points.map(([n, over]) => `${times(over)} at N = ${n}`).join(", ")}`);
-    figure(into, `Crossover on ${sizes.join(" and ")}`, svg, "The fastest sparse kernel against each rival, on recorded problems with about as many zeros; below 1× the rival is faster.", `${told.join("; ")}.`);
+    const told = curves.map((curve) => `${curve.label}: ${curve.points.map(([n, over]) => `${times(over)} with ${n} columns`).join(", ")}`);
+    figure(into, `Other widths of ${[...new Set(curves.map((curve) => curve.size))].join(" and ")}`, svg, "The fastest sparse kernel against each baseline, as recorded; below 1× the baseline is faster.", `${told.join("; ")}.`);
   }
 
-  return { strip, lines, crossover, perProblem, roofline, swatch, words, digits, times, percent };
+  return { strip, lines, widths, perProblem, roofline, swatch, words, digits, times, percent };
 })();

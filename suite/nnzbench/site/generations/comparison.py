@@ -7,6 +7,7 @@ level and no pattern; they are joined to measured ones by experiment and problem
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.facts.results import GPU_DEVICES, ResultSet, each, load
-from nnzbench.kernels.registry import about, role_of
+from nnzbench.facts.selector import standing
+from nnzbench.facts.table import divide
+from nnzbench.kernels.registry import about, known, role_of
 from nnzbench.kernels.roles import OURS
 from nnzbench.problems.names import case_of
 from nnzbench.problems.problem import NETWORKS
 from nnzbench.records.files import folders
-from nnzbench.report.data.series import references, standing
-from nnzbench.report.generic import level_of
 from nnzbench.site.generations import peaks, published
 from nnzbench.site.generations.peaks import Ceilings
 
@@ -31,6 +32,7 @@ COLUMNS = (
     "speedup_untuned",
 )  # fmt: skip
 
+USUAL_LEVELS = (0.0, 0.5, 0.6, 0.625, 0.7, 0.75, 0.8, 0.875, 0.9, 0.95, 0.98, 0.99)
 CASE = ["gpu", "kind", "experiment", "case", "policy"]
 """What one problem on one GPU is, whoever measured it."""
 
@@ -84,10 +86,9 @@ def gpu_order(gpus: Sequence[str]) -> list[str]:
 def level_of_case(case: str, sparsity: float) -> float:
     """Level in a problem's name where it has one (equal on all GPUs), else that of the counted sparsity."""
     word = next((w for w in reversed(case.split("_")) if w not in ("f16", "bf16")), "")
-    try:
-        return level_of(float(word) / 100)
-    except ValueError:
-        return level_of(sparsity)
+    level = float(word) / 100 if re.fullmatch(r"[0-9]+(\.[0-9]+)?", word) else sparsity
+    nearest = min(USUAL_LEVELS, key=lambda one: abs(one - level))
+    return nearest if abs(nearest - level) <= 0.0125 else round(level, 2)
 
 
 def _measured(results: ResultSet) -> Iterator[dict[str, Any]]:
@@ -167,19 +168,17 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.copy()
     for name in ("paper", "pattern", "source", "variant", "baseline", "role", "untuned"):
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "")
-    # a published speed-up without times has no row of its baseline
-    rank = {f"{kernel}-{math_class}": at for at, (kernel, math_class) in enumerate(references(sparse=False))}
     series = frame["kernel"] + "-" + frame["math"]
-    place = series.map(rank)
+    place = series.map({name: at for at, name in enumerate(_baselines())})
     base = frame[place.notna() & frame["time_us"].notna()].assign(
-        place=place, baseline_series=series, baseline_us=frame["time_us"], baseline_untuned=frame["untuned"]
+        place=place, baseline_series=series, over_us=frame["time_us"], baseline_untuned=frame["untuned"]
     )
     first = base.sort_values([*CASE, "place"], kind="stable").drop_duplicates(CASE)
-    frame = frame.merge(first[[*CASE, "baseline_series", "baseline_us", "baseline_untuned"]], on=CASE, how="left")
-    known = frame["baseline_series"].notna()
-    frame.loc[known, "baseline"] = frame.loc[known, "baseline_series"]
-    frame.loc[known, "speedup"] = frame.loc[known, "baseline_us"] / frame.loc[known, "time_us"]
-    frame.loc[known & (frame["kernel"] + "-" + frame["math"] == frame["baseline"]), "role"] = "dense"
+    frame = frame.merge(first[[*CASE, "baseline_series", "over_us", "baseline_untuned"]], on=CASE, how="left")
+    frame["baseline"] = frame["baseline_series"].fillna(frame["baseline"])
+    # a published speed-up without times has no row of its baseline
+    frame["speedup"] = divide(frame.assign(us=frame["time_us"], printed=frame["speedup"]))["ratio"]
+    frame.loc[series.set_axis(frame.index) == frame["baseline_series"], "role"] = "dense"
     best = _best(frame)
     frame.loc[best.index, "role"] = "best"
     frame.loc[best.index, "untuned"] = best
@@ -188,6 +187,13 @@ def _with_roles(frame: pd.DataFrame) -> pd.DataFrame:
     frame.loc[like.index, "untuned"] = like
     frame["speedup_untuned"] = (frame["untuned"] != "") | (frame["baseline_untuned"].fillna("") != "")
     return frame[list(COLUMNS)]
+
+
+def _baselines() -> list[str]:
+    """What speed-ups divide by, the first that has a time: dense libraries in fp32, then in fp16."""
+    dense = [(name, one) for name, one in known().items() if one.role == "library" and one.reference]
+    dense = [(name, one) for name, one in dense if one.work == "dense"]
+    return [f"{name}-{math_class}" for math_class in ("f32", "f16") for name, one in dense if math_class in one.maths]
 
 
 def _as_published(frame: pd.DataFrame) -> pd.Series[bool]:

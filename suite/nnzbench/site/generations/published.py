@@ -23,7 +23,7 @@ UNNAMED = "unnamed"
 
 @dataclass(frozen=True)
 class Printed:
-    """One number of a paper: `time_us`, or the speed-up over `baseline` where the paper prints no times."""
+    """One number of a paper: `time_us`, or where it prints no times `speedup`, over `baseline`."""
 
     paper: str
     gpu: str
@@ -82,10 +82,8 @@ def _by(experiment: str) -> dict[tuple[str, float, str], Problem]:
 
 
 def _timed(paper: str, gpu: str, problem: Problem, times: dict[str, float], baseline: str) -> Iterator[Printed]:
-    base = times.get(baseline, math.nan)
     for kernel, time in times.items():
-        speedup = base / time
-        yield Printed(paper, gpu, problem, kernel, problem.dtype, time, speedup, baseline if base == base else "")
+        yield Printed(paper, gpu, problem, kernel, problem.dtype, time, math.nan, baseline if baseline in times else "")
 
 
 def _sparsert() -> Iterator[Printed]:

@@ -1,67 +1,70 @@
-"""From the long table of all GPUs to what their comparison says: groups of problems, means, gains and shares."""
+"""From the table of all GPUs to facts: speed-ups on each GPU, gains from one to the next, shares of their peaks."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from nnzbench.facts.results import each, geometric_mean, percent
+from nnzbench.facts.selector import MATHS
+from nnzbench.facts.table import KEY, facts_of_pairs
 from nnzbench.kernels.registry import about
 from nnzbench.site.generations import peaks
 from nnzbench.site.generations.comparison import gpu_order
 from nnzbench.site.generations.peaks import Ceilings
-from nnzbench.site.generations.published import UNNAMED
+from nnzbench.site.generations.published import UNNAMED, collection_means
 
+GpuKey = tuple[str, str]
+"""Slug, and `measured` or `published`."""
+Names = Mapping[GpuKey, str]
+"""What each GPU is called, from the oldest."""
 SPLIT_LEVELS, SPLIT_CASES = 3, 3
 """A group keeps its sparsity levels apart where there are at most so many, each with at least so many problems."""
-
-MEANS = (
-    "group", "policy", "gpu", "kind", "baseline", "geometric_mean", "smallest", "largest", "faster", "count", "of",
-    "untuned",
-)  # fmt: skip
-GAINS = (
-    "group", "policy", "gpu_from", "kind_from", "gpu_to", "count", "speedup_from", "speedup_to", "dense_gain",
-    "sparse_gain", "dense_over_sparse", "expected_dense", "expected_sparse", "in_l2_from", "in_l2_to", "floor_of_dense",
-    "floor_of_sparse", "dense_kernel", "untuned_from", "untuned_to", "untuned_dense", "untuned_sparse",
-)  # fmt: skip
-ARITHMETIC = ("group", "policy", "gpu", "math", "geometric_mean", "faster", "count", "untuned")
-SHARES = (
-    "group", "policy", "gpu", "kind", "role", "count", "share_of_bandwidth", "share_of_flops", "share_of_limit",
-    "in_l2", "untuned",
-)  # fmt: skip
+LATER = {
+    "dense": "the dense product",
+    "sparse": "the sparse kernel",
+    "quotient": "dense over sparse time",
+    "dense sheet": "dense by data sheet",
+    "sparse sheet": "sparse by data sheet",
+}
+"""What is told of a newer GPU over an older one: gains in time, the quotient of both, and what data sheets promise."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the problems that two or more GPUs have in common say. Columns: `MEANS`, `GAINS`, `ARITHMETIC`, `SHARES`.
-
-    `untuned` and its like count the problems of a number on which a run did not tune what competes in it.
-    """
+    """What the problems that two or more GPUs have in common say. All ratios are rows of `facts`."""
 
     points: pd.DataFrame
-    """Rows of the baseline, of the best sparse kernel and of the one that GPUs are compared by, with `group`.
-
-    Of problems on one GPU too.
-    """
-    means: pd.DataFrame
-    gains: pd.DataFrame
-    arithmetic: pd.DataFrame
-    """The best fp32 sparse kernel over the fastest dense product in fp32, TF32 and fp16, on each measured GPU."""
+    """Rows of the baseline, of the best sparse kernel and of the one that GPUs are compared by, with `group` and
+    whether they are `compared`; of problems on one GPU too."""
+    facts: pd.DataFrame
+    """Columns of facts.csv, and `kind` of fact (`speed-up`, `problem`, `arithmetic`, `collection`, one of `LATER`),
+    `of` (the group) and the keys `gpu` and `older`."""
     shares: pd.DataFrame
+    """Geometric means of shares of the peaks by group, policy, GPU and role."""
     gaps: tuple[str, ...]
     """Sentences on problems that could not be compared."""
 
 
-def compare(frame: pd.DataFrame) -> Comparison:
-    """Compares the rows of `generations.tabulate`."""
+def compare(frame: pd.DataFrame, names: Names) -> Comparison:
+    """Compares the rows of `comparison.tabulate`; `names` says what GPUs are called."""
     points = frame[(frame["role"] != "") | frame["alike"]].copy()
     points["compared"], gaps = _comparable(points)
     points["group"] = _groups(points)
-    return Comparison(points, _means(points), _gains(points), _arithmetic(points, frame), _shares(points), tuple(gaps))
+    points["cut"] = points["untuned"] != ""
+    points["speedup_untuned"] = points["speedup_untuned"].astype(bool)
+    points["gpu_key"] = list(zip(points["gpu"], points["kind"], strict=True))
+    pairs = [*_speedups(points, names), *_gains(points, names), *_arithmetic(points, frame, names)]
+    pairs += _collections(frame, names)
+    kept = [*KEY, "us", "over_us", "printed", "tuned", "one_run", "fact", "of", "gpu", "older"]
+    parts = [one for one in pairs if len(one)]
+    every = pd.concat(parts)[kept] if parts else pd.DataFrame(columns=kept)
+    facts = facts_of_pairs(every)
+    about_them = every.drop_duplicates(KEY)[[*KEY, "fact", "of", "gpu", "older"]]
+    return Comparison(points, facts.merge(about_them, on=KEY), _shares(points), tuple(gaps))
 
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
@@ -70,7 +73,8 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
     unlike: dict[str, set[str]] = {}
     for (experiment, case, _), rows in points.groupby(["experiment", "case", "policy"], sort=True):
         measured = rows[rows["kind"] == "measured"]
-        newest = _newest(measured if len(measured) else rows)
+        last = measured if len(measured) else rows
+        newest = last[last["gpu"] == gpu_order(list(last["gpu"]))[-1]]
         patterns = {"", *newest["pattern"]}
         same = rows["pattern"].isin(patterns) & rows["baseline"].isin(newest["baseline"]) & rows["speedup"].notna()
         if not rows["pattern"].isin(patterns).all():
@@ -78,15 +82,11 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.Series[bool], list[str]]:
         if len(rows[same & rows["alike"]][["gpu", "kind"]].drop_duplicates()) > 1:
             keep[rows.index[same]] = True
     gaps = [
-        f"{len(cases)} problems of {experiment} were run on other patterns (real ones or stand-ins) on another GPU and "
+        f"{len(cases)} problems of {experiment} were run on other patterns (real or synthetic ones) on another GPU and "
         "are not compared."
         for experiment, cases in unlike.items()
     ]
     return keep, gaps
-
-
-def _newest(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["gpu"] == gpu_order(list(rows["gpu"]))[-1]]
 
 
 def _groups(points: pd.DataFrame) -> list[str]:
@@ -118,150 +118,150 @@ def _span(levels: Iterable[float]) -> str:
     return percent(low) if low == high else f"{100 * low:.4g}–{percent(high)}"
 
 
-def _means(points: pd.DataFrame) -> pd.DataFrame:
-    """Per group, policy and GPU: geometric mean speed-up of the like sparse kernel over the compared problems."""
-    best = points[points["compared"] & points["alike"]]
-    sizes = best.groupby(["group", "policy"])["case"].nunique()
-    out = []
-    for key in _keys(best, ["group", "policy", "gpu", "kind"]):
-        rows = _where(best, ["group", "policy", "gpu", "kind"], key)
-        values = rows["speedup"].dropna()
-        spread = (values.min(), values.max(), int((values > 1).sum()), len(values), int(sizes[key[0], key[1]]))
-        cut = int(rows.loc[values.index, "speedup_untuned"].sum())
-        out.append((*key, rows["baseline"].iloc[0], geometric_mean(values), *spread, cut))
-    return pd.DataFrame(out, columns=list(MEANS))
+def _pairs(rows: pd.DataFrame, fact: str, **columns: Any) -> pd.DataFrame:
+    """Pairs of `table.facts_of_pairs`; `older` is the GPU of the baseline where it is another."""
+    filled = {"printed": float("nan"), "one_run": True, "older": None, "tuned": True, "of": rows["group"]}
+    return rows.assign(fact=fact, **(filled | columns))
 
 
-def _gains(points: pd.DataFrame) -> pd.DataFrame:
+def _speedups(points: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
+    """The like sparse kernel over the baseline of the same GPU: of each group, and of each problem with its kernel."""
+    rows = points[points["compared"] & points["alike"]]
+    gpus = rows["gpu_key"].map(names)
+    told = {"us": 1.0, "over_us": rows["speedup"], "tuned": ~rows["speedup_untuned"], "gpu": rows["gpu_key"]}
+    baseline = rows["baseline"] + " on " + gpus
+    return [
+        _pairs(rows, "speed-up", subject="sparse on " + gpus, baseline=baseline, **told),
+        _pairs(
+            rows, "problem", subject=rows["kernel"] + " on " + gpus, baseline=baseline,
+            **(told | {"group": rows["group"] + ", " + rows["case"]}),
+        ),
+    ]  # fmt: skip
+
+
+def _gains(points: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
     """Per group and policy, from each GPU to the next newer one with the same problems. An unnamed GPU has no age."""
     rows = points[points["compared"] & (points["gpu"] != UNNAMED)]
-    out = []
-    for group, policy in _keys(rows, ["group", "policy"]):
-        here = _where(rows, ["group", "policy"], (group, policy))
-        kinds = _keys(here, ["gpu", "kind"])
-        for gpu, kind in kinds:
-            for newer in gpu_order([g for g, _ in kinds])[gpu_order([g for g, _ in kinds]).index(gpu) + 1 :]:
-                to_kind = "measured" if (newer, "measured") in kinds else "published"
-                found = _gain(here, (gpu, kind), (newer, to_kind), policy)
-                if found is not None:
-                    out.append((group, policy, gpu, kind, newer, *found))
+    keys = [key for key in names if key in set(rows["gpu_key"])]
+    order = gpu_order([gpu for gpu, _ in keys])
+    out: list[pd.DataFrame] = []
+    for _, here in rows.groupby(["group", "policy"], sort=False):
+        for old in keys:
+            for newer in order[order.index(old[0]) + 1 :]:
+                new = (newer, "measured" if (newer, "measured") in keys else "published")
+                found = _gain(here, old, new, names)
+                if found:
+                    out += found
                     break
-    return pd.DataFrame(out, columns=list(GAINS))
+    return out
 
 
-def _gain(rows: pd.DataFrame, old: tuple[str, str], new: tuple[str, str], policy: str) -> tuple[Any, ...] | None:
-    def of(gpu: tuple[str, str], role: str) -> pd.DataFrame:
-        mine = rows["role"] == "dense" if role == "dense" else rows["alike"]
-        found = rows[(rows["gpu"] == gpu[0]) & (rows["kind"] == gpu[1]) & mine]
-        return found.set_index("case")
+def _gain(rows: pd.DataFrame, old: GpuKey, new: GpuKey, names: Names) -> list[pd.DataFrame]:
+    """Pairs of each of `LATER`, on the problems that both GPUs have the sparse kernel of; none without any."""
 
-    def both(role: str) -> pd.DataFrame:
-        return of(old, role).merge(of(new, role), left_index=True, right_index=True, suffixes=("_from", "_to"))
+    def both(chosen: pd.Series[bool]) -> pd.DataFrame:
+        sides = [rows[chosen & (rows["gpu_key"] == key)].set_index("case") for key in (new, old)]
+        return sides[0].join(sides[1].add_suffix("_old"), how="inner")
 
-    sparse = both("alike")
+    sparse, dense = both(rows["alike"]), both(rows["role"] == "dense")
     if sparse.empty:
-        return None
-    dense = both("dense")
-    before, after = geometric_mean(sparse["speedup_from"]), geometric_mean(sparse["speedup_to"])
+        return []
+    mine = rows[(rows["role"] == "dense") & (rows["gpu_key"] == new)].set_index("case")
+    mine = mine[mine.index.isin(sparse.index)]
     sheets = peaks.data_sheet(old[0]), peaks.data_sheet(new[0])
-    new_dense = of(new, "dense").loc[[case for case in sparse.index if case in of(new, "dense").index]]
-    return (
-        len(sparse),
-        before,
-        after,
-        _mean_ratio(dense),
-        _mean_ratio(sparse),
-        before / after,
-        _expected(new_dense, *sheets),
-        _expected(of(new, "alike").loc[list(sparse.index)], *sheets),
-        *(int((sparse["bytes_to"] <= sheet.l2_bytes).sum()) for sheet in sheets),
-        _floor_share(new_dense),
-        _floor_share(of(new, "alike").loc[list(sparse.index)]),
-        str(sparse["baseline_to"].iloc[0]),
-        *(int(sparse[f"speedup_untuned_{end}"].sum()) for end in ("from", "to")),
-        *(_count(pairs["untuned_from"] + pairs["untuned_to"]) for pairs in (dense, sparse)),
-    )
+
+    def told(some: pd.DataFrame, name: str, us: Any, over: Any, tuned: Any = True) -> pd.DataFrame:
+        ends = [f"{LATER[name]} on {names[key]}" for key in (new, old)]
+        said = {"subject": ends[0], "baseline": ends[1], "us": us, "over_us": over, "tuned": tuned, "one_run": False}
+        return _pairs(some, name, gpu=pd.Series([new] * len(some), some.index),
+                      older=pd.Series([old] * len(some), some.index), **said)  # fmt: skip
+
+    def tuned(some: pd.DataFrame, column: str) -> Any:
+        return ~(some[column] | some[f"{column}_old"])
+
+    return [
+        told(dense, "dense", dense["time_us"], dense["time_us_old"], tuned(dense, "cut")),
+        told(sparse, "sparse", sparse["time_us"], sparse["time_us_old"], tuned(sparse, "cut")),
+        told(sparse, "quotient", sparse["speedup"], sparse["speedup_old"], tuned(sparse, "speedup_untuned")),
+        *(
+            told(some, name, *(_least(some, sheet) for sheet in sheets[::-1]))
+            for some, name in ((mine, "dense sheet"), (sparse, "sparse sheet"))
+        ),
+    ]
 
 
-def _count(untuned: pd.Series[str]) -> int:
-    """On how many problems there are such kernels."""
-    return int((untuned != "").sum())
+def _least(rows: pd.DataFrame, ceilings: Ceilings) -> list[float]:
+    """Least µs by data sheet: operations at their rate or bytes of device memory, whichever is longer.
 
-
-def _mean_ratio(pairs: pd.DataFrame) -> float:
-    """Geometric mean of the old time over the new one; NaN where a paper prints no times."""
-    return geometric_mean((pairs["time_us_from"] / pairs["time_us_to"]).dropna())
-
-
-def _expected(rows: pd.DataFrame, old: Ceilings, new: Ceilings) -> float:
-    """Geometric mean of the least times by data sheet, old over new: operations or device memory, whichever is longer.
-
-    What a kernel would gain that uses both GPUs equally well, with nothing kept in L2 and launches that cost nothing.
+    A kernel that uses two GPUs equally well gains what their least times do, with nothing kept in L2 and launches that
+    cost nothing.
     """
-
-    def least(row: Any, ceilings: Ceilings) -> float:
-        computing = float(row.flops / ceilings.tflops(row.math))
-        return max(computing, float(row.bytes / ceilings.bandwidth_gbs * 1e3))
-
-    ratios = [least(row, old) / least(row, new) for row in each(rows)]
-    return geometric_mean(ratio for ratio in ratios if not math.isnan(ratio))
+    return [
+        max(row.flops / ceilings.tflops(row.math) * 1e-6, row.bytes / ceilings.bandwidth_gbs * 1e-3)
+        for row in each(rows)
+    ]
 
 
-def _floor_share(rows: pd.DataFrame) -> float:
-    """Median share of an empty kernel's time in the rows' times."""
-    return float((rows["floor_us"] / rows["time_us"]).median())
-
-
-def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+def _arithmetic(points: pd.DataFrame, frame: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
+    """The best fp32 sparse kernel over the fastest dense product in fp32, TF32 and fp16, on each measured GPU."""
     best = points[(points["role"] == "best") & (points["kind"] == "measured") & (points["math"] == "f32")]
     libraries = {name for name in set(frame["kernel"]) if about(name).work == "dense"}
     dense = frame[frame["kernel"].isin(libraries) & (frame["kind"] == "measured") & frame["time_us"].notna()]
-    rivals = dense.groupby(["gpu", "experiment", "case", "policy", "math"])
-    fastest = rivals["time_us"].min().to_frame("rival_us").assign(rivals_untuned=rivals["untuned"].agg("".join))
+    case = ["gpu", "experiment", "case", "policy"]
     out = []
-    for key in _keys(best, ["group", "policy", "gpu"]):
-        mine = _where(best, ["group", "policy", "gpu"], key).set_index(["gpu", "experiment", "case", "policy"])
-        for math_class in ("f32", "tf32", "f16"):
-            if math_class not in fastest.index.get_level_values("math"):
-                continue
-            both = mine.join(fastest.xs(math_class, level="math"), how="inner")
-            ratios = both["rival_us"] / both["time_us"]
-            if len(ratios):
-                cut = _count(both["untuned"] + both["rivals_untuned"])
-                out.append((*key, math_class, geometric_mean(ratios), int((ratios > 1).sum()), len(ratios), cut))
-    return pd.DataFrame(out, columns=list(ARITHMETIC))
+    for math_class in ("f32", "tf32", "f16"):
+        some = dense[dense["math"] == math_class].groupby(case)
+        fastest = some["time_us"].min().to_frame("over_us").assign(over_cut=some["untuned"].agg("".join))
+        both = best.merge(fastest.reset_index(), on=case)
+        gpus = both["gpu_key"].map(names)
+        out.append(
+            _pairs(
+                both, "arithmetic", subject="best sparse fp32 on " + gpus, us=both["time_us"],
+                gpu=both["gpu_key"], baseline=f"fastest dense {MATHS[math_class]} on " + gpus,
+                tuned=(both["untuned"] + both["over_cut"]) == "",
+            )
+        )  # fmt: skip
+    return out
+
+
+def _collections(frame: pd.DataFrame, names: Names) -> list[pd.DataFrame]:
+    """Sputnik over the best cuSPARSE algorithm on each measured GPU, of the sets that the paper prints one mean of."""
+    out = []
+    rows = frame[(frame["kind"] == "measured") & (frame["policy"] == "hot")]
+    for one in each(collection_means()):
+        here = rows[(rows["experiment"] == one.experiment) & (rows["op"] == one.op) & (rows["math"] == one.math)]
+        ours = here[here["kernel"] == ("sputnik" if one.op == "spmm" else "sputnik_sddmm")]
+        library = here.loc[here["kernel"] == "cusparse", ["gpu", "case", "time_us", "untuned"]]
+        both = ours.merge(library, on=["gpu", "case"], suffixes=("", "_over"))
+        keys = pd.Series([(gpu, "measured") for gpu in both["gpu"]], both.index, object)
+        gpus = keys.map(names)
+        group = collection(one)
+        out.append(
+            _pairs(
+                both.assign(group=group), "collection", subject="sputnik on " + gpus, baseline="cuSPARSE on " + gpus,
+                us=both["time_us"], over_us=both["time_us_over"], gpu=keys, of=group,
+                tuned=(both["untuned"] + both["untuned_over"]) == "",
+            )
+        )  # fmt: skip
+    return [one for one in out if len(one)]
+
+
+def collection(one: Any) -> str:
+    """What a line of `published.collection_means` is of."""
+    return f"{one.experiment}, {one.op} {'' if one.math == 'f32' else one.math}".strip()
 
 
 def _shares(points: pd.DataFrame) -> pd.DataFrame:
-    """Per group, policy, GPU and role, over all problems with a time: geometric means of the shares of the peaks."""
+    """Per group, policy, GPU and role, over all problems with a time: geometric means of the shares of the peaks, how
+    many problems fit into L2, and the median share of an empty kernel in the times."""
     timed = points[points["time_us"].notna() & (points["role"] != "")]
     out = []
-    for key in _keys(timed, ["group", "policy", "gpu", "kind", "role"]):
-        rows = _where(timed, ["group", "policy", "gpu", "kind", "role"], key)
+    for (group, policy, gpu, role), rows in timed.groupby(["group", "policy", "gpu_key", "role"], sort=False):
         means = [geometric_mean(rows[f"share_of_{name}"].dropna()) for name in ("bandwidth", "flops", "limit")]
-        out.append((*key, len(rows), *means, int((rows["memory"] == "L2").sum()), _count(rows["untuned"])))
-    return pd.DataFrame(out, columns=list(SHARES)).dropna(subset=["share_of_bandwidth", "share_of_flops"], how="all")
-
-
-def _keys(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The combinations there are, in the order of the table, GPUs from the oldest."""
-    found = list(dict.fromkeys(zip(*(frame[name] for name in names), strict=True)))
-    age = {gpu: at for at, gpu in enumerate(gpu_order(list(frame["gpu"])))}
-    place = {name: at for at, name in enumerate(dict.fromkeys(frame["group"]))}
-    policies = {"hot": 0, "cold": 1}
-
-    def rank(key: tuple[Any, ...]) -> tuple[Any, ...]:
-        order = dict(zip(names, key, strict=True))
-        return tuple(
-            {"group": place, "gpu": age, "policy": policies}.get(name, {}).get(value, value)
-            for name, value in order.items()
-        )
-
-    return sorted(found, key=rank)
-
-
-def _where(frame: pd.DataFrame, names: Sequence[str], key: Sequence[Any]) -> pd.DataFrame:
-    keep = pd.Series(True, index=frame.index)
-    for name, value in zip(names, key, strict=True):
-        keep &= frame[name] == value
-    return frame[keep]
+        tuned = bool((rows["untuned"] == "").all())
+        fit = int((rows["bytes"] <= peaks.data_sheet(str(rows["gpu"].iloc[0])).l2_bytes).sum())
+        overhead = float((rows["floor_us"] / rows["time_us"]).median())
+        out.append((group, policy, gpu, role, len(rows), *means, fit, overhead, tuned))
+    columns = ["group", "policy", "gpu_key", "role", "count", "of_bandwidth", "of_flops", "of_roofline", "fit_l2"]
+    columns += ["launch_overhead", "tuned"]
+    return pd.DataFrame(out, columns=columns).dropna(subset=["of_bandwidth", "of_flops"], how="all")

@@ -1,72 +1,56 @@
-"""What reports/index.html carries: the rows that stand for each curve, as columns of compact JSON.
+"""What reports/index.html carries: rows with their facts, and the layers that `facts.nearby` answers from.
 
-Every speed-up and mean is computed here, with the functions of the pages; the browser only filters and draws.
+Every ratio is a fact; the browser filters, draws, and interpolates by the rule of `facts.nearby`.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
+import zlib
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts.results import ResultSet, each, geometric_mean
-from nnzbench.facts.selector import Selector, rows_of
-from nnzbench.kernels.registry import about, dense_libraries
+from nnzbench.facts import nearby
+from nnzbench.facts.data import POLICIES
+from nnzbench.facts.results import ResultSet, each
+from nnzbench.facts.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
+from nnzbench.facts.table import pairs
+from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
-from nnzbench.report import generic
+from nnzbench.report import render
 from nnzbench.report.data import context
-from nnzbench.report.data.series import BEST, Series, least
-from nnzbench.report.draw.figures import SpeedupTable
-from nnzbench.report.pages.page import Page
-from nnzbench.report.text.baselines import Rival
-from nnzbench.site.index.looks import series_look
+from nnzbench.report.pages.page import Bars, Dots, Page
+from nnzbench.report.pages.view import View
+from nnzbench.site.index.looks import look
 
-RIVALS = (
-    Rival("dense fp32, the best algorithm of cuBLASLt or cuDNN", ("cublaslt-f32", "cudnn-f32")),
-    Rival(
-        "dense TF32 on tensor cores, the fastest there is", tuple(f"{name}-tf32" for name in dense_libraries("tf32"))
-    ),
-    Rival("dense fp16 on tensor cores, the fastest there is", tuple(f"{name}-f16" for name in dense_libraries("f16"))),
-    Rival("cuSPARSE fp32, its best algorithm", ("cusparse-f32",)),
-)
-"""What a time may be set against besides the 1× of the experiment's page, which stands first in the data."""
-PROBLEM = ("set", "name", "op", "label", "size", "level", "nnz", "paper", "m", "k", "n", "plain")
-PAGE_RIVAL = "the 1× of the experiment's page"
+BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse("f32"))
+"""What a time may be set against besides the 1x of the experiment's page, which stands first in the data."""
+PAGE_BASELINE = "the 1× of the experiment's page"
+BEST = written_here()
+PROBLEM = ("set", "op", "name", "label", "size", "level", "nnz", "paper")
+ROW = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "intensity", "gflops", "error", "best")
+OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
+USED = [
+    "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
+    "policy", "status", "median_us", "q1_us", "q3_us", "flops", "bytes", "relative_error", "environment", "math",
+    "role", "limit_share", "gflops", "cut_short",
+]  # fmt: skip
+"""Columns of records."""
 ROOFS = ("copy_gbs", "l2_gbs", "fp32_tflops", "tf32_tflops", "f16_tflops")
+DIGITS = 5
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """One experiment on one GPU with the table that its page shows."""
-
-    results: ResultSet
-    table: SpeedupTable
-
-
-class Index(dict[Hashable, int]):
+class Numbers(dict[Hashable, int]):
     """Numbers what it is asked for in the order of asking."""
 
     def of(self, key: Hashable) -> int:
         """The number of `key`, a new one the first time."""
         return self.setdefault(key, len(self))
-
-
-def tabulate(results: ResultSet) -> SpeedupTable:
-    """The table of the experiment's page, or the generic page's."""
-    page = page_of(results.experiment)
-    if isinstance(page, Page):
-        one = page.baseline
-        have = one is not None and not rows_of(results.frame, one).empty
-        return generic.tabulate(results, _series(one) if one and have else None)
-    return (page.table if page and page.table else generic.tabulate)(results)
-
-
-def _series(one: Selector) -> Series:
-    return Series(f"{one.kernel}-{one.math}", one.label, one.kernels, one.math, one.variants)
 
 
 def short(value: object, digits: int = 4) -> float | None:
@@ -77,69 +61,77 @@ def short(value: object, digits: int = 4) -> float | None:
 
 
 def encode(data: Mapping[str, Any]) -> str:
-    """JSON that can stand in a script element: no tag can begin in it."""
+    """Compressed JSON in letters that can stand in a script element; `unpack` of index.js reads it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def collect(recorded: Sequence[Recorded]) -> dict[str, Any]:
-    """Everything the page filters and draws. `rows`, `problems` and `means` are columns of equal length."""
-    experiments, gpus, policies, variants, series = Index(), Index(), Index(), Index(), Index()
-    for one in recorded:
-        experiments.of(one.results.experiment)
-        gpus.of(one.results.gpu)
-    for name in context.POLICIES:
-        policies.of(name)
-    out: dict[str, Any] = {"sets": []}
+def decode(text: str) -> dict[str, Any]:
+    """The same back."""
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
+    return found
+
+
+def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
+    """Everything the page filters, draws and asks; `rows`, `problems` and `layers` are columns of equal length."""
+    experiments, gpus, variants, series = Numbers(), Numbers(), Numbers(), Numbers()
+    series.of(BEST)
+    sets: list[dict[str, Any]] = []
     problems: list[tuple[Any, ...]] = []
     rows: list[tuple[Any, ...]] = []
-    means: list[tuple[Any, ...]] = []
-    for number, one in enumerate(recorded):
-        for key in [BEST, *one.table.series]:
-            series.of(key)
-        results, table = one.results, one.table
-        out["sets"].append(
+    layers = []
+    for results in recorded:
+        page = page_of(results.experiment)
+        page = page if isinstance(page, Page) else render.generic(results)
+        timed = results.frame.loc[results.frame["median_us"].notna(), USED]  # the other columns would be copied often
+        view = View(replace(results, frame=timed), page.attributes)
+        first = page.baseline or (page.comparison.baselines[0] if page.comparison else None)
+        baselines = [first.label if first else "", *(one.label for one in BASELINES)]
+        mine = _series(view)
+        facts = pairs(view.data, mine, [one for one in (first, *BASELINES) if one])
+        keys = zip(*(facts[name] for name in ("problem", "subject", "policy", "baseline")), strict=True)
+        over = dict(zip(keys, facts["ratio"], strict=True))
+        there = set(facts["baseline"])
+        paper, printed = _printed(page, view)
+        sets.append(
             {
                 "experiment": experiments.of(results.experiment),
                 "gpu": gpus.of(results.gpu),
-                "rivals": _rivals(table),
-                "paper": table.paper_label,
+                "baselines": [one if one in there else None for one in baselines],
+                "paper": paper,
             }
         )
-        place = {name: len(problems) + at for at, name in enumerate(_problem_names(table))}
-        problems += _problems(one, number)
-        points = _ratios(table)
-        best = set(points.loc[points["series"] == BEST.key, ["problem", "policy", "kernel", "variant"]].agg(tuple, 1))
-        known = {one.key: one for one in table.series}
-        for row in each(points[points["series"] != BEST.key]):
-            chosen = not known[row.series].default and row.math == BEST.math
+        places = {name: len(problems) + at for at, name in enumerate(view.data.problems["problem"])}
+        for row in each(view.data.problems):
+            known = (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), printed.get(row.problem))
+            problems.append((len(sets) - 1, *known))
+        best = view.data.times(BEST)
+        best_rows = set(zip(best["problem"], best["policy"], best["kernel"], best["variant"], strict=True))
+        chosen = {one.label: one for one in mine}
+        for row in each(view.data.cells(mine)):
+            shown = chosen[row.subject]
+            is_best = (row.problem, row.policy, row.kernel, row.variant) in best_rows and not shown.default
+            times = (short(row.median_us, DIGITS), short(row.q1_us), short(row.q3_us), short(row.limit_share, 3))
+            work = (short(row.flops / row.bytes if row.bytes else math.nan, 3), short(row.gflops))
             rows.append(
                 (
-                    place[row.problem], series.of(known[row.series]), policies.of(row.policy),
-                    variants.of(row.variant), short(row.median_us, 6), short(row.q1_us, 6), short(row.q3_us, 6),
-                    short(row.limit_share), short(row.flops / row.bytes if row.bytes else math.nan),
-                    short(row.gflops), short(row.relative_error, 2),
-                    int(chosen and (row.problem, row.policy, row.kernel, row.variant) in best),
-                    *(short(getattr(row, f"over{i}")) for i in range(len(RIVALS) + 1)),
+                    *(places[row.problem], series.of(shown), POLICIES.index(row.policy), variants.of(row.variant)),
+                    *(*times, *work, short(row.relative_error, 2), int(is_best and row.math == BEST.math)),
+                    *(short(over.get((row.problem, row.subject, row.policy, one)), DIGITS) for one in baselines),
                 )
-            )  # fmt: skip
-        means += [
-            (number, op, policies.of(policy), level, series.of(known[key]), *rest)
-            for op, policy, level, key, *rest in _means(points)
-        ]
-    over = [f"over{i}" for i in range(len(RIVALS) + 1)]
-    names = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "intensity", "gflops", "error")
+            )
+        layers.append(nearby.layers(view.data).assign(gpu=gpus.of(results.gpu)))
     return {
-        **out,
+        "sets": sets,
         "experiments": [_experiment(str(name)) for name in experiments],
         "gpus": [_gpu(str(slug), recorded) for slug in gpus],
-        "policies": list(policies),
-        "rivals": [PAGE_RIVAL, *(rival.label for rival in RIVALS)],
-        "series": [_described(key) for key in series if isinstance(key, Series)],
+        "policies": list(POLICIES),
+        "baselines": [PAGE_BASELINE, *(one.label for one in BASELINES)],
+        "series": [_described(one) for one in series if isinstance(one, Selector)],
         "variants": list(variants),
         "problems": _columns(PROBLEM, problems),
-        "rows": _columns((*names, "best", *over), rows),
-        "means": _columns(("set", "op", "policy", "level", "series", "rival", "mean", "count", "wins", "of"), means),
+        "rows": _columns((*ROW, *OVER), rows),
+        "layers": _layers(pd.concat(layers) if layers else pd.DataFrame(columns=[*nearby.COLUMNS, "gpu"])),
     }
 
 
@@ -147,57 +139,47 @@ def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str,
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
-def _problem_names(table: SpeedupTable) -> list[str]:
-    return [str(name) for name in table.problems["problem"] if isinstance(name, str)]
+def _series(view: View) -> list[Selector]:
+    """Every kernel in every arithmetic, and its own first choice where it has one."""
+    found = kernels_in(view.frame)
+    first = (kernel(one.kernel, one.math, DEFAULT) for one in found)
+    return [*found, *(one for one in first if len(view.data.times(one)))]
 
 
-def _problems(one: Recorded, number: int) -> list[tuple[Any, ...]]:
-    recorded = one.results.frame.drop_duplicates("problem")
-    columns = ["problem", "op", "nnz", "m", "k", "n", "shape"]
-    known = {
-        name: (op, *map(int, sizes), shape) for name, op, *sizes, shape in recorded[columns].itertuples(index=False)
-    }
-    out = []
-    for row in each(one.table.problems):
-        if isinstance(row.problem, str):
-            op, nnz, m, k, n, shape = known[row.problem]
-            plain = int(not isinstance(shape, str) or not shape)  # a product, and no step of a network
-            paper = short(getattr(row, "paper_speedup", math.nan))
-            out.append((number, row.problem, op, str(row.label), row.size, row.level, nnz, paper, m, k, n, plain))
+def _printed(page: Page, view: View) -> tuple[str, dict[str, float]]:
+    """What the paper's ratios are called, and each by problem: those that a figure of the page shows beside ours."""
+    for figure in page.figures:
+        if (
+            not isinstance(figure, Dots | Bars)
+            or figure.printed is None
+            or getattr(figure, "value", "ratio") != "ratio"
+        ):
+            continue
+        made = figure.printed.make(view)
+        keys = [one for one in (figure.x, figure.panels) if one in made]
+        if set(keys) <= set(view.data.problems) and not made.duplicated(keys).any():  # a number of one problem
+            found = view.data.problems.merge(made[[*keys, "value"]], on=keys)
+            return figure.printed.label, {row.problem: float(f"{row.value:.4g}") for row in each(found)}
+    return "", {}
+
+
+def _layers(table: pd.DataFrame) -> dict[str, list[Any]]:
+    """Columns of `nearby.layers`, with texts as places in lists of their own (`words`)."""
+    out: dict[str, Any] = {"words": {}}
+    for name in [*nearby.COLUMNS, "gpu"]:
+        values = table[name].tolist()
+        if values and isinstance(values[0], str):
+            words = Numbers()
+            out[name] = [words.of(one) for one in values]
+            out["words"][name] = list(words)
+        else:
+            digits = {"ratio": 6, "us": DIGITS, "baseline_us": DIGITS}.get(name)
+            out[name] = [short(one, digits) for one in values] if digits else [_plain(one) for one in values]
     return out
 
 
-def _rivals(table: SpeedupTable) -> list[str | None]:
-    """In words what each rival is in this experiment, None where it has no time."""
-    present = set(table.points["series"])
-    out: list[str | None] = [table.baseline_text if table.baseline.key in present else None]
-    for rival in RIVALS:
-        labels = [one.label for one in table.series if one.key in rival.series and one.key in present]
-        out.append((f"the faster of {' and '.join(labels)}" if len(labels) > 1 else labels[0]) if labels else None)
-    return out
-
-
-def _ratios(table: SpeedupTable) -> pd.DataFrame:
-    """The table's points with `over0` (the page's speed-up) and one column per rival: rival's time over this one's."""
-    parts = []
-    for _, points in table.points.groupby("policy", sort=False):
-        part = points.assign(over0=points["speedup"])
-        for number, rival in enumerate(RIVALS, start=1):
-            part[f"over{number}"] = points["problem"].map(least(points, rival.series)) / points["median_us"]
-        parts.append(part)
-    return pd.concat(parts) if parts else table.points
-
-
-def _means(points: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Op, policy, level, series, rival, geometric mean, problems that have one, wins, problems with a time."""
-    out = []
-    for (op, policy, level, series), group in points.groupby(["op", "policy", "level", "series"], sort=False):
-        for rival in range(len(RIVALS) + 1):
-            values = group[f"over{rival}"].dropna()
-            if len(values):
-                mean, wins = short(geometric_mean(values), 6), int((values > 1).sum())
-                out.append((op, policy, level, series, rival, mean, len(values), wins, len(group)))
-    return out
+def _plain(value: Any) -> float | int:
+    return int(value) if value == int(value) else value
 
 
 def _experiment(name: str) -> dict[str, str]:
@@ -206,23 +188,15 @@ def _experiment(name: str) -> dict[str, str]:
     return {"name": name, "title": title}
 
 
-def _gpu(slug: str, recorded: Sequence[Recorded]) -> dict[str, Any]:
+def _gpu(slug: str, recorded: Sequence[ResultSet]) -> dict[str, Any]:
     """Name and measured roofs: of the last recording that has them."""
-    mine = [one.results for one in recorded if one.results.gpu == slug]
-    names = [context.gpu_name(slug, one.environment) for one in mine]
+    mine = [one for one in recorded if one.gpu == slug]
     peaks = [one.environment.get("peaks") for one in mine]
     found = next((p for p in reversed(peaks) if isinstance(p, dict)), {})
-    return {"slug": slug, "name": names[-1], "roofs": {name: short(found.get(name)) for name in ROOFS}}
+    name = context.gpu_name(slug, mine[-1].environment)
+    return {"slug": slug, "name": name, "roofs": {name: short(found.get(name)) for name in ROOFS}}
 
 
-def _described(series: Series) -> dict[str, Any]:
-    return {
-        "key": series.key,
-        "label": series.label,
-        "kernel": series.kernel or "best",
-        "math": series.math,
-        "own": series.own,
-        "dense": int(series.dense),
-        "pattern": about(series.kernel).pattern if series.kernel else "",
-        **series_look(series),
-    }
+def _described(one: Selector) -> dict[str, Any]:
+    dense = int(bool(one.kernel) and about(one.kernel).work == "dense")
+    return {"label": one.label, "kernel": one.kernel or "best", "math": one.math, "dense": dense, **look(one)}

@@ -8,30 +8,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup, escape
 
 from nnzbench import paths
-from nnzbench.facts.results import load, percent
+from nnzbench.facts.results import ResultSet, load
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
+from nnzbench.report.pages.elements import GAP, MARK
 from nnzbench.report.text.rendering import environment
-from nnzbench.site import claims
-from nnzbench.site.claims import Verdict
-from nnzbench.site.index import answer as html_answer
 from nnzbench.site.index import data as html_data
-from nnzbench.site.index.data import Recorded
+from nnzbench.site.index.answer import answers
 from nnzbench.site.index.looks import THEME
 
 NAME = "index.html"
 GENERATIONS = "generations"
 """Folder of the page that compares GPUs."""
 STATIC = files("nnzbench.report") / "static"
-SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "layer.js", "asked.js", "index.js")
+SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", "index.js")
 """In the order in which they need each other."""
 
 
@@ -51,72 +49,52 @@ class Covered:
     """Whether it has a page that needs no GPU, in a folder of its name."""
 
 
-def write(
-    reports: Path,
-    names: Sequence[str],
-    found: Mapping[str, Sequence[Path]],
-    judged: Mapping[str, Sequence[Verdict]] = MappingProxyType({}),
-) -> Path:
+def write(reports: Path, names: Sequence[str], found: Mapping[str, Sequence[Path]]) -> Path:
     """Writes `index.html` in `reports` from the folders `found` per experiment; `names` are all that could be there.
 
-    `judged` has the claims of GPUs that are judged already; others are judged here.
-
-    A folder whose records break the schema is named on the page as refused: `nnzbench report` of it tells why.
+    The verdicts on claims are those of each GPU's `claims.csv`. A folder whose records break the schema is named on the
+    page as refused: `nnzbench report` of it tells why.
     """
     order = [*names, *sorted(set(found) - set(names))]
     recorded, refused = [], []
     for name in order:
         for folder in found.get(name, ()):
             try:
-                results = load(folder)
-                recorded.append(Recorded(results, html_data.tabulate(results)))
+                recorded.append(load(folder))
             except RecordError:
                 refused.append((name, folder.parent.name))
-    # claims draw on several experiments of a GPU, so all of its records must be sound
-    sound = sorted({one.results.gpu for one in recorded} - {gpu for _, gpu in refused})
-    verdicts = {gpu: judged[gpu] if gpu in judged else claims.judge(reports, gpu) for gpu in sound}
     path = reports / NAME
     beside = [name for name in (*order, GENERATIONS) if (reports / name / "README.md").is_file()]
-    paths.write_text(path, render(recorded, order, refused, verdicts, beside))
+    paths.write_text(path, render(recorded, order, refused, beside))
     return path
 
 
 def render(
-    recorded: Sequence[Recorded],
+    recorded: Sequence[ResultSet],
     names: Sequence[str],
     refused: Sequence[tuple[str, str]] = (),
-    verdicts: Mapping[str, Sequence[Verdict]] | None = None,
     beside: Sequence[str] = (),
 ) -> str:
     """The whole page. Equal records give equal bytes.
 
-    `refused` are experiments and GPUs that can't be drawn, `verdicts` the claims as judged per GPU,
-    `beside` the folders of pages that belong to no single GPU.
+    `refused` are experiments and GPUs that can't be drawn, `beside` the folders of pages that belong to no single GPU.
     """
     templates = environment(autoescape=True)
-    templates.filters["percent"] = percent
-    templates.filters["code"] = _code
-    templates.globals["show"] = claims.show
+    templates.filters |= {"inline": _inline, "measure": _measure}
+    folders = {one.gpu: one.folder.parent for one in recorded}
+    sound = [gpu for gpu in folders if gpu not in {slug for _, slug in refused}]
     data = html_data.collect(recorded)
-    answers = [
-        found
-        for one in recorded
-        if one.results.experiment in html_answer.EXPERIMENTS
-        and (found := html_answer.answer(one.results, one.table)).rows  # none without a rival's rows
-    ]
     return templates.get_template("index.html.j2").render(
-        answers=answers,
-        rule=html_answer.RULE,
-        answered_by=next(iter(html_answer.EXPERIMENTS)),
-        level=html_answer.QUESTION_LEVEL,
+        answers=[one for gpu in sound for one in answers(folders[gpu])],
+        mark=MARK,
         covered=[_covered(name, recorded, refused, name in beside) for name in names],
         generations=GENERATIONS if GENERATIONS in beside else "",
         gpus=_gpus(recorded),
-        judged=[_judged(slug, found, recorded) for slug, found in (verdicts or {}).items()],
+        judged=[one for gpu in sound if (one := _judged(gpu, folders[gpu]))],
         policies=context.POLICIES,
         theme=THEME,
         series=data["series"],
-        data=Markup(html_data.encode(data)),
+        data=html_data.encode(data),
         style=_static("index.css"),
         scripts=[_static(name) for name in SCRIPTS],
         licences=STATIC.joinpath("LICENSES.txt").read_text(encoding="utf-8"),
@@ -128,9 +106,9 @@ def _static(name: str) -> Markup:
     return Markup(STATIC.joinpath(name).read_text(encoding="utf-8"))
 
 
-def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[str, str]], beside: bool) -> Covered:
+def _covered(name: str, recorded: Sequence[ResultSet], refused: Sequence[tuple[str, str]], beside: bool) -> Covered:
     known = EXPERIMENTS.get(name)
-    mine = [one.results for one in recorded if one.results.experiment == name]
+    mine = [one for one in recorded if one.experiment == name]
     return Covered(
         name=name,
         title=known.title if known else "",
@@ -151,24 +129,36 @@ def _covered(name: str, recorded: Sequence[Recorded], refused: Sequence[tuple[st
     )
 
 
-def _judged(slug: str, verdicts: Sequence[Verdict], recorded: Sequence[Recorded]) -> dict[str, Any]:
-    """The claims of one GPU by paper, and how often each verdict was reached."""
-    papers: dict[str, list[Verdict]] = {}
-    for one in verdicts:
-        papers.setdefault(one.paper, []).append(one)
-    counts = Counter(one.verdict for one in verdicts)
-    name = next(context.gpu_name(slug, one.results.environment) for one in recorded if one.results.gpu == slug)
-    return {"gpu": name, "slug": slug, "papers": papers, "counts": [(word, counts[word]) for word in claims.WORDS]}
+def _judged(gpu: str, folder: Path) -> dict[str, Any] | None:
+    """The claims of one GPU by paper as `claims.csv` has them, and how often each verdict was reached."""
+    path = folder / "claims.csv"
+    if not path.is_file():
+        return None
+    claims = pd.read_csv(path).astype(object).fillna("")
+    papers = {paper: some.to_dict("records") for paper, some in claims.groupby("paper", sort=False)}
+    return {"gpu": context.gpu_name(gpu, {}), "slug": gpu, "papers": papers, "counts": Counter(claims["verdict"])}
 
 
-def _code(text: str) -> Markup:
-    """Escaped text with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+def _inline(text: str) -> Markup:
+    """Escaped text with Markdown's code and bold as HTML."""
+    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", code))
 
 
-def _gpus(recorded: Sequence[Recorded]) -> list[dict[str, Any]]:
+def _measure(value: object, unit: str) -> str:
+    """A number with its unit, `2.31×` or `71.0 %`; a dash where there is none."""
+    if not isinstance(value, float | int):
+        return GAP
+    if unit in ("x", "%", "sparsity"):
+        return (
+            f"{100 * value if unit == 'sparsity' else value:.{2 if unit == 'x' else 1}f}{'×' if unit == 'x' else ' %'}"
+        )
+    return f"{value:,.0f} {unit}"
+
+
+def _gpus(recorded: Sequence[ResultSet]) -> list[dict[str, Any]]:
     """Per GPU what its last recording ran on."""
-    last = {one.results.gpu: one.results for one in recorded}
+    last = {one.gpu: one for one in recorded}
     wanted = {"gpu.driver": "driver", "software.cuda_runtime": "CUDA runtime", "software.cublas": "cuBLAS",
               "software.cudnn": "cuDNN", "software.cusparse": "cuSPARSE", "gpu.sms": "multiprocessors",
               "peaks.copy_gbs": "device copy (GB/s)", "peaks.l2_gbs": "L2 reads (GB/s)",

@@ -22,8 +22,7 @@ from nnzbench.site.generations import comparison as generations
 from nnzbench.site.generations import page as generations_page
 from nnzbench.site.generations import peaks
 from nnzbench.site.generations import published as generations_published
-from nnzbench.site.generations import summary as generations_summary
-from nnzbench.site.generations.figures import gain_figure
+from nnzbench.site.generations.summary import Comparison, compare
 
 T4, H200 = "tesla-t4", "nvidia-h200"
 NAMES = ("01_64x256x3136_90_dlmc", "02_256x64x3136_90_dlmc", "03_128x512x784_90_dlmc")
@@ -80,17 +79,27 @@ def report(folder, *arguments):
 
 def pick(frame, **wanted):
     for name, value in wanted.items():
-        frame = frame[frame[name] == value]
+        frame = frame[[one == value for one in frame[name]]]
     return frame
 
 
-def test_every_published_row_belongs_to_a_problem_and_its_speedup_is_the_quotient_of_the_printed_times():
+def compared(folder) -> Comparison:
+    sets = generations.load_sets(folder)
+    frame = generations.tabulate_sets(sets)
+    return compare(frame, generations_page.names_of(frame, sets))
+
+
+def on(gpu, kind="measured"):
+    return (gpu, kind)
+
+
+def test_every_published_row_belongs_to_a_problem():
     printed = generations_published.rows()
     counts = pd.Series([row.paper for row in printed]).value_counts().to_dict()
     assert counts == {"SparseRT": 39, "Balanced Sparsity": 108, "Direct sparse convolution": 64, "EIE": 36}
     one = next(row for row in printed if row.problem.label == "08_equal" and row.kernel == "direct_conv")
     assert (one.gpu, one.time_us) == ("tesla-v100-sxm2-32gb", pytest.approx(4230.0))
-    assert one.speedup == pytest.approx(4.84 / 4.23)
+    assert (one.baseline, math.isnan(one.speedup)) == ("cudnn", True)
     batch = next(row for row in printed if row.problem.label == "alexnet_fc6_b64" and row.kernel == "cusparse")
     assert batch.time_us == pytest.approx(64 * 94.6)
     assert all(math.isnan(row.time_us) for row in printed if row.paper == "SparseRT")
@@ -128,46 +137,44 @@ def test_a_library_is_best_only_where_this_project_has_no_time(tmp_path):
 
 
 def test_gains_and_means_from_one_gpu_to_the_next_by_hand(two):
-    found = generations_summary.compare(generations.tabulate(two))
-    gain = pick(found.gains, kind_from="measured", policy="hot").iloc[0]
-    assert (gain["gpu_from"], gain["gpu_to"], gain["count"]) == (T4, H200, 3)
-    assert gain["dense_gain"] == pytest.approx(10.0)
-    assert gain["sparse_gain"] == pytest.approx(5.0)
-    assert gain["dense_over_sparse"] == pytest.approx(2.0)
-    assert (gain["speedup_from"], gain["speedup_to"]) == (pytest.approx(4.0), pytest.approx(2.0))
-    assert gain["floor_of_sparse"] == pytest.approx(0.5 / 4.0)
-    sparse = [2e6 / 320e9 / max(2 * m * k // 10 * n / 66.9e12, 2e6 / 4800e9) for m, k, n in [(64, 256, 3136)]]
-    assert gain["expected_sparse"] == pytest.approx(sparse[0], rel=0.35)
-    assert 8.2 < gain["expected_dense"] <= 15.0
-    paper = pick(found.gains, kind_from="published", policy="hot").iloc[0]
-    assert math.isnan(paper["dense_gain"])
-    assert paper["speedup_from"] == pytest.approx(geometric_mean([4.3, 2.5, 4.0]))
-    mean = pick(found.means, gpu=T4, kind="measured").iloc[0]
-    assert (mean["geometric_mean"], mean["count"], mean["faster"]) == (pytest.approx(4.0), 3, 3)
+    facts = pick(compared(two).facts, policy="hot")
+    gains = pick(facts, older=on(T4)).set_index("fact")
+    assert set(gains["gpu"]) == {on(H200)}
+    assert set(gains["n"]) == {3}
+    assert gains["ratio"][["dense", "sparse", "quotient"]].tolist() == pytest.approx([10.0, 5.0, 2.0])
+    sheet = 2e6 / 320e9 / max(2 * 64 * 256 // 10 * 3136 / 66.9e12, 2e6 / 4800e9)
+    assert gains["ratio"]["sparse sheet"] == pytest.approx(sheet, rel=0.35)
+    assert 8.2 < gains["ratio"]["dense sheet"] <= 15.0
+    paper = pick(facts, older=on(T4, "published"))
+    assert not set(paper["fact"]) & {"dense", "sparse"}  # it prints no times
+    speedups = pick(facts, fact="speed-up").set_index("gpu")
+    assert speedups["ratio"][on(T4, "published")] == pytest.approx(geometric_mean([4.3, 2.5, 4.0]))
+    mine = speedups.loc[[on(T4)]].iloc[0]
+    assert (mine["ratio"], mine["n"], mine["wins"]) == (pytest.approx(4.0), 3, 3)
+    one = pick(facts, fact="problem", subject="sparsert on NVIDIA-H200")
+    assert one["ratio"].tolist() == pytest.approx([2.0] * 3)
 
 
 def test_the_sparse_kernel_is_set_against_each_arithmetic_of_the_dense_one(two):
-    found = generations_summary.compare(generations.tabulate(two)).arithmetic
-    got = {(row.gpu, row.math): row.geometric_mean for row in found.itertuples()}
-    want = {(T4, "f32"): 4.0, (H200, "f32"): 2.0, (H200, "tf32"): 0.5, (H200, "f16"): 0.25}
+    found = pick(compared(two).facts, fact="arithmetic")
+    got = {(row.gpu[0], row.baseline.split()[2]): row.ratio for row in found.itertuples()}
+    want = {(T4, "fp32"): 4.0, (H200, "fp32"): 2.0, (H200, "TF32"): 0.5, (H200, "fp16"): 0.25}
     assert got == pytest.approx(want)
 
 
 def test_other_patterns_under_the_same_name_are_not_compared_and_said_so(two):
     other = rows(T4, pattern="feedbeef")
     replace_all(two / T4 / "sparsert_table1" / "records.csv", other)
-    found = generations_summary.compare(generations.tabulate(two))
-    assert pick(found.gains, kind_from="measured").empty
-    assert pick(found.means, gpu=T4, kind="measured").empty
+    found = compared(two)
+    assert pick(found.facts, older=on(T4)).empty
+    assert pick(found.facts, gpu=on(T4), fact="speed-up").empty
     assert "3 problems of sparsert_table1 were run on other patterns" in found.gaps[0]
 
 
 def test_a_problem_without_a_baseline_enters_no_mean(two):
     missing = [r for r in rows(T4) if not (r.kernel == "cublas" and r.problem == NAMES[0])]
     replace_all(two / T4 / "sparsert_table1" / "records.csv", missing)
-    found = generations_summary.compare(generations.tabulate(two))
-    mean = pick(found.means, gpu=T4, kind="measured").iloc[0]
-    assert (mean["count"], mean["of"]) == (2, 3)
+    assert pick(compared(two).facts, gpu=on(T4), fact="speed-up")["n"].tolist() == [2]
 
 
 def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
@@ -179,21 +186,15 @@ def test_gpus_are_ordered_by_generation_and_have_colours_of_their_own():
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(peaks.listed())
 
 
-def test_the_yardsticks_drawn_are_those_of_the_table(tmp_path):
+def test_the_yardstick_is_of_the_row_s_arithmetic(tmp_path):
     """An fp16 product, whose operations tensor cores do, gains what bandwidth did; the fp32 rate is no yardstick."""
     for gpu in (T4, H200):
         single = [row for row in rows(gpu) if row.dtype == "f32" and not row.variant.startswith("tf32")]
         made = [dataclasses.replace(row, dtype="f16", problem=f"{row.problem}_f16") for row in single]
         put(tmp_path, gpu, [dataclasses.replace(row, variant=row.variant.replace("f32", "f16")) for row in made])
-    found = generations_summary.compare(generations.tabulate(tmp_path))
-    gains = pick(found.gains, kind_from="measured", gpu_to=H200)
+    gains = pick(compared(tmp_path).facts, older=on(T4), fact="dense sheet")
     sheets = peaks.data_sheet(T4), peaks.data_sheet(H200)
-    assert gains["expected_dense"].tolist() == pytest.approx([sheets[1].bandwidth_gbs / sheets[0].bandwidth_gbs])
-    drawn = gain_figure(gains, found.points, {(T4, "measured"): "T4", (H200, "measured"): "H200"}, "", "")
-    marks = {str(line.get_marker()): list(line.get_xdata()) for line in drawn.axes[0].get_lines()}
-    assert marks["$D$"] == gains["expected_dense"].tolist()
-    assert marks["$S$"] == gains["expected_sparse"].tolist()
-    assert sheets[1].fp32_tflops / sheets[0].fp32_tflops not in [x for xs in marks.values() for x in xs]
+    assert gains["ratio"].tolist() == pytest.approx([sheets[1].bandwidth_gbs / sheets[0].bandwidth_gbs])
 
 
 CUT = [
@@ -220,47 +221,26 @@ def test_a_speedup_stands_on_what_competes_on_either_side(two, kernel, own, role
     assert not pick(frame, kind="published")["speedup_untuned"].any()
 
 
-def test_the_page_marks_what_was_not_tuned(two):
-    fake_records.tuned(
-        two / H200 / "sparsert_table1",
-        lambda r: ("first",) if (r.kernel, r.problem) == ("sparsert", NAMES[0]) else ("all",),
-    )
-    generations_page.write(two)
-    page = "".join(path.read_text() for path in sorted((two / "generations").glob("*.md")))
-    assert "on an older GPU in 0 of 2 comparisons, before tuning." in page
-    assert "in 0 of 1 groups, before tuning." in page
-    assert "candidates of a kernel that competes in `sparsert_table1` on 1 of 3 problems" in page
-    assert "NVIDIA-H200 (3 problems, 1 of them before tuning): sparse over dense goes from 4.00× to 2.00×" in page
-    assert "at 0.50× over TF32 before tuning and 0.25× over fp16 before tuning" in page
-    assert "| 4.00 → 2.00† | 10.00 | 5.00† | 2.00† |" in page
-    assert "| **4.00** | **2.00**† |" in page
-    assert "| NVIDIA-H200 | best sparse† | hot | 3 |" in page
-    assert "| `01_64x256x3136_90` | 4.30 | 4.00 sparsert | 2.00† sparsert |" in page
-    assert "| `02_256x64x3136_90` | 2.50 | 4.00 sparsert | 2.00 sparsert |" in page
-    assert list(pick(pd.read_csv(two / "generations" / "means.csv"), gpu=H200)["untuned"]) == [1]
+def test_facts_say_what_was_not_tuned(two):
+    folder = two / H200 / "sparsert_table1"
+    fake_records.tuned(folder, lambda r: ("first",) if (r.kernel, r.problem) == ("sparsert", NAMES[0]) else ("all",))
+    found = compared(two)
+    cut = found.facts[~found.facts["tuned"]]
+    assert set(cut["fact"]) == {"speed-up", "problem", "sparse", "quotient", "arithmetic"}
+    assert set(cut["gpu"]) == {on(H200)}
+    assert len(pick(cut, fact="problem")) == 1
+    shares = found.shares[~found.shares["tuned"]]
+    assert {(row.gpu_key, row.role) for row in shares.itertuples()} == {(on(H200), "best")}
+    page = generations_page.write(two)
+    assert page is not None
+    assert "`sparsert_table1` on 1 of 3 problems" in page.read_text()
+    assert "2.00×†" in page.read_text()
 
 
 def test_the_page_of_tuned_runs_has_no_mark(two):
-    generations_page.write(two)
-    page = (two / "generations" / "README.md").read_text()
-    assert "†" not in page
-    assert "efore tuning" not in page
-
-
-def test_titles_have_the_mark_and_captions_its_meaning(two, monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(generations_page.style, "save", lambda figure, path: drawn.update({path.stem: figure}))
-    fake_records.tuned(two / H200 / "sparsert_table1", lambda r: ("first",) if r.kernel == "sparsert" else ("all",))
-    generations_page.write(two)
-    assert set(drawn) == {"speedup", "gain", "shares"}
-    for name, figure in drawn.items():
-        title, caption, *_ = (text.get_text() for text in figure.texts)
-        assert ("†" in title) == (name != "shares"), name  # the highest shares are the older GPU's
-        assert "before tuning" not in title, name
-        assert "† before tuning." in caption, name
-        assert any(label.get_text().partition("\n")[0].endswith("†") for label in figure.axes[0].get_yticklabels()), (
-            name
-        )
+    page = generations_page.write(two)
+    assert page is not None
+    assert "†" not in page.read_text()
 
 
 @pytest.mark.figures("generations", kind="svg")
@@ -271,34 +251,22 @@ def test_the_report_draws_the_page_twice_alike_and_with_every_number_in_a_file(t
     folder = two / generations_page.FOLDER
     last = json.loads(result.stdout)[-1]
     assert (last["experiment"], last["page"]) == ("generations", str(folder / "README.md"))
-    names = ["README.md", "arithmetic.csv", "gain.svg", "gains.csv", "means.csv", "points.csv"]
-    names += ["shares.csv", "shares.svg", "speedup.svg", "summary.md"]
+    names = ["README.md", "facts.csv", "gain.svg", "shares.csv", "shares.svg", "speedup.svg"]
     assert sorted(path.name for path in folder.iterdir()) == names
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    page = before["README.md"].decode()
-    assert "TESLA-T4 → NVIDIA-H200 (3 problems): sparse over dense goes from 4.00× to 2.00×" in page
-    assert "The dense product gained 10.0×, the sparse one 5.0×" in page
-    assert "0.50× over TF32 and 0.25× over fp16" in page
-    assert "does not name its GPU" in page
-    first = page.partition("\n## ")[0]
-    assert "**A100**: nothing up to 98 % zeros (0.87× there)" in first
-    assert "Sparsity is worth more on NVIDIA-H200 than on an older GPU in" in first
-    assert "sparse kernels gained more than dense ones in 0 of 1 groups." in first
-    assert "Measured numbers beside a paper's are of its method" in first
     generations_page.write(two)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    points = pd.read_csv(folder / "points.csv")
-    assert set(points["role"]) == {"dense", "best"}
-    assert len(pick(points, gpu=T4, kind="measured")) == 6
+    facts = pd.read_csv(folder / "facts.csv")
+    assert set(facts.loc[facts["policy"] == "hot", "ratio"].round(3)) >= {2.0, 4.0, 5.0, 10.0, 0.5, 0.25}
 
 
 def test_one_measured_gpu_stands_beside_the_published_ones(tmp_path):
     put(tmp_path, H200, rows(H200))
     generations_page.write(tmp_path)
     page = (tmp_path / "generations" / "README.md").read_text()
-    assert "Tesla T4 (SparseRT paper) → NVIDIA-H200 (3 problems)" in page
+    assert "| Tesla T4 (SparseRT paper) → NVIDIA-H200 | hot | 3 |" in page
     assert not (tmp_path / "generations" / "gain.svg").exists()
-    assert "`direct_conv_table6` is on one GPU only" in page
+    assert "`direct_conv_table6`" in page.partition("## What is missing")[2]
 
 
 def test_beside_a_published_time_stands_the_papers_method(tmp_path):
@@ -313,10 +281,10 @@ def test_beside_a_published_time_stands_the_papers_method(tmp_path):
     mine = frame[(frame["gpu"] == H200) & frame["case"].isin([generations.case_of(name) for name in NAMES])]
     assert mine.loc[mine["role"] == "best", "kernel"].tolist() == ["sparsert"] * 3
     assert sorted(mine.loc[mine["alike"], "kernel"]) == ["sparsert", "sparsert_paper", "sparsert_paper"]
-    found = generations_summary.compare(frame)
-    (mean,) = pick(found.means, gpu=H200, policy="hot")["geometric_mean"]
+    found = compare(frame, generations_page.names_of(frame, generations.load_sets(tmp_path)))
+    (mean,) = pick(found.facts, gpu=on(H200), policy="hot", fact="speed-up")["ratio"]
     assert mean == pytest.approx(geometric_mean([8 / 6, 8 / 6, 8 / 4]))
-    (over_fp32,) = pick(found.arithmetic, gpu=H200, policy="hot", math="f32")["geometric_mean"]
+    (over_fp32,) = pick(found.facts, policy="hot", baseline="fastest dense fp32 on NVIDIA-H200")["ratio"]
     assert over_fp32 == pytest.approx(2.0)
 
 

@@ -16,7 +16,7 @@ from nnzbench.problems import tables
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 from nnzbench.report.data import published
-from nnzbench.site.generations import comparison, peaks, pruned_model, summary
+from nnzbench.site.generations import comparison, page, peaks, pruned_model, summary
 from nnzbench.site.generations import published as printed
 
 T4, H200 = "tesla-t4", "nvidia-h200"
@@ -31,6 +31,17 @@ def timed(kernel: str, us: float, variant: str = "v", **changes: object) -> Reco
 def put(root: Path, made: Iterable[Record], gpu: str = H200, experiment: str = "sparsert_table1") -> None:
     rows = select([dataclasses.replace(one, gpu=gpu, experiment=experiment) for one in made])
     fake_records.write(root / gpu / experiment, rows, {"peaks": PEAKS, "gpu": {"name": gpu.upper()}})
+
+
+def compared(root: Path) -> summary.Comparison:
+    sets = comparison.load_sets(root)
+    frame = comparison.tabulate_sets(sets)
+    return summary.compare(frame, page.names_of(frame, sets))
+
+
+def facts(root: Path, fact: str) -> pd.DataFrame:
+    found = compared(root).facts
+    return found[found["fact"] == fact]
 
 
 def measured(root: Path) -> pd.DataFrame:
@@ -82,12 +93,10 @@ def test_speedups_over_other_baselines_are_not_compared(tmp_path):
     half = [timed("cublas", 8.0, "f16_default_nn", dtype="f16"), timed("sputnik", 4.0, "f16_x", dtype="f16")]
     put(tmp_path, [DENSE, timed("sputnik", 4.0)])
     put(tmp_path, half, T4)
-    found = summary.compare(comparison.tabulate(tmp_path)).means
-    assert found[(found["gpu"] == T4) & (found["kind"] == "measured")].empty
+    assert (T4, "measured") not in set(facts(tmp_path, "speed-up")["gpu"])
     put(tmp_path / "b", [DENSE, timed("sputnik", 4.0)])
     put(tmp_path / "b", [DENSE, timed("sputnik", 2.0)], T4)
-    found = summary.compare(comparison.tabulate(tmp_path / "b")).means
-    assert len(found[(found["gpu"] == T4) & (found["kind"] == "measured")]) == 1
+    assert list(facts(tmp_path / "b", "speed-up")["gpu"]).count((T4, "measured")) == 1
 
 
 def test_a_gpu_without_a_name_is_no_older_one(tmp_path):
@@ -98,33 +107,36 @@ def test_a_gpu_without_a_name_is_no_older_one(tmp_path):
         [timed("cublas", 8.0, "f32_default_nn", **at), timed("balanced", 4.0, "paper_w8", **at)],
         experiment="balanced_models",
     )
-    found = summary.compare(comparison.tabulate(tmp_path))
-    assert set(found.means["gpu"]) == {printed.UNNAMED, H200}
-    assert printed.UNNAMED not in set(found.gains["gpu_from"])
+    assert {gpu for gpu, _ in facts(tmp_path, "speed-up")["gpu"]} == {printed.UNNAMED, H200}
+    assert facts(tmp_path, "quotient").empty
 
 
 def test_the_table_of_arithmetic_is_of_fp32_kernels_over_the_fastest_dense_product(tmp_path):
     put(tmp_path, [DENSE, timed("cublaslt", 6.0, "f32_algo1"), timed("sputnik", 4.0)])
-    found = summary.compare(comparison.tabulate(tmp_path)).arithmetic
-    assert found["geometric_mean"].tolist() == [pytest.approx(1.5)]
+    assert facts(tmp_path, "arithmetic")["ratio"].tolist() == [pytest.approx(1.5)]
     half = [timed("cublas", 8.0, "f16_default_nn", dtype="f16"), timed("sputnik", 4.0, "f16_x", dtype="f16")]
     put(tmp_path / "b", half)
-    assert summary.compare(comparison.tabulate(tmp_path / "b")).arithmetic.empty
+    assert facts(tmp_path / "b", "arithmetic").empty
 
 
 def test_operands_are_counted_as_in_l2_where_they_fit(tmp_path):
     """7 MiB are more than a T4's L2 holds and less than an H200's."""
     for gpu in (T4, H200):
         put(tmp_path, [timed("cublas", 8.0, "f32_default_nn", bytes=7e6), timed("sputnik", 4.0, bytes=7e6)], gpu)
-    gains = summary.compare(comparison.tabulate(tmp_path)).gains
-    (row,) = gains[gains["kind_from"] == "measured"].itertuples()
-    assert (row.in_l2_from, row.in_l2_to) == (0, 1)
+    shares = compared(tmp_path).shares
+    measured = shares[(shares["role"] == "best") & (shares["policy"] == "hot")]
+    fit = {
+        key[0]: count
+        for key, count in zip(measured["gpu_key"], measured["fit_l2"], strict=True)
+        if key[1] == "measured"
+    }
+    assert fit == {T4: 0, H200: 1}
 
 
 def test_shares_are_of_the_baseline_and_of_the_best_sparse_kernel_alone(tmp_path):
     """Not of the paper's method, which is compared between GPUs though a design of this project is faster."""
     put(tmp_path, [DENSE, timed("sparsert_paper", 4.0), timed("ring", 2.0)])
-    found = summary.compare(comparison.tabulate(tmp_path))
+    found = compared(tmp_path)
     assert list(found.points[found.points["alike"] & (found.points["kind"] == "measured")]["kernel"]) == [
         "sparsert_paper"
     ]
@@ -199,5 +211,5 @@ def test_levels_are_apart_where_they_are_few(tmp_path, levels, groups):
     ]
     for gpu in (T4, H200):
         put(tmp_path, rows, gpu, experiment="own")
-    means = summary.compare(comparison.tabulate(tmp_path)).means
-    assert {group for group in means["group"] if group.startswith("own")} == groups
+    found = facts(tmp_path, "speed-up")
+    assert {group for group in found["group"] if group.startswith("own")} == groups

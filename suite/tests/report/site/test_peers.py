@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import fake_records
 import pandas as pd
 import pytest
@@ -15,7 +13,6 @@ from nnzbench.kernels.registry import about
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select
 from nnzbench.site import peers, peers_page
-from nnzbench.site.peers import Answer
 
 REAL = next(match for match in peers.MATCHES if match.session == "table1_real")
 
@@ -55,17 +52,24 @@ def first_block(tmp_path, rows):
     return block
 
 
+def told(block, at: int = 0):
+    """The facts of a pair by kind, and its verdict."""
+    facts = peers.facts_of(block, at)
+    return facts.set_index("kind"), peers.verdict(facts)
+
+
 @pytest.mark.parametrize(
     ("gain", "dense", "verdict"),
     [(1.2, 1.0, "better"), (1.0, 1.0, "as good"), (0.8, 1.0, "worse"), (1.0, 0.5, "not settled"), (3.0, 0.5, "better")],
 )
 def test_a_verdict_holds_through_the_dense_products_and_from_the_times(tmp_path, gain, dense, verdict):
     block = first_block(tmp_path, recorded(gain, dense))
-    found = peers.answer(block.rows, 0)
-    assert (found.verdict, found.have, found.of) == (verdict, 30, 30)
-    assert found.dense == pytest.approx(dense)
-    assert found.here / found.theirs == pytest.approx(gain * dense)
-    assert found.faster == (30 if gain > 1 else 0) or gain == 1
+    facts, word = told(block)
+    assert (word, set(facts["n"])) == (verdict, {30})
+    assert facts["ratio"]["dense"] == pytest.approx(dense)
+    assert facts["ratio"]["gain"] == pytest.approx(gain * dense)
+    assert facts["ratio"]["plain"] == facts["ratio"]["paired"] == pytest.approx(gain)
+    assert facts["wins"]["plain"] == (30 if gain > 1 else 0) or gain == 1
 
 
 @pytest.mark.parametrize("code", ["flash_llm", "spinfer"])
@@ -80,10 +84,10 @@ def test_tensor_core_codes_are_set_beside_layers_of_language_models(tmp_path, co
         rows.append(row(kernel="cublas", us=30.0, variant="f16_rowmajor_bcol", policy="cold", **same))
     write(tmp_path / GPU / "llm_layers", select(rows))
     blocks = {block.policy: block for block in peers.blocks_of(tmp_path / GPU, match, peers.read()[2])}
-    found = peers.answer(blocks["cold"].rows, 0)
-    assert found.have == len(original) == found.faster
-    assert found.verdict in ("better", "not settled")
-    assert peers.answer(blocks["hot"].rows, 0).verdict == "not known"
+    facts, word = told(blocks["cold"])
+    assert facts["n"]["here"] == len(original) == facts["wins"]["plain"]
+    assert word in ("better", "not settled")
+    assert told(blocks["hot"])[1] == "not known"
 
 
 def test_problems_are_matched_by_their_very_pattern(tmp_path):
@@ -95,7 +99,7 @@ def test_problems_are_matched_by_their_very_pattern(tmp_path):
     write(tmp_path / "b" / GPU / "sparsert_table1", other)
     (block,) = peers.blocks_of(tmp_path / "b" / GPU, REAL, peers.read()[2])
     assert not (block.rows["problem"] != "").any()
-    assert peers.answer(block.rows, 0).verdict == "not known"
+    assert told(block)[1] == "not known"
 
 
 def test_this_projects_own_designs_are_never_judged(tmp_path):
@@ -123,18 +127,13 @@ def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
     page = peers_page.write(tmp_path, GPU)
     first = page.read_bytes()
     assert peers_page.write(tmp_path, GPU).read_bytes() == first
-    text = first.decode() + (page.parent / "summary.md").read_text()
+    text = first.decode()
     codes = peers.read()[0]
     for code in codes[codes["repository"] != ""].itertuples():
         assert f"[{code.name}]({code.repository})" in text
     assert "**as good** | 30 of 30 | 1.00" in text
-    lost = first.decode().count("| not known |")
-    assert lost
-    assert (
-        f"**Answer.** Of 2 comparisons this suite's kernel is as good in 1, worse in 1; {lost} more lack times." in text
-    )
     assert "wrong" in text  # Flash-LLM at 50 % zeros
-    assert (page.parent / "peers.csv").is_file()
+    assert {path.name for path in page.parent.iterdir()} == {"README.md", "facts.csv", "peers.csv"}
     assert peers_page.write(tmp_path, "nvidia-a100") is None
 
 
@@ -166,11 +165,13 @@ def test_times_of_this_suite_before_tuning_have_the_mark(tmp_path):
     fake_records.tuned(folder, lambda row: ("first",) if (row.kernel, row.problem) in cut else ("all",))
     blocks = peers.blocks_of(tmp_path / GPU, REAL, peers.read()[2])
     rule = next(at for at, pair in enumerate(REAL.pairs) if pair.choice == "heuristic")
-    assert blocks[0].cut >= {("dense_here", "p3"), ("own", "p5")}
-    assert (f"here{rule}", "p4") not in blocks[0].cut
-    text = peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
-    assert text.count("† Before tuning: on some of the problems") == 1
-    assert "†" in text.partition("† Before tuning")[0]
+    rows = blocks[0].rows.set_index("problem")
+    assert list(rows.index[~rows["dense_here_tuned"]]) == ["p3"]
+    assert list(rows.index[~rows["own_tuned"]]) == ["p5"]
+    assert rows[f"here{rule}_tuned"].all()
+    facts, _ = told(blocks[0], rule)
+    assert set(facts.index[~facts["tuned"]]) == {"here", "dense", "gain"}
+    assert "†" in peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
 
 
 def test_a_page_of_tuned_kernels_has_no_mark(tmp_path):
@@ -195,13 +196,10 @@ def test_what_has_no_dense_time_is_told_with_the_times_that_there_are(tmp_path, 
     write(tmp_path / GPU / "sparsert_table1", rows)
     text = peers_page.write(tmp_path, GPU).read_text(encoding="utf-8")
     assert "| 28 of 30 |" in text
-    sizes = "64×256×3136 at 90.98 % zeros; 256×64×3136 at 90.98 % zeros"
-    assert f"- Sputnik on real pruned layers: no time of the dense product in {where} for 2 of 30 problems" in text
-    above = text.partition("\n## ")[0]
-    assert (
-        f"Sputnik on real pruned layers, 2 of 30 problems ({sizes}): `sputnik` (the paper's rule for the tile) 1.25 "
-        "(shorter on 0 of 2)" in above
-    )
+    assert f"Sputnik on real pruned layers, of 30 problems: no dense time in {where}: 2." in text
+    facts = pd.read_csv(tmp_path / GPU / "peers" / "facts.csv")
+    plain = facts[facts["baseline"] == "original, the library's own choice, sessions apart"]
+    assert plain["n"].tolist()[0] == 30
 
 
 def test_every_problem_that_a_comparison_lacks_is_counted_under_a_reason(tmp_path):
@@ -218,11 +216,7 @@ def test_every_problem_that_a_comparison_lacks_is_counted_under_a_reason(tmp_pat
         ]
     write(tmp_path / GPU / "llm_layers", select(rows))
     page = peers_page.write(tmp_path, GPU)
-    text = page.read_text(encoding="utf-8") + (page.parent / "summary.md").read_text(encoding="utf-8")
-    assert "Sputnik on real pruned layers: 10 of 30 problems are not recorded here." in text
+    text = page.read_text(encoding="utf-8")
+    assert "Sputnik on real pruned layers, of 30 problems: not recorded here: 10." in text
     wrong = session("llm_flash_llm", code="flash_llm", policy="hot", status="wrong")
-    assert f"no right result of the original ({match.pairs[0].theirs}) on {len(wrong)} recorded problems." in text
-
-
-def test_nothing_in_common_is_no_verdict():
-    assert Answer(math.nan, math.nan, math.nan, 0, 31, 0).verdict == "not known"
+    assert f"no right result of the original ({match.pairs[0].theirs}): {len(wrong)}" in text

@@ -12,7 +12,7 @@ from fake_records import write
 
 from nnzbench.records.selection import select
 from nnzbench.site import peers
-from nnzbench.site.peers import Answer, Match, Pair
+from nnzbench.site.peers import Match, Pair
 
 PAIR = Pair("tuned", "the fastest found", "sputnik", "", "the fastest tile")
 HERE = {"problem": "p", "m": 8, "k": 16, "n": 32, "sparsity": 0.9, "source": "uniform:0"}
@@ -88,4 +88,4 @@ def test_a_convolution_is_the_sessions_by_its_shape(tmp_path, shape, same):
 
 @pytest.mark.parametrize(("here", "verdict"), [(1.07, "better"), (1.04, "as good"), (0.96, "as good"), (0.94, "worse")])
 def test_as_good_reaches_as_far_above_the_original_as_below(here, verdict):
-    assert Answer(1.0, here, 1.0, 1, 1, 0).verdict == verdict
+    assert peers.verdict(pd.DataFrame({"kind": ["gain", "paired"], "ratio": [here, here]})) == verdict

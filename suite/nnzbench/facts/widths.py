@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnzbench.advise.figures import rounded
+from nnzbench.facts.ratio import times_as_fast
+
+
+def rounded(n: int) -> int:
+    """A whole number by two digits."""
+    return int(float(f"{n:.2g}"))
+
 
 WIDEST = 4096
 """Columns at most that a crossover is looked for at."""
@@ -43,7 +49,7 @@ def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
     ordered = sorted(point for point in points if point[0] <= WIDEST)
     if not ordered:
         return None
-    ratios = [(n, dense / sparse) for n, dense, sparse in ordered]
+    ratios = [(n, times_as_fast(sparse, dense)) for n, dense, sparse in ordered]
     least, most = ordered[0][0], ordered[-1][0]
     ahead = [at for at, (_, ratio) in enumerate(ratios) if ratio >= 1]
     starts = ratios[0][1] >= 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nnzbench.facts.ratio import times_as_fast
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.record import Key, Record, RecordError, read_records
 
@@ -121,12 +122,12 @@ def _judge(before: Record, after: Record) -> Comparison:
     assert before.median_us is not None
     if after.median_us is None:
         return Comparison(before, after, "FAILED")
-    ratio = after.median_us / before.median_us
+    ratio = times_as_fast(before.median_us, after.median_us)
     old, new = _interval(before), _interval(after)
     verdict = _verdict(old, new, ratio, SAME_WITHIN.get(before.policy, 0.0))
     if verdict in ("FASTER", "SLOWER") and not _confirmed_in_cycles(before, after, ratio):
         verdict = "UNCLEAR"
-    return Comparison(before, after, verdict, ratio, new[0] / old[1], new[1] / old[0])
+    return Comparison(before, after, verdict, ratio, times_as_fast(old[1], new[0]), times_as_fast(old[0], new[1]))
 
 
 def _interval(record: Record) -> tuple[float, float]:

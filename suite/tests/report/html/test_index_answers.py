@@ -1,0 +1,187 @@
+"""`Your layer` of index.html agrees with the table of facts: 200 recorded layers and 200 that are not, in a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nnzbench import paths
+from nnzbench.facts import nearby
+from nnzbench.facts.data import Data
+from nnzbench.facts.nearby import Asked, Found, Point
+from nnzbench.facts.results import load
+from nnzbench.facts.selector import dense_of
+from nnzbench.facts.table import Comparison, compare
+from nnzbench.records.files import has_records
+from nnzbench.site.index import page
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+SETS = ("llm_layers", "sparsert_table1", "balanced_figure4", "nm_sparsity", "sputnik_figure1", "granularity")
+COUNT = 200
+SCRIPT = Path(page.__file__).parents[2] / "report" / "static" / "nearby.js"
+ASK = """
+const ask = (layers, questions) => questions.map(({ kind, asked }) =>
+  nearby.answer(layers.filter((one) => Object.entries(kind).every(([name, value]) => one[name] === value)), asked));
+"""
+PROBE = f"""<script>{ASK}
+const shown = (text) => Object.assign(document.createElement("pre"), {{ id: "result", textContent: text }});
+const told = (text) => document.body.append(shown(text));
+const answer = ({{ layers }}) => told(JSON.stringify(ask(layers, QUESTIONS)));
+addEventListener("load", () => ready.then(answer, told));
+</script>"""
+
+
+@pytest.fixture(scope="module", name="sets")
+def recorded_sets():
+    folder = paths.reports() / "nvidia-h200"
+    found = [load(folder / name) for name in SETS if has_records(folder / name)]
+    if not found:
+        pytest.skip("no records are published here")
+    return found
+
+
+@pytest.fixture(scope="module", name="table")
+def table_of_layers(sets):
+    return pd.concat([nearby.layers(Data(one)) for one in sets], ignore_index=True)
+
+
+def kind_of(row) -> dict:
+    return {name: row[name] for name in nearby.KIND}
+
+
+@pytest.fixture(scope="module", name="questions")
+def questions_of(table) -> list[tuple[dict, Asked]]:
+    """Recorded layers first, then such with other sizes and zeros."""
+    draw = random.Random(0)
+    sizes = ["rows", "inner", "columns", "zeros"]
+    rows = table.drop_duplicates([*nearby.KIND, *sizes]).sample(COUNT, random_state=0).to_dict("records")
+    known = [(kind_of(row), Asked(*(row[name] for name in sizes))) for row in rows]
+
+    def moved(asked: Asked) -> Asked:
+        scale = [draw.choice((0.2, 0.6, 0.8, 1, 1, 1, 1.5, 3)) for _ in range(3)]
+        zeros = min(99.9, max(0, asked.zeros + draw.choice((-8, -3, -1.5, 0, 0.4, 2, 4))))
+        return Asked(*(max(1, round(size * by)) for size, by in zip(asked[:3], scale, strict=True)), round(zeros, 3))
+
+    return [*known, *((kind, moved(asked)) for kind, asked in known)]
+
+
+def in_python(table, questions) -> list[Found | str]:
+    return [nearby.answer(nearby.points_of(table, **kind), asked) for kind, asked in questions]
+
+
+def as_json(questions) -> str:
+    return json.dumps([{"kind": kind, "asked": asked._asdict()} for kind, asked in questions])
+
+
+def agree(answers, wanted) -> None:
+    assert len(answers) == len(wanted) == 2 * COUNT
+    for one, other in zip(answers, wanted, strict=True):
+        if isinstance(other, str):
+            assert one == other
+        else:
+            assert one["ratio"] == pytest.approx(other.ratio, rel=1e-4)
+            assert (one["tuned"], tuple(one["points"])) == (other.tuned, other.points)
+
+
+def test_recorded_layers_are_their_facts(sets, table, questions):
+    """By the table of facts itself, which knows nothing of layers."""
+    answers = in_python(table, questions)[:COUNT]
+    facts = {}
+    for results in sets:
+        for math in nearby.INSTEAD:
+            for subject, baselines in (
+                (nearby.sparse(math), tuple(dense_of(one) for one in nearby.INSTEAD[math])),
+                (nearby.sparse(math, "cusparse"), (nearby.cusparse(math),)),
+            ):
+                found = compare(Data(results), Comparison((subject,), baselines, by=("problem",)))
+                names = ["experiment", "problem", "baseline", "policy", "ratio", "tuned"]
+                facts |= {
+                    (math, *key): value for *key, ratio, tuned in found[names].to_numpy() for value in [(ratio, tuned)]
+                }
+    for (kind, _), one in zip(questions, answers, strict=False):
+        assert isinstance(one, Found)
+        row = table.loc[one.points[0]]
+        assert (one.ratio, one.tuned) == pytest.approx(
+            facts[kind["math"], row.experiment, row.problem, kind["baseline"], kind["policy"]]
+        )
+
+
+def test_other_layers_are_answered_or_said_to_be_missing(table, questions):
+    answers = in_python(table, questions)[COUNT:]
+    assert {one for one in answers if isinstance(one, str)} == {"size", "columns", "zeros"}
+    assert {len(one.points) for one in answers if isinstance(one, Found)} >= {1, 2}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+def test_the_script_has_the_same_rule(table, questions, tmp_path):
+    code = tmp_path / "ask.js"
+    code.write_text(
+        f"const nearby = require({json.dumps(str(SCRIPT))});{ASK}"
+        f"const layers = {table.to_json(orient='records', double_precision=15)}.map((one, at) => ({{ ...one, at }}));"
+        f"console.log(JSON.stringify(ask(layers, {as_json(questions)})));"
+    )
+    done = subprocess.run(["node", str(code)], capture_output=True, text=True, timeout=600, check=True)
+    agree(json.loads(done.stdout), in_python(table, questions))
+
+
+def test_the_page_answers_in_a_browser(sets, table, questions, tmp_path):
+    browser = next((found for found in map(shutil.which, BROWSERS) if found), None)
+    if browser is None:
+        pytest.skip("no Chromium to open the page with")
+    text = page.render(sets, SETS)
+    probe = PROBE.replace("QUESTIONS", as_json(questions))
+    path = tmp_path / "index.html"
+    path.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{probe}'), encoding="utf-8")
+    run = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+         "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    found = re.search(r'<pre id="result">(.*?)</pre>', run.stdout, re.DOTALL)
+    assert found, "the page did not get ready"
+    agree(json.loads(html.unescape(found[1])), in_python(table, questions))
+
+
+def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) -> Point:
+    return Point(rows, inner, columns, zeros, ratio, tuned, 0)
+
+
+@pytest.mark.parametrize(
+    ("points", "wanted"),
+    [
+        ([point(8, ratio=4.0), point(32, ratio=1.0)], 2.0),
+        ([point(8, ratio=4.0, tuned=False), point(32, ratio=1.0)], 2.0),
+        ([point(zeros=88.0, ratio=4.0), point(zeros=91.6667, ratio=1.0)], 2.0),  # 12 and 8.33 % nonzeros
+        ([point(zeros=90.5, ratio=3.0)], 3.0),  # the same zeros
+        ([point(rows=8192, ratio=3.0)], 3.0),
+        ([point(rows=8192, ratio=3.0), point(inner=3000, ratio=5.0)], 5.0),  # the nearer matrix
+        ([point(8)], "columns"),
+        ([point(4), point(64)], "columns"),
+        ([point(zeros=88.0)], "zeros"),
+        ([point(zeros=84.0), point(zeros=96.0)], "zeros"),
+        ([point(rows=9000)], "size"),
+        ([], "kind"),
+    ],
+)
+def test_neighbours_lie_within_an_octave_and_five_points(points, wanted):
+    found = nearby.answer(points, Asked(4096, 4096, 16, 90.0))
+    if isinstance(wanted, str):
+        assert found == wanted
+    else:
+        assert isinstance(found, Found)
+        assert found.ratio == pytest.approx(wanted, rel=1e-3)
+        assert found.tuned == all(one.tuned for one in points)
+
+
+def test_patterns_of_a_kind():
+    kinds = {"dlmc:a/b": "unstructured", "uniform:1": "unstructured", "nm:2:4:0": "2:4", "nm:1:2:0": "1:2",
+             "codebook_balanced:3": "balanced", "block:8": "block"}  # fmt: skip
+    assert {source: nearby.kind_of(source) for source in kinds} == kinds
