@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nnzbench.kernels.registry import Kernel, VendorKernel, candidates, kernels, register
 from nnzbench.kernels.roles import About, Role
 from nnzbench.plans.plan import Arg, Array, Candidate, Launch, Plan, Prepared, Resources, Unsupported, plans_that_fit
@@ -23,4 +25,10 @@ __all__ = [
     "kernels",
     "plans_that_fit",
     "register",
+    "source_text",
 ]
+
+
+def source_text(path: Path) -> str:
+    """The text of a `.cu` file for `Plan.source`, so that a compiler's messages name the file and its own lines."""
+    return f'#line 1 "{path.name}"\n{path.read_text(encoding="utf-8")}'

@@ -46,6 +46,11 @@ def reports() -> Path:
     return _beside("reports")
 
 
+def published() -> Path:
+    """Folder of the published records to read: the checkout's `reports/`, else those that came with the package."""
+    return _data("reports")
+
+
 def _beside(name: str) -> Path:
     return (_CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else Path.cwd()) / name
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import click
 from rich.console import Console
@@ -111,12 +112,17 @@ class Bar:
         self._bar.console.print(escape(text), highlight=False)
 
 
+def terminal(**options: Any) -> Console:
+    """A terminal (or file) to write to; under NO_COLOR without bold and dim too."""
+    return Console(color_system=None if os.environ.get("NO_COLOR") else "auto", **options)
+
+
 @contextmanager
-def progress_bar() -> Iterator[RunProgress]:
-    """A bar on a terminal, lines elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Lines()
+def progress_bar(lines: bool = True) -> Iterator[RunProgress]:
+    """A bar on a terminal; elsewhere lines, or nothing without `lines`."""
+    errors = terminal(stderr=True)
+    if not errors.is_terminal:
+        yield Lines() if lines else Quiet()
         return
-    with Bar(console) as bar:
+    with Bar(errors) as bar:
         yield cast(RunProgress, bar)

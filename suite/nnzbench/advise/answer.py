@@ -1,4 +1,4 @@
-"""What is answered about a layer, and the sentences that say it. Plain values; nothing here measures or estimates."""
+"""What is answered about a layer, and the verdict. Plain values; nothing here measures or estimates."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnzbench.advise.figures import times_text, us_text
+from nnzbench.advise.figures import ratio_text, us_text
+from nnzbench.facts.ratio import times_as_fast
 from nnzbench.facts.widths import Crossover
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
-ROLE_WORDS = {"paper": "a paper's", "own": "this project's", "library": "a library", "external": "an external kernel"}
 _MATH_WORDS = {"f32": "fp32", "f16": "fp16", "tf32": "TF32", "bf16": "bf16", "winograd": "fp32 (Winograd)"}
 FAR_OCTAVES = 3.0
 """With nothing recorded nearer, an estimate is a guess."""
 FAR = f"is not recorded within {FAR_OCTAVES:g} octaves"
 """Why an estimate is a guess that nothing recorded is near, as what follows the kernel's name."""
+FEW_ZEROS = 0.5
+"""Below this share of zeros no estimate makes a sparse kernel the verdict."""
 _MUCH_LESS = 0.95
-"""Share of a time from which on another is told as faster with less precision."""
+"""Share of a time from which on another is named as faster with other numbers."""
 _FREE_MATH = frozenset({"winograd"})
 """Classes that are as good as their problem's type, but for rounding."""
 
@@ -65,7 +67,7 @@ class Entry:
     @property
     def label(self) -> str:
         """Such as `cuBLAS fp16`."""
-        return f"{about(self.kernel).label} {_MATH_WORDS.get(self.math, self.math)}"
+        return f"{_name(self)} {math_words(self.math)}"
 
     @property
     def us(self) -> float | None:
@@ -95,6 +97,8 @@ class Width:
     unfinished: tuple[str, ...] = ()
     """Kernels with candidates left when the time was over."""
     near: tuple[Near, ...] = ()
+    pruned: Entry | None = None
+    """With the same weights pruned 2:4 in place of their own zeros: other numbers, and an estimate."""
 
     def timed(self) -> list[Entry]:
         """Entries with a time, fastest first."""
@@ -104,7 +108,7 @@ class Width:
         """Those that compute in the precision asked for: TF32 is another answer, and never wins fp32."""
         return [one for one in self.timed() if one.math == dtype or one.math in _FREE_MATH]
 
-    def rival(self, dtype: DType) -> Entry | None:
+    def baseline(self, dtype: DType) -> Entry | None:
         """What a sparse kernel must beat: the fastest dense library in that precision."""
         return next((one for one in self.exact(dtype) if one.dense), None)
 
@@ -112,13 +116,20 @@ class Width:
         """The fastest that leaves zeros out."""
         return next((one for one in self.exact(dtype) if not one.dense), None)
 
-    def guesses(self, dtype: DType) -> list[Entry]:
-        """Of the two that the answer is made of, those whose times are guesses."""
-        return [one for one in (self.sparse(dtype), self.rival(dtype)) if one is not None and one.guess]
-
     def all_estimated(self, dtype: DType) -> bool:
         """Whether no kernel of that precision is left out that may be as fast as those with a time."""
         return not any(one.unestimated and (one.math == dtype or one.math in _FREE_MATH) for one in self.entries)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to multiply by at one width."""
+
+    chosen: Entry | None
+    other: Entry | None = None
+    """Where a sparse kernel is chosen, the baseline; where dense is, the fastest sparse kernel."""
+    reason: str = ""
+    """Why dense is chosen though the other has the lower time: `few zeros`, `guess` or `cold`; else empty."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +159,29 @@ class Answer:
         return 1 - self.nnz / (self.m * self.k)
 
     def __str__(self) -> str:
-        """The layer, and the answer for each width, in a sentence each."""
-        return "\n".join([heading(self), *(sentence(self, width) for width in self.widths)])
+        """The verdict for each width, and what it is about."""
+        return "\n".join([*(sentence(self, width) for width in self.widths), heading(self)])
+
+    def verdict(self, width: Width) -> Verdict:
+        """The fastest in the precision asked for; dense where an estimate that says otherwise can't be trusted.
+
+        That is below `FEW_ZEROS`, where either side is a guess, and (measured too) where sparse is slower cold.
+        """
+        dense, fastest = width.baseline(self.dtype), width.sparse(self.dtype)
+        sure = [one for one in width.exact(self.dtype) if not one.dense and not one.guess]
+        if dense is None:
+            return Verdict(sure[0] if sure else None, None, "" if sure or fastest is None else "guess")
+        limit = dense.us or 0.0
+        if fastest is None or (fastest.us or 0.0) > limit:
+            return Verdict(dense, fastest)
+        if self.estimated and self.sparsity < FEW_ZEROS:
+            return Verdict(dense, fastest, "few zeros")
+        faster = [one for one in sure if (one.us or 0.0) <= limit]
+        if dense.guess or not faster:
+            return Verdict(dense, fastest, "guess")
+        cold = dense.cold_us or math.inf
+        chosen = next((one for one in faster if (one.cold_us or 0.0) <= cold), None)
+        return Verdict(chosen, dense) if chosen else Verdict(dense, faster[0], "cold")
 
     def wrong(self) -> list[Entry]:
         """Entries that computed something else than float64 does."""
@@ -165,107 +197,102 @@ def ranked(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 def heading(answer: Answer) -> str:
     """What is answered about: the layer, its sizes, the device."""
-    sizes = f"{answer.m} x {answer.k}, {100 * answer.sparsity:.1f} % zeros, {answer.op} in {answer.dtype}"
+    sizes = f"{answer.m} x {answer.k}, {100 * answer.sparsity:.1f} % zeros, {answer.op} in {math_words(answer.dtype)}"
     how = f"estimated for {answer.where}, not measured" if answer.estimated else f"on {answer.where}"
     return f"{answer.label}: {sizes}; {how}"
 
 
 def sentence(answer: Answer, width: Width) -> str:
-    """The answer for a width in one sentence."""
-    sparse, rival = width.sparse(answer.dtype), width.rival(answer.dtype)
-    lead = f"N = {width.n}{_guess_text(sparse, rival)}: "
-    about_so, every = "about " if answer.estimated else "", width.all_estimated(answer.dtype)
-    if sparse is None and rival is None:
+    """The verdict for a width in about ten words."""
+    found = answer.verdict(width)
+    about_so, at = "about " if answer.estimated else "", _at(answer.op, width.n)
+    chosen, other = found.chosen, found.other
+    if chosen is None:
         if answer.estimated:
-            return f"{lead}no kernel is estimated"
+            return f"No kernel is {'recorded near enough' if found.reason else 'estimated'} {at}"
         wrong = [one.label for one in width.entries if one.wrong]
-        found = f"{checked(width)} checked against float64, none timed"
-        return lead + found + (f"; WRONG: {', '.join(wrong)}" if wrong else "")
-    if sparse is None or (rival is not None and (rival.us or 0.0) < (sparse.us or 0.0)):
-        assert rival is not None
-        of_those = "" if every else " of those estimated"
-        text = f"{lead}dense is fastest{of_those}: {rival.label}, {about_so}{us_text(rival.us, answer.estimated)}"
-        if sparse is not None:
-            longer = times_text(sparse.us, rival.us, answer.estimated)
-            best = "the best sparse kernel" if every else "the best sparse kernel estimated"
-            text += f"; {best}, {sparse.label}, takes {about_so}{longer} as long"
-        elif not every:
-            text += "; no sparse kernel is estimated"
-        return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=False)
-    text = f"{lead}fastest: {sparse.label} ({ROLE_WORDS[sparse.role]}), {about_so}"
-    text += us_text(sparse.us, answer.estimated)
-    if rival is not None:
-        text += f", {about_so}{times_text(rival.us, sparse.us, answer.estimated)} the speed of {rival.label}"
-        if sparse.hot_us is not None and sparse.cold_us and rival.cold_us:
-            text += f" ({times_text(rival.cold_us, sparse.cold_us, answer.estimated)} cold)"
-        if sparse.memory_bytes and rival.memory_bytes:
-            text += f" in {100 * sparse.memory_bytes / rival.memory_bytes:.0f} % of the memory"
-    else:
-        text += "; nothing dense to compare with"
-    text += _surest_text(answer, width, sparse)
-    return text + _reduced_text(answer, width) + _crossover_text(answer, width, sparse_ahead=True)
+        return f"{checked(width)} checked against float64 {at}, none timed" + _wrong_text(wrong)
+    if other is None:
+        alone = "no sparse kernel is timed" if chosen.dense else "there is no dense time to compare with"
+        return f"{chosen.label} takes {about_so}{us_text(chosen.us, answer.estimated)} {at}; {alone}"
+    ratio = times_as_fast(chosen.us or math.inf, other.us or 0.0)
+    if not chosen.dense:
+        return f"{chosen.label} is {about_so}{ratio_text(ratio, answer.estimated)}x faster than {_name(other)} {at}"
+    text = f"Dense wins {at}: {chosen.label}, {about_so}{us_text(chosen.us, answer.estimated)}"
+    if found.reason:
+        return f"{text} ({other.label} {_DOUBTS[found.reason]})"
+    every = "" if width.all_estimated(answer.dtype) else " of those estimated"
+    return f"{text}; the best sparse{every} ({other.label}) takes {ratio_text(ratio, answer.estimated)}x as long"
 
 
-def _guess_text(*named: Entry | None) -> str:
-    """Why the answer that is made of these is a guess, in brackets."""
-    found = [one for one in named if one is not None]
-    if found and all(one.guess == FAR for one in found):
-        return " (a guess: nothing near it is recorded)"
-    why = "; ".join(f"{one.label} {one.guess}" for one in found if one.guess)
-    return f" (a guess: {why})" if why else ""
+_DOUBTS = {
+    "few zeros": f"may be faster, but no estimate below {100 * FEW_ZEROS:.0f} % zeros is certain of it",
+    "guess": "may be faster, but that is a guess",
+    "cold": "is faster hot, and slower cold",
+}
 
 
-def _surest_text(answer: Answer, width: Width, sparse: Entry) -> str:
-    """Beside a winner that is a guess, the fastest that is none."""
-    sure = next((one for one in width.exact(answer.dtype) if not one.guess), None)
-    if not sparse.guess or sure is None or sure.dense:
-        return ""
-    return f"; of those recorded near, {sure.label} takes about {us_text(sure.us, answer.estimated)}"
+def _at(op: str, n: int) -> str:
+    """A width in words."""
+    if op == "sddmm":
+        return f"with products of length {n}"
+    what = "image" if op.startswith("conv") else "column"
+    return f"at {n} {what}{'s' if n != 1 else ''}"
+
+
+def _name(entry: Entry) -> str:
+    return str(about(entry.kernel).label)
+
+
+def math_words(math_name: str) -> str:
+    """An arithmetic as it is written in text, such as `fp16`."""
+    return _MATH_WORDS.get(math_name, math_name)
+
+
+def _wrong_text(labels: list[str]) -> str:
+    return f"; WRONG: {', '.join(labels)}" if labels else ""
 
 
 def checked(width: Width) -> str:
     """How many kernels came out right, in words."""
     right = sum(one.error is not None for one in width.entries)
-    return f"{right or 'no'} kernel{'s' if right != 1 else ''}"
+    return f"{right or 'No'} kernel{'s' if right != 1 else ''}"
 
 
-def _reduced_text(answer: Answer, width: Width) -> str:
-    """What is faster still, and computes in less than the precision asked for."""
-    exact, fastest = width.exact(answer.dtype), width.timed()
-    if not exact or (fastest[0].us or 0.0) > _MUCH_LESS * (exact[0].us or 0.0):
-        return ""
-    return f"; with less precision, {fastest[0].label} takes {us_text(fastest[0].us, answer.estimated)}"
+def alternatives(answer: Answer, width: Width) -> list[Entry]:
+    """What is clearly faster than the verdict, and computes other numbers: less precision, or weights pruned 2:4."""
+    found = answer.verdict(width).chosen
+    limit = _MUCH_LESS * (found.us or 0.0) if found else math.inf
+    others = [one for one in width.timed() if one not in width.exact(answer.dtype) and not one.guess][:1]
+    if width.pruned is not None:
+        others.append(width.pruned)
+    return [one for one in others if (one.us or 0.0) <= limit]
 
 
-def paid_back(entry: Entry, rival: Entry | None) -> float | None:
-    """Launches until packing is paid back by what each saves against the rival; infinite where none saves anything."""
-    if rival is None or entry is rival or entry.packing_ms is None or entry.us is None or rival.us is None:
-        return None
-    extra_us = 1e3 * max(0.0, entry.packing_ms - (rival.packing_ms or 0.0))
-    saved = rival.us - entry.us
-    return math.ceil(extra_us / saved) if saved > 0 else math.inf
-
-
-def _crossover_text(answer: Answer, width: Width, sparse_ahead: bool) -> str:
-    """Where dense becomes faster; empty where that, known of other kernels, contradicts a guess."""
+def crossover_text(answer: Answer) -> str:
+    """From which width on dense is faster, hot; empty where nothing tells."""
     found = answer.crossover
     if found is None:
         return ""
-    inside = found.least <= width.n <= found.most
     if found.n is not None:
-        if sparse_ahead and width.n >= found.n:
-            return ""
-        if sparse_ahead or width.n >= found.n:
-            return f"; dense is faster from about N = {found.told}"
-        return f"; sparse is faster at larger N, up to about {found.told}"
-    if found.sparse_wins:
-        if width.n >= found.most:
-            return ""
-        stays = sparse_ahead and all(dense >= sparse for n, dense, sparse in answer.curve if n > width.n)
-        return f"; sparse {'stays faster up to' if stays else 'is faster at'} N = {found.most}, the largest looked at"
-    if found.least == found.most or (sparse_ahead and inside):
+        if found.sparse_wins:
+            return f"dense is faster from about {found.told} columns"
+        return f"sparse is faster up to about {found.told} columns, and dense at the fewest"
+    if found.least == found.most:
         return ""
-    return f"; dense is faster at every N looked at, {found.least} to {found.most}"
+    if not found.sparse_wins:
+        return f"dense is faster at all widths looked at, {found.least} to {found.most} columns"
+    throughout = all(dense >= sparse for _, dense, sparse in answer.curve)
+    return f"sparse {'stays faster up to' if throughout else 'is faster at'} {found.most} columns, the most looked at"
+
+
+def paid_back(entry: Entry, baseline: Entry | None) -> float | None:
+    """Launches until packing is paid back by what each saves against the baseline; infinite where none saves any."""
+    if baseline is None or entry is baseline or entry.packing_ms is None or entry.us is None or baseline.us is None:
+        return None
+    extra_us = 1e3 * max(0.0, entry.packing_ms - (baseline.packing_ms or 0.0))
+    saved = baseline.us - entry.us
+    return math.ceil(extra_us / saved) if saved > 0 else math.inf
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -290,10 +317,23 @@ def as_json(answer: Answer) -> dict[str, Any]:
 
 
 def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
-    rival = width.rival(answer.dtype)
+    baseline, found = width.baseline(answer.dtype), answer.verdict(width)
+    chosen, other = found.chosen, found.other
     return {
         "n": width.n,
         "sentence": sentence(answer, width),
+        "verdict": {
+            "kernel": chosen.kernel if chosen else None,
+            "math": chosen.math if chosen else None,
+            "dense": chosen.dense if chosen else None,
+            "against": other.kernel if other else None,
+            "times_as_fast": times_as_fast(chosen.us or math.inf, other.us or 0.0) if chosen and other else None,
+            "reason": found.reason,
+        },
+        "alternatives": [
+            {"kernel": one.kernel, "math": one.math, "hot_us": one.hot_us, "pruned_2_4": one is width.pruned}
+            for one in alternatives(answer, width)
+        ],
         "tried": width.tried,
         "unfinished": list(width.unfinished),
         "near": [vars(one) for one in width.near],
@@ -308,7 +348,7 @@ def _width_json(answer: Answer, width: Width) -> dict[str, Any]:
                 "cold_us": one.cold_us,
                 "memory_bytes": one.memory_bytes,
                 "packing_ms": one.packing_ms,
-                "paid_back_after_launches": _finite(paid_back(one, rival)),
+                "paid_back_after_launches": _finite(paid_back(one, baseline)),
                 "relative_error": one.error,
                 "reason": one.reason,
                 "held_out_error": one.uncertainty,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from nnzbench import devices, paths
+from nnzbench import devices
 from nnzbench.advise import estimate, layer, measured, recorded
 from nnzbench.advise.answer import Answer
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
@@ -75,7 +75,7 @@ def best(
     whole = None if image is None else Image(*image, pad, stride)
     question = Question(widths, op, dtype, asked, float(budget), whole)
     if gpu is not None:
-        return estimate.answer(one, question, recorded.load(gpu, [paths.results(), paths.reports()]))
+        return estimate.answer(one, question, recorded.load(gpu, recorded.usual_folders()))
     session = _session(device)
     with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
         folder = Path(scratch if out is None else out) / session.device.gpu / EXPERIMENT

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from nnzbench.advise.answer import Answer
+from nnzbench.advise.answer import Answer, crossover_text, math_words
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.report.draw.style import BLUE, INK, MUTED, VERMILLION, save, styled
 
@@ -41,17 +41,8 @@ def plot(answers: Sequence[Answer], stem: Path) -> list[Path]:
 
 def title(answer: Answer) -> str:
     """What the figure shows, in words."""
-    found = answer.crossover
-    name = f"{answer.label}, {100 * answer.sparsity:.1f} % zeros"
-    if found is None:
-        return name
-    if found.n is not None:
-        below = f"{name}: sparse is faster below N = {found.told}"
-        return below if found.sparse_wins else f"{name}: two crossovers"
-    if not found.sparse_wins:
-        return f"{name}: dense is faster"
-    throughout = all(dense >= sparse for _, dense, sparse in answer.curve)
-    return f"{name}: sparse is faster {'up to' if throughout else 'at'} N = {found.most}"
+    name, found = f"{answer.label}, {100 * answer.sparsity:.1f} % zeros", crossover_text(answer)
+    return f"{name}: {found}" if found else name
 
 
 def _draw(axis: Axes, answer: Answer) -> None:
@@ -66,7 +57,9 @@ def _draw(axis: Axes, answer: Answer) -> None:
     if answer.crossover and answer.crossover.n is not None:
         axis.axvline(answer.crossover.n, color=MUTED, lw=1)
     axis.set_title(title(answer), color=INK)
-    axis.set_xlabel(f"N, columns of the dense operand; {answer.where}, {answer.dtype}, the fastest kernel of each side")
+    axis.set_xlabel(
+        f"N, columns of the dense operand; {answer.where}, {math_words(answer.dtype)}, the fastest kernel of each side"
+    )
     how = "estimated" if answer.estimated else "measured"
     axis.set_ylabel(f"microseconds, hot, {how}")
     axis.grid(True)

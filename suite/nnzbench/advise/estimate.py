@@ -8,18 +8,20 @@ out. A kernel that is recorded too little has the times of a problem of the same
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
-from nnzbench.advise.answer import FAR_OCTAVES, Answer, Entry, Near, Width, ranked
+from nnzbench.advise.answer import FAR_OCTAVES, FEW_ZEROS, Answer, Entry, Near, Width, ranked
 from nnzbench.advise.layer import Layer
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.advise.packing import packing_ms
 from nnzbench.advise.recorded import FEWEST, LEAST_CERTAIN, Recorded, certain_hot, same
 from nnzbench.advise.taking import Takers
-from nnzbench.facts.widths import crossing
+from nnzbench.facts.widths import WIDEST, crossing
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.operators.binding import stored_bytes
 from nnzbench.problems.experiment import POLICIES
@@ -30,24 +32,26 @@ Models = dict[tuple[str, str, str], Model]
 Point = tuple[int, float, float]
 NEAR_SHOWN = 3
 _TYPES: tuple[DType, ...] = ("f32", "f16", "bf16")
-_WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(27)}))
+_WIDTHS = tuple(sorted({round(2 ** (step / 2)) for step in range(1 + round(2 * math.log2(WIDEST)))}))
 """Widths that the crossover is looked for at."""
 
 
 def answer(layer: Layer, question: Question, recorded: Recorded, every: bool = True) -> Answer:
     """The estimate for one layer. Raises `RecordError` where too little of its kind is recorded.
 
-    With `every`, each kernel is asked whether it takes this matrix, which packs it; else those up to the fastest.
+    With `every`, each kernel is asked whether it takes this matrix, which packs it; else those that an answer names.
     """
     dtype = question.dtype or layer.dtype
     asked = _Asked(layer, question, dtype, recorded, every)
-    widths = tuple(asked.width(n) for n in question.ns)
+    with threadpool_limits(limits=1, user_api="blas"):  # of small systems: threads spend most of it on each other
+        widths = tuple(asked.width(n) for n in question.ns)
+        curve = asked.curve(widths) if question.op == "spmm" else ()
     if not any(width.timed() for width in widths) and not asked.models:
         raise RecordError(_too_little(question, dtype, recorded, widths))
-    curve = asked.curve(widths) if question.op == "spmm" else ()
+    crossover = crossing(curve) if layer.matrix.sparsity >= FEW_ZEROS else None
     return Answer(
         layer.label, question.op, dtype, layer.matrix.m, layer.matrix.k, layer.matrix.nnz, recorded.gpu, True, widths,
-        crossing(curve), layer.note, curve,
+        crossover, layer.note, curve,
     )  # fmt: skip
 
 
@@ -95,7 +99,18 @@ class _Asked:
         entries += [one for one in map(self._unknown, self._names) if one and one.kernel not in known]
         entries = self._takers.that_run(entries, problem)
         best = next((one for one in ranked(entries) if one.us is not None and not one.dense), None)
-        return Width(n, ranked(entries), near=near[best.kernel, best.math] if best else ())
+        nearby = near[best.kernel, best.math] if best else ()
+        return Width(n, ranked(entries), near=nearby, pruned=self._pruned(problem, sizes))
+
+    def _pruned(self, problem: Problem, sizes: Sizes) -> Entry | None:
+        """cuSPARSELt's time for weights pruned 2:4 in place of these, where it is no guess."""
+        model = self.models.get(("cusparselt", self._dtype, "hot"))
+        if model is None or not self._layer.matrix.sparsity or not model.held_out_error <= LEAST_CERTAIN:
+            return None
+        halved = replace(sizes, nnz=problem.m * problem.k // 2)
+        if model.guess(halved):
+            return None
+        return Entry("cusparselt", self._dtype, hot_us=float(model.at([halved])[0]), uncertainty=model.held_out_error)
 
     def _problem(self, n: int) -> Problem:
         return self._layer.problem(self._question.op, n, self._dtype, self._question.image)

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-from nnzbench.facts.ratio import times_as_fast
-
-
-def times_text(longer: float | None, shorter: float | None, estimated: bool = False) -> str:
-    """How many times as long one time is as another, in words."""
-    return f"{ratio_text(times_as_fast(shorter or math.inf, longer or 0.0), estimated)} times"
-
 
 def ratio_text(ratio: float, estimated: bool) -> str:
     """A quotient of two times in digits."""

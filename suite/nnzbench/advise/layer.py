@@ -28,6 +28,8 @@ Pattern = Literal["uniform", "magnitude", "balanced", "2:4"]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 MOST_BYTES = 8 << 30
 """Of a dense operand or a result in float64, as the check makes it: more does not fit an ordinary computer."""
+LANGUAGE_MODEL = 2048
+"""Rows and columns from which on a size is taken for a layer of a language model, whose weights have 16 bits."""
 _SPEC = re.compile(r"(\d{1,9})[xX](\d{1,9})@(0?\.\d{1,9}|0|\d{1,2}(?:\.\d{1,6})?%)")
 _ALMOST = re.compile(r"\d+[xX]\d+(@.*)?")
 _MOST_WEIGHTS = 1 << 31
@@ -57,7 +59,8 @@ class Layer:
     source: str
     """As rows name it: `file:<name>`, or what generated it."""
     dtype: DType
-    """Type of values that it is asked about in where the user names none: the file's own 16 bits, else f32."""
+    """Type of values that it is asked about in where the user names none: the file's own 16 bits, and fp16 for a
+    size as large as a language model's layer; else f32."""
     note: str = ""
     """How its weights became a matrix, where that is not plain."""
 
@@ -167,7 +170,7 @@ def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:
     }[pattern]
     problem = Problem(EXPERIMENT, text, "spmm", m, k, 1, sparsity, source)
     label = f"{m}x{k}.{pattern.replace(':', 'of')}"
-    return Layer(label, load_sparse(problem), (m, k), source, "f32")
+    return Layer(label, load_sparse(problem), (m, k), source, "f16" if min(m, k) >= LANGUAGE_MODEL else "f32")
 
 
 def typical_unevenness(sparsity: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
-from nnzbench.facts.widths import crossing
+from nnzbench.facts.widths import WIDEST, crossing
 from nnzbench.kernels.registry import baselines
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
@@ -38,8 +38,6 @@ BUDGET_S = 60.0
 """Seconds for one matrix, all widths together."""
 WIDTHS = (1, 32, 256)
 """Columns that are asked about where none are named."""
-WIDEST = 4096
-"""Columns at most that a search for the crossover goes to unasked."""
 MOST_EXTRA = 8
 """Widths that it looks at unasked."""
 
@@ -232,7 +230,7 @@ def _points(widths: Iterable[Width], dtype: DType) -> list[tuple[int, float, flo
     """(width, fastest dense, fastest sparse time) of the widths that have both."""
     found = []
     for width in widths:
-        dense, sparse = width.rival(dtype), width.sparse(dtype)
+        dense, sparse = width.baseline(dtype), width.sparse(dtype)
         if dense is not None and sparse is not None and dense.us and sparse.us:
             found.append((width.n, dense.us, sparse.us))
     return found

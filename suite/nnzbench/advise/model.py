@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from nnzbench.advise.answer import FAR, FAR_OCTAVES
 from nnzbench.kernels import cost_rule
@@ -188,7 +189,8 @@ class _Fit:
         ]
         self._constants = cost_rule.fit(trials, offset_us=self._least_us).constants
         beyond = np.log(us / self._sum(table))
-        self._weights = np.linalg.solve(alike + NOISE**2 * np.eye(us.size), beyond)
+        noisy = alike + NOISE**2 * np.eye(us.size)
+        self._weights: Floats = cho_solve(cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)
 
     def _sum(self, table: Table) -> Floats:
         total: Floats = sum(

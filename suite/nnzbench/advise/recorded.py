@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.advise.layer import Op
 from nnzbench.advise.model import Model, Sizes
 from nnzbench.facts.nearby import CHECKS
-from nnzbench.kernels.registry import about, baselines
+from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
 from nnzbench.operators.binding import ITEM_BYTES
 from nnzbench.plans.plan import one_line
@@ -24,7 +25,7 @@ from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError, read_frame
 from nnzbench.records.selection import class_of, maths_of
 
-FEWEST = 20
+FEWEST = 16
 """Recorded problems of a kernel from which on its time is estimated."""
 LEAST_CERTAIN = 0.5
 """A kernel whose estimates are off by more on average gets none."""
@@ -91,6 +92,11 @@ class Recorded:
     def _rows(self, op: Op, dtype: DType) -> pd.DataFrame:
         frame = self._frame
         chosen = frame[(frame["op"] == op) & (frame["dtype"] == dtype)]
+        if dtype == "bf16":  # tensor cores take as long for either, and little of bf16 is recorded
+            halves = frame[(frame["op"] == op) & (frame["math"] == "f16")]
+            takes = [name for name, one in kernels().items() if "bf16" in one.dtypes]
+            halves = halves[halves["kernel"].isin(takes)].assign(dtype="bf16", math="bf16")
+            chosen = pd.concat([chosen, halves], ignore_index=True)
         return chosen[chosen["kernel"].isin(baselines(op))]
 
 
@@ -104,14 +110,20 @@ def same(rows: pd.DataFrame, sizes: Sizes, dense: bool) -> dict[str, Any]:
     return {str(row["policy"]): row for _, row in nearest.iterrows()}
 
 
-def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
-    """What is recorded on `gpu` in the results folders, but for rows of the sources `without`.
+def usual_folders() -> list[Path]:
+    """One's own results, then what is published: of the checkout, or beside one and in the installed package."""
+    return list(dict.fromkeys([paths.results(), paths.reports(), paths.published()]))
 
-    Raises `RecordError` where that is nothing or not readable.
+
+def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset()) -> Recorded:
+    """What is recorded on `gpu` (a slug or some words of it) in the results folders, but for the sources `without`.
+
+    Raises `RecordError` where that is nothing, of several GPUs or not readable.
     """
+    known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")})
+    gpu = files.gpu_among(gpu, known) or gpu
     found = [one for folder in folders for one in files.folders(folder / gpu, "*") if one.name != CHECKS]
     if not found:
-        known = sorted({one.parent.name for folder in folders for one in files.folders(folder, "*/*")})
         there = f"there are records of {', '.join(known)}" if known else "there are no records at all"
         raise RecordError(f"nothing is recorded on '{gpu}' in {' or '.join(map(str, folders))}: {there}")
     tried = [folder / gpu / TRIAL / "trial.jsonl" for folder in folders]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnzbench.advise.answer import Entry, ranked
+from nnzbench.advise.answer import FEW_ZEROS, Entry, ranked
 from nnzbench.advise.layer import Layer
 from nnzbench.kernels.registry import Kernel, about, kernels
 from nnzbench.operators.binding import weights_bytes
@@ -16,8 +16,8 @@ from nnzbench.problems.problem import DType, Problem
 class Takers:
     """What kernels say of one layer, each asked once for a width.
 
-    Without `every`, kernels are asked in the order of their times until one takes the matrix, and all that need a
-    pattern of their own.
+    Without `every`, those are asked that are faster than dense, the first that takes the matrix if none is, and all
+    that need a pattern of their own.
     """
 
     def __init__(self, layer: Layer, arch: str, every: bool) -> None:
@@ -33,9 +33,11 @@ class Takers:
     def that_run(self, entries: list[Entry], problem: Problem) -> list[Entry]:
         """The entries, those that refuse this matrix at this width with the reason in place of times."""
         found: list[Entry] = []
-        settled = False
+        taken, behind = self._layer.matrix.sparsity < FEW_ZEROS, False
         for entry in ranked(entries):
-            skipped = not self._every and (settled or entry.us is None) and not about(entry.kernel).pattern
+            behind = behind or (entry.dense and entry.us is not None and entry.math == problem.dtype)
+            settled = (taken and behind) or entry.us is None
+            skipped = settled and not self._every and not about(entry.kernel).pattern
             if entry.dense or skipped or not (entry.us or entry.unestimated):
                 found.append(entry)
                 continue
@@ -43,7 +45,7 @@ class Takers:
             if reason:
                 entry = Entry(entry.kernel, entry.math, reason=reason)
             elif entry.us is not None:
-                settled = True
+                taken = True
                 entry = entry if size is None else replace(entry, memory_bytes=size)
             found.append(entry)
         return found

@@ -1,4 +1,4 @@
-"""Answers on a terminal: a sentence per width, the ranked table, totals of a checkpoint."""
+"""Answers on a terminal: the verdicts, at most eight rows, totals of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,57 +13,80 @@ from nnzbench.advise.answer import (
     Answer,
     Entry,
     Width,
+    alternatives,
     checked,
+    crossover_text,
     heading,
     paid_back,
     sentence,
 )
-from nnzbench.advise.figures import estimated_us, ratio_text, two_digits
+from nnzbench.advise.figures import estimated_us, ratio_text, two_digits, us_text
 from nnzbench.advise.totals import totals
 from nnzbench.facts.ratio import times_as_fast
 from nnzbench.facts.widths import rounded
+from nnzbench.progress import terminal
 
 GAP = "–"
 NARROWEST = 110
 """Columns that a table needs; what is no terminal gets as many."""
+MOST_ROWS = 8
+"""Of an answer's table, all widths together, unless all are asked for."""
 _WIDEST = 400
 """Columns at most of the table of many layers: names are long, and a cut one tells nothing."""
-_HELD_OUT = "held out: how far off such estimates are on average for layer sizes kept out of the fit"
-_GUESS = "?: a guess, as nothing recorded is near or as wide; no error is known of it"
-_RECORDED = "recorded: the time of a recorded problem of the same sizes"
-_SHOWN_REASONS = 12
+_HELD_OUT = "±: the mean error of such estimates on layer sizes that were left out"
+_GUESS = "?: a guess, as nothing recorded is near or as wide"
 _REASON = 160
 
 
 def console() -> Console:
     """Standard output, as wide as a table needs where it is not a terminal."""
-    found = Console(highlight=False)
-    return found if found.is_terminal and found.width >= NARROWEST else Console(highlight=False, width=NARROWEST)
+    found = terminal(highlight=False)
+    if found.is_terminal and found.width >= NARROWEST:
+        return found
+    return terminal(highlight=False, width=NARROWEST)
 
 
-def tell(answers: Sequence[Answer], out: Console, brief: bool) -> None:
-    """Prints the answers; `brief` puts them into one table, as for the many layers of a checkpoint."""
+def tell(answers: Sequence[Answer], out: Console, brief: bool, verbose: bool = False) -> None:
+    """Prints the answers; `brief` puts them into one table, as for the many layers of a checkpoint.
+
+    `verbose` lists every kernel, each refusal with its reason, and the recorded problems near by.
+    """
+    for total in totals(answers) if len(answers) > 1 else ():
+        out.print(escape(total.sentence()), style="bold", soft_wrap=True)
     if brief:
         _together(answers, out)
-    for answer in () if brief else answers:
-        _heading(answer, out)
-        for width in answer.widths:
-            out.print(escape(sentence(answer, width)), soft_wrap=True)
-            if any(one.us is not None or one.error is not None for one in width.entries):
-                out.print(_table(answer, width))
-            _remarks(answer, width, out)
-        _left_out(answer, out)
-    if not brief:
-        _legend(answers, out)
-    found = totals(answers)
-    if len(answers) > 1 and found:
-        which = "estimated times" if answers[0].estimated else "times"
-        out.print(f"\nAll layers, {which} added:", style="bold")
-        for total in found:
-            out.print(escape(total.sentence()), soft_wrap=True)
+        return
+    for answer in answers:
+        _one(answer, out, verbose)
 
 
-_TIMED = ("fastest", "hot", "speed", "cold", "memory", "dense from")
+def _one(answer: Answer, out: Console, verbose: bool) -> None:
+    for width in answer.widths:
+        out.print(escape(sentence(answer, width)), style="bold", soft_wrap=True)
+    crossing = crossover_text(answer)
+    about = [heading(answer), answer.note, *([f"Hot, {crossing}"] if crossing else [])]
+    for line in filter(None, about):
+        out.print(escape(line), soft_wrap=True)
+    shown = {width.n: _shown(answer, width, verbose) for width in answer.widths}
+    if any(shown.values()):
+        out.print(_table(answer, shown))
+    for line in (*_remarks(answer), *(_refusals(answer) if verbose else _refused(answer)), *_legend(answer, shown)):
+        out.print(escape(f"  {line}"), style="dim", soft_wrap=True)
+
+
+def _shown(answer: Answer, width: Width, verbose: bool) -> list[Entry]:
+    """The rows of a width: what the verdict is made of, then the fastest; guesses and other numbers last."""
+    found, exact = answer.verdict(width), width.exact(answer.dtype)
+    others = [one for one in width.entries if one not in exact and (one.us is not None or one.error is not None)]
+    rows = sorted([*exact, *others], key=lambda one: (one is not found.chosen, bool(one.guess), one not in exact))
+    if verbose:
+        return rows
+    needed = filter(None, (found.chosen, found.other, width.baseline(answer.dtype)))
+    kept = list(dict.fromkeys([*needed, *rows]))[: max(2, MOST_ROWS // len(answer.widths))]
+    return [one for one in rows if one in kept]
+
+
+_TIMED = ("verdict", "hot", "speed", "cold", "memory", "dense from")
 """Columns of the table of many layers."""
 
 
@@ -71,7 +94,7 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
     """One line for each layer and width."""
     first = answers[0]
     how = f"estimated for {first.where}, not measured" if first.estimated else f"on {first.where}"
-    out.print(f"\n[bold]{len(answers)} layers[/bold]: {first.op}; {how}", soft_wrap=True)
+    out.print(f"{len(answers)} layers, {first.op}; {how}", soft_wrap=True)
     for note in dict.fromkeys(answer.note for answer in answers if answer.note):
         out.print(escape(note), soft_wrap=True)
     timed = any(width.timed() for answer in answers for width in answer.widths)
@@ -89,30 +112,28 @@ def _together(answers: Sequence[Answer], out: Console) -> None:
     out.width = max(out.width, out.measure(table, options=out.options.update(max_width=_WIDEST)).maximum)
     out.print(table)
     if timed:
-        text = "speed (hot), cold and memory are against the fastest dense library of that precision; dense from: the"
-        out.print(f"  {text} width from which on it is faster", style="dim", soft_wrap=True)
+        text = "speed (hot), cold, memory: against the fastest dense library of that precision; dense from: this N on"
+        out.print(f"  {text}", style="dim", soft_wrap=True)
     if first.estimated:
-        for line in _of_estimates([(answer, width) for answer in answers for width in answer.widths]):
-            out.print(f"  {line}", style="dim", soft_wrap=True)
+        out.print(f"  {_HELD_OUT}", style="dim", soft_wrap=True)
 
 
 def _fastest(answer: Answer, width: Width) -> tuple[str, ...]:
     """The cells of `_TIMED`, and what is held out of an estimate."""
-    rival, ranked = width.rival(answer.dtype), width.exact(answer.dtype)
-    if not ranked:
+    dense, best, found = width.baseline(answer.dtype), answer.verdict(width).chosen, answer.crossover
+    if best is None:
         return (GAP,) * (len(_TIMED) + 1)
-    best, found = ranked[0], answer.crossover
     crossing = GAP
     if found is not None and found.n is not None:
         crossing = f"{found.told}"
     elif found is not None:
         crossing = f"> {found.most}" if found.sparse_wins else f"{found.least}"
-    share = best.memory_bytes / rival.memory_bytes if rival and rival.memory_bytes and best.memory_bytes else None
+    share = best.memory_bytes / dense.memory_bytes if dense and dense.memory_bytes and best.memory_bytes else None
     return (
-        f"{escape(best.label)}{' ?' if width.guesses(answer.dtype) else ''}",
+        f"{escape(best.label)}{' ?' if best.guess else ''}",
         _us(best.hot_us, answer.estimated),
-        _ratio(rival.us if rival else None, best.us, answer.estimated),
-        _ratio(rival.cold_us if rival else None, best.cold_us, answer.estimated),
+        _ratio(dense.us if dense else None, best.us, answer.estimated),
+        _ratio(dense.cold_us if dense else None, best.cold_us, answer.estimated),
         GAP if share is None else f"{100 * share:.0f} %",
         crossing,
         _certainty(best),
@@ -125,101 +146,96 @@ def _ratio(longer: float | None, shorter: float | None, estimated: bool) -> str:
     return f"{ratio_text(times_as_fast(shorter, longer), estimated)}x"
 
 
-def _heading(answer: Answer, out: Console) -> None:
-    out.print(f"\n{escape(heading(answer))}", style="bold", soft_wrap=True)
-    if answer.note:
-        out.print(escape(answer.note), soft_wrap=True)
-
-
-def _table(answer: Answer, width: Width) -> Table:
+def _table(answer: Answer, shown: dict[int, list[Entry]]) -> Table:
+    """The kernels of each width; with several widths, N stands beside the first of each."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    rival = width.rival(answer.dtype)
-    timed = bool(width.timed())
-    headings = ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory"]
-    headings += ["packing", "paid back"] * timed + ["held out" if answer.estimated else "error"]
-    for at, title in enumerate(headings):
-        table.add_column(title, justify="left" if at < 2 else "right", no_wrap=True)
-    for entry in width.entries:
-        if entry.us is None and entry.error is None:
-            continue
-        speed = _ratio(rival.us if rival else None, entry.us, answer.estimated)
-        times = [_us(entry.hot_us, answer.estimated), _us(entry.cold_us, answer.estimated), speed] if timed else []
-        once = [_ms(entry.packing_ms, answer.estimated), _launches(paid_back(entry, rival), answer.estimated)]
-        row = [
-            f"{escape(entry.label)}{' ?' if entry.guess else ''}",
-            entry.role,
-            *times,
-            _bytes(entry.memory_bytes),
-            *(once if timed else []),
-            _certainty(entry) if answer.estimated else GAP if entry.error is None else f"{entry.error:.1e}",
-        ]
-        table.add_row(*row)
+    timed = any(one.us is not None for rows in shown.values() for one in rows)
+    headings = ["N"] * (len(shown) > 1) + ["", "whose", *(("hot", "cold", "speed") if timed else ()), "memory"]
+    headings += ["packing", "paid back"] * timed + ["error"]
+    for title in headings:
+        table.add_column(title, justify="left" if title in ("", "whose") else "right", no_wrap=True)
+    for width in answer.widths:
+        dense = width.baseline(answer.dtype)
+        for entry in shown[width.n]:
+            speed = _ratio(dense.us if dense else None, entry.us, answer.estimated)
+            times = [_us(entry.hot_us, answer.estimated), _us(entry.cold_us, answer.estimated), speed]
+            once = [_ms(entry.packing_ms, answer.estimated), _launches(paid_back(entry, dense), answer.estimated)]
+            known = GAP if entry.error is None else f"{entry.error:.1e}"
+            table.add_row(
+                *[str(width.n) if entry is shown[width.n][0] else ""] * (len(shown) > 1),
+                f"{escape(entry.label)}{' ?' if entry.guess else ''}",
+                entry.role,
+                *(times if timed else ()),
+                _bytes(entry.memory_bytes),
+                *(once if timed else ()),
+                _certainty(entry) if answer.estimated else known,
+            )
     return table
 
 
-def _remarks(answer: Answer, width: Width, out: Console) -> None:
-    tried = f"  {width.tried} candidate{'s' if width.tried != 1 else ''} tried"
-    if answer.estimated:
-        _nearest(width, out)
-    elif width.unfinished:
-        names = ", ".join(width.unfinished)
-        out.print(f"{tried}; the time was over with some left of {names}: a larger --budget tries them", style="dim")
-    elif width.tried:
-        out.print(f"{tried}, {'all there are' if width.timed() else 'the first of each kernel'}", style="dim")
+def _remarks(answer: Answer) -> list[str]:
+    """What else could be asked: other numbers, a larger budget, the same product by another name."""
+    lines = []
+    faster: dict[str, str] = {}
+    for width in answer.widths:
+        for one in alternatives(answer, width):
+            told = f"{'pruned 2:4, ' if one is width.pruned else ''}{one.label}"
+            faster.setdefault(told, f"{told} ({us_text(one.us, answer.estimated)} at N = {width.n})")
+    if answer.op == "spmm" and any(width.timed() for width in answer.widths):
+        unknown = ["fp16 (--dtype f16)"] * (answer.dtype == "f32") + ["FP8 (not recorded)"]
+        unknown += ["2:4 (--pattern 2:4)"] * all(one.pruned is None for one in answer.widths)
+        lines.append(f"other numbers may be faster still: {', '.join([*faster.values(), *unknown])}")
+    unfinished = dict.fromkeys(name for width in answer.widths for name in width.unfinished)
+    tried = sum(width.tried for width in answer.widths)
+    if unfinished:
+        lines.append(f"{tried} candidates tried; a larger --budget tries the rest of {', '.join(unfinished)}")
+    elif tried:
+        every = "all there are" if any(width.timed() for width in answer.widths) else "the first of each kernel"
+        lines.append(f"{tried} candidate{'s' if tried != 1 else ''} tried, {every}")
+    if answer.op == "spmv":
+        lines.append("--op spmm --n 1 is the same product, by the kernels for matrices too")
+    return lines
 
 
-def _left_out(answer: Answer, out: Console) -> None:
-    """Kernels without a time and why, each reason once for all widths and kernels that it holds for."""
+def _refused(answer: Answer) -> list[str]:
+    """The kernels without a time, in one line."""
+    names = dict.fromkeys(_no_time(entry) for width in answer.widths for entry in width.entries)
+    names.pop("", None)
+    count = f"{len(names)} kernel{'s' if len(names) != 1 else ''} without a time"
+    return [f"{count} (--verbose says why): {', '.join(names)}"] if names else []
+
+
+def _no_time(entry: Entry) -> str:
+    return entry.label if entry.us is None and entry.error is None else ""
+
+
+def _refusals(answer: Answer) -> list[str]:
+    """Kernels without a time and why, each reason once; then the recorded problems that estimates lean on."""
     widths: dict[tuple[str, str], list[int]] = {}
     for width in answer.widths:
-        for entry in width.entries:
-            if entry.us is None and entry.error is None:
-                reason = " ".join(entry.reason.split()).removeprefix(f"{entry.kernel} ")
-                reason = reason.removesuffix(f", not {width.n}")  # else it is another one at each width
-                widths.setdefault((entry.label, reason), []).append(width.n)
-    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+        for entry in filter(_no_time, width.entries):
+            reason = " ".join(entry.reason.split()).removeprefix(f"{entry.kernel} ")
+            reason = reason.removesuffix(f", not {width.n}")  # else it is another one at each width
+            widths.setdefault((entry.label, reason), []).append(width.n)
+    lines = []
     for (label, reason), ns in widths.items():
-        together.setdefault((reason, tuple(ns)), []).append(label)
-    for (reason, at), labels in list(together.items())[:_SHOWN_REASONS]:
-        where = "" if len(at) == len(answer.widths) else f" at N = {', '.join(map(str, at))}"
-        text = f"  no {', '.join(labels)}{where}: {reason[:_REASON]}{'...' * (len(reason) > _REASON)}"
-        out.print(escape(text), style="dim", soft_wrap=True)
-    if answer.op == "spmv":
-        out.print("  --op spmm --n 1 is the same product, by the kernels for matrices too", style="dim", soft_wrap=True)
-    if answer.estimated and answer.op == "spmm" and any(width.n == 1 for width in answer.widths):
-        out.print("  at N = 1 the nearer of spmm and spmv, the same product, is estimated", style="dim", soft_wrap=True)
+        where = "" if len(ns) == len(answer.widths) else f" at N = {', '.join(map(str, ns))}"
+        lines.append(f"no {label}{where}: {reason[:_REASON]}{'...' * (len(reason) > _REASON)}")
+    near = dict.fromkeys(one for width in answer.widths for one in width.near)
+    return lines + [f"near: {one.problem} of {one.experiment}, {one.octaves:.1f} octaves away" for one in near]
 
 
-def _legend(answers: Sequence[Answer], out: Console) -> None:
-    """What the columns are, once below all tables."""
-    widths = [(answer, width) for answer in answers for width in answer.widths if width.timed()]
-    if not widths:
-        return
-    lines = ["packing: once, with compilation"]
-    if any(width.rival(answer.dtype) for answer, width in widths):
-        lines = ["speed: against the fastest dense library in the precision asked for, hot"]
-        lines += ["packing: once, with compilation; paid back: after so many launches in place of that library's"]
-    if answers[0].estimated:
-        lines += _of_estimates(widths)
-    else:
-        lines += ["error: against float64"]
-    for line in lines:
-        out.print(f"  {line}", style="dim", soft_wrap=True)
-
-
-def _of_estimates(widths: Sequence[tuple[Answer, Width]]) -> list[str]:
-    """What is said of an estimate's certainty, as far as the tables show it."""
-    entries = [entry for _, width in widths for entry in width.timed()]
-    lines = [_HELD_OUT]
-    if any(entry.guess for entry in entries):
-        lines.append(_GUESS)
-    return [*lines, _RECORDED] if any(entry.recorded for entry in entries) else lines
-
-
-def _nearest(width: Width, out: Console) -> None:
-    for near in width.near:
-        text = f"  near, recorded: {near.problem} of {near.experiment}, {near.octaves:.1f} octaves away"
-        out.print(escape(text), style="dim", soft_wrap=True)
+def _legend(answer: Answer, shown: dict[int, list[Entry]]) -> list[str]:
+    """What the columns are, in two lines at most."""
+    rows = [one for entries in shown.values() for one in entries if one.us is not None]
+    if not rows:
+        return []
+    line = "speed: hot, against the fastest dense library of that precision; paid back: launches that pay for packing"
+    if not any(width.baseline(answer.dtype) for width in answer.widths):
+        line = "packing: once, with compilation"
+    if not answer.estimated:
+        return [line]
+    return [line, "; ".join([_HELD_OUT, *[_GUESS] * any(one.guess for one in rows)])]
 
 
 def _us(us: float | None, estimated: bool = False) -> str:

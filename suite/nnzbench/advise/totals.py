@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnzbench.advise.answer import Answer
-from nnzbench.advise.figures import times_text, us_text
+from nnzbench.advise.figures import ratio_text, us_text
+from nnzbench.facts.ratio import times_as_fast
 
 
 @dataclass(frozen=True)
 class Total:
-    """A whole checkpoint at one width: every layer by its own fastest kernel."""
+    """A whole checkpoint at one width: every layer by the kernel of its own verdict."""
 
     n: int
     layers: int
@@ -21,7 +21,7 @@ class Total:
     best_bytes: int
     dense_bytes: int
     sparse_layers: int
-    """Layers whose fastest kernel leaves zeros out."""
+    """Layers whose verdict is a kernel that leaves zeros out."""
     estimated: bool = False
     guesses: int = 0
     """Layers for which one of the two times is a guess."""
@@ -30,11 +30,11 @@ class Total:
         """The total in words."""
         about = "about " if self.estimated else ""
         best, dense = (us_text(us, self.estimated) for us in (self.best_us, self.dense_us))
-        saved = times_text(self.dense_us, self.best_us, self.estimated)
+        saved = ratio_text(times_as_fast(self.best_us, self.dense_us), self.estimated)
         memory = f"{100 * self.best_bytes / self.dense_bytes:.0f} % of the memory" if self.dense_bytes else "no memory"
         text = (
-            f"N = {self.n}: {self.layers} layers take {about}{best} by the fastest kernel of each, {about}{saved} the "
-            f"speed of all dense ({dense}), in {memory}; {self.sparse_layers} of them sparse"
+            f"Sparse wins on {self.sparse_layers} of {self.layers} layers at N = {self.n}: {about}{saved}x faster than "
+            f"all dense ({about}{best} for {dense}) in {memory}"
         )
         return text + (f"; a guess for {self.guesses} of them" if self.guesses else "")
 
@@ -46,21 +46,21 @@ def totals(answers: Sequence[Answer]) -> list[Total]:
         pairs = []
         for answer in answers:
             for width in answer.widths:
-                rival, sparse = width.rival(answer.dtype), width.sparse(answer.dtype)
-                if width.n == n and rival is not None and sparse is not None:
-                    pairs.append((rival, min(rival, sparse, key=lambda one: one.us or math.inf)))
+                dense, chosen = width.baseline(answer.dtype), answer.verdict(width).chosen
+                if width.n == n and dense is not None and chosen is not None and width.sparse(answer.dtype) is not None:
+                    pairs.append((dense, chosen))
         if pairs:
             out.append(
                 Total(
                     n,
                     len(pairs),
                     sum(best.us or 0.0 for _, best in pairs),
-                    sum(rival.us or 0.0 for rival, _ in pairs),
+                    sum(dense.us or 0.0 for dense, _ in pairs),
                     sum(best.memory_bytes or 0 for _, best in pairs),
-                    sum(rival.memory_bytes or 0 for rival, _ in pairs),
+                    sum(dense.memory_bytes or 0 for dense, _ in pairs),
                     sum(not best.dense for _, best in pairs),
                     any(answer.estimated for answer in answers),
-                    sum(bool(rival.guess or best.guess) for rival, best in pairs),
+                    sum(bool(dense.guess or best.guess) for dense, best in pairs),
                 )
             )
     return out

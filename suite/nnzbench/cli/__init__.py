@@ -6,6 +6,7 @@ import difflib
 import errno
 import importlib
 import importlib.util
+import os
 from typing import Any
 
 import click
@@ -92,8 +93,11 @@ def _is_input_error(error: Exception) -> bool:
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nnzbench")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Run every published way of multiplying by a pruned weight matrix, checked against float64 and timed honestly.
 
     Exit status: 0 done, 1 something computed wrong or regressed, 2 bad usage or input.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

@@ -11,11 +11,12 @@ import click
 from click.core import ParameterSource
 
 from nnzbench import devices, paths
-from nnzbench.advise import draw, estimate, layer, measured, recorded, tell
+from nnzbench.advise import estimate, layer, measured, recorded, tell
 from nnzbench.advise.answer import Answer, as_json
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
 from nnzbench.advise.totals import totals
+from nnzbench.cli import completion
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
@@ -59,7 +60,11 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.command("best")
 @click.argument("matrices", nargs=-1, required=True, metavar="MATRIX...")
 @click.option("--n", "ns", callback=_widths, metavar="N,...", help=_N)
-@click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="Default: 16 bits where the file has them.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["f32", "f16", "bf16"]),
+    help="Default: the file's 16 bits; fp16 for sizes from 2048x2048.",
+)
 @click.option("--op", type=click.Choice(OPS), default="spmm", show_default=True, help="What is computed with it.")
 @click.option("--budget", callback=_seconds, metavar="60s|5m", help="Time for one matrix [60s].")
 @click.option("--pattern", type=click.Choice(PATTERNS), help="Where the zeros of MxK@0.9 are [uniform].")
@@ -67,12 +72,25 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
 @click.option("--pad", type=click.IntRange(0, 1000), help="Convolutions: zeros at each edge [0].")
 @click.option("--stride", type=click.IntRange(1, 1000), help="Convolutions: step between outputs [1].")
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="NAME|FILE.py",
+    help="Only this kernel; repeatable.",
+    shell_complete=completion.kernels,
+)
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
-@click.option("--gpu", metavar="NAME", help="Estimate for this GPU from what is recorded on it, such as nvidia-h200.")
+@click.option(
+    "--gpu",
+    metavar="NAME",
+    help="Estimate for this GPU, such as h200, from its records.",
+    shell_complete=completion.gpus,
+)
 @click.option("--reports", type=click.Path(file_okay=False, path_type=Path), help="With --gpu: read here alone.")
 @click.option("--no-crossover", is_flag=True, help="Measure the widths asked for alone.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the crossover: FILE.png and .svg.")
+@click.option("--verbose", is_flag=True, help="Every kernel, why others have no time, and what is recorded near.")
 @click.option("--json", "as_text", is_flag=True, help="The answers as JSON.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write to OUT/<gpu>/mine/ [results/].")
 @click.pass_context
@@ -94,6 +112,7 @@ def command(
     reports: Path | None,
     no_crossover: bool,
     plot: Path | None,
+    verbose: bool,
     as_text: bool,
     out: Path | None,
 ) -> None:
@@ -125,17 +144,25 @@ def command(
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)
     if gpu:
-        folders = [reports] if reports else [paths.results(), paths.reports()]
-        known = recorded.load(gpu, folders)
-        answers = [estimate.answer(one, question, known, len(layers) < MANY) for one in layers]
+        known = recorded.load(gpu, [reports] if reports else recorded.usual_folders())
+        every = len(layers) < MANY and (verbose or as_text)
+        with progress_bar(lines=False) as progress:
+            progress.start(f"estimating for {known.gpu}", len(layers))
+            answers = []
+            for one in layers:
+                progress.step(one.label)
+                answers.append(estimate.answer(one, question, known, every))
+                progress.advance()
     else:
         answers = _measure(layers, question, device_name, out)
     if as_text:
         text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in totals(answers)]}
         click.echo(json.dumps(text, indent=2, allow_nan=False))
     else:
-        tell.tell(answers, tell.console(), len(answers) >= MANY)
+        tell.tell(answers, tell.console(), len(answers) >= MANY, verbose)
     if plot:
+        from nnzbench.advise import draw  # loads Matplotlib
+
         for path in draw.plot(answers, draw.stem_of(plot)):
             click.echo(f"drawn: {path}", err=True)
     if any(answer.wrong() for answer in answers):

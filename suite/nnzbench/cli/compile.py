@@ -22,7 +22,7 @@ from nnzbench import paths
 from nnzbench.build import toolchain
 from nnzbench.build.cache import Compiled, CompileError, Job
 from nnzbench.build.pool import compile_many
-from nnzbench.cli import programs
+from nnzbench.cli import completion, programs
 from nnzbench.cli.chosen import choose_experiments
 from nnzbench.cli.compile_tables import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
@@ -32,7 +32,7 @@ from nnzbench.plans.architectures import compiled_architectures, number, whole_a
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
 from nnzbench.problems.experiment import unknown
-from nnzbench.progress import counted
+from nnzbench.progress import counted, terminal
 
 SUPPORT = "(support)"
 """Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""
@@ -66,9 +66,16 @@ class _Wanted:
 
 
 @click.command()
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=completion.experiments)
 @click.option("--arch", "arches", multiple=True, metavar="sm_XY", help="Architecture; repeat for several.")
-@click.option("--kernel", "names", multiple=True, metavar="NAME", help="Kernel; repeat for several. Default: all.")
+@click.option(
+    "--kernel",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Kernel; repeat for several. Default: all.",
+    shell_complete=completion.kernels,
+)
 @click.option("--candidates", type=click.IntRange(1), help="With EXPERIMENT: at most so many of each kernel.")
 @click.option(
     "--sample",
@@ -114,7 +121,7 @@ def command(
         run, choice = choose_experiments(experiments, bool(names)), Choice(kernels=names or None, candidates=candidates)
         failed = [programs.compile_all(run, known, choice, one) for one in chosen]
         ctx.exit(1 if any(failed) else 0)
-    errors = Console(stderr=True)
+    errors = terminal(stderr=True)
     asked = [known[name] for name in dict.fromkeys(names or known)]
     if sample:
         wanted = _first_look(asked, chosen, sample)
@@ -134,8 +141,8 @@ def command(
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        screen = Console()
-        (screen if screen.is_terminal else Console(width=200)).print(
+        screen = terminal()
+        (screen if screen.is_terminal else terminal(width=200)).print(
             details(rows) if every_entry or arches or names else summary(rows, chosen, missing)
         )
     _explain(rows, wanted, built, errors)

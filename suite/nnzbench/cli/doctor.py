@@ -146,7 +146,10 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in examine()], indent=2))
         return
+    there = []
     for finding in examine():
+        there.append(finding.ok)
         mark = click.style("yes", fg="green") if finding.ok else click.style("no ", fg="yellow")
         click.echo(f"{mark}  {finding.name:22} {finding.purpose}")
         click.echo(f"     {'':22} {finding.detail}")
+    click.echo(f"{sum(there)} of {len(there)} found")

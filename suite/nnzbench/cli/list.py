@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from nnzbench.cli import completion
+
 
 @click.group("list")
 def command() -> None:
@@ -68,7 +70,7 @@ def list_kernels(as_json: bool) -> None:
 
 
 @command.command("problems")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=completion.experiments)
 @click.option("--full", is_flag=True, help="All problems where the default is a sample.")
 @as_json
 def list_problems(experiments: tuple[str, ...], full: bool, as_json: bool) -> None:

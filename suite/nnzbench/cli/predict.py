@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
+from nnzbench.cli import completion
 from nnzbench.facts.results import each
 from nnzbench.papers import catalogue
 from nnzbench.problems.experiment import POLICIES, Policy, unknown
@@ -17,8 +18,10 @@ from nnzbench.report.text.tables import number
 
 
 @click.command()
-@click.argument("experiment")
-@click.option("--gpu", "target", required=True, metavar="NAME", help="Slug or name of a GPU in datasets/gpus.csv.")
+@click.argument("experiment", shell_complete=completion.experiments)
+@click.option(
+    "--gpu", "target", required=True, metavar="NAME", help="A GPU of datasets/gpus.csv.", shell_complete=completion.gpus
+)
 @click.option("--from", "source", metavar="NAME", help="The recorded GPU to predict from, where there are several.")
 @click.option(
     "--reports",
@@ -26,7 +29,14 @@ from nnzbench.report.text.tables import number
     help="Folder of the records [default: the published ones].",
 )
 @click.option("--policy", type=click.Choice(POLICIES), default="hot", show_default=True)
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME", help="Only this kernel; repeatable.")
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="NAME",
+    help="Only this kernel; repeatable.",
+    shell_complete=completion.kernels,
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def command(
     experiment: str,
@@ -43,7 +53,7 @@ def command(
     """
     from nnzbench.predict.records import predict
 
-    folder = reports or paths.reports()
+    folder = reports or paths.published()
     if not folders(folder, f"*/{experiment}"):
         catalogue.experiment(experiment)  # refuses a name that there is not
     made = predict(folder, experiment, target, source)

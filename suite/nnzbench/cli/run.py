@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import click
 
 from nnzbench import devices, paths
-from nnzbench.cli import programs
+from nnzbench.cli import completion, programs
 from nnzbench.cli.chosen import choose_experiments, names_of, names_of_kernels, require_plans, require_work, seconds_of
 from nnzbench.cluster.engine import connected, local_resources
 from nnzbench.cluster.scheduler import Scheduler
@@ -126,7 +126,7 @@ class Request:
 
 
 @click.command("run")
-@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=completion.experiments)
 @click.option("--quick", is_flag=True, help="A first look: smallest problems, few candidates, short measurements.")
 @click.option("--device", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
@@ -147,7 +147,14 @@ class Request:
     metavar="FOLDER",
     help="With --target-arch: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped it.",
 )
-@click.option("--kernel", "kernels", multiple=True, metavar="NAME|FILE.py", help="Only this kernel; repeatable.")
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="NAME|FILE.py",
+    help="Only this kernel; repeatable.",
+    shell_complete=completion.kernels,
+)
 @click.option("--policy", "policies", callback=names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--dtype", "dtypes", callback=names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")

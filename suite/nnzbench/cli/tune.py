@@ -6,9 +6,9 @@ import fnmatch
 from collections import Counter
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 
+from nnzbench.cli import completion
 from nnzbench.cli.chosen import nearest
 from nnzbench.devices import DEVICES, open_device
 from nnzbench.matrices.formats import MatrixError
@@ -16,10 +16,11 @@ from nnzbench.measure.exhaustive import tune
 from nnzbench.papers.catalogue import experiment
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
+from nnzbench.progress import terminal
 
 
 @click.command()
-@click.argument("name", metavar="EXPERIMENT")
+@click.argument("name", metavar="EXPERIMENT", shell_complete=completion.experiments)
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), help="Measure only so many of the most promising tilings.")
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to assemble one candidate.")
@@ -38,7 +39,7 @@ def command(
     if not chosen:
         raise click.UsageError(f"{name} has no sparse product or convolution: the generator makes nothing else")
     opened = open_device(device)
-    console = Console()
+    console = terminal()
     refused: Counter[str] = Counter()
     try:
         if opened.timer is None:

@@ -33,6 +33,8 @@ def command(ctx: click.Context, folders: tuple[Path, ...], as_json: bool) -> Non
     else:
         for folder, findings in found.items():
             _print(folder, findings)
+        unfit = sum(any(one.fault for one in findings) for findings in found.values())
+        click.echo(f"{len(found)} result set{'s' if len(found) != 1 else ''}, {unfit} unfit")
     if any(one.fault for findings in found.values() for one in findings):
         ctx.exit(1)
 

@@ -14,6 +14,10 @@ def rounded(n: int) -> int:
     return int(float(f"{n:.2g}"))
 
 
+WIDEST = 4096
+"""Columns at most that a crossover is looked for at."""
+
+
 @dataclass(frozen=True)
 class Crossover:
     """From which width on dense is faster, as far as the widths looked at tell."""
@@ -38,11 +42,11 @@ class Crossover:
 
 
 def crossing(points: Sequence[tuple[int, float, float]]) -> Crossover | None:
-    """Where dense becomes faster for good: (width, dense time, sparse time) in any order; None for no points.
+    """Where dense becomes faster for good: (width, dense time, sparse time) in any order; None for none up to `WIDEST`.
 
     Between the last width where sparse is at least as fast and the next, times are taken as powers of the width.
     """
-    ordered = sorted(points)
+    ordered = sorted(point for point in points if point[0] <= WIDEST)
     if not ordered:
         return None
     ratios = [(n, times_as_fast(sparse, dense)) for n, dense, sparse in ordered]

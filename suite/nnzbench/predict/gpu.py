@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from nnzbench import paths
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
+from nnzbench.records.files import gpu_among
 from nnzbench.records.record import RecordError
 
 SCHEDULERS, LANES = 4, 32
@@ -60,14 +61,8 @@ def listed() -> dict[str, Gpu]:
 def gpu(name: str) -> Gpu:
     """The GPU of that slug, or the one whose slug has all of its words. Raises `RecordError` naming those there are."""
     known = listed()
-    if name in known:
-        return known[name]
-    words = name.lower().replace("-", " ").split()
-    hits = [one for one in known.values() if words and set(words) <= set(one.slug.split("-"))]
-    if len(hits) == 1:
-        return hits[0]
-    if hits:
-        raise RecordError(f"'{name}' may be any of {', '.join(one.slug for one in hits)}")
+    if found := gpu_among(name, known):
+        return known[found]
     near = difflib.get_close_matches(name.lower(), known, 3)
     meant = f" (did you mean {' or '.join(near)}?)" if near else ""
     raise RecordError(f"no GPU '{name}' in datasets/gpus.csv: choose from {', '.join(known)}{meant}")

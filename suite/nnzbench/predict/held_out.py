@@ -9,11 +9,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnzbench.advise.model import Model
-from nnzbench.advise.recorded import FEWEST, Recorded, certain_hot
+from nnzbench.advise.recorded import Recorded, certain_hot
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 
 DTYPES: tuple[DType, ...] = ("f32", "f16")
+FEWEST = 20
+"""Rows that must be left to fit to."""
 BELOW, ABOVE = 32, 256
 """Widths on whose other side all is held out: the narrowest of most kernels in fp32, the widest of some in fp16."""
 KEPT = ["experiment", "problem", "n", "median_us"]

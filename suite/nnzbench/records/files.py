@@ -6,6 +6,7 @@ folder has one of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,19 @@ def has_records(folder: Path) -> bool:
 def folders(root: Path, pattern: str = "**") -> list[Path]:
     """The folders with records at or below `root` that the glob matches, sorted: `*/*` are a results folder's sets."""
     return sorted({file.parent for name in (JOURNAL, PUBLISHED) for file in root.glob(f"{pattern}/{name}")})
+
+
+def gpu_among(name: str, slugs: Iterable[str]) -> str | None:
+    """The slug of that name, or the only one that has all its words (`h200`); None where none has.
+
+    Raises `RecordError` naming them where several have.
+    """
+    known = list(slugs)
+    words = set(name.lower().replace("-", " ").split())
+    hits = [name] if name in known else [one for one in known if words and words <= set(one.split("-"))]
+    if len(hits) > 1:
+        raise RecordError(f"'{name}' may be any of {', '.join(hits)}")
+    return hits[0] if hits else None
 
 
 def export(folder: Path, form: Form, out: Path | None = None) -> Path:

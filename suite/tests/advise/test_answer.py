@@ -1,83 +1,79 @@
-"""What is said of times: sentences, the crossover, what pays back, totals."""
+"""What follows from times: the verdict, alternatives, the crossover, what pays back, totals."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
-from nnzbench.advise.answer import FAR, Answer, Entry, Near, Width, paid_back, sentence
+from nnzbench.advise.answer import FAR, Answer, Entry, Width, alternatives, as_json, crossover_text, paid_back, sentence
 from nnzbench.advise.totals import totals
 from nnzbench.cli import main
-from nnzbench.facts.widths import Crossover, crossing
+from nnzbench.facts.widths import WIDEST, Crossover, crossing
 
 
-def entry(kernel, us, math="f32", **other):
-    return Entry(kernel, math, "", us, us + 5, **other)
+def entry(kernel, us, math="f32", cold_us=None, **other):
+    return Entry(kernel, math, "", us, us + 5 if cold_us is None else cold_us, **other)
 
 
-NEAR = (Near("e", "p", 1.0),)
+def answered(*entries, n=8, crossover=None, estimated=False, nnz=2000, **width):
+    one = Width(n, tuple(sorted(entries, key=lambda one: one.us or 1e9)), **width)
+    return Answer("w", "spmm", "f32", 100, 200, nnz, "gpu", estimated, (one,), crossover)
 
 
-def answered(*entries, n=8, crossover=None, dtype="f32", near=(), label="w"):
-    width = Width(n, tuple(entries), near=near)
-    return Answer(label, "spmm", dtype, 100, 200, 2000, "gpu", bool(near), (width,), crossover)
+DENSE, SPARSE = entry("cublas", 10.0), entry("ring", 5.0)
+GUESS = replace(SPARSE, guess=FAR)
+MANY = 15_000
+"""Nonzeros, of 20,000 weights."""
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "chosen", "other", "reason"),
     [
-        (
-            answered(entry("cublas", 10.0, memory_bytes=100), entry("ring", 5.0, memory_bytes=34)),
-            "fastest: ring fp32 (this project's), 5.00 us, 2.00 times the speed of cuBLAS fp32 (1.50 times cold) in 34",
-        ),
-        (answered(entry("cublas", 4.0), entry("ring", 5.0)), "dense is fastest: cuBLAS fp32, 4.00 us; the best sparse"),
-        (answered(entry("cublas", 4.0, "tf32"), entry("ring", 5.0)), "nothing dense to compare with"),
-        (answered(entry("ring", 5.0, guess=FAR), near=NEAR), "N = 8 (a guess: nothing near it is recorded): "),
-        (
-            answered(entry("ring", 5.0, guess=FAR), entry("sputnik", 6.0), entry("cublas", 9.0), near=NEAR),
-            "N = 8 (a guess: ring fp32 is not recorded within 3 octaves): fastest: ring fp32 (this project's), about "
-            "5.0 us, about 1.8 times the speed of cuBLAS fp32 (1.4 times cold); of those recorded near, sputnik fp32 "
-            "takes about 6.0 us",
-        ),
-        (
-            answered(entry("cublas", 9.0), Entry("ring", "f32", reason="x", unestimated=True), near=NEAR),
-            "N = 8: dense is fastest of those estimated: cuBLAS fp32, about 9.0 us; no sparse kernel is estimated",
-        ),
-        (
-            answered(entry("cublas", 4.0), entry("sputnik", 5.0), Entry("ring", "f32", unestimated=True), near=NEAR),
-            "of those estimated: cuBLAS fp32, about 4.0 us; the best sparse kernel estimated, sputnik fp32, takes",
-        ),
-        (answered(Entry("balanced", "f32", reason="not balanced"), near=NEAR), "N = 8: no kernel is estimated"),
-        (
-            answered(entry("cublas", 9.0), entry("ring", 5.0), crossover=Crossover(None, True, 1, 64)),
-            "sparse stays faster up to N = 64, the largest looked at",
-        ),
-        (
-            answered(entry("cublas", 3.0), entry("ring", 5.0), crossover=Crossover(None, False, 1, 64)),
-            "dense is faster at every N looked at, 1 to 64",
-        ),
-        (
-            answered(entry("cublas", 3.0), entry("ring", 5.0), crossover=Crossover(64, True, 1, 512)),
-            "1.67 times as long; sparse is faster at larger N, up to about 64",
-        ),
-        (
-            answered(entry("cublas", 4.0, "tf32"), entry("ring", 5.0), entry("cublas", 9.0)),
-            "; with less precision, cuBLAS TF32 takes 4.00 us",
-        ),
+        (answered(DENSE, SPARSE), "ring", "cublas", ""),
+        (answered(DENSE, entry("ring", 12.0)), "cublas", "ring", ""),
+        (answered(DENSE), "cublas", None, ""),
+        (answered(SPARSE, entry("cublas", 4.0, "tf32")), "ring", None, ""),
+        (answered(DENSE, replace(SPARSE, cold_us=16.0)), "cublas", "ring", "cold"),
+        (answered(DENSE, replace(SPARSE, cold_us=16.0), entry("sputnik", 6.0)), "sputnik", "cublas", ""),
+        (answered(DENSE, GUESS, estimated=True), "cublas", "ring", "guess"),
+        (answered(DENSE, GUESS, entry("sputnik", 6.0), estimated=True), "sputnik", "cublas", ""),
+        (answered(DENSE, GUESS, entry("sputnik", 11.0), estimated=True), "cublas", "ring", "guess"),
+        (answered(replace(DENSE, guess=FAR), SPARSE, estimated=True), "cublas", "ring", "guess"),
+        (answered(GUESS, estimated=True), None, None, "guess"),
+        (answered(DENSE, SPARSE, estimated=True, nnz=MANY), "cublas", "ring", "few zeros"),
+        (answered(DENSE, SPARSE, nnz=MANY), "ring", "cublas", ""),  # measured is measured
+        (answered(Entry("balanced", "f32", reason="not balanced")), None, None, ""),
     ],
 )
-def test_sentences(given, words):
-    assert words in sentence(given, given.widths[0])
+def test_the_verdict_is_dense_where_sparse_is_slower_or_in_doubt(given, chosen, other, reason):
+    found = given.verdict(given.widths[0])
+    names = [one.kernel if one else None for one in (found.chosen, found.other)]
+    assert (*names, found.reason) == (chosen, other, reason)
+    told = json.loads(json.dumps(as_json(given)))["widths"][0]["verdict"]
+    assert (told["kernel"], told["against"], told["reason"]) == (chosen, other, reason)
+    assert sentence(given, given.widths[0])
 
 
-def test_where_dense_is_ahead_in_between_sparse_is_not_said_to_stay_ahead():
-    one = answered(entry("ring", 5.0), entry("cublas", 9.0), crossover=Crossover(None, True, 8, 64))
-    ahead = replace(one, curve=((8, 9.0, 5.0), (32, 9.0, 5.0), (64, 9.0, 5.0)))
-    between = replace(one, curve=((8, 9.0, 5.0), (32, 4.0, 5.0), (64, 9.0, 5.0)))
-    assert "sparse stays faster up to N = 64" in sentence(ahead, ahead.widths[0])
-    assert "sparse is faster at N = 64" in sentence(between, between.widths[0])
+def test_the_sentence_has_ten_words():
+    one = answered(DENSE, SPARSE, n=16)
+    assert len(sentence(one, one.widths[0]).split()) == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "kernels"),
+    [
+        (answered(DENSE, entry("cublas", 9.6, "tf32")), []),  # not clearly
+        (answered(DENSE, entry("cublas", 9.4, "tf32")), ["cublas"]),
+        (answered(DENSE, entry("cublas", 9.4, "tf32", guess=FAR)), []),
+        (answered(DENSE, pruned=entry("cusparselt", 6.0)), ["cusparselt"]),
+        (answered(DENSE, SPARSE, pruned=entry("cusparselt", 6.0)), []),
+    ],
+)
+def test_other_numbers_are_named_where_they_are_clearly_faster_alone(given, kernels):
+    assert [one.kernel for one in alternatives(given, given.widths[0])] == kernels
 
 
 def test_crossings():
@@ -85,6 +81,22 @@ def test_crossings():
     assert crossing([(1, 4, 1), (4, 4, 4), (16, 4, 16)]) == Crossover(5, True, 1, 16, 4, 16)  # at 4 it is as fast
     assert crossing([(1, 1, 2), (4, 1, 2)]) == Crossover(None, False, 1, 4)
     assert crossing([(4, 2, 1), (1, 2, 1)]) == Crossover(None, True, 1, 4)
+
+
+def test_no_crossover_lies_beyond_the_widest_that_is_looked_at():
+    points = [(1, 2.0, 1.0), (WIDEST, 2.0, 1.0), (2 * WIDEST, 1.0, 2.0)]
+    assert crossing(points) == Crossover(None, True, 1, WIDEST)
+    assert crossing(points[2:]) is None
+
+
+def test_crossovers_are_told_by_what_the_curve_has():
+    ahead = answered(SPARSE, DENSE, crossover=Crossover(None, True, 8, 64))
+    ahead = replace(ahead, curve=((8, 9.0, 5.0), (32, 9.0, 5.0), (64, 9.0, 5.0)))
+    between = replace(ahead, curve=((8, 9.0, 5.0), (32, 4.0, 5.0), (64, 9.0, 5.0)))
+    assert "stays" in crossover_text(ahead)
+    assert "stays" not in crossover_text(between)
+    assert crossover_text(replace(ahead, crossover=None)) == ""
+    assert crossover_text(replace(ahead, crossover=Crossover(None, False, 8, 8))) == ""
 
 
 @pytest.mark.parametrize(
@@ -102,21 +114,6 @@ def test_a_crossover_is_told_between_the_widths_that_were_looked_at(points, told
     found = crossing(points)
     assert found.told == told
     assert points[0][0] < found.n <= points[1][0]
-    width = Width(points[0][0], (entry("ring", points[0][2]), entry("cublas", points[0][1])))
-    one = replace(answered(width.entries[0], crossover=found), widths=(width,), curve=tuple(points))
-    assert sentence(one, width).endswith(f"dense is faster from about N = {told}")
-
-
-def test_a_guess_is_not_contradicted_by_the_crossover_of_other_kernels():
-    known = Crossover(40, True, 1, 512, 32, 64)
-    ahead = answered(entry("ring", 5.0, guess=FAR), entry("cublas", 9.0), n=128, crossover=known)
-    assert "dense is faster" not in sentence(ahead, ahead.widths[0])
-    never = replace(ahead, crossover=Crossover(None, False, 1, 512))
-    assert "dense is faster" not in sentence(never, never.widths[0])
-    below = answered(entry("ring", 5.0, guess=FAR), entry("cublas", 9.0), n=8, crossover=known)
-    assert "dense is faster from about N = 40" in sentence(below, below.widths[0])
-    last = answered(entry("cublas", 3.0), entry("ring", 5.0, guess=FAR), n=64, crossover=Crossover(None, True, 1, 64))
-    assert "sparse is faster" not in sentence(last, last.widths[0])
 
 
 def test_packing_is_paid_back_by_what_a_launch_saves():
@@ -127,27 +124,14 @@ def test_packing_is_paid_back_by_what_a_launch_saves():
     assert paid_back(sparse, None) is None
 
 
-def test_totals_take_the_fastest_of_each_layer():
+def test_totals_take_the_verdict_of_each_layer():
     one = answered(entry("cublas", 10.0, memory_bytes=8), entry("ring", 5.0, memory_bytes=2))
     other = answered(entry("cublas", 4.0, memory_bytes=8), entry("ring", 5.0, memory_bytes=2))
-    (total,) = totals([one, other])
-    assert (total.best_us, total.dense_us, total.best_bytes, total.sparse_layers) == (9.0, 14.0, 10, 1)
-    assert "2 layers take 9.00 us" in total.sentence()
-
-
-def test_totals_of_estimates_claim_two_digits_and_count_their_guesses():
-    layers = [
-        answered(entry("cublas", 1.234), entry("ring", 0.5124, guess=FAR), near=NEAR),
-        answered(entry("cublas", 1.111), entry("ring", 0.4321), near=NEAR),
-    ]
-    (total,) = totals(layers)
-    assert total.sentence() == (
-        "N = 8: 2 layers take about 0.94 us by the fastest kernel of each, about 2.5 times the speed of all dense "
-        "(2.3 us), in no memory; 2 of them sparse; a guess for 1 of them"
-    )
-    (measured,) = totals([answered(entry("cublas", 1.234), entry("ring", 0.5124))])
-    assert "take 0.51 us" in measured.sentence()
-    assert "guess" not in measured.sentence()
+    guessed = answered(entry("cublas", 7.0, memory_bytes=8), replace(GUESS, memory_bytes=2), estimated=True)
+    (total,) = totals([one, other, guessed])
+    assert (total.best_us, total.dense_us, total.best_bytes, total.sparse_layers) == (16.0, 21.0, 18, 1)
+    (doubtful,) = totals([answered(replace(DENSE, guess=FAR), SPARSE, estimated=True)])
+    assert (doubtful.guesses, doubtful.sparse_layers) == (1, 0)
 
 
 @pytest.mark.parametrize(("wrong", "status"), [(False, 0), (True, 1)])
@@ -155,14 +139,3 @@ def test_a_wrong_kernel_is_exit_status_1(monkeypatch, wrong, status):
     found = answered(entry("cublas", 9.0), Entry("ring", "f32", reason="relative error 2", wrong=wrong))
     monkeypatch.setattr("nnzbench.cli.best._measure", lambda *_: [found])
     assert CliRunner().invoke(main, ["best", "100x200@0.9"]).exit_code == status
-
-
-def test_less_precision_is_told_where_it_is_clearly_faster_alone():
-    assert "with less precision" not in said(answered(entry("cublas", 9.6, "tf32"), entry("ring", 10.0)))
-    assert "; with less precision, cuBLAS TF32 takes 9.40" in said(
-        answered(entry("cublas", 9.4, "tf32"), entry("ring", 10.0))
-    )
-
-
-def said(answer: Answer) -> str:
-    return sentence(answer, answer.widths[0])

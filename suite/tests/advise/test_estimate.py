@@ -15,7 +15,6 @@ from own_files import has_safetensors, write_all
 from nnzbench import paths
 from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
-from nnzbench.advise.answer import sentence
 from nnzbench.advise.measured import Question
 from nnzbench.advise.model import Sizes
 from nnzbench.advise.recorded import load, trial_rows
@@ -184,13 +183,12 @@ def test_each_kernel_is_a_guess_by_itself_whatever_is_recorded_of_others(tmp_pat
     assert found["sputnik"].guess == ""
     assert found["ring"].us
     assert "within 3 octaves" in found["ring"].guess
-    text = sentence(near, near.widths[0])
-    assert text.startswith("N = 32 (a guess: ring fp32 is not recorded within 3 octaves): fastest: ring fp32")
-    assert "; of those recorded near, sputnik fp32 takes about" in text
+    assert near.verdict(near.widths[0]).chosen.kernel == "sputnik"
     (layer,) = layers.load(["16x16@0.5"])
     far = estimate.answer(layer, Question((8,)), recorded)
     assert all(one.guess for one in far.widths[0].timed())
-    assert "N = 8 (a guess: nothing near it is recorded): " in sentence(far, far.widths[0])
+    chosen = far.verdict(far.widths[0]).chosen
+    assert chosen is None or chosen.dense
 
 
 def test_wider_than_anything_recorded_is_a_guess(recorded):
@@ -257,7 +255,7 @@ def test_a_type_that_is_recorded_is_named_where_another_is_not(recorded):
 def test_far_from_anything_it_is_a_guess(recorded):
     (layer,) = layers.load(["16x16@0.5"])
     found = estimate.answer(layer, Question((8,)), recorded)
-    assert found.widths[0].guesses("f32")
+    assert found.verdict(found.widths[0]).reason == "guess"
 
 
 def test_too_few_rows_estimate_nothing(recorded):
@@ -359,3 +357,11 @@ def test_rows_of_a_source_can_be_left_out_and_a_trials_times_joined(tmp_path):
     assert here["sputnik", "f32", "hot"] is before["sputnik", "f32", "hot"]
     with pytest.raises(ValueError, match="is no time"):
         trial_rows([{**tried[0], "measured": {"cublas": -1.0}}])
+
+
+def test_a_gpu_is_found_by_some_words_of_its_name(tmp_path):
+    append(tmp_path / "nvidia-h200/sputnik_rnn/records.csv", records())
+    assert load("H200", [tmp_path]).gpu == "nvidia-h200"
+    append(tmp_path / "nvidia-a100/sputnik_rnn/records.csv", records())
+    with pytest.raises(RecordError, match="may be any of nvidia-a100, nvidia-h200"):
+        load("nvidia", [tmp_path])

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 def test_in_a_checkout_the_folders_beside_the_package_count():
     assert paths.kernels_cu() == CHECKOUT / "kernels_cu"
     assert paths.datasets() == CHECKOUT / "datasets"
-    assert paths.reports() == CHECKOUT / "reports"
+    assert paths.reports() == paths.published() == CHECKOUT / "reports"
     assert paths.results() == CHECKOUT / "results"
     ignored = (CHECKOUT / ".gitignore").read_text().splitlines()
     assert "/results/" in ignored
@@ -36,6 +36,7 @@ def test_installed_the_packaged_copies_count_and_reports_go_to_the_current_folde
     assert paths.datasets() == package / "_data" / "datasets"
     assert paths.kernels_cu() == package / "_data" / "kernels_cu"
     assert paths.reports() == tmp_path / "reports"
+    assert paths.published() == package / "_data" / "reports"
     assert paths.results() == tmp_path / "results"
 
 
@@ -82,17 +83,23 @@ def test_an_installed_wheel_finds_kernels_and_data(tmp_path):
     program = (
         "import json, nnzbench; from nnzbench import paths; "
         "from nnzbench.matrices import index; from nnzbench.problems import tables; "
+        "from nnzbench.advise import recorded; from nnzbench.predict.records import predict; "
         "print(json.dumps([nnzbench.__file__, str(paths.kernels_cu()), len(tables.load('sparsert_table1')), "
-        "len(index.dlmc()), sorted(p.name for p in paths.kernels_cu().rglob('*.cu*'))]))"
+        "len(index.dlmc()), sorted(p.name for p in paths.kernels_cu().rglob('*.cu*')), "
+        "len(recorded.load('h200', recorded.usual_folders()).models('spmm', 'f16')), "
+        "len(predict(paths.published(), 'sparsert_table1', 'T4').rows)]))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), *sys.path[1:]])}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    module, kernels_cu, problems, matrices, sources = json.loads(done.stdout)
+    module, kernels_cu, problems, matrices, sources, models, predicted = json.loads(done.stdout)
     assert Path(module).is_relative_to(installed)
     assert Path(kernels_cu).is_relative_to(installed)
     assert (problems, matrices) == (31, 3846)
+    assert models > 15
+    assert predicted > 100
+    assert wheel.stat().st_size < 12e6
     assert sources == sorted(p.name for p in (CHECKOUT / "kernels_cu").rglob("*.cu*"))
 
 

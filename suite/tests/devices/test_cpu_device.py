@@ -18,6 +18,7 @@ from nnzbench.devices import cpu_device, open_device
 from nnzbench.devices.cpu import build as cpu_build
 from nnzbench.devices.cpu import findings
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
+from nnzbench.kernel import source_text
 from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
@@ -271,6 +272,13 @@ def test_program_that_does_not_compile() -> None:
     assert "nothing" in caught.value.log
     with pytest.raises(CompileError, match=r"no kernel file 'absent\.cu'"):
         execute(Plan("toy", "cuda", "absent.cu", {}, {"y": X}, "y", ()))
+
+
+def test_a_compile_error_names_the_users_file_and_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.cu"
+    file.write_text("// one\nint two = nothing;\n")
+    with pytest.raises(CompileError, match=r"mine\.cu:2:\d+: error: "):
+        execute(Plan("toy", "cuda", source_text(file), {}, {"y": X}, "y", ()))
 
 
 @pytest.mark.parametrize(

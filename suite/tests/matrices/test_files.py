@@ -89,6 +89,19 @@ def test_a_name_picks_an_array_and_a_pattern_several(tmp_path):
             files.read(str(tmp_path / text), match)
 
 
+def test_weights_and_the_mask_that_prunes_them_are_one_matrix(tmp_path):
+    weights = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    mask = (weights % 3 == 0).astype(np.float32)
+    path = tmp_path / "w.npz"
+    np.savez(path, **{"a.weight_orig": weights, "a.weight_mask": mask, "b_mask": mask})
+    found = {one.label: one.csr for one in files.read(str(path), ["*"])}
+    assert set(found) == {"w.a.weight", "w.b_mask"}
+    assert found["w.a.weight"].values.tolist() == [3, 6, 9, 12]
+    np.savez(path, w_orig=weights, w_mask=mask[:2])
+    with pytest.raises(MatrixError, match="mask has the shape"):
+        files.read(str(path))
+
+
 def test_a_file_whose_name_has_colons_is_itself(tmp_path):
     np.save(tmp_path / "a::b.npy", matrix())
     assert only(tmp_path / "a::b.npy").csr.m == M

@@ -95,7 +95,7 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
             raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
         csr, dtype = reader(path)
         return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
-    source = _source(path)
+    source = _Masked(_source(path))
     return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
 
 
@@ -185,6 +185,28 @@ class _Arrays:
             raise MatrixError(f"{self._path}: holds one array, there is no '{name}' in it.")
         array = load_array(self._path, name if self._named else None, (*FLOATS, *WHOLE))
         return array, array.dtype.name
+
+
+class _Masked:
+    """A file in which `<name>_orig` and `<name>_mask`, as `torch.nn.utils.prune` keeps them, are one array `<name>`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._kept = source, source.names()
+        found = {name.removesuffix("_orig") for name in self._kept if name.endswith("_orig")}
+        self._pruned = {name for name in found if f"{name}_mask" in self._kept}
+
+    def names(self) -> list[str]:
+        hidden = {f"{name}_mask" for name in self._pruned}
+        whole = {f"{name}_orig": name for name in self._pruned}
+        return [whole.get(name, name) for name in self._kept if name not in hidden]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name not in self._pruned:
+            return self._source.read(name)
+        (array, kind), (mask, _) = (self._source.read(f"{name}_{part}") for part in ("orig", "mask"))
+        if array.shape != mask.shape:
+            raise MatrixError(f"'{name}': its mask has the shape {mask.shape}, its weights {array.shape}.")
+        return np.where(mask != 0, array, array.dtype.type(0)), kind
 
 
 def _source(path: Path) -> Source:
