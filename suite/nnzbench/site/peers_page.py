@@ -14,6 +14,7 @@ from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
 from nnzbench.report.data import context
 from nnzbench.report.pages.elements import MARK, ratio_text
+from nnzbench.report.text import shorter
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
@@ -61,7 +62,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         )
     )
     path = folder / "README.md"
-    paths.write_text(path, text)
+    shorter.write(path, text)
     return path
 
 
