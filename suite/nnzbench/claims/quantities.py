@@ -57,11 +57,6 @@ WORDS: dict[Statistic, str] = {
 MEANS: dict[Statistic, Mean] = {"mean percent": "mean", "mean loss": "mean", "total": "total"}
 """What facts make of paired times where that is no geometric mean."""
 
-ROW = [
-    "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "median_us", "gflops",
-    "memory_bytes", "tuned",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Quantity:
@@ -155,7 +150,6 @@ class Records:
         self._data: dict[str, Data | None] = {}
         self._refused: set[str] = set()
         self._facts: dict[tuple[str, Comparison], pd.DataFrame] = {}
-        self._sides: dict[tuple[str, Group, Selector, Selector | None, bool], pd.DataFrame] = {}
 
     def measure(self, asked: Quantity, policy: str, arithmetic: str = "f32", judging: bool = True) -> Outcome:
         """The number of a quantity (of a named experiment) under one policy, its dense sides in `arithmetic`."""
@@ -202,19 +196,13 @@ class Records:
         return self._facts[key][self._facts[key]["policy"] == policy]
 
     def _rows(self, asked: Quantity, policy: str, baseline: Selector | None = None) -> pd.DataFrame:
-        """By case: the row that stands for the subject, or for the baseline given, with whether it is `tuned`."""
+        """By case: the row that stands for the subject, or for the baseline given."""
         data = self._read(asked.experiment)
         if data is None:
             return pd.DataFrame()
         like = asked.subject if baseline and asked.same_variant else None
-        key = (asked.experiment, asked.group, baseline or asked.subject, like, baseline is not None)
-        if key not in self._sides:
-            problems = asked.group.problems(data.problems, baseline is not None)[["problem", "case"]]
-            rows = data.times(baseline or asked.subject, like)[ROW].merge(problems, on="problem")
-            rows = rows.sort_values("median_us", kind="stable")
-            tuned = rows.groupby(["policy", "case"])["tuned"].transform("all")
-            self._sides[key] = rows.assign(tuned=tuned).drop_duplicates(["policy", "case"]).set_index("case")
-        return self._sides[key][self._sides[key]["policy"] == policy]
+        found = data.fastest(asked.group, baseline or asked.subject, like, baseline=baseline is not None)
+        return found.get(policy, pd.DataFrame(columns=["source"], dtype=str))
 
     def _nonzeros(self, asked: Quantity, policy: str, of: int) -> Outcome:
         sides = (asked.subject, asked.second or asked.subject)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, each, size_of
 from nnzbench.facts.selector import Selector, pick, rows_of
 from nnzbench.matrices.formats import MatrixError
@@ -18,6 +20,11 @@ from nnzbench.problems.names import label_of, parse, stem_of
 
 POLICIES = ("hot", "cold")
 """Hot first: it is what the papers report."""
+ROW = (
+    "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "sparsity", "median_us",
+    "floor_us", "gflops", "memory_bytes", "run", "tuned",
+)  # fmt: skip
+"""What is kept of the row that stands for a side."""
 
 
 class Data:
@@ -35,6 +42,8 @@ class Data:
         self.policies = [name for name in POLICIES if (self._timed()["policy"] == name).any()]
         self._runs = _runs(results)
         self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
+        self._problems_of: dict[tuple[Group, bool], pd.DataFrame] = {}
+        self._fastest: dict[tuple[object, ...], dict[str, pd.DataFrame]] = {}
 
     def times(self, selector: Selector, like: Selector | None = None) -> pd.DataFrame:
         """One row per policy and problem with a time: problem, policy, stem, kernel, variant, median_us, q1_us, q3_us,
@@ -59,6 +68,34 @@ class Data:
                 tuned=[pair not in short for pair in zip(picked["policy"], stems, strict=True)],
             )
         return self._times[key]
+
+    def fastest(
+        self,
+        group: Group,
+        selector: Selector,
+        like: Selector | None = None,
+        by: Sequence[str] = (),
+        baseline: bool = False,
+    ) -> dict[str, pd.DataFrame]:
+        """By policy: the row of the least time of each of the group's cases (the index) and each value of `by`.
+
+        `ROW` has its columns, but `tuned` is of all that competes; `label`, `count` and the attributes `by` are the
+        problem's. `like` as in `times`; `baseline`: the problems of that side.
+        """
+        baseline = baseline and bool(group.baseline_like or group.baseline_cases)
+        group = replace(group, statistic="geometric mean", counted=False, ideal=False, words="")
+        key = (group, selector, like, tuple(by), baseline)
+        if key not in self._fastest:
+            if (group, baseline) not in self._problems_of:
+                self._problems_of[group, baseline] = group.problems(self.problems, baseline)
+            kept = list(dict.fromkeys(["problem", "case", "label", "count", *by]))
+            own = [name for name in ROW if name == "problem" or name not in kept]
+            rows = self.times(selector, like)[own].merge(self._problems_of[group, baseline][kept], on="problem")
+            keys = list(dict.fromkeys(["policy", "case", *by]))
+            rows["tuned"] = rows.groupby(keys, dropna=False)["tuned"].transform("all")
+            rows = rows.sort_values("median_us", kind="stable").drop_duplicates(keys).sort_index()
+            self._fastest[key] = {str(policy): one.set_index("case") for policy, one in rows.groupby("policy")}
+        return self._fastest[key]
 
     def cells(self, selectors: Sequence[Selector]) -> pd.DataFrame:
         """The times of all these, `subject` naming whose each is, with the problem's attributes; in table order."""

@@ -80,15 +80,11 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
     """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times."""
     found: list[dict[str, Any]] = []
     for group in asked.groups:
-        mine = theirs = group.problems(data.problems)
-        if group.baseline_like or group.baseline_cases:
-            theirs = group.problems(data.problems, baseline=True)
-        above = {one: _cases(theirs, data.times(one)) for one in asked.baselines if one not in asked.same_variant}
         for subject in asked.subjects:
-            below = _cases(mine, data.times(subject), asked.by)
-            same = {one: _cases(theirs, data.times(one, subject)) for one in asked.same_variant}
+            below = data.fastest(group, subject, by=asked.by)
             for baseline, policy in itertools.product(asked.baselines, data.policies):
-                over = (above | same)[baseline]
+                like = subject if baseline in asked.same_variant else None
+                over = data.fastest(group, baseline, like, baseline=True)
                 if subject == baseline or policy not in below or policy not in over:
                     continue
                 pairs = _paired(group, below[policy], over[policy])
@@ -147,16 +143,6 @@ def write(facts: pd.DataFrame, folder: Path) -> Path:
     with paths.replacing(path) as partial:
         facts.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
     return path
-
-
-def _cases(problems: pd.DataFrame, times: pd.DataFrame, by: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
-    """By policy: the least time of each case (the index) and value of `by`, with its run, whether tuned, and `by`."""
-    kept = list(dict.fromkeys(["problem", "case", "label", "count", "sparsity", *by]))
-    rows = times[["problem", "policy", "median_us", "floor_us", "run", "tuned"]].merge(problems[kept], on="problem")
-    keys = list(dict.fromkeys(["policy", "case", *by]))
-    rows["tuned"] = rows.groupby(keys, dropna=False)["tuned"].transform("all")
-    rows = rows.sort_values("median_us", kind="stable").drop_duplicates(keys).sort_index()
-    return {str(policy): some.set_index("case") for policy, some in rows.groupby("policy")}
 
 
 def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
