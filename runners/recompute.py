@@ -44,6 +44,7 @@ NAME = re.compile(
     r"(?P<label>.+?)_(?P<sizes>\d+x\d+x\d+|n\d+_c\d+_h\d+_w\d+_d\d+_r\d+_s\d+(?:_[a-z]+\d+)*)"
     r"_(?P<level>[0-9.]+)_(?P<kind>[a-z_]+?)(?:_(?P<dtype>f16|bf16|i8))?"
 )
+CASE = ("label", "sizes", "level", "dtype")
 NAMES = ["group", "subject", "baseline", "policy"]
 TOLD = ["n", "wins", "ratio", "worst", "best", "tuned", "one_run"]
 """Columns of facts.csv that are computed again; of the interval, whether it holds the mean."""
@@ -89,13 +90,11 @@ def run_of(path: Path) -> str:
 def of_one_pattern(frame: pd.DataFrame) -> pd.DataFrame:
     """Stand-ins under the name of the real pattern's problem, without the kernels that were recorded on that too."""
     parts = {name: found for name in set(frame["problem"]) if (found := NAME.fullmatch(name))}
-    real = {
-        found.group("label", "sizes", "level", "dtype"): name for name, found in parts.items() if found["kind"] in REAL
-    }
+    real = {found.group(*CASE): name for name, found in parts.items() if found["kind"] in REAL}
     names = {
         name: real[case]
         for name, found in parts.items()
-        if found["kind"] == "standin" and (case := found.group("label", "sizes", "level", "dtype")) in real
+        if found["kind"] == "standin" and (case := found.group(*CASE)) in real
     }
     on_real = set(frame.loc[frame["problem"].isin(set(names.values())), ["problem", "kernel"]].itertuples(index=False))
     keys = zip(frame["problem"].map(names), frame["kernel"], strict=True)
@@ -124,7 +123,7 @@ def times(folder: Path, side: Selector, like: Selector | None = None) -> pd.Data
     if like:
         best = times(folder, like).set_index(["problem", "policy"])["variant"].to_dict()
         keys = zip(found["problem"], found["policy"], found["variant"], strict=True)
-        found = found[[best.get(key) == variant for *at, variant in keys if (key := tuple(at))]]
+        found = found[[best.get((problem, policy)) == variant for problem, policy, variant in keys]]
     cut = found["cut"] & (not side.untunable)
     tuned = ~cut.groupby([found["stem"], found["policy"]]).transform("any").astype(bool)
     found = found.assign(tuned=tuned).sort_values(["median_us", "selected"], ascending=[True, False], kind="stable")
@@ -241,10 +240,9 @@ def wrong_rows(
         if key in beyond:
             continue
         count += 1
-        known = key in wanted
         numbers = wanted.pop(key, {})
         where = f"{path}: {key[0]}, {key[1]} over {key[2]}, {key[3]}"
-        if not known:
+        if not numbers:
             wrong.append(f"{where}: no page asks for it, or no problem has both times")
         elif differ := [name for name in TOLD if not alike(row[name], numbers[name])]:
             wrong.append(f"{where}: " + ", ".join(f"{name} {row[name]}, wanted {numbers[name]}" for name in differ))
@@ -265,10 +263,10 @@ def asked_of(folder: Path) -> tuple[list[tuple[Data, Comparison]], set[tuple[str
     beyond: set[tuple[str, ...]] = set()
     compare, results = table.compare, load(folder)
 
-    def seen(data: Data, asked_one: Comparison) -> pd.DataFrame:
-        facts = compare(data, asked_one)
+    def seen(data: Data, comparison: Comparison) -> pd.DataFrame:
+        facts = compare(data, comparison)
         if data.results.frame is results.frame:
-            asked.append((data, asked_one))
+            asked.append((data, comparison))
         else:
             beyond.update(facts[NAMES].itertuples(index=False, name=None))
         return facts

@@ -35,7 +35,6 @@ from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import DType, Problem
-from nnzbench.report.text.tables import write_csv
 
 LIBRARIES = ("cupy", "pycuda", "cuda-core")
 ROUNDS = 2
@@ -145,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"[{at + 1}/{len(chosen)}] {name} {problem.op} {problem.dtype} {plan.variant}", flush=True)
         rows += measured(devices, name, problem, plan)
     folder = asked.out / devices[0].gpu / "devices"
-    write_csv(pd.DataFrame(map(asdict, rows)), folder / "times.csv")
+    paths.write_csv(pd.DataFrame(map(asdict, rows)), folder / "times.csv")
     paths.write_text(folder / "environment.json", json.dumps(snapshot(devices[0]), indent=2) + "\n")
     bad = differing(rows)
     print(f"{folder / 'times.csv'}: {len(rows)} rows; not the same to the bit: {', '.join(bad) or 'none'}")

@@ -10,9 +10,12 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import platformdirs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent
@@ -128,3 +131,9 @@ def write_text(path: Path, text: str) -> None:
     """Replaces a text file, by the rules of `replacing`."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Writes a frame with the same six digits on every machine; a reader sees the old file or the new one."""
+    with replacing(path) as partial:
+        frame.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")

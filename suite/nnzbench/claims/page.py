@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.claims.verdicts import BAND, JUDGED, POINTS, WORDS, Verdict, out_of_scope, show
 from nnzbench.report.data import context
 from nnzbench.report.pages.elements import MARK
-from nnzbench.report.text import shorter, tables
+from nnzbench.report.text import shorter
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown
 
@@ -24,7 +25,7 @@ def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
 
     What makes the page too long stands in `claims-tables.md`.
     """
-    tables.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
+    paths.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
     path = reports / gpu / "claims.md"
     shorter.write(path, _page(verdicts, gpu, (reports / gpu / "peers" / "README.md").is_file()), "claims-tables.md")
     return path

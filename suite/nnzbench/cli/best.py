@@ -72,14 +72,7 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--image", callback=_image, metavar="HxW", help="Convolutions: size of one input image.")
 @click.option("--pad", type=click.IntRange(0, 1000), help="Convolutions: zeros at each edge [0].")
 @click.option("--stride", type=click.IntRange(1, 1000), help="Convolutions: step between outputs [1].")
-@click.option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="NAME|FILE.py",
-    help="Only this kernel; repeatable.",
-    shell_complete=completion.kernels,
-)
+@completion.kernel_option
 @click.option("--device", "device_name", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
 @click.option(
     "--gpu",

@@ -30,3 +30,14 @@ def gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
     with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
         slugs = [row["slug"] for row in csv.DictReader(file)]
     return [slug for slug in slugs if slug.startswith(incomplete)]
+
+
+kernel_option = click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="NAME|FILE.py",
+    help="Only this kernel; repeatable.",
+    shell_complete=kernels,
+)
+"""The option of commands that measure chosen kernels."""

@@ -22,7 +22,7 @@ from nnzbench.predict.fitting import STRIPS, TILES, family_trials
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import WEIGHTS_FILE, find_real, load_sparse
 from nnzbench.records.record import Record, RecordError, read_records
-from nnzbench.report.text.tables import markdown, write_csv
+from nnzbench.report.text.tables import markdown
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -145,7 +145,7 @@ def costs(results: tuple[Path, ...]) -> None:
     if not any(any(root.glob("*/*/tuning.csv")) for root in results):
         raise RecordError(f"no tuning.csv lies in <gpu>/<experiment>/ below {' or '.join(map(str, results))}")
     rows = tuning_costs.table(tuning_costs.learn(results, True))
-    write_csv(pd.DataFrame(rows, columns=list(tuning_costs.COLUMNS)), paths.datasets() / "costs.csv")
+    paths.write_csv(pd.DataFrame(rows, columns=list(tuning_costs.COLUMNS)), paths.datasets() / "costs.csv")
 
 
 @command.command()
@@ -162,7 +162,7 @@ def codebook() -> None:
                 lost = codebooks.loss(matrix)
                 rows.append((name, matrix.m, matrix.k, matrix.nnz, f"{lost.weights:.4f}", f"{lost.outputs:.4f}"))
     columns = ["array", "rows", "columns", "nonzeros", "weights_error", "outputs_error"]
-    write_csv(pd.DataFrame(rows, columns=columns), paths.datasets() / "codebook_loss.csv")
+    paths.write_csv(pd.DataFrame(rows, columns=columns), paths.datasets() / "codebook_loss.csv")
 
 
 @command.command()

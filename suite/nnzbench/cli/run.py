@@ -147,14 +147,7 @@ class Request:
     metavar="FOLDER",
     help="With --target-arch: run nothing, make its PTX for $NNZBENCH_PTX of a machine whose CUDA dropped it.",
 )
-@click.option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="NAME|FILE.py",
-    help="Only this kernel; repeatable.",
-    shell_complete=completion.kernels,
-)
+@completion.kernel_option
 @click.option("--policy", "policies", callback=names_of(POLICIES), metavar="hot,cold", help="Only these policies.")
 @click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
 @click.option("--dtype", "dtypes", callback=names_of(get_args(DType)), metavar="f32,f16", help="Only these inputs.")

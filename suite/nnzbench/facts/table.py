@@ -140,9 +140,16 @@ def _least(times: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def write(facts: pd.DataFrame, folder: Path) -> Path:
     """Writes `facts.csv`, with the same six digits on every machine."""
     path = folder / FILE
-    with paths.replacing(path) as partial:
-        facts.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+    paths.write_csv(facts, path)
     return path
+
+
+def ideal_us(dense_us: Any, zeros: Any, overhead_us: Any) -> Any:
+    """Equation 9 of Balanced Sparsity: the overhead, and of the rest of the dense time the share of what is kept.
+
+    Numbers or columns; `zeros` from 0 to 1.
+    """
+    return (dense_us - overhead_us) * (1 - zeros) + overhead_us
 
 
 def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
@@ -157,8 +164,7 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
     pairs = below.join(other, how="inner")
     if group.ideal:
         pairs = pairs.dropna(subset=["floor_us"])
-        above_launch = pairs["over_median_us"] - pairs["floor_us"]
-        pairs = pairs.assign(over_median_us=above_launch * (1 - pairs["sparsity"]) + pairs["floor_us"])
+        pairs = pairs.assign(over_median_us=ideal_us(pairs["over_median_us"], pairs["sparsity"], pairs["floor_us"]))
     return pairs.assign(
         ratio=pairs["over_median_us"] / pairs["median_us"],
         tuned=pairs["tuned"].astype(bool) & pairs["over_tuned"].astype(bool),

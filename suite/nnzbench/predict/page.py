@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.facts.results import each
 from nnzbench.predict.holdouts import CALIBRATION, DRAWS
 from nnzbench.predict.model import FLOORS
 from nnzbench.report.text import shorter
-from nnzbench.report.text.tables import GAP, markdown, number, write_csv
+from nnzbench.report.text.tables import GAP, markdown, number
 
 FOLDER = "prediction"
 TITLES = {
@@ -64,7 +65,7 @@ def write(reports: Path, found: pd.DataFrame) -> Path:
     parts = ["# How far predictions are off", _answer(found), INTRO.rstrip()]
     for data in dict.fromkeys(found["data"]):
         parts += [f"## {TITLES.get(data, data)}", _table(found[found["data"] == data])]
-    write_csv(found, folder / "errors.csv")
+    paths.write_csv(found, folder / "errors.csv")
     path = folder / "README.md"
     shorter.write(path, "\n\n".join(parts) + "\n")
     return path

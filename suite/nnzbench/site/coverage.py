@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.facts.results import each
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
@@ -21,7 +22,7 @@ from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import FAILURES, frame_of, read_frame
 from nnzbench.report.data import context
 from nnzbench.report.text import shorter
-from nnzbench.report.text.tables import markdown, write_csv
+from nnzbench.report.text.tables import markdown
 
 FILE = "coverage.md"
 REASONS = 3
@@ -129,7 +130,7 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
         tables.append(counted.cells.assign(experiment=name)[["experiment", *counted.cells]])
         reasons += counted.reasons
     whole = pd.concat(tables, ignore_index=True)
-    write_csv(whole, path.with_suffix(".csv"))
+    paths.write_csv(whole, path.with_suffix(".csv"))
     shorter.write(path, _page(context.gpu_name(gpu, {}), whole, reasons), "coverage-tables.md")
     return path
 

@@ -42,8 +42,7 @@ def write(reports: Path, gpu: str) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True)
     table.write(facts[table.COLUMNS], folder)
     drawn = pd.concat([block.rows.assign(heading=block.match.heading) for block in blocks], ignore_index=True)
-    with paths.replacing(folder / "peers.csv") as partial:
-        drawn.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+    paths.write_csv(drawn, folder / "peers.csv")
     names = codes.set_index("code")["name"]
     text = (
         environment()

@@ -7,7 +7,7 @@ import pandas as pd
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each
 from nnzbench.facts.selector import CUBLAS, DENSE, FP16, TF32, own
-from nnzbench.facts.table import Comparison
+from nnzbench.facts.table import Comparison, ideal_us
 from nnzbench.papers.balanced import BLOCKS, KERNELS, ONLY, PAPER, RANDOM, RANDOM_SPUTNIK, mapping
 from nnzbench.problems.experiment import Experiment
 from nnzbench.report.data import published
@@ -22,11 +22,6 @@ OVERHEAD_US = 10.0
 """The launch overhead that the paper's formula takes."""
 BALANCED = tuple(Group(words="balanced zeros", where="pattern == 'balanced'", columns=n) for n in BATCHES)
 PATTERNS = tuple(Group(words="a pattern each", cases=r"[a-z]+_(b\d_keep\d+)", columns=n) for n in BATCHES)
-
-
-def ideal_us(dense_us: float, zeros: float, overhead_us: float) -> float:
-    """The paper's equation 9: the overhead, and of the rest of the dense time the share of what is kept."""
-    return (dense_us - overhead_us) * (1.0 - zeros) + overhead_us
 
 
 def _ideal(view: View) -> pd.DataFrame | None:

@@ -40,7 +40,9 @@ class View:
     def recorded(self, selectors: Sequence[Selector]) -> tuple[Selector, ...]:
         """Those that have a time."""
         have = {name for name, _ in present(self.frame)}
-        return tuple(one for one in selectors if (not one.kernels or have & set(one.kernels)) and len(self._rows(one)))
+        return tuple(
+            one for one in selectors if (not one.kernels or have & set(one.kernels)) and len(self.data.times(one))
+        )
 
     def compare(self, asked: Comparison, data: Data | None = None) -> pd.DataFrame:
         """Facts, with the attributes `by` as columns; what is asked here ends in `facts.csv`.
@@ -72,6 +74,3 @@ class View:
         if not parts:
             return pd.DataFrame(columns=table.COLUMNS)
         return pd.concat(parts, ignore_index=True).drop_duplicates(table.KEY, ignore_index=True)
-
-    def _rows(self, selector: Selector) -> pd.DataFrame:
-        return self.data.times(selector)

@@ -1,14 +1,10 @@
-"""Numbers and tables as Markdown, and frames as CSV."""
+"""Numbers and tables as Markdown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import pandas as pd
-
-from nnzbench import paths
 from nnzbench.facts.crossover import GAP as GAP
 
 
@@ -22,9 +18,3 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
     rule = [":--" if i < left else "--:" for i in range(len(header))]
     lines = [header, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    """Writes a frame with the same six digits on every machine."""
-    with paths.replacing(path) as partial:
-        frame.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")

@@ -43,8 +43,7 @@ def write(reports: Path) -> Path | None:
     drawn = _draw(folder, found, names)
     facts_table.write(found.facts[facts_table.COLUMNS], folder)
     shares = found.shares.assign(gpu=found.shares["gpu_key"].map(names)).drop(columns="gpu_key")
-    with paths.replacing(folder / "shares.csv") as partial:
-        shares.to_csv(partial, index=False, float_format="%.6g", lineterminator="\n")
+    paths.write_csv(shares, folder / "shares.csv")
     pruned = pruned_model.answer(sets)
     text = (
         environment()
