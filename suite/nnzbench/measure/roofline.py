@@ -16,7 +16,7 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
 INDEX_BYTES = 4
-_RESULT_BYTES = {**ITEM_BYTES, "i8": 4}
+_RESULT_BYTES = {**ITEM_BYTES, "i8": 4, "f8": 2}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def roofline_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | Non
     Hot operands that fit in L2 move at L2 bandwidth, all others at the bandwidth of a copy in device memory.
     """
     overhead = peaks.floor_us(policy)
-    tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None}.get(math, peaks.f16_tflops)
+    tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None, "f8": None}.get(math, peaks.f16_tflops)
     in_l2 = policy == "hot" and peaks.l2_bytes is not None and work.bytes <= peaks.l2_bytes
     gbs = peaks.l2_gbs if in_l2 else peaks.copy_gbs
     if overhead is None or not tflops or not gbs:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from nnzbench.problems.parts import Part, over_parts
 from nnzbench.problems.reference import Reference
 
-TOLERANCE = {"f32": 1e-5, "winograd": 4e-5, "tf32": 2e-3, "f16": 2e-3, "bf16": 1.6e-2, "i8": 0.0}
+TOLERANCE = {"f32": 1e-5, "winograd": 4e-5, "tf32": 2e-3, "f16": 2e-3, "bf16": 1.6e-2, "i8": 0.0, "f8": 2e-3}
 """Largest allowed error per arithmetic class, as a fraction of sum |a||b| of the element.
 
 Inputs are already rounded to their class, so f32 errors come from the order of fp32 sums alone; `winograd` is fp32
 whose transforms of tiles magnify that rounding; tf32 rounds each operand to 11 bits; f16 and bf16 round the stored
-result; sums of i8 products are exact.
+result; sums of i8 products are exact; f8 products are exact, their sums lose bits in tensor cores and are stored as
+fp16.
 """
 
 
@@ -72,7 +73,7 @@ def why(result: NDArray[Any], reference: Reference, error: float, math: str) -> 
 
     Looked for only here: an infinite error alone may be a shape, an element that no thread wrote, or an empty row.
     """
-    wanted = "int32" if math == "i8" else "float16" if math == "f16" else "float32"
+    wanted = "int32" if math == "i8" else "float16" if math in ("f16", "f8") else "float32"
     fits = result.dtype.itemsize <= 4 and (result.dtype.kind == "f" or math == "i8")
     kind = "" if fits else f"the output is {result.dtype}, not {wanted}: "
     return kind + (_what(result, reference) or f"relative error {error:.3g} is outside the {math} tolerance")

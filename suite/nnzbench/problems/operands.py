@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,10 +19,13 @@ Array = NDArray[Any]
 
 I8_STEPS = 32
 """Steps of a standard deviation: 127 of them are four, so that normal values are rarely cut."""
+F8_SCALE = 64
+"""Per-tensor scale of e4m3: its largest number is then seven standard deviations, its smallest normal one 1/4096."""
+F8_LARGEST = 448
 
 
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
-    """NumPy type that holds operands of `dtype`. bf16 values are kept as float32 already rounded to bf16."""
+    """NumPy type that holds operands of `dtype`. Values of bf16 and f8 are kept as float32 already rounded."""
     return np.dtype({"f16": np.float16, "i8": np.int8}.get(dtype, np.float32))
 
 
@@ -29,6 +33,8 @@ def round_to(array: Array, dtype: DType) -> Array:
     """`array` rounded to `dtype` and stored as `storage_dtype(dtype)`; floats as i8 are so many steps of 1/32."""
     if dtype == "i8" and array.dtype.kind == "f":
         return np.clip(np.rint(array * np.float32(I8_STEPS)), -127, 127).astype(np.int8)
+    if dtype == "f8":
+        return to_e4m3(array).astype(np.float32) / np.float32(F8_SCALE)
     if dtype != "bf16":
         return array.astype(storage_dtype(dtype), copy=False)
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
@@ -38,6 +44,11 @@ def round_to(array: Array, dtype: DType) -> Array:
     rounded += bits
     rounded &= 0xFFFF0000
     return rounded.view(np.float32)
+
+
+def to_e4m3(array: Array) -> Array:
+    """The nearest e4m3 numbers to `F8_SCALE` times the values; those beyond the largest become the largest."""
+    return np.clip(array * np.float32(F8_SCALE), -F8_LARGEST, F8_LARGEST).astype(ml_dtypes.float8_e4m3fn)
 
 
 @dataclass(frozen=True)

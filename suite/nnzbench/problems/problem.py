@@ -16,9 +16,9 @@ bias and ReLU, max(A B + bias, 0); `depthwise`: a convolution of each channel wi
 `transformer` and `mobilenet` are whole networks (`problems.networks`).
 """
 NETWORKS = frozenset({"transformer", "mobilenet"})
-DType = Literal["f32", "f16", "bf16", "i8"]
-"""Of the operands. Results have the same type, but for `i8`, whose sums are exact and stay 32-bit integers."""
-ITEM_BYTES: dict[DType, int] = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
+DType = Literal["f32", "f16", "bf16", "i8", "f8"]
+"""Of the operands. Results have the same type, but sums of `i8` stay 32-bit integers, and of `f8` (e4m3) are fp16."""
+ITEM_BYTES: dict[DType, int] = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "f8": 1}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import ctypes
 from enum import IntEnum
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 
 from nnzbench.devices.gpu import Built, GpuDevice
@@ -214,7 +215,7 @@ def open_fake(kernels=None, facts=FACTS, **answers):
 
 # ---------------------------------------------------------------- vendor libraries, as their documentation has them
 
-TYPES = {0: np.float32, 2: np.float16, 14: np.uint16, 3: np.int8, 10: np.int32}
+TYPES = {0: np.float32, 2: np.float16, 14: np.uint16, 3: np.int8, 10: np.int32, 28: np.uint8}
 
 
 def host_floats(address, count):
@@ -229,6 +230,8 @@ def host_scalar(address, kind):
 
 def load_values(backend, pointer, kind, count):
     raw = backend.array(pointer, TYPES[kind], count)
+    if kind == 28:
+        return raw.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
     return (raw.astype(np.uint32) << 16).view(np.float32) if kind == 14 else raw.astype(np.float32)
 
 
@@ -365,5 +368,5 @@ class FakeCublasLt(Handles):
         result = (a_.T if operation[3] else a_) @ (b_.T if operation[4] else b_)
         assert result.shape == (rows, columns)
         assert ld == max(1, rows)
-        assert (host_scalar(alpha, kind), host_scalar(beta, kind)) == (1, 0)
-        store_values(self.backend, d, kind, result.T)
+        assert (host_scalar(alpha, kind), host_scalar(beta, kind)) == (1 / 64**2 if akind == 28 else 1, 0)
+        store_values(self.backend, d, kind, result.T * host_scalar(alpha, kind))

@@ -143,9 +143,19 @@ def test_integers_are_thirty_seconds_and_never_overflow():
     assert np.array_equal(expected, np.rint(expected))
 
 
+def test_e4m3_keeps_four_bits_of_every_value_from_a_4096th_to_seven():
+    found = round_to(np.array([0.0, 1.0, 1.06, 1.07, -9.0, 1 / 4096, 1e-6], np.float32), "f8")
+    assert found.tolist() == [0.0, 1.0, 1.0, 1.125, -7.0, 1 / 4096, 0.0]
+    normal = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    held = round_to(normal, "f8")
+    assert np.array_equal(round_to(held, "f8"), held)
+    ordinary = np.abs(normal) > 1 / 4096
+    assert np.max(np.abs(held - normal)[ordinary] / np.abs(normal)[ordinary]) <= 1 / 16
+
+
 def test_casting_rounds_every_array_and_keeps_the_pattern():
     exact = make_operands(problem("sddmm", m=6, k=4, n=8))
-    for dtype in ("f32", "f16", "bf16", "i8"):
+    for dtype in ("f32", "f16", "bf16", "i8", "f8"):
         cast = exact.cast(dtype)
         for before, after in [
             (exact.sparse.values, cast.sparse.values),

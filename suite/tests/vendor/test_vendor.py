@@ -1,6 +1,7 @@
 """Vendor kernels against float64, over libraries that follow their documentation but compute in NumPy."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,27 @@ def test_every_variant_computes_the_product(kernel, dtype, shape, gpu):
         assert passes(relative_error(prepared.read(), expected), candidate.math), candidate.variant
         assert prepared.capturable
         prepared.close()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fp8_is_one_layout_of_the_operands_and_both_of_the_result(shape, gpu):
+    problem, operands = make(*shape, "f8")
+    found = every("cublaslt", problem, operands, gpu)
+    assert {name.rpartition("_")[0] for name in found} == {"f8_rowmajor_bcol", "f8_rowmajor_bcol_ccol"}
+    for candidate in found.values():
+        prepared = candidate.prepare()
+        prepared.poison()
+        prepared.run()
+        assert prepared.read().dtype == np.float16
+        assert passes(relative_error(prepared.read(), reference(problem, operands)), "f8"), candidate.variant
+        prepared.close()
+
+
+def test_fp8_needs_ada_or_later(gpu):
+    gpu.backend.facts = replace(FACTS, compute_capability=(8, 0))
+    for candidate in every("cublaslt", *make(8, 16, 4, "f8"), gpu).values():
+        with pytest.raises(Unsupported, match="f8 needs sm_89"):
+            candidate.prepare()
 
 
 @pytest.mark.parametrize("kernel", ["cublas", "cublaslt"])

@@ -83,6 +83,18 @@ def test_integers_are_multiplied_exactly_where_the_library_takes_their_layout(gp
     assert relative_error(prepared.read(), reference(problem, operands)) == 0
 
 
+def test_fp8_is_multiplied_in_the_layout_that_hopper_takes(gpu):
+    problem, operands = make(8, 32, 16, "f8")
+    found = every(problem, operands, gpu)
+    assert list(found) == ["f8_colmajor_default", "f8_colmajor_search"]
+    for candidate in found.values():
+        prepared = candidate.prepare()
+        prepared.poison()
+        prepared.run()
+        assert passes(relative_error(prepared.read(), reference(problem, operands)), "f8")
+        prepared.close()
+
+
 def test_the_search_comes_before_the_first_run_and_only_where_asked_for(gpu):
     found = every(*make(8, 16, 4), gpu)
     found["f16_rowmajor_default"].prepare()

@@ -34,7 +34,7 @@ from nnzbench.kernels.vendor.support import (
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared
-from nnzbench.problems.operands import Operands
+from nnzbench.problems.operands import F8_SCALE, Operands
 from nnzbench.problems.problem import Problem
 
 MODES = {"f32": ("f32", "tf32"), "f16": ("f16",), "bf16": ("bf16",), "i8": ("i8",)}
@@ -74,6 +74,8 @@ def gemm_cases(dtype: str, turned: bool = True) -> list[GemmCase]:
 
     Without `turned` only those.
     """
+    if dtype == "f8":  # cuBLASLt's alone; Hopper wants both operands contiguous along k
+        return [GemmCase("f8", False, True, c_turned) for c_turned in (False, True)]
     turns = ((False, False), (True, True), (True, False), (False, True))
     return [
         GemmCase(math, transposed, *turn)
@@ -106,8 +108,8 @@ def compute_type(cublas: Any, math: str) -> int:
 
 
 def scalars_of(math: str) -> Array:
-    """Alpha = 1 and beta = 0 in the type of the sums; the host reads them at each call."""
-    return np.array([1, 0], np.int32 if math == "i8" else np.float32)
+    """Alpha and beta = 0 in the type of the sums; the host reads them at each call. Alpha takes FP8's scales away."""
+    return np.array([1 / F8_SCALE**2 if math == "f8" else 1, 0], np.int32 if math == "i8" else np.float32)
 
 
 def prepare_gemm(inputs: Inputs, case: GemmCase, m: int, weights: Callable[[], Array], b: Array) -> Prepared:

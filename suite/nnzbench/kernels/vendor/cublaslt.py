@@ -153,7 +153,7 @@ class CublasLt:
     name = "cublaslt"
     paper = "NVIDIA cuBLASLt"
     ops = frozenset({"spmm", "spmv", "gemm"})
-    dtypes = frozenset(MODES)
+    dtypes = frozenset(MODES) | {"f8"}
 
     def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
         """At most `ALGORITHMS` per math mode and layout, `FURTHER` where B or C are turned.
@@ -183,7 +183,7 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
     require_math(device, case.math)
     product = refusing("cublaslt", lambda: Product(handle, case, problem.m, problem.k, problem.n))
     try:
-        most = FURTHER if case.b_turned or case.c_turned else ALGORITHMS
+        most = FURTHER if (case.b_turned or case.c_turned) and case.math != "f8" else ALGORITHMS
         found = refusing("cublaslt", lambda: product.algorithms(most))
     finally:
         product.close()
@@ -194,5 +194,5 @@ def _proposed(device: GpuDevice, handle: Handle, case: GemmCase, problem: Proble
 
 register(
     CublasLt(),
-    About("library", "cuBLASLt", maths=TENSOR_CORES | {"i8"}, work="dense", searched=True, rank=230),
+    About("library", "cuBLASLt", maths=TENSOR_CORES | {"i8", "f8"}, work="dense", searched=True, rank=230),
 )

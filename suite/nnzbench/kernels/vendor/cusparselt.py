@@ -16,6 +16,7 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
+from nnzbench.kernels.vendor.cublas import scalars_of
 from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
@@ -29,6 +30,7 @@ from nnzbench.kernels.vendor.support import (
     open_library,
     refusing,
     require_gpu,
+    require_math,
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
@@ -38,7 +40,7 @@ from nnzbench.problems.problem import Problem
 
 T = TypeVar("T")
 
-PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4), "i8": (2, 4)}
+PATTERN = {"f32": (1, 2), "f16": (2, 4), "bf16": (2, 4), "i8": (2, 4), "f8": (2, 4)}
 """Nonzeros allowed in each aligned group of a row, and the size of the group."""
 ROWS = 256
 """Whose pattern is looked at together: most matrices that do not fit show it in the first."""
@@ -61,13 +63,13 @@ class LtCase:
 
 
 def lt_cases(dtype: str) -> list[LtCase]:
-    """Both layouts, default before search.
+    """Both layouts, default before search; of FP8 the one that Hopper takes.
 
     Column-major first for TF32 and INT8: with B as it is, version 0.8 has no INT8 product and its default algorithm for
     TF32 fails (one H200).
     """
     math = "tf32" if dtype == "f32" else dtype
-    layouts = (True, False) if dtype in ("f32", "i8") else (False, True)
+    layouts = (True,) if dtype == "f8" else (True, False) if dtype in ("f32", "i8") else (False, True)
     return [LtCase(math, column_major, search) for column_major in layouts for search in (False, True)]
 
 
@@ -108,15 +110,12 @@ def _loading(call: Callable[[], T]) -> T:
 
 
 class Handle:
-    """A cuSPARSELt handle, the stream list and the scalars of every product: alpha is 1, beta is 0."""
+    """A cuSPARSELt handle and the stream list."""
 
     def __init__(self, device: GpuDevice) -> None:
         self.lt: Any = load_bindings("cusparseLt")
         self.value: int = _loading(self.lt.init)
         self.streams = np.array([device.backend.stream], np.uint64)
-        self._scalars = np.array([1.0, 0.0], np.float32)
-        self.alpha = self._scalars.ctypes.data
-        self.beta = self.alpha + self._scalars.itemsize
 
     def close(self) -> None:
         """Destroys the handle."""
@@ -207,7 +206,9 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         dense = dense_operand(preparing, b, dtype, turned=case.column_major)
         output = Output(device, a.m, n, dtype)
         result, streams = output.array.pointer, handle.streams
-        operands = (handle.alpha, compressed.pointer, dense.pointer, handle.beta, result, result)
+        scalars = scalars_of("f8" if dtype == "f8" else "f32")  # fp32 also where the sums are integers
+        alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+        operands = (alpha, compressed.pointer, dense.pointer, beta, result, result)
         workspace = device.empty((refusing(what, product.workspace_bytes),), np.uint8)
         if case.search:
             target = (workspace.pointer, streams.ctypes.data, streams.size)
@@ -219,7 +220,7 @@ def prepare_product(inputs: Inputs, case: LtCase, a: CSR, b: Array, dtype: str) 
         raise
     arguments = (value, product.plan, *operands, workspace.pointer, streams.ctypes.data, streams.size)
 
-    def run(keep: Any = (handle, product, compressed, dense, workspace, output)) -> None:
+    def run(keep: Any = (handle, product, compressed, dense, workspace, output, scalars)) -> None:
         refusing(what, lambda: lt.matmul(*arguments))
 
     return finish(device, run, output, [product, Freed(compressed, workspace)], preparing)
@@ -238,6 +239,7 @@ class CusparseLt:
         gpu = require_gpu(device, self.name)
         if not architecture(gpu.arch).has("mma_sparse"):
             raise Unsupported(f"sparse tensor cores start with sm_80, this GPU is {gpu.arch}")
+        require_math(gpu, problem.dtype)
         require_pattern(operands.sparse, problem.dtype)
         a, b = operands.sparse, operands.dense["b"]
         inputs = Inputs(gpu, a)
@@ -251,5 +253,5 @@ class CusparseLt:
 
 register(
     CusparseLt(),
-    About("library", "cuSPARSELt", maths=TENSOR_CORES - {"f32"} | {"i8"}, pattern="2:4", rank=210),
+    About("library", "cuSPARSELt", maths=TENSOR_CORES - {"f32"} | {"i8", "f8"}, pattern="2:4", rank=210),
 )

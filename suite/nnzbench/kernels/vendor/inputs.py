@@ -14,6 +14,7 @@ import numpy as np
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array
+from nnzbench.problems.operands import to_e4m3
 
 SHARE = 8
 """Inputs kept between candidates take at most one part in this many of the GPU's memory."""
@@ -112,7 +113,9 @@ class Preparing:
 
 
 def to_storage(array: Array, dtype: str) -> Array:
-    """`array` as the GPU stores it: bf16 (kept as rounded float32 on the host) as its upper 16 bits."""
+    """`array` as the GPU stores it: rounded float32 of bf16 as 16 bits, of f8 as 8 of `F8_SCALE` times it."""
+    if dtype == "f8":
+        return np.ascontiguousarray(to_e4m3(array)).view(np.uint8)
     if dtype != "bf16":
         return np.ascontiguousarray(array)
     return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)

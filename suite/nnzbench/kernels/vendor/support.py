@@ -17,12 +17,12 @@ from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_lin
 
 T = TypeVar("T")
 
-CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14, "i8": 3}
+CUDA_TYPE = {"f32": 0, "f16": 2, "bf16": 14, "i8": 3, "f8": 28}
 """cudaDataType of the operands, by problem dtype."""
-RESULT_TYPE = {**CUDA_TYPE, "i8": 10}
-"""Of the result: sums of 8-bit products are 32-bit integers."""
+RESULT_TYPE = {**CUDA_TYPE, "i8": 10, "f8": 2}
+"""Of the result: sums of 8-bit products are 32-bit integers, or fp16."""
 
-STORAGE = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "i8": np.int32}
+STORAGE = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "i8": np.int32, "f8": np.float16}
 """How results lie in device memory, by problem dtype."""
 
 WORKSPACE_BYTES = 32 << 20
@@ -56,8 +56,9 @@ def require_gpu(device: Device, library: str) -> GpuDevice:
 
 def require_math(device: GpuDevice, math: str) -> None:
     """Raises `Unsupported` where the GPU has no such arithmetic: a library would quietly run another instead."""
-    if math in ("tf32", "bf16") and not architecture(device.arch).has(f"mma_{math}"):
-        raise Unsupported(f"{math} needs sm_80 or later, this GPU is {device.arch}")
+    needed = {"tf32": ("mma_tf32", "sm_80"), "bf16": ("mma_bf16", "sm_80"), "f8": ("mma_fp8", "sm_89")}.get(math)
+    if needed and not architecture(device.arch).has(needed[0]):
+        raise Unsupported(f"{math} needs {needed[1]} or later, this GPU is {device.arch}")
 
 
 def load_bindings(name: str) -> Any:
