@@ -118,7 +118,7 @@ def test_what_physics_refuses(tmp_path, lie, sentence):
         ({"source": "dlmc:`x`"}, "`source` is"),
         ({"pattern": "0123ABCD"}, "`pattern` is"),
         ({"gpu": "nvidia b100"}, "`gpu` is"),
-        ({"dtype": "f8"}, "`dtype` is 'f8', which is none of"),
+        ({"dtype": "f9"}, "`dtype` is 'f9', which is none of"),
         ({"kernel": "../sputnik"}, "there is no kernel"),
         ({"experiment": "=cmd"}, "'=cmd' is not an experiment"),
         ({"reason": "<script>alert(1)</script>"}, "`reason` holds markup"),
