@@ -37,6 +37,7 @@ EXPECTED = {
     "llm_layers": 200,
     "granularity": 40,
     "nm_sparsity": 30,
+    "pays_map": 3 * 6 * 11,
     "sparsert_ablation": 20,
     "sparsert_table1": 31,
     "sparsert_table3": 8,
