@@ -1,0 +1,49 @@
+"""The cells of the map: one for each layer, width and level, of the right rows of the records."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.facts import nearby
+from nnzbench.facts.cells import cells
+from nnzbench.facts.selector import dense_of
+
+
+def layer(**changes: object) -> dict[str, object]:
+    row: dict[str, object] = dict.fromkeys(nearby.COLUMNS, 0) | {
+        "op": "spmm", "math": "f16", "pattern": "unstructured", "policy": "hot", "baseline": dense_of("f16").label,
+        "rows": 8192, "inner": 8192, "columns": 16, "zeros": 90.001, "ratio": 2.0, "tuned": True,
+        "kernel": "tensor_spmm", "experiment": "pays_map", "problem": "large_8192x8192x16_90_uniform_f16",
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+def cells_of(*rows: dict[str, object]) -> pd.DataFrame:
+    return cells(pd.DataFrame(list(rows), columns=nearby.COLUMNS))
+
+
+def test_a_cell_has_its_level_its_ratio_and_its_place_among_the_layers():
+    found = cells_of(layer(columns=3), layer())
+    assert found.index.tolist() == [1]
+    assert found[["columns", "level", "ratio", "kernel"]].values.tolist() == [[16, 90.0, 2.0, "tensor_spmm"]]
+
+
+def test_other_patterns_levels_widths_operations_and_baselines_are_no_cells():
+    others = (
+        layer(problem="large_mag_8192x8192x16_90_magnitude_f16"),
+        layer(problem="large_8192x8192x16_85_uniform_f16"),
+        layer(problem="not a name"),
+        layer(columns=2048),
+        layer(op="sddmm"),
+        layer(baseline=dense_of("f32").label),
+        layer(math="tf32"),
+    )
+    assert cells_of(*others).empty
+    assert cells_of().empty
+
+
+def test_of_two_records_the_tuned_one_counts_and_then_that_of_the_map():
+    elsewhere = {"experiment": "llm_layers", "problem": "llama_8192x8192x16_90_uniform_f16"}
+    assert cells_of(layer(ratio=1.5, **elsewhere), layer()).loc[1, "ratio"] == 2.0
+    assert cells_of(layer(tuned=False), layer(ratio=1.5, **elsewhere))["ratio"].tolist() == [1.5]
+    assert len(cells_of(layer(), layer(policy="cold"), layer(inner=4096), layer(columns=32))) == 4
