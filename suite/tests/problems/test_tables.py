@@ -35,6 +35,7 @@ EXPECTED = {
     "eie_table4": 18,
     "ese_lstm": 4,
     "llm_layers": 200,
+    "gemm_2to4": 592,
     "granularity": 40,
     "nm_sparsity": 30,
     "pays_map": 3 * 6 * 11,

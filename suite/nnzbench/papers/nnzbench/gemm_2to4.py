@@ -1,0 +1,120 @@
+"""Dense and 2:4 products of language models in every arithmetic, beside times that others published of six GPUs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each, geometric_mean
+from nnzbench.facts.selector import FP16, MATHS, best_dense, kernel
+from nnzbench.facts.table import Comparison, facts_of_pairs
+from nnzbench.problems import tables
+from nnzbench.problems.experiment import Experiment, dtypes_of
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Lines, Made, Page, Pivot, RatioTable
+from nnzbench.report.pages.view import View
+
+EXPERIMENT = Experiment(
+    "gemm_2to4",
+    "Dense and 2:4 products, from A100 to B200",
+    "nnzbench's own",
+    "searched times of cuBLASLt and cuSPARSELt on six GPUs, published with SlideSparse (GitHub bcacdwk/vllmbench)",
+    dtypes_of("cublaslt", "cublas", "cusparselt"),
+    only={"cublaslt": "dense_*", "cublas": "dense_*", "cusparselt": "2to4_*"},
+)
+"""The dense matrix is the unpruned one: tensor cores draw less power, and clock higher, where operands are zero."""
+CASES = r"(?:2to4|dense)_(\w+?_\d+x\d+x\d+)_"
+TYPES = ("f16", "bf16", "i8", "f8")
+TOKENS = (64, 256, 1024, 4096)
+
+
+def group(tokens: int) -> Group:
+    """The products with so many tokens, each 2:4 matrix beside the dense one of its sizes."""
+    return Group(words="layers and cubes", cases=CASES, columns=tokens)
+
+
+def six_gpus() -> pd.DataFrame:
+    """The published times of this experiment's problems: gpu, dtype, m, k, n, dense_us, sparse_us (NaN: none).
+
+    Each the fastest algorithm that a search found; 25 launches, then 100 in one pair of events. Raises `RecordError`.
+    """
+    rows = published.read("gemm_2to4_six_gpus", ("gpu", "dtype", "model", "m", "k", "n", "dense_us", "sparse_us"))
+    asked = {
+        (one.problem.dtype, one.problem.label.partition("_")[2], one.problem.m, one.problem.k, one.problem.n)
+        for one in tables.rows(EXPERIMENT.name, full=True)
+    }
+    keys = zip(rows["dtype"], rows["model"], rows["m"], rows["k"], rows["n"], strict=True)
+    return rows[[key in asked for key in keys]].reset_index(drop=True)
+
+
+def published_facts() -> pd.DataFrame:
+    """By GPU, type and tokens: 2:4 over dense in one type, and dense in other types over dense fp16.
+
+    The columns of `facts.csv`, with the published GPU as `policy`'s place: `hot, A100`.
+    """
+    rows = six_gpus()
+    sparse = rows.assign(subject="cuSPARSELt " + rows["dtype"].map(MATHS), us=rows["sparse_us"])
+    sparse = sparse.assign(baseline="best dense " + rows["dtype"].map(MATHS), over_us=rows["dense_us"])
+    keys = ["gpu", "model", "m", "k", "n"]
+    half = rows.loc[rows["dtype"] == "f16", [*keys, "dense_us"]].rename(columns={"dense_us": "over_us"})
+    other = rows[rows["dtype"] != "f16"].merge(half, on=keys)
+    other = other.assign(subject="best dense " + other["dtype"].map(MATHS), us=other["dense_us"], baseline=FP16.label)
+    pairs = pd.concat([sparse, other], ignore_index=True)
+    labels = [group(tokens).label for tokens in pairs["n"]]
+    named = pairs.assign(experiment=EXPERIMENT.name, group=labels, policy="hot, " + pairs["gpu"])
+    return facts_of_pairs(named.assign(printed=float("nan"), tuned=True, one_run=True))
+
+
+def _gains(view: View | None = None) -> pd.DataFrame:
+    """A line per GPU and comparison, a column per number of tokens."""
+    facts = published_facts()
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in each(facts):
+        line = lines.setdefault((row.policy.partition(", ")[2], row.subject, row.baseline), {})
+        line[row.group.rpartition(" with ")[2]] = f"{row.ratio:.2f} ({row.wins} of {row.n})"
+    heads = [f"{tokens} columns" for tokens in TOKENS]
+    return pd.DataFrame([[*key, *(line.get(head, "") for head in heads)] for key, line in lines.items()],
+                        columns=["GPU", "", "over", *heads])  # fmt: skip
+
+
+def _times(view: View | None = None) -> pd.DataFrame:
+    """Published geometric means, µs, dense and 2:4."""
+    rows = six_gpus()
+    found = rows.groupby(["gpu", "dtype", "n"], sort=False)[["dense_us", "sparse_us"]].agg(geometric_mean)
+    found = found.reset_index().assign(dtype=lambda table: table["dtype"].map(MATHS))
+    return found.set_axis(["GPU", "type", "columns", "dense µs", "2:4 µs"], axis=1)
+
+
+def page() -> Page:
+    """Its page."""
+    dense = {math: best_dense(math) for math in TYPES}
+    sparse = {math: kernel("cusparselt", math) for math in TYPES}
+    groups = tuple(map(group, TOKENS))
+    return Page(
+        question="What do FP8, INT8 and 2:4 sparsity gain over dense fp16 products, on this GPU and on six others?",
+        intro="Layers of language models and cubes, times 64 to 4,096 tokens: dense with unpruned weights, and with "
+        "two of every four kept. The published times are searched ones of cuBLASLt and cuSPARSELt (SlideSparse, "
+        "Apache-2.0), 25 launches and then 100 in one pair of events, so they compare with `hot` here.",
+        attributes=r"(?P<kept>dense|2to4)_(?P<network>\w+)",
+        answers=(
+            Answer(groups[0], sparse["f8"], dense["f8"], (sparse["f16"],), FP16),
+            Answer(groups[2], sparse["f8"], dense["f8"], (), FP16),
+            Answer(groups[0], dense["f8"], FP16, (dense["i8"],)),
+        ),
+        comparison=Comparison((*sparse.values(), *(dense[math] for math in TYPES[2:])), (FP16,), groups),
+        figures=(
+            Lines("gain", "Over the best dense fp16 product, by the columns (tokens)",
+                  (dense["f8"], sparse["f8"], dense["i8"], sparse["i8"], sparse["f16"]), baseline=FP16, x="n",
+                  group=Group(words="layers and cubes", cases=CASES), log_x=True),
+        ),
+        tables=(
+            *(RatioTable(f"2:4 over dense in {MATHS[math]}", Comparison((sparse[math],), (dense[math],), groups))
+              for math in TYPES),
+            Made("Six GPUs, published: geometric means, and on how many products the first is faster", _gains,
+                 "divides times that others print", collapsed=False),
+            Made("Published µs, geometric means", _times, "sets times of six GPUs side by side"),
+            Pivot("µs by product", (*dense.values(), *sparse.values()), rows=("network", "size")),
+        ),
+        baseline=FP16,
+        arithmetic="fp16 and bf16 with sums in fp32, INT8 with 32-bit integers, and e4m3 (FP8) with fp16 results",
+    )  # fmt: skip
