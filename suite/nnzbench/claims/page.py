@@ -10,10 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.claims.verdicts import BAND, JUDGED, POINTS, WORDS, Verdict, out_of_scope, show
+from nnzbench.claims.verdicts import JUDGED, WORDS, Verdict, out_of_scope, show
 from nnzbench.report.data import context
 from nnzbench.report.pages.elements import MARK
-from nnzbench.report.text import shorter
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown
 
@@ -21,13 +20,10 @@ HEADER = ("claim", "published", "as the paper compares", "against the best of to
 
 
 def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
-    """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter.
-
-    What makes the page too long stands in `claims-tables.md`.
-    """
+    """Writes `claims.csv` and `claims.md` below `reports/gpu`, the same bytes each time, and returns the latter."""
     paths.write_csv(pd.DataFrame([dataclasses.asdict(one) for one in verdicts]), reports / gpu / "claims.csv")
     path = reports / gpu / "claims.md"
-    shorter.write(path, _page(verdicts, gpu, (reports / gpu / "peers" / "README.md").is_file()), "claims-tables.md")
+    paths.write_text(path, _page(verdicts, gpu, (reports / gpu / "peers" / "README.md").is_file()))
     return path
 
 
@@ -54,8 +50,6 @@ def _page(verdicts: Sequence[Verdict], gpu: str, upstream: bool) -> str:
         verdicts=verdicts,
         judged=JUDGED,
         words=WORDS,
-        band=BAND,
-        points=POINTS,
         out_of_scope=len(out_of_scope()),
         upstream=upstream,
         cut=sum(one.before_tuning != "" for one in verdicts),

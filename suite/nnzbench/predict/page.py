@@ -11,8 +11,7 @@ from nnzbench import paths
 from nnzbench.facts.results import each
 from nnzbench.predict.holdouts import CALIBRATION, DRAWS
 from nnzbench.predict.model import FLOORS
-from nnzbench.report.text import shorter
-from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, folded, markdown, number
 
 FOLDER = "prediction"
 TITLES = {
@@ -64,10 +63,10 @@ def write(reports: Path, found: pd.DataFrame) -> Path:
     found = found.iloc[order.argsort(kind="stable")].reset_index(drop=True)
     parts = ["# How far predictions are off", _answer(found), INTRO.rstrip()]
     for data in dict.fromkeys(found["data"]):
-        parts += [f"## {TITLES.get(data, data)}", _table(found[found["data"] == data])]
+        parts += [f"## {TITLES.get(data, data)}", folded(_table(found[found["data"] == data]), "Errors")]
     paths.write_csv(found, folder / "errors.csv")
     path = folder / "README.md"
-    shorter.write(path, "\n\n".join(parts) + "\n")
+    paths.write_text(path, "\n\n".join(parts) + "\n")
     return path
 
 

@@ -18,11 +18,11 @@ from nnzbench.kernels.registry import about
 from nnzbench.report.data import published
 from nnzbench.report.draw import kinds
 from nnzbench.report.pages import problems
-from nnzbench.report.pages.elements import LONG, MARK, markdown_of
+from nnzbench.report.pages.elements import MARK, markdown_of
 from nnzbench.report.pages.page import Answer, Figure, Page, RatioTable
 from nnzbench.report.pages.view import View
 from nnzbench.report.text.rendering import environment
-from nnzbench.report.text.tables import number
+from nnzbench.report.text.tables import LONG, number
 
 
 class Shown(NamedTuple):
@@ -105,10 +105,7 @@ def _table(title: str, collapsed: bool, element: Any, view: View) -> Shown | Non
     text = markdown_of(element, view)
     if not text:
         return None
-    lines = text.count("\n") - 1
-    if lines > LONG:
-        return Shown(title, f"{lines} lines: [facts.csv](facts.csv), and the times in the records.")
-    return Shown(title, text, collapsed)
+    return Shown(title, text, collapsed or text.count("\n") > LONG)
 
 
 def answers(page: Page, view: View) -> Iterator[str]:

@@ -21,8 +21,7 @@ from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import FAILURES, frame_of, read_frame
 from nnzbench.report.data import context
-from nnzbench.report.text import shorter
-from nnzbench.report.text.tables import markdown
+from nnzbench.report.text.tables import folded, markdown
 
 FILE = "coverage.md"
 REASONS = 3
@@ -131,7 +130,7 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
         reasons += counted.reasons
     whole = pd.concat(tables, ignore_index=True)
     paths.write_csv(whole, path.with_suffix(".csv"))
-    shorter.write(path, _page(context.gpu_name(gpu, {}), whole, reasons), "coverage-tables.md")
+    paths.write_text(path, _page(context.gpu_name(gpu, {}), whole, reasons))
     return path
 
 
@@ -174,16 +173,20 @@ def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
         [row["experiment"], row["kernel"], row["dtype"], row["policy"], *(f"{row[name]:,}" for name in numbers)]
         for _, row in lacking.iterrows()
     ]
+    missing = markdown(["experiment", "kernel", "inputs", "policy", *numbers], lines, left=4)
+    refused = markdown(["experiment", "kernel", "inputs", "why not"], reasons, left=4)
     parts = [
         f"# Coverage on {gpu}",
         f"**{head}**",
         INTRO.rstrip(),
         "## By experiment",
-        markdown(["experiment", "policy", *numbers, "missing, %"], overview, left=2),
+        folded(
+            markdown(["experiment", "policy", *numbers, "missing, %"], overview, left=2), "Cells of each experiment"
+        ),
         "## Where cells are missing",
-        markdown(["experiment", "kernel", "inputs", "policy", *numbers], lines, left=4) if lines else "Nowhere.",
+        folded(missing, "By kernel") if lines else "Nowhere.",
         "## Reasons",
-        markdown(["experiment", "kernel", "inputs", "why not"], reasons, left=4) if reasons else "None.",
+        folded(refused, "Why kernels were refused") if reasons else "None.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from nnzbench import paths
 from nnzbench.facts.ratio import times_as_fast
 from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
-from nnzbench.report.text import shorter
-from nnzbench.report.text.tables import GAP, markdown, number
+from nnzbench.report.text.tables import GAP, folded, markdown, number
 
 FOLDER = "devices"
 PROGRAM = ["kernel", "op", "inputs", "problem", "variant"]
@@ -33,7 +33,7 @@ def write(reports: Path, gpu: str) -> Path | None:
     refuse_links(folder / "times.csv", folder, folder.parent)
     rows = read(folder / "times.csv")
     path = folder / "README.md"
-    shorter.write(path, page(rows, gpu, read_environment(folder, "environment.json")))
+    paths.write_text(path, page(rows, gpu, read_environment(folder, "environment.json")))
     return path
 
 
@@ -121,7 +121,7 @@ def _table(found: pd.DataFrame, policy: str, libraries: list[str]) -> str:
         for row in each(found.rename(columns=dict(zip(libraries, _safe(libraries), strict=True))))
     ]
     header = ["kernel", "op", "inputs", "program", *(f"{name} (µs)" for name in libraries), "between", "repeated"]
-    return f"## {policy.capitalize()} policy\n\n{markdown(header, lines, left=4)}"
+    return folded(markdown(header, lines, left=4), f"Every program, {policy}")
 
 
 def _safe(libraries: list[str]) -> list[str]:

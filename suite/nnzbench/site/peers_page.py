@@ -14,7 +14,6 @@ from nnzbench.facts import table
 from nnzbench.facts.results import each, percent
 from nnzbench.report.data import context
 from nnzbench.report.pages.elements import MARK, ratio_text
-from nnzbench.report.text import shorter
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.peers import AS_GOOD, MATCHES, Block, blocks_of, facts_of, read, verdict
@@ -61,7 +60,7 @@ def write(reports: Path, gpu: str) -> Path | None:
         )
     )
     path = folder / "README.md"
-    shorter.write(path, text)
+    paths.write_text(path, text)
     return path
 
 
@@ -108,10 +107,10 @@ def _by_level(facts: pd.DataFrame) -> str:
 
 def _wins(times: pd.DataFrame, code: str, facts: pd.DataFrame) -> tuple[str, int]:
     """On how many products it is faster than dense, and on how many its result was wrong."""
-    counts = facts.groupby("policy", sort=False)["wins"].agg(["sum", "size"])
+    counts = facts.groupby("policy", sort=False)["wins"].agg(won="sum", of="size")
     wrong = times[(times["session"] == f"llm_{code}") & (times["code"] == code) & (times["policy"] == "hot")]
     return (
-        " and ".join(f"{row.sum} of {row.size} {policy}" for policy, row in counts.iterrows()),
+        " and ".join(f"{row.won} of {row.of} {policy}" for policy, row in counts.iterrows()),
         int((wrong["status"] == "wrong").sum()),
     )
 

@@ -24,12 +24,12 @@ def test_pages_are_written_twice_alike_and_name_every_claim(tmp_path):
     first = {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
     claims_page.write(tmp_path, GPU, claims.judge(tmp_path, GPU))
     assert first == {path.name: path.read_bytes() for path in page.parent.iterdir() if path.is_file()}
-    assert set(first) == {"claims.md", "claims-tables.md", "claims.csv"}
+    assert set(first) == {"claims.md", "claims.csv"}
     with (page.parent / "claims.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [r["id"] for r in rows] == list(CLAIMS)
     assert list(rows[0]) == [field.name for field in dataclasses.fields(Verdict)]
-    text = (first["claims.md"] + first["claims-tables.md"]).decode()
+    text = first["claims.md"].decode()
     line = "5.00× **reproduced** (11 of 11) | the same baseline | 2.00× **weaker** | 1.00× **contradicted** | 2.50× |"
     assert line in text
     assert text.count('<a id="') == len(CLAIMS)
@@ -40,7 +40,7 @@ def test_each_paper_is_counted_once_with_all_of_its_claims(tmp_path):
     verdicts = claims.judge(tmp_path, GPU)
     apart, paper = [*verdicts[1:], verdicts[0]], verdicts[0].paper
     page = claims_page.write(tmp_path, GPU, apart)
-    text = page.read_text() + (page.parent / "claims-tables.md").read_text()
+    text = page.read_text()
     assert re.findall("(?m)^## (.*)", page.read_text()) == list(dict.fromkeys(one.paper for one in apart))
     lines = [line for line in text.splitlines() if line.startswith(f"| {paper} |")]
     assert len(lines) == 1
@@ -57,7 +57,7 @@ def test_numbers_before_tuning_have_the_mark(tmp_path):
     )
     verdicts = claims.judge(tmp_path, GPU)
     (one,) = (one for one in verdicts if one.id == "sparsert-spmm-95")
-    text = claims_page.write(tmp_path, GPU, verdicts).read_text() + (tmp_path / GPU / "claims-tables.md").read_text()
+    text = claims_page.write(tmp_path, GPU, verdicts).read_text()
     assert one.before_tuning == "fp16 cold"
     line = "5.00× **reproduced** (11 of 11) | the same baseline | 2.00× **weaker** | 1.00×† **contradicted** | 2.50×† |"
     assert line in text
@@ -69,7 +69,7 @@ def test_claims_of_a_tuned_run_have_no_mark(tmp_path):
     verdicts = claims.judge(tmp_path, GPU)
     assert {one.before_tuning for one in verdicts} == {""}
     text = claims_page.write(tmp_path, GPU, verdicts).read_text()
-    assert "†" not in text + (tmp_path / GPU / "claims-tables.md").read_text()
+    assert "†" not in text
 
 
 def test_report_judges_the_claims_of_every_gpu_it_draws(tmp_path):

@@ -27,8 +27,6 @@ HEADS = {
 }  # fmt: skip
 """What attributes are called above a column."""
 DIGITS = {"ratio": 2, "time": 2, "rate": 2, "roofline": 0, "memory": 1}
-LONG = 60
-"""Lines of a table above which it is in the files alone."""
 
 
 @functools.singledispatch

@@ -6,11 +6,13 @@ import functools
 
 import jinja2
 
+from nnzbench.report.text.tables import folded
+
 
 @functools.cache
 def environment(autoescape: bool = False) -> jinja2.Environment:
-    """The package's templates; `autoescape` for HTML, not for Markdown."""
-    return jinja2.Environment(
+    """The package's templates, with `folded` as a filter; `autoescape` for HTML, not for Markdown."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("nnzbench.report"),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -18,3 +20,5 @@ def environment(autoescape: bool = False) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         autoescape=autoescape,
     )
+    made.filters["folded"] = folded
+    return made

@@ -15,7 +15,7 @@ from nnzbench.facts.results import ResultSet, each
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.draw import style
-from nnzbench.report.pages.elements import LONG, MARK, ratio_text
+from nnzbench.report.pages.elements import MARK, ratio_text
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP, markdown, number
 from nnzbench.site.generations import comparison as generations
@@ -149,7 +149,7 @@ def _ratio_table(facts: pd.DataFrame, names: Names, kind: str) -> str:
         baseline = row.baseline.partition(" on ")[0]
         lines.setdefault((row.of, baseline, row.policy), {})[row.gpu] = f"{ratio_text(row)} ({row.wins} of {row.n})"
     table = [[*line, *(cells.get(key, GAP) for key in keys)] for line, cells in lines.items()]
-    return _short(markdown(["", "over", "policy", *(names[key] for key in keys)], table, left=3))
+    return markdown(["", "over", "policy", *(names[key] for key in keys)], table, left=3)
 
 
 def _gain_table(facts: pd.DataFrame, names: Names) -> str:
@@ -194,13 +194,7 @@ def _share_table(shares: pd.DataFrame, names: Names) -> str:
         for row in each(shares)
     ]
     header = ["", "GPU", "kernel", "policy", "problems", "of bandwidth", "of FLOP/s", "of its roofline"]
-    return _short(markdown([*header, "fit L2", "launch overhead"], rows, left=4))
-
-
-def _short(table: str) -> str:
-    """The table, or where the page has no room for it a word on where it is."""
-    lines = table.count("\n") - 1
-    return table if lines <= LONG else f"{lines} lines: [facts.csv](facts.csv), [shares.csv](shares.csv)."
+    return markdown([*header, "fit L2", "launch overhead"], rows, left=4)
 
 
 def _percent(share: float) -> str:

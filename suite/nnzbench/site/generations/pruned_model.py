@@ -35,16 +35,11 @@ def answer(sets: Sequence[ResultSet]) -> Pruned:
     levels = sorted(set(found["level"]))
     count = int(found[found["library"] == RULE].groupby(["gpu", "policy"])["count"].sum().max())
     missing = "" if recorded else " No GPU of this suite's own records is among them yet (`nnzbench run dlmc_n512`)."
-    beside = (
-        " The best of this project's kernels, per matrix the fastest of all candidates, was run on the measured GPUs "
-        "alone: no comparison of GPUs."
-    )
     section = "\n\n".join(
         (
-            "Dense time over the time of Sputnik's kernel with the paper's rule for its tile, which all of these GPUs "
-            f"ran, fp16, geometric mean over {count} pruned weight matrices of a Transformer times 512 columns, by "
-            "share of zeros. Over 1, pruning pays on that GPU; under 1 the dense product of the unpruned model is "
-            f"faster.{beside if recorded else missing}",
+            "Dense over sparse time: Sputnik's kernel with the paper's rule, which all of these GPUs ran, fp16, "
+            f"geometric mean over {count} pruned weight matrices times 512 columns. The best of ours, the fastest "
+            f"of all candidates, was run on measured GPUs alone: no comparison of GPUs.{missing}",
             markdown(
                 ["GPU", "", *(percent(level) for level in levels)],
                 [line for library in (RULE, OURS) for line in _lines(found, library, levels, count)],
@@ -71,13 +66,12 @@ def _lines(found: pd.DataFrame, library: str, levels: Sequence[float], count: in
 
 def _words(found: pd.DataFrame) -> str:
     """From which level on pruning pays: GPU by GPU with the kernel that all have, then with this project's."""
-    rule, ours = (list(_pays(found, library)) for library in (RULE, OURS))
+    rule, ours = (", ".join(_pays(found, library)) for library in (RULE, OURS))
     words = (
-        "By pruning a Transformer each GPU gains, in fp16 with 512 columns and Sputnik's kernel with the paper's rule: "
-        f"{'; '.join(rule)}."
+        "Products of a pruned Transformer (fp16, 512 columns) are faster than dense, with Sputnik's kernel and the "
+        f"paper's rule, on {rule}."
     )
-    beside = f" With the best of this project's kernels, which the others did not run: {'; '.join(ours)}."
-    return words + beside * bool(ours)
+    return words + f" With the best of ours, which the others did not run, on {ours}." * bool(ours)
 
 
 def _pays(found: pd.DataFrame, library: str) -> Iterator[str]:
@@ -86,13 +80,12 @@ def _pays(found: pd.DataFrame, library: str) -> Iterator[str]:
     for gpu in dict.fromkeys(map(str, here["gpu"])):
         mine = here[here["gpu"] == gpu].sort_values("level")
         pays, last = _from(mine), mine.iloc[-1]
-        name = f"**{gpu}**, before tuning" if not mine["tuned"].all() else f"**{gpu}**"
+        name = f"**{gpu}**, before tuning," if not mine["tuned"].all() else f"**{gpu}**"
         if math.isnan(pays):
-            yield f"{name}: nothing up to {percent(last['level'])} zeros ({number(last['gain'])}× there)"
+            yield f"{name} never ({number(last['gain'])}× at {percent(last['level'])} zeros)"
         else:
             gain = float(mine[mine["level"] == pays]["gain"].iloc[0])
-            below = ", less than 1 below" if pays > mine.iloc[0]["level"] else ""
-            yield f"{name}: {number(gain)}× at {percent(pays)} zeros{below}"
+            yield f"{name} from {percent(pays)} zeros ({number(gain)}×)"
 
 
 def _from(mine: pd.DataFrame) -> float:

@@ -98,10 +98,10 @@ def test_without_records_the_published_means_of_all_matrices_stand_alone() -> No
 
 def test_the_generations_page_answers_what_pruning_gains(folder: Path) -> None:
     alone, beside = pruned_model.answer([]), pruned_model.answer([load(folder)])
-    assert "**V100**: 1.26× at 98 % zeros, less than 1 below" in alone.words
-    assert "**A100**: nothing up to 98 % zeros (0.87× there)" in alone.words
-    assert "**NVIDIA H200**: nothing up to 98 % zeros (0.50× there)." in beside.words
-    assert beside.words.endswith("**NVIDIA H200**: 2.00× at 50 % zeros.")
+    assert "**V100** from 98 % zeros (1.26×)" in alone.words
+    assert "**A100** never (0.87× at 98 % zeros)" in alone.words
+    assert "**NVIDIA H200** never (0.50× at 98 % zeros)." in beside.words
+    assert beside.words.endswith("**NVIDIA H200** from 50 % zeros (2.00×).")
     lines = [
         beside.section.index(f"| NVIDIA H200{kernel} | measured, {policy} | {gain} |")
         for kernel, gain in (("", "0.50"), (f": {four_gpus.SIDES['ours'].label}", "2.00"))
@@ -114,10 +114,10 @@ def test_what_the_run_did_not_tune_is_marked_where_it_counts(folder: Path) -> No
     """The rule's own choice stays as it is however long a run tunes; the fastest of all kernels does not."""
     fake_records.tuned(folder, lambda row: ["first"] if row.kernel in ("row_stream", "sputnik") else ["all"])
     words = pruned_model.answer([load(folder)]).words
-    assert "**NVIDIA H200**: nothing up to 98 % zeros" in words
-    assert "**NVIDIA H200**, before tuning: 2.00× at 50 % zeros" in words
+    assert "**NVIDIA H200** never (" in words
+    assert "**NVIDIA H200**, before tuning, from 50 % zeros (2.00×)" in words
     fake_records.tuned(folder, lambda row: ["first"] if row.kernel == "cublaslt" else ["all"])
-    assert "**NVIDIA H200**, before tuning: nothing up to 98 % zeros" in pruned_model.answer([load(folder)]).words
+    assert "**NVIDIA H200**, before tuning, never (" in pruned_model.answer([load(folder)]).words
 
 
 def test_a_matrix_without_a_dense_time_is_in_no_mean(folder: Path, tmp_path: Path) -> None:

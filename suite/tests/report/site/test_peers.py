@@ -133,7 +133,7 @@ def test_the_page_is_written_twice_alike_and_names_every_code(tmp_path):
         assert f"[{code.name}]({code.repository})" in text
     assert "**as good** | 30 of 30 | 1.00" in text
     assert "wrong" in text  # Flash-LLM at 50 % zeros
-    assert {path.name for path in page.parent.iterdir()} == {"README.md", "facts.csv", "peers.csv", "summary.md"}
+    assert {path.name for path in page.parent.iterdir()} == {"README.md", "facts.csv", "peers.csv"}
     assert peers_page.write(tmp_path, "nvidia-a100") is None
 
 
