@@ -1,115 +1,152 @@
-"""What long work tells while it goes on: a bar on a terminal, plain lines elsewhere, or nothing."""
+"""What long work tells while it goes on: a bar on a terminal, a line a minute elsewhere, and all of it to a log."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
-T = TypeVar("T")
-EVERY_S = 3.0
-"""Between two lines about steps of which there are too many for a line each."""
-
-
-def counted(items: Iterable[T], what: str, total: int, clock: Callable[[], float] = time.monotonic) -> Iterator[T]:
-    """The same items; says on standard error every few seconds how many there were, for logs."""
-    told = clock()
-    for number, item in enumerate(items, start=1):
-        if clock() - told >= EVERY_S:
-            told = clock()
-            click.echo(f"{what}: {number} of {total}", err=True)
-        yield item
+EVERY_S = 60.0
+"""Least time between two lines of a log on the screen."""
+RARER = 0.2
+"""Share of the time gone that the next line waits for, where that is longer: eight hours are thirty lines."""
+LOG = "run.log"
+Clock = Callable[[], float]
 
 
 class RunProgress(Protocol):
     """What a run tells while it goes on."""
 
-    def start(self, title: str, steps: int) -> None:
-        """`steps` pairs of problem and kernel of the experiment `title` lie ahead."""
+    def start(self, title: str, steps: int, ends: float | None = None) -> None:
+        """`steps` problems lie ahead, which end at `ends` of the monotonic clock at the latest."""
 
     def step(self, text: str) -> None:
         """`text` names the problem and kernel that are next."""
 
     def advance(self) -> None:
-        """One pair is done."""
+        """One problem is done."""
 
     def note(self, text: str) -> None:
-        """Something the user should know."""
+        """A detail, for the log."""
+
+    def tell(self, text: str) -> None:
+        """Something the user should know at once."""
 
 
 class Quiet:
     """Tells nothing: for a caller's own program."""
 
-    def start(self, title: str, steps: int) -> None: ...
+    def start(self, title: str, steps: int, ends: float | None = None) -> None: ...
     def step(self, text: str) -> None: ...
     def advance(self) -> None: ...
     def note(self, text: str) -> None: ...
+    def tell(self, text: str) -> None: ...
 
 
 class Lines:
-    """One line per step, for logs."""
+    """Plain lines on standard error, at most one a minute; with `verbose` each step and detail."""
 
-    def __init__(self) -> None:
-        self._done = self._steps = 0
+    def __init__(self, log: TextIO | None = None, verbose: bool = False, clock: Clock = time.monotonic) -> None:
+        self._log, self._verbose, self._clock = log, verbose, clock
+        self.title, self.steps, self.done, self.now = "", 0, 0, ""
+        self._ends: float | None = None
+        self._began = self._first = self._said = clock()
 
-    def start(self, title: str, steps: int) -> None:
-        self._done, self._steps = 0, steps
-        click.echo(title, err=True)
+    def start(self, title: str, steps: int, ends: float | None = None) -> None:
+        self.title, self.steps, self.done, self._ends = title, steps, 0, ends
+        self._began = self._clock()
+        self._keep(title)
 
     def step(self, text: str) -> None:
-        click.echo(f"[{self._done + 1}/{self._steps}] {text}", err=True)
+        self.now = text
+        self.note(f"[{min(self.done + 1, self.steps)}/{self.steps}] {text}")
+        self._show()
 
     def advance(self) -> None:
-        self._done += 1
+        self.done += 1
+        self.steps = max(self.steps, self.done)
+        self._show()
 
     def note(self, text: str) -> None:
+        self._keep(text)
+        if self._verbose:
+            self._print(text)
+
+    def tell(self, text: str) -> None:
+        self._keep(text)
+        self._print(text)
+
+    def left(self) -> str:
+        """Such as `4 min left`, by the pace so far and never beyond the end; empty where nothing is known."""
+        gone = self._clock() - self._began
+        paced = gone * (self.steps - self.done) / self.done if self.done else None
+        known = [one for one in (paced, None if self._ends is None else self._ends - self._clock()) if one is not None]
+        if not known:
+            return ""
+        seconds = max(0.0, min(known))
+        return f"{seconds:.0f} s left" if seconds < 90 else f"{seconds / 60:.0f} min left"
+
+    def _show(self) -> None:
+        now = self._clock()
+        if now - self._said < max(EVERY_S, RARER * (now - self._first)):
+            return
+        self._said = now
+        told = [f"{self.title}: {self.done} of {self.steps} done", self.left(), self.now]
+        self._print(", ".join(filter(None, told)))
+
+    def _print(self, text: str) -> None:
         click.echo(text, err=True)
 
+    def _keep(self, text: str) -> None:
+        if self._log is not None:
+            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            self._log.flush()
 
-class Bar:
-    """A bar on standard error with the time left; notes scroll above it."""
 
-    def __init__(self, console: Console) -> None:
-        self._bar = Progress(
+class _Left(ProgressColumn):
+    """How long it still takes, also while a step does."""
+
+    def __init__(self, of: Lines) -> None:
+        super().__init__()
+        self._of = of
+
+    def render(self, task: Task) -> Text:
+        return Text(self._of.left(), style="cyan")
+
+
+class Bar(Lines):
+    """One bar on a terminal: problems done of those planned, the time left, and what runs now."""
+
+    def __init__(self, console: Console, log: TextIO | None = None, verbose: bool = False) -> None:
+        super().__init__(log, verbose)
+        self.bar = Progress(
             TextColumn("{task.fields[title]}"),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
+            _Left(self),
             TextColumn("{task.description}"),
             console=console,
         )
-        self._task = self._bar.add_task("", title="", visible=False)
+        self._task = self.bar.add_task("", title="", visible=False)
 
-    def __enter__(self) -> Bar:
-        self._bar.start()
-        return self
+    def start(self, title: str, steps: int, ends: float | None = None) -> None:
+        super().start(title, steps, ends)
+        self.bar.reset(self._task, total=steps, description="", visible=True, title=title)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+    def _show(self) -> None:
+        self.bar.update(self._task, completed=self.done, total=self.steps, description=escape(self.now))
 
-    def start(self, title: str, steps: int) -> None:
-        self._bar.reset(self._task, total=steps, description="", visible=True, title=title)
-
-    def step(self, text: str) -> None:
-        self._bar.update(self._task, description=escape(text))
-
-    def advance(self) -> None:
-        self._bar.advance(self._task)
-
-    def note(self, text: str) -> None:
-        self._bar.console.print(escape(text), highlight=False)
+    def _print(self, text: str) -> None:
+        self.bar.console.print(escape(text), highlight=False)
 
 
 def terminal(**options: Any) -> Console:
@@ -118,11 +155,17 @@ def terminal(**options: Any) -> Console:
 
 
 @contextmanager
-def progress_bar(lines: bool = True) -> Iterator[RunProgress]:
-    """A bar on a terminal; elsewhere lines, or nothing without `lines`."""
+def progress_bar(lines: bool = True, log: Path | None = None, verbose: bool = False) -> Iterator[RunProgress]:
+    """A bar on a terminal; elsewhere lines, or nothing without `lines`. Every step and detail is added to `log`."""
     errors = terminal(stderr=True)
-    if not errors.is_terminal:
-        yield Lines() if lines else Quiet()
-        return
-    with Bar(errors) as bar:
-        yield cast(RunProgress, bar)
+    with ExitStack() as stack:
+        file = None
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(log.open("a", encoding="utf-8"))
+        if errors.is_terminal:
+            bar = Bar(errors, file, verbose)
+            stack.enter_context(bar.bar)
+            yield bar
+        else:
+            yield Lines(file, verbose) if lines else Quiet()

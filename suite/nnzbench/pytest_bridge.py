@@ -28,7 +28,7 @@ from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference, reference
-from nnzbench.records.record import FAILURES
+from nnzbench.records.record import is_fault
 
 PARAMETERS = ("experiment", "problem", "dtype", "kernel", "policy")
 """What the benchmark function takes beside `benchmark` and `bench`; `--benchmark-group-by=param:problem` works."""
@@ -111,7 +111,7 @@ class Bench:
         """
         case = self._cases[parameters]
         tried = self._try(case, experiment(case.problem.experiment).policies)
-        bad = [one for one in tried if one.outcome.status in FAILURES]
+        bad = [one for one in tried if is_fault(one.outcome.status, case.kernel)]
         if bad:
             pytest.fail("\n".join(f"{one.variant}: {one.outcome.status}: {one.outcome.reason}" for one in bad))
         good = [one for one in tried if one.outcome.status == "ok"]

@@ -173,8 +173,8 @@ def _measure(layers: Sequence[Layer], question: Question, device_name: str | Non
     end_tidily()
     try:
         with progress_bar() as progress:
-            session = open_session(device, registry.kernels(), progress.note)
-            with Results(folder, True, False, session.environment, progress.note) as results:
+            session = open_session(device, registry.kernels(), progress.tell)
+            with Results(folder, True, False, session.environment, progress.tell) as results:
                 answers = [measured.answer(one, question, session, results, progress) for one in layers]
     finally:
         device.close()

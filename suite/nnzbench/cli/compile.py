@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, replace
 
 import click
 from rich.console import Console
-from rich.progress import track
 
 from nnzbench import paths
 from nnzbench.build import toolchain
@@ -32,7 +31,7 @@ from nnzbench.plans.architectures import compiled_architectures, number, whole_a
 from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
 from nnzbench.problems.experiment import unknown
-from nnzbench.progress import counted, terminal
+from nnzbench.progress import progress_bar, terminal
 
 SUPPORT = "(support)"
 """Stands for the kernel where a `.cu` file is used by the suite itself rather than by a registered kernel."""
@@ -133,7 +132,7 @@ def command(
     possible = len({one.job.identity() for one in wanted})
     if not (everything or arches or names or sample):
         wanted = _sampled(wanted)
-    built = _build([one.job for one in wanted], errors)
+    built = _build([one.job for one in wanted])
     for one in wanted:
         rows += _rows(one, built[one.job.identity()])
     rows = _by_variant(rows)
@@ -270,15 +269,16 @@ def cover(members: Mapping[str, Set[Hashable]]) -> list[str]:
     return taken
 
 
-def _build(jobs: Iterable[Job], errors: Console) -> dict[str, Made]:
+def _build(jobs: Iterable[Job]) -> dict[str, Made]:
     distinct = {job.identity(): job for job in jobs}
     made = compile_many(list(distinct.values()))
-    if errors.is_terminal:
-        results = iter(track(made, "Compiling", total=len(distinct), console=errors, transient=True))
-    else:
-        results = counted(made, "compiled", len(distinct))
-    names = list(distinct)
-    return {names[index]: made for index, made in results}
+    names, built = list(distinct), {}
+    with progress_bar() as progress:
+        progress.start("compiling", len(distinct))
+        for index, one in made:
+            built[names[index]] = one
+            progress.advance()
+    return built
 
 
 def _rows(one: _Wanted, made: Made) -> Iterator[Row]:

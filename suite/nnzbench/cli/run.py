@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -24,14 +26,19 @@ from nnzbench.kernels.registry import AnyKernel, VendorKernel, kernels
 from nnzbench.measure import phases
 from nnzbench.measure.budget import carry_out, make_schedule
 from nnzbench.measure.costs import Costs, learn
+from nnzbench.measure.counts import Counts
 from nnzbench.measure.session import open_session
-from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, run_experiment
+from nnzbench.measure.sweep import Choice, Summary, all_problems, opened, plan_work, run_experiment
 from nnzbench.plans.architectures import architecture
 from nnzbench.problems.experiment import POLICIES, Experiment, Policy
 from nnzbench.problems.problem import DType
-from nnzbench.progress import progress_bar
+from nnzbench.progress import LOG, RunProgress, progress_bar
 from nnzbench.records.files import records_file
-from nnzbench.records.folder import BELOW
+from nnzbench.records.folder import BELOW, refuse_links
+from nnzbench.records.record import Verdict
+
+REASONS = 5
+"""That a run ends with, where something failed."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ class Request:
     yes: bool
     out: Path | None
     report: bool
+    as_json: bool
+    verbose: bool
     started: float = field(default_factory=time.monotonic)
 
     def require_sense(self) -> None:
@@ -177,6 +186,8 @@ class Request:
     help="Write to OUT/<gpu>/<experiment>/ [default: results/, which git ignores].",
 )
 @click.option("--report", is_flag=True, help="Redraw the pages of these experiments afterwards.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON, a row per experiment.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on the screen what otherwise goes to OUT/run.log alone.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Run each EXPERIMENT (or `all`): every kernel on every problem, checked against float64, then timed.
@@ -194,18 +205,46 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         ctx.exit(1 if programs.write_ptx(chosen, known, choice, request.target_arch, request.ptx) else 0)
     task = _Task(request, chosen, choice, known, request.out or paths.results())
     summaries = task.on_cluster(request.cluster) if request.cluster else task.here()
-    for summary in summaries:
-        counts = ", ".join(f"{count} {status}" for status, count in sorted(summary.statuses.items()))
-        click.echo(f"{records_file(summary.folder)}: {counts or 'nothing new'}")
-        for line in summary.explain():
-            click.echo(f"  {line}")
+    whole = total(summaries)
+    if request.as_json:
+        click.echo(json.dumps([as_json(summary) for summary in summaries], indent=2))
+    else:
+        for line in told(summaries, whole, task.log):
+            click.echo(line)
     require_plans(summaries, choice)
     if request.report:
         from nnzbench.cli import report as cli_report  # loads what draws
 
         ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen), reports=task.folder)
-    if any(summary.failed for summary in summaries):
+    if whole.failed:
         ctx.exit(1)
+
+
+def total(summaries: Iterable[Summary]) -> Counts:
+    """What all of them brought together."""
+    whole = Counts()
+    for summary in summaries:
+        whole.update(summary.counts)
+    return whole
+
+
+def told(summaries: Sequence[Summary], whole: Counts, log: Path) -> Iterator[str]:
+    """How a run ends on the screen: one line with its counts and, where something failed, the most frequent reasons."""
+    folders = [summary.folder for summary in summaries if summary.counts.rows]
+    where = f": {os.path.commonpath(folders)}" if folders else ", nothing new"
+    yield f"{whole.line()}{where}"
+    reasons = list(whole.explain(faults=whole.failed)) if whole.failed or not whole.number("right") else []
+    yield from (f"  {reason}" for reason in reasons[:REASONS])
+    if len(reasons) > REASONS:
+        yield f"  and {len(reasons) - REASONS} other reasons: {log}"
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """One experiment's part of a run."""
+    counts = summary.counts
+    verdicts = {what: counts.number(what) for what in get_args(Verdict)}
+    reasons = list(counts.explain())
+    return {"records": str(records_file(summary.folder)), **verdicts, "rows": counts.rows, "reasons": reasons}
 
 
 @dataclass(frozen=True)
@@ -218,6 +257,20 @@ class _Task:
     known: Mapping[str, AnyKernel]
     folder: Path
 
+    @property
+    def log(self) -> Path:
+        """Where every step and detail is told."""
+        return self.folder / LOG
+
+    @contextmanager
+    def progress(self) -> Iterator[RunProgress]:
+        """What the run tells on the screen and in its log."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(self.log)
+        with progress_bar(log=self.log, verbose=self.request.verbose) as progress:
+            progress.tell(f"Details: {self.log}")
+            yield progress
+
     def place(self, gpu: str, experiment: str) -> Path:
         """The results folder of an experiment."""
         arch, choice = self.request.target_arch, self.choice
@@ -227,6 +280,12 @@ class _Task:
     def learn(self, timed: bool) -> Costs:
         """What earlier runs cost."""
         return learn((paths.reports(), self.folder), timed)
+
+    def typical(self) -> dict[str, list[str]]:
+        """Stems of the problems that stand for each experiment."""
+        from nnzbench.papers.typical import typical  # loads pages
+
+        return {one.name: typical(one.name, all_problems(one, self.choice)) for one in self.chosen}
 
     def here(self) -> list[Summary]:
         """On this process's device."""
@@ -240,22 +299,22 @@ class _Task:
 
     def _everything(self, device: Device) -> list[Summary]:
         end_tidily()
-        with progress_bar() as progress:
-            session = open_session(device, self.known, progress.note)
+        with self.progress() as progress:
+            session = open_session(device, self.known, progress.tell)
             if device.link and self.choice.limit:  # few of each: all together keep all processors at work
                 programs.compile_all(self.chosen, self.known, self.choice, device.arch, device.link)
             summaries = [
                 run_experiment(one, session, self.place(device.gpu, one.name), self.choice, progress)
                 for one in self.chosen
             ]
-            for line in phases.lines(session.work.phases.seconds):
+            for line in (*phases.lines(session.work.phases.seconds), *total(summaries).explain()):
                 progress.note(line)
         return summaries
 
     def _within(self, seconds: float, device: Device, costs: Costs) -> list[Summary]:
         end_tidily()
-        with progress_bar() as progress, ExitStack() as folders:
-            session = open_session(device, self.known, progress.note)
+        with self.progress() as progress, ExitStack() as folders:
+            session = open_session(device, self.known, progress.tell)
             work = {one.name: plan_work(one, self.known, self.choice) for one in self.chosen}
             chosen = [one for one in self.chosen if work[one.name]]
             places = {one.name: self.place(device.gpu, one.name) for one in chosen}
@@ -265,13 +324,16 @@ class _Task:
             }
             spent = time.monotonic() - self.request.started
             there = [(one, runs[one.name], work[one.name]) for one in chosen]
-            schedule = make_schedule(there, costs, seconds, spent)
+            schedule = make_schedule(there, costs, seconds, spent, typical=self.typical())
+            progress.tell(schedule.line())
             for line in schedule.lines(local_resources() if device.timer is not None else None):
                 progress.note(line)
             done = carry_out(schedule, runs, session.clock, session.clock() + seconds - spent, progress)
-            for line in (*done.lines(schedule), *phases.lines(session.work.phases.seconds)):
+            summaries = [run.summary() for run in runs.values()]
+            spent_on = phases.lines(session.work.phases.seconds)
+            for line in (*done.lines(schedule), *spent_on, *total(summaries).explain()):
                 progress.note(line)
-            return [run.summary() for run in runs.values()]
+            return summaries
 
     def on_cluster(self, kind: str) -> list[Summary]:
         """On the workers of a Dask cluster."""
@@ -280,8 +342,9 @@ class _Task:
         timed = request.device != "cpu"
         ends = None if request.budget is None else request.started + request.budget
         with ThreadPoolExecutor(1) as meanwhile:  # both take seconds
-            learning = None if ends is None else meanwhile.submit(self.learn, timed)
-            with connected(kind, request.workers, timed) as client, progress_bar() as progress:
+            learning = None if ends is None else meanwhile.submit(lambda: (self.learn(timed), self.typical()))
+            with connected(kind, request.workers, timed) as client, self.progress() as progress:
+                costs, typical = learning.result() if learning else (Costs(), {})
                 scheduler = Scheduler(
                     client,
                     self.chosen,
@@ -289,13 +352,17 @@ class _Task:
                     self.known,
                     self.place,
                     request.device,
-                    learning.result() if learning else Costs(),
+                    costs,
                     progress,
                     ends,
                     request.started,
                     queued=kind == "slurm",
+                    typical=typical,
                 )
-                return scheduler.run()
+                summaries = scheduler.run()
+                for line in total(summaries).explain():
+                    progress.note(line)
+                return summaries
 
 
 def end_tidily() -> None:

@@ -23,9 +23,9 @@ from nnzbench.cluster.worker import Introduction, Job, Part, Settled, arrive, di
 from nnzbench.devices import Device
 from nnzbench.kernels.registry import AnyKernel, VendorKernel
 from nnzbench.measure import phases
-from nnzbench.measure.attempts import REASON_LENGTH
 from nnzbench.measure.budget import Done, Resources, Schedule, Step, make_schedule
 from nnzbench.measure.costs import Costs
+from nnzbench.measure.counts import REASON_LENGTH
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, Summary, opened, plan_work, wanted_kernels
 from nnzbench.plans.plan import Unsupported
@@ -98,6 +98,8 @@ class Scheduler:
     """When the time began of which `ends` is the end."""
     queued: bool = False
     """Workers come when a queue lets them: there is no hurry."""
+    typical: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Stems of the problems that stand for an experiment where there is time for a few."""
     workers: dict[str, Worker] = field(default_factory=dict)
     models: dict[str, Model] = field(default_factory=dict)
     units: dict[Unit, Settled | None] = field(default_factory=dict)
@@ -235,7 +237,7 @@ class Scheduler:
             if isinstance(found, Introduction):
                 worker.who = found
                 self._arrived = self._arrived or time.monotonic()
-                self.progress.note(f"worker on {found.host}: {found.gpu} ({found.unit}), process {found.process}")
+                self.progress.note(f"worker: {found.gpu}, process {found.process}")
             elif isinstance(found, Settled):
                 self.units[worker.unit] = found
                 for note in found.notes:
@@ -310,7 +312,9 @@ class Scheduler:
             schedule = Schedule(steps, frozenset(range(len(steps))), 0.0)
         else:
             gone = now - self.started
-            schedule = make_schedule(there, self.costs, self.ends - self.started, gone, self._resources(who.gpu))
+            seconds, here = self.ends - self.started, self._resources(who.gpu)
+            schedule = make_schedule(there, self.costs, seconds, gone, here, self.typical)
+            self.progress.tell(schedule.line())
             for line in schedule.lines():
                 self.progress.note(line)
         model = self.models[who.gpu] = Model(schedule, runs, deque(schedule.steps), now)
@@ -321,7 +325,8 @@ class Scheduler:
             model.done[name] = defaultdict(set)
             for key in run.results.done:
                 model.done[name][key[1]].add(key)
-        self.progress.start(f"cluster, {who.gpu}", sum(len(step.kernels) for step in schedule.steps))
+        ends = None if self.ends is None else min(self.ends, now + schedule.seconds)
+        self.progress.start("run", sum(len(one.schedule.fitting) for one in self.models.values()), ends)
 
     def _hand_out(self) -> None:
         for address, worker in self.workers.items():
@@ -340,8 +345,7 @@ class Scheduler:
             done = frozenset(model.done[step.experiment][step.problem.name])
             experiment = next(one for one in self.experiments if one.name == step.experiment)
             job = Job(experiment, step.problem, step.kernels, step.scope, self.choice, done, self._left())
-            about = f"{step.experiment} {step.problem.name} {step.problem.dtype}"
-            self.progress.step(f"{about} on {worker.who.host} {worker.who.unit}")
+            self.progress.step(f"{step.experiment} {step.problem.name} {step.problem.dtype}")
             model.begin(step, worker.unit)
             worker.step, worker.since, worker.matrix = step, time.monotonic(), matrix_of(step.problem)
             worker.future = self._submit(address, perform, job, settled)
@@ -359,12 +363,11 @@ class Scheduler:
         for tuning in part.tunings:
             results.add_tuning(tuning)
         run.attempts.counts.update(part.counts)
-        run.attempts.reasons.update(part.reasons)
         run.planned |= part.planned
         run.planless |= part.planless
         for note in part.notes:
             self.progress.note(note)
-        for _ in step.kernels:
+        if not part.lost:
             self.progress.advance()
         for phase, seconds in part.seconds.items():
             model.phases[phase] += seconds

@@ -8,7 +8,6 @@ import os
 import platform
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import kernels
+from nnzbench.measure.counts import Counts
 from nnzbench.measure.peaks import Peaks
 from nnzbench.measure.phases import Turn, Work
 from nnzbench.measure.session import Session, open_libraries, open_session
@@ -80,8 +80,7 @@ class Part:
     records: list[Record] = field(default_factory=list)
     tunings: list[Tuning] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     planned: set[str] = field(default_factory=set)
     planless: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -116,15 +115,15 @@ class Collected(Results):
 
 
 class _Notes:
-    """Progress of which only the notes are told; after each kernel the GPU's memory is there for other processes."""
+    """Progress of which only the notes are told; between kernels the GPU's memory is there for other processes."""
 
     def __init__(self, notes: list[str], device: Device) -> None:
-        self.note = notes.append
+        self.note = self.tell = notes.append
         self._device = device
 
-    def start(self, title: str, steps: int) -> None: ...
-    def step(self, text: str) -> None: ...
-    def advance(self) -> None:
+    def start(self, title: str, steps: int, ends: float | None = None) -> None: ...
+    def advance(self) -> None: ...
+    def step(self, text: str) -> None:
         if isinstance(self._device, GpuDevice):
             self._device.release()
 
@@ -232,15 +231,17 @@ def perform(job: Job, settled: Settled, device: str | None) -> Part:
     part = Part(settled.environment)
     _at_work[device] = part, functools.partial(session.work.phases.since, before)
     run = Run(job.experiment, session, Collected(part, job.done), job.choice, _maker())
+    notes = _Notes(part.notes, session.device)
     try:
         over = (lambda: False) if ends is None else (lambda: time.monotonic() >= ends)
-        run.problem(job.problem, job.kernels, _Notes(part.notes, session.device), job.scope, over)
+        run.problem(job.problem, job.kernels, notes, job.scope, over)
+        notes.step("")
     except DeviceLost as error:
         part.notes.append(str(error))
         part.lost = True
     finally:
         del _at_work[device]
-    part.counts, part.reasons = run.attempts.counts, run.attempts.reasons
+    part.counts = run.attempts.counts
     part.planned, part.planless = run.planned, run.planless
     part.seconds = session.work.phases.since(before)
     return part
@@ -255,7 +256,8 @@ def so_far() -> Part | None:
     for part, seconds in list(_at_work.values()):
         tunings = list(part.tunings)  # before the rows: a line says that its kernel's rows are there
         rows = list(part.records)
-        counts = Counter[str](record.status for record in rows)
+        counts = Counts()
+        counts.add(rows)
         memories, notes = list(part.memories), list(part.notes)
         return Part(part.snapshot, rows, tunings, memories, counts, notes=notes, seconds=seconds())
     return None

@@ -38,7 +38,7 @@ class Data:
     def __init__(self, results: ResultSet, attributes: str = "") -> None:
         self.results = results
         self.frame = results.frame
-        self.problems = _problems(results, attributes)
+        self.problems = described(results.experiment, results.frame, attributes)
         self.policies = [name for name in POLICIES if (self._timed()["policy"] == name).any()]
         self._runs = _runs(results)
         self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
@@ -119,13 +119,14 @@ def table_rows(experiment: str) -> Mapping[str, tuple[int, tables.Row]]:
     return {stem_of(row.problem.name): (at, row) for at, row in reversed(list(enumerate(rows)))}
 
 
-def _problems(results: ResultSet, attributes: str) -> pd.DataFrame:
+def described(experiment: str, rows: pd.DataFrame, attributes: str) -> pd.DataFrame:
+    """Of rows with the columns of records: one per problem with all its attributes, in the table's order."""
     columns = ["problem", "op", "m", "k", "n", "shape", "sparsity", "source", "dtype", "nnz"]
-    found = results.frame[columns].drop_duplicates("problem").reset_index(drop=True)
-    known = table_rows(results.experiment)
+    found = rows[columns].drop_duplicates("problem").reset_index(drop=True)
+    known = table_rows(experiment)
     names = [parse(str(name)) for name in found["problem"]]
     found["stem"] = found["problem"].map(stem_of)
-    rows = [known.get(stem) for stem in found["stem"]]
+    lines = [known.get(stem) for stem in found["stem"]]
     found["label"] = [label_of(str(name)) or str(name) for name in found["problem"]]
     found["level"] = [
         float(one.level) if one else round(100 * zeros, 1) for one, zeros in zip(names, found["sparsity"], strict=True)
@@ -133,9 +134,9 @@ def _problems(results: ResultSet, attributes: str) -> pd.DataFrame:
     found["kind"] = [one.kind if one else "" for one in names]
     found["batch"] = [one.batch if one else 0 for one in names]
     found["size"] = [size_of(row) for row in each(found)]
-    found["place"] = [row[0] if row else len(known) for row in rows]
-    found["model"] = [row[1].model if row else "" for row in rows]
-    found["count"] = [row[1].count if row else 1 for row in rows]
+    found["place"] = [line[0] if line else len(known) for line in lines]
+    found["model"] = [line[1].model if line else "" for line in lines]
+    found["count"] = [line[1].count if line else 1 for line in lines]
     if attributes:
         matches = [re.fullmatch(attributes, label) for label in found["label"]]
         for name in re.compile(attributes).groupindex:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from nnzbench.devices import DeviceLost
 from nnzbench.measure import memory
+from nnzbench.measure.counts import Counts
 from nnzbench.measure.roofline import roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
@@ -26,8 +26,6 @@ from nnzbench.records.folder import Results
 from nnzbench.records.memory import Memory
 from nnzbench.records.record import SCHEMA, Record
 
-REASON_LENGTH = 200
-"""Characters of a reason that a summary tells."""
 HANG_S = 300.0
 """Longest a candidate may take in all: checking the largest convolutions and some searches take tens of seconds."""
 CHECK = "check"
@@ -67,9 +65,7 @@ class Attempts:
     results: Results
     policies: tuple[Policy, ...]
     rule: StoppingRule
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """Rows that are not `ok`, by status, kernel and the first line of the reason."""
+    counts: Counts = field(default_factory=Counts)
     kept: list[Record] | None = None
     """Every row recorded is added here too, where there is a list."""
 
@@ -129,9 +125,7 @@ class Attempts:
         self.results.add(rows)
         if self.kept is not None:
             self.kept += rows
-        self.counts.update(row.status for row in rows)
-        first = next(iter(outcome.reason.strip().splitlines()), "")[:REASON_LENGTH]
-        self.reasons.update((row.status, kernel, first) for row in rows if row.status != "ok")
+        self.counts.add(rows)
 
     def _record(self, subject: Subject, kernel: str, variant: str, policy: str, outcome: Outcome, math: str) -> Record:
         """One row, not yet selected. `math` is the arithmetic class that sets its roofline."""
@@ -208,7 +202,7 @@ class Attempts:
         reason = f"no answer within {HANG_S:g} s"
         try:
             self.add(subject, kernel, candidate.variant, Outcome("timeout", reason), candidate.math)
-            progress.note(
+            progress.tell(
                 f"{kernel} {candidate.variant} on {subject.problem.name}: {reason}; all rows are kept, go on with "
                 "--resume"
             )

@@ -1,6 +1,8 @@
-"""Runs with a time limit, breadth first: everything untuned on every problem, then tuning where it promises most.
+"""Runs with a time limit: a few problems that answer each question, tuned; then everything untuned; then the rest.
 
-Papers take turns in both, so that whatever a run has time for is some of every table.
+First comes what leads (`Experiment.leads`), for half of the time at most; then a typical problem of each experiment,
+a second one of each, and so on, the cheapest first. Then papers take turns: every problem untuned, and tuning where it
+promises most.
 
 A step is all kernels of one problem in one dtype, libraries first: what is recorded when the time is over has its
 dense rivals beside it, hot and cold. Which candidates a step tries is fixed before it starts.
@@ -10,13 +12,14 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from nnzbench.kernels.registry import about
 from nnzbench.measure.costs import Costs, operands_s
 from nnzbench.measure.sweep import Run
 from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import matrix_of
 from nnzbench.problems.problem import Problem
 from nnzbench.progress import RunProgress
@@ -30,6 +33,8 @@ NAMED = 20
 """Problems that don't fit are named where they are no more than so many."""
 DEAR = 3.0
 """Times the middle price of a table's steps, beyond which one comes last where not all fit."""
+LEAD = 0.5
+"""Share of the time that what leads may take before what is typical."""
 ROUNDING_S = 1e-6
 """Of sums."""
 EVENNESS = 3.5
@@ -97,8 +102,23 @@ class Schedule:
         alone = self.resources.processes == 1
         return even if alone else min(max(even + longest / 2, longest), max(even, self.room_s))
 
+    def line(self) -> str:
+        """The plan in one sentence: problems in each of their types."""
+        every = {(step.experiment, step.problem) for step in self.steps}
+        tuned, untuned = (
+            {(step.experiment, step.problem) for at in self.fitting if (step := self.steps[at]).scope == scope}
+            for scope in ("all", "first")
+        )
+        names = len({name for name, _ in tuned | untuned})
+        rest = len(every - tuned - untuned)
+        left = f"; {rest} of {len(every)} are left to later runs with --resume" if rest else ""
+        return (
+            f"{_minutes(self.budget_s)}: {len(tuned)} problems tuned and {len(untuned - tuned)} untuned, "
+            f"of {names} experiment{'s' * (names != 1)}{left}"
+        )
+
     def lines(self, cluster: Resources | None = None) -> Iterator[str]:
-        """The plan in words, an experiment a line; where it lacks time, also what `cluster` would need."""
+        """The plan in detail, an experiment a line; where it lacks time, also what `cluster` would need."""
         yield f"{_minutes(self.budget_s)}, of which about {_minutes(self.seconds)} are planned for:"
         planned = [self.steps[at] for at in sorted(self.fitting)]
         spent: defaultdict[str, float] = defaultdict(float)
@@ -125,25 +145,91 @@ class Schedule:
                 yield f"  with --cluster local (extra `cluster`), as {cluster.processes} processes, about {whole}"
 
 
+Planned = tuple[Experiment, Run, Sequence[tuple[Problem, Sequence[str]]]]
+"""An experiment, its run, and its problems in each type with their kernels."""
+
+
 def make_schedule(
-    experiments: Sequence[tuple[Experiment, Run, Sequence[tuple[Problem, Sequence[str]]]]],
+    experiments: Sequence[Planned],
     costs: Costs,
     budget_s: float,
     startup_s: float = 0.0,
     resources: Resources | None = None,
+    typical: Mapping[str, Sequence[str]] | None = None,
 ) -> Schedule:
     """Orders what of the experiments' work is not recorded yet, and predicts how much of it `budget_s` is enough for.
 
-    `startup_s` of it is gone already.
+    `startup_s` of it is gone already. `typical`: stems of the problems that stand for an experiment, first ones first.
     """
     resources = resources or Resources()
+    room = SPARE * budget_s - startup_s
+    typical = typical or {}
+    lead = [
+        step
+        for one, run, work in experiments
+        if one.leads
+        for step in tuned(one, run, [*_named(work, typical.get(one.name, ())), *spread(work)], costs)
+    ]
+    lead = list(dict.fromkeys(lead))
+    share = _fitting(lead, resources, LEAD * room)
+    rounds = _typical(experiments, typical, costs, resources)
+    head = [step for at, step in enumerate(lead) if at in share] + rounds
+    head += [step for at, step in enumerate(lead) if at not in share]
+    head = [head[at] for at in sorted(_fitting(head, resources, room))]  # the others may fit untuned
+    steps = (*head, *_breadth(experiments, costs, room, resources, {(one.experiment, one.problem) for one in head}))
+    return Schedule(steps, _fitting(steps, resources, room), budget_s, resources, room)
+
+
+def _libraries_first(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: about(name).role != "library")
+
+
+def tuned(one: Experiment, run: Run, work: Iterable[tuple[Problem, Sequence[str]]], costs: Costs) -> Iterator[Step]:
+    """A step for each problem that is not finished, with all candidates of all its kernels."""
+    for problem, names in work:
+        if waiting := run.waiting(problem, _libraries_first(names)):
+            fresh = run.waiting(problem, waiting, "first")
+            seconds, gpu_s = operands_s(problem), 0.0
+            for name in waiting:
+                seconds += costs.tuning(one.name, problem, name)
+                gpu_s += costs.tuning_gpu(one.name, problem, name)
+            for name in fresh:
+                seconds += costs.first(one.name, problem, name)
+                gpu_s += costs.first_gpu(one.name, problem, name)
+            yield Step(one.name, one.paper, problem, tuple(waiting), "all", seconds, gpu_s)
+
+
+def _typical(
+    experiments: Sequence[Planned], typical: Mapping[str, Sequence[str]], costs: Costs, resources: Resources
+) -> list[Step]:
+    """Each experiment's first typical problem in all its types, then each one's second, and so on; cheapest first."""
+    rounds: defaultdict[int, list[list[Step]]] = defaultdict(list)
+    for one, run, work in experiments:
+        for at, stem in enumerate(() if one.leads else typical.get(one.name, ())):
+            rounds[at].append(list(tuned(one, run, _named(work, [stem]), costs)))
+
+    def price(some: list[Step]) -> float:
+        return sum(resources.price_s(step) for step in some)
+
+    return [step for at in sorted(rounds) for some in sorted(rounds[at], key=price) for step in some]
+
+
+def _named(work: Sequence[tuple[Problem, Sequence[str]]], stems: Sequence[str]) -> list[tuple[Problem, Sequence[str]]]:
+    """The problems of these stems, in that order, in each type."""
+    return [one for stem in stems for one in work if stem_of(one[0].name) == stem]
+
+
+def _breadth(
+    experiments: Sequence[Planned], costs: Costs, room: float, resources: Resources, begun: Set[tuple[str, Problem]]
+) -> Iterator[Step]:
+    """First choices of every problem that is not `begun`, then tuning."""
     firsts: dict[tuple[str, str], deque[Step]] = {}
     tunings: dict[tuple[str, str], deque[Step]] = {}
     for one, run, work in experiments:
         queue = firsts.setdefault((one.paper, one.name), deque())
         promising: list[tuple[float, Step]] = []
-        for problem, names in spread(work):
-            ordered = sorted(names, key=lambda name: about(name).role != "library")
+        for problem, names in spread([(problem, names) for problem, names in work if (one.name, problem) not in begun]):
+            ordered = _libraries_first(names)
             if waiting := run.waiting(problem, ordered, "first"):
                 seconds = operands_s(problem) + sum(costs.first(one.name, problem, name) for name in waiting)
                 gpu_s = sum(costs.first_gpu(one.name, problem, name) for name in waiting)
@@ -156,11 +242,15 @@ def make_schedule(
                 promising.append((gain / resources.price_s(step), step))
         promising.sort(key=lambda one: -one[0])
         tunings[one.paper, one.name] = deque(step for _, step in promising)
-    room = SPARE * budget_s - startup_s
     every = [step for queue in firsts.values() for step in queue]
     if resources.wall_s(sum(step.seconds for step in every), sum(step.gpu_s for step in every)) > room:
         firsts = {key: dear_last(queue, resources) for key, queue in firsts.items()}
-    steps = (*in_turns(firsts, resources), *in_turns(tunings, resources))
+    yield from in_turns(firsts, resources)
+    yield from in_turns(tunings, resources)
+
+
+def _fitting(steps: Sequence[Step], resources: Resources, room: float) -> frozenset[int]:
+    """Places of the steps that end within so many seconds of wall clock, if each is done that fits."""
     seconds = gpu_s = 0.0
     fitting = set()
     begun = _Begun()
@@ -173,7 +263,7 @@ def make_schedule(
         if begun.allows(step, fits):
             fitting.add(at)
             seconds, gpu_s = seconds + step.seconds, gpu_s + step.gpu_s
-    return Schedule(steps, frozenset(fitting), budget_s, resources, room)
+    return frozenset(fitting)
 
 
 def spread(work: Sequence[tuple[Problem, Sequence[str]]]) -> list[tuple[Problem, Sequence[str]]]:
@@ -237,20 +327,17 @@ def carry_out(
     started = clock()
     predicted = 0.0
     left_out: list[Step] = []
-    ahead = schedule.seconds
-    shown = _Eta(progress)
     begun = _Begun()
-    progress.start("budget", sum(len(schedule.steps[at].kernels) for at in schedule.fitting))
+    progress.start("run", len(schedule.fitting), min(ends, started + schedule.seconds))
     for at, step in enumerate(schedule.steps):
         pace = (clock() - started + DAMPING_S) / (predicted + DAMPING_S)
         left = ends - clock()
         if not begun.allows(step, step.seconds * pace <= left):
             left_out.append(step)
             continue
-        shown.left_s = min(left, ahead * pace)
-        runs[step.experiment].problem(step.problem, step.kernels, shown, step.scope, lambda: clock() >= ends)
+        runs[step.experiment].problem(step.problem, step.kernels, progress, step.scope, lambda: clock() >= ends)
+        progress.advance()
         predicted += step.seconds
-        ahead -= step.seconds if at in schedule.fitting else 0.0
         if clock() >= ends:
             left_out += schedule.steps[at + 1 :]
             break
@@ -268,17 +355,6 @@ class _Begun:
         if step.scope == "first" and not fits:
             self._not.add(key)
         return fits and key not in self._not
-
-
-class _Eta:
-    """Adds to each step how much time is left."""
-
-    def __init__(self, inner: RunProgress) -> None:
-        self._inner, self.left_s = inner, 0.0
-        self.advance, self.note, self.start = inner.advance, inner.note, inner.start
-
-    def step(self, text: str) -> None:
-        self._inner.step(f"{text} (about {_minutes(self.left_s)} left)")
 
 
 def _minutes(seconds: float) -> str:

@@ -12,7 +12,6 @@ programs take to compile, and none begins what can't end within the limit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,7 +25,7 @@ from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType
-from nnzbench.progress import EVERY_S, RunProgress
+from nnzbench.progress import RunProgress
 
 AHEAD = 6
 """Candidates of a kernel that are planned ahead of its turn: few, as the search may end before the last."""
@@ -165,9 +164,8 @@ class Search:
 
     def go(self, seconds: float) -> Found:
         """Tries candidates for so many seconds, or all that are left. Raises `DeviceLost`."""
-        begun = self._clock()
+        begun, problem = self._clock(), self._subject.problem
         self._begin_the_longest(seconds)
-        told = -math.inf
         libraries = [state for state in self._states if about(state.kernel).role == "library"]
         for group in (libraries, self._states):
             while (left := seconds - (self._clock() - begun)) > 0:
@@ -179,10 +177,7 @@ class Search:
                 if not state.ready:
                     self._hold(state)
                     continue
-                if self._clock() - told >= EVERY_S:  # candidates are too many for a line each
-                    told = self._clock()
-                    problem = self._subject.problem
-                    self._progress.step(f"{problem.name} {problem.dtype} {state.kernel}")
+                self._progress.step(f"{problem.name} {problem.dtype} {state.kernel}")
                 self._try(state)
                 self._plan_ahead(state, begun, seconds)
         return self.found

@@ -17,6 +17,7 @@ from pathlib import Path
 from nnzbench.kernels.registry import AnyKernel
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import CHECK, Attempts, Subject
+from nnzbench.measure.counts import Counts
 from nnzbench.measure.first import FirstChoices
 from nnzbench.measure.phases import ON_GPU
 from nnzbench.measure.session import Session
@@ -28,14 +29,11 @@ from nnzbench.problems.problem import DType, Op, Problem
 from nnzbench.problems.reference import Reference, reference
 from nnzbench.problems.tables import as_uniform
 from nnzbench.progress import RunProgress
-from nnzbench.records.files import records_file
 from nnzbench.records.folder import Results, Scope, Tuning
-from nnzbench.records.record import FAILURES, Record
+from nnzbench.records.record import Record
 
 QUICK_PROBLEMS = 3
 QUICK_CANDIDATES = 8
-REASONS = 5
-"""Reasons of each status that a run's summary tells."""
 NO_PLAN = "the kernel has no candidate for this problem and does not say why"
 
 
@@ -71,28 +69,9 @@ class Summary:
     """What a run added."""
 
     folder: Path
-    statuses: Mapping[str, int]
-    """Rows added per status."""
-    reasons: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """Rows added that are not `ok`, by status, kernel and the first line of the reason."""
+    counts: Counts = field(default_factory=Counts)
     planless: frozenset[str] = frozenset()
     """Kernels that were asked and had not one candidate for any problem, nor a reason."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether a kernel computed something wrong, crashed or did not compile."""
-        return any(self.statuses.get(status) for status in FAILURES)
-
-    def explain(self) -> Iterator[str]:
-        """One line per reason that something is not `ok`, most frequent first, `REASONS` of each status."""
-        for status in sorted({key[0] for key in self.reasons}):
-            found = [(count, *key[1:]) for key, count in self.reasons.items() if key[0] == status]
-            found.sort(key=lambda one: -one[0])
-            for count, kernel, reason in found[:REASONS]:
-                yield f"{count} {status}: {kernel}: {reason}"
-            if len(found) > REASONS:
-                rest = sum(count for count, *_ in found[REASONS:])
-                yield f"{rest} {status} for {len(found) - REASONS} other reasons: see {records_file(self.folder)}"
 
 
 def run_experiment(
@@ -108,11 +87,12 @@ def run_experiment(
     work = plan_work(experiment, session.kernels, choice)
     if not work:  # what is recorded stays, whatever the choice says of replacing it
         progress.note(f"{experiment.name}: nothing matches what was asked for; skipped")
-        return Summary(folder, {})
+        return Summary(folder)
     with opened(experiment, session, folder, choice, work, progress) as run:
-        progress.start(experiment.name, sum(len(names) for _, names in work))
+        progress.start("run", len(work))
         for problem, names in work:
             run.problem(problem, names, progress)
+            progress.advance()
     return run.summary()
 
 
@@ -243,8 +223,7 @@ class Run:
 
     def summary(self) -> Summary:
         """What was added so far."""
-        counts, reasons = dict(self.attempts.counts), dict(self.attempts.reasons)
-        return Summary(self.results.folder, counts, reasons, frozenset(self.planless - self.planned))
+        return Summary(self.results.folder, self.attempts.counts, frozenset(self.planless - self.planned))
 
     def waiting(self, problem: Problem, names: Sequence[str], scope: Scope = "all") -> list[str]:
         """The kernels whose candidates of that scope are not all recorded yet."""
@@ -264,8 +243,6 @@ class Run:
         Where `over` is true no further candidate is begun, and a later run goes on there.
         """
         waiting = self.waiting(problem, names, scope)
-        for _ in range(len(names) - len(waiting)):
-            progress.advance()
         if not waiting:
             return
         phases = self.session.work.phases
@@ -276,7 +253,6 @@ class Run:
             nothing = Subject(problem, None, lambda: reference(problem, make_operands(problem)))
             for name in waiting:
                 self.attempts.add(nothing, name, "", Outcome("unsupported", f"no operands: {error}"))
-                progress.advance()
             return
 
         @functools.cache
@@ -288,9 +264,8 @@ class Run:
         for name in waiting:
             if over():
                 return
-            progress.step(f"{problem.name} {problem.dtype} {name}")
+            progress.step(f"{self.attempts.experiment} {problem.name} {problem.dtype} {name}")
             self._kernel(tried, operands, self.session.kernels[name], progress, scope, over)
-            progress.advance()
 
     def _kernel(
         self,

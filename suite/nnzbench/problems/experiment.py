@@ -60,6 +60,9 @@ class Experiment:
     only: Mapping[str, str] = field(default_factory=dict)
     """Kernels that run some of the problems of their op alone: a pattern (`fnmatch`) of those problems' labels."""
 
+    leads: bool = False
+    """Whether it comes first where time is short."""
+
     def problems(self, real: bool | None = None) -> list[Problem]:
         """Those of its table: on real data where that is on disk (None), or on synthetic patterns alone (False)."""
         return tables.load(self.name, real, self.full) if self.kernels else []

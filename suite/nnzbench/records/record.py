@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nnzbench import paths
+from nnzbench.kernels.registry import about
 
 SCHEMA = "nnzbench/1"
 
@@ -31,9 +32,26 @@ SHORTEST_US, LONGEST_US = 1e-6, 1e12
 """What a time can be at all: a millionth of the finest clock's step, and eleven days."""
 _COUNTS = ("m", "k", "n", "nnz", "samples", "registers", "shared_bytes", "spill_bytes", "code_bytes")
 _AMOUNTS = ("flops", "bytes", "limit_us", "floor_us", "prepare_ms", "compile_ms", "relative_error", "sm_clock_mhz")
-FAILURES: frozenset[Status] = frozenset({"wrong", "compile-error", "launch-error"})
-"""What a kernel must not do, where `unsupported` and `timeout` are answers."""
+Verdict = Literal["right", "wrong", "refused", "failed", "unsupported"]
 Key = tuple[str, ...]
+
+
+def verdict(status: str, kernel: str) -> Verdict:
+    """What a row's status says of its kernel.
+
+    A kernel must not be `wrong`, and must not crash or fail to compile (`failed`). A library that does so has `refused`
+    one of its own algorithms, which is an answer, as is giving up at a time limit.
+    """
+    if status == "ok" or status == "wrong":
+        return "right" if status == "ok" else "wrong"
+    if status == "unsupported":
+        return "unsupported"
+    return "refused" if status == "timeout" or about(kernel).role == "library" else "failed"
+
+
+def is_fault(status: str, kernel: str) -> bool:
+    """Whether a row tells of a wrong result or of a kernel that failed, for which a run ends with status 1."""
+    return verdict(status, kernel) in ("wrong", "failed")
 
 
 class RecordError(ValueError):

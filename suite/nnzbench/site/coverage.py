@@ -19,7 +19,7 @@ from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems.names import case_of
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import FAILURES, frame_of, read_frame
+from nnzbench.records.record import frame_of, is_fault, read_frame
 from nnzbench.report.data import context
 from nnzbench.report.text.tables import folded, markdown
 
@@ -68,13 +68,13 @@ def states(experiment: str, records: pd.DataFrame) -> dict[Cell, str]:
     columns = ["problem", "dtype", "kernel", "policy", "status"]
     for problem, dtype, kernel, policy, status in records[columns].drop_duplicates().itertuples(index=False):
         found.setdefault(Cell(case_of(problem), dtype, kernel, policy), set()).add(status)
-    return {cell: _state(found.get(cell, set())) for cell in expected(experiment)}
+    return {cell: _state(cell.kernel, found.get(cell, set())) for cell in expected(experiment)}
 
 
-def _state(statuses: set[str]) -> str:
+def _state(kernel: str, statuses: set[str]) -> str:
     if "ok" in statuses:
         return "timed"
-    if statuses & set(FAILURES):
+    if any(is_fault(status, kernel) for status in statuses):
         return "failed"
     return "refused" if statuses else "missing"
 

@@ -11,7 +11,7 @@ from nnzbench.facts.results import read_environment
 from nnzbench.plans.architectures import ARCHITECTURES, number
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, refuse_links
-from nnzbench.records.record import FAILURES, Record, read_records
+from nnzbench.records.record import Record, is_fault, read_records
 from nnzbench.report.data import context
 from nnzbench.report.text import checked as checked_rows
 from nnzbench.report.text.tables import GAP, markdown
@@ -56,16 +56,16 @@ def page(arch: str, gpu: str, checked: list[Checked]) -> str:
     ran = Counter(row.status for row in rows)
     part = ARCHITECTURES[arch].part if arch in ARCHITECTURES else arch
     name = context.gpu_name(gpu, {})
-    wrong = sum(ran[status] for status in FAILURES)
+    faults = [row for row in rows if is_fault(row.status, row.kernel)]
     problems = len({(row.experiment, row.problem) for row in rows if row.status == "ok"})
     head = (
         f"{ran['ok']} candidates of {len({row.kernel for row in rows if row.status == 'ok'})} kernels on {problems} "
-        f"problems were right, {wrong} were wrong or failed, {ran['unsupported']} rows say why they can't run there."
+        f"problems were right, {len(faults)} were wrong or failed, {ran['unsupported']} rows say why they can't "
+        "run there."
     )
     failed = [
         [row.kernel, f"`{row.variant}`" if row.variant else GAP, row.experiment, row.problem, row.status, row.reason]
-        for row in rows
-        if row.status in FAILURES
+        for row in faults
     ]
     parts = [
         f"# Code of {arch}, checked on {name}",

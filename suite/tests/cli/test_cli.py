@@ -12,8 +12,9 @@ from fakes import FakeDevice, FakeKernel
 from small_commands import USER_KERNEL, Small, invoke, rows
 
 from nnzbench import devices
-from nnzbench.build.cache import CompileError
+from nnzbench.build.cache import CompileError, CompileTimeout
 from nnzbench.kernels import registry as kernel
+from nnzbench.kernels.roles import About
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem
@@ -24,9 +25,14 @@ def test_run_writes_below_the_gpu_and_says_where(world, tmp_path):
     result = invoke("run", "small")
     assert result.exit_code == 0, result.output
     assert {(r.variant, r.selected) for r in rows(tmp_path)} == {("a", False), ("b", True)}
-    assert "records.csv: 8 ok" in result.output
-    assert "[1/2] p0_None f32 fake" in result.stderr
-    assert "kernel 'future' is not in this version" in result.stderr
+    folder = tmp_path / "results" / "fake-gpu" / "small"
+    done = f"done: 4 candidates right, 0 wrong, 0 refused, 0 failed, 0 unsupported: {folder}\n"
+    assert result.stdout == done
+    log = tmp_path / "results" / "run.log"
+    assert result.stderr == f"Details: {log}\n"
+    for detail in ("[1/2] small p0_None f32 fake", "kernel 'future' is not in this version"):
+        assert detail in log.read_text()
+        assert detail in invoke("run", "small", "--overwrite", "--verbose").stderr
 
 
 def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
@@ -42,7 +48,8 @@ def test_a_second_run_is_refused_then_resumed_then_overwritten(world, tmp_path):
     assert len(rows(tmp_path)) == 8
     replaced = invoke(*fewer, "--yes")
     assert replaced.exit_code == 0
-    assert "--overwrite deletes 8 rows (records.csv, tuning.csv, environment.json)" in replaced.output
+    log = (tmp_path / "results" / "run.log").read_text()
+    assert "--overwrite deletes 8 rows (records.csv, tuning.csv, environment.json)" in log
     assert {(r.policy, r.problem) for r in rows(tmp_path)} == {("cold", "p0_None"), ("cold", "p1_None")}
     assert invoke("run", "small", "--resume", "--overwrite").exit_code == 2
     assert invoke("run", "small", "--yes").exit_code == 2
@@ -123,7 +130,9 @@ def test_a_wrong_result_is_exit_status_1_with_the_row_kept(world, tmp_path):
     world["fake"].variants["b"] = (1.0, "wrong")
     result = invoke("run", "small")
     assert result.exit_code == 1
-    assert "WRONG: fake b on p0_None" in result.stderr
+    assert ", 2 wrong, " in result.stdout
+    assert "\n  2 wrong: fake: " in result.stdout
+    assert "WRONG: fake b on p0_None" in (tmp_path / "results" / "run.log").read_text()
     assert {r.status for r in rows(tmp_path) if r.variant == "b"} == {"wrong"}
 
 
@@ -143,15 +152,47 @@ def test_an_experiment_that_a_choice_leaves_empty_keeps_its_records(world, tmp_p
     assert len(rows(tmp_path)) == 8
 
 
-def test_reasons_are_summed_up_at_the_end(world):
+@pytest.mark.parametrize(("role", "status"), [("library", 0), ("own", 1), ("paper", 1), ("external", 1)])
+def test_what_a_library_refuses_is_a_row_and_no_failure_of_the_run(world, tmp_path, monkeypatch, role, status):
+    world["fake"].variants |= {"tf32_rowmajor": (1.0, "launch"), "slow": (1.0, CompileTimeout("stopped after 60 s"))}
+    monkeypatch.setitem(kernel._registry, "fake", world["fake"])
+    monkeypatch.setitem(kernel._about, "fake", About(role, "FakeLt"))
+    result = invoke("run", "small")
+    assert result.exit_code == status
+    assert {(r.variant, r.status) for r in rows(tmp_path)} >= {("tf32_rowmajor", "launch-error"), ("slow", "timeout")}
+    told = "4 refused by FakeLt, 0 failed" if role == "library" else "2 refused by FakeLt, 2 failed"
+    assert f"done: 4 candidates right, 0 wrong, {told}, 0 unsupported" in result.stdout
+    assert ("launch-error: fake: " in result.stdout) == bool(status)
+    assert len(result.output.splitlines()) <= 4
+
+
+def test_a_wrong_result_of_a_library_fails_the_run(world, monkeypatch):
+    world["fake"].variants["b"] = (1.0, "wrong")
+    monkeypatch.setitem(kernel._registry, "fake", world["fake"])
+    monkeypatch.setitem(kernel._about, "fake", About("library"))
+    assert invoke("run", "small").exit_code == 1
+
+
+def test_a_run_tells_programs_what_it_did(world):
+    world["fake"].variants["late"] = (1.0, Unsupported("needs sm_100"))
+    (found,) = json.loads(invoke("run", "small", "--json").stdout)
+    assert found["records"].endswith("fake-gpu/small/records.csv")
+    assert (found["right"], found["wrong"], found["unsupported"], found["rows"]["ok"]) == (4, 0, 2, 8)
+    assert found["reasons"] == ["4 unsupported: fake: needs sm_100"]
+
+
+def test_reasons_are_summed_up_at_the_end(world, tmp_path):
     log = "k.cu(4): error: expected a ';'\nk.cu(5): error: more"
     world["fake"].variants |= {"bad": (1.0, CompileError(log)), "late": (1.0, Unsupported("needs sm_100"))}
     world["fake"].variants |= {f"o{i}": (1.0, Unsupported(f"reason {i}")) for i in range(6)}
     result = invoke("run", "small")
     assert result.exit_code == 1
     assert "\n  4 compile-error: fake: k.cu(4): error: expected a ';'\n" in result.stdout
-    assert "\n  4 unsupported: fake: needs sm_100\n" in result.stdout
-    assert "\n  8 unsupported for 2 other reasons: see " in result.stdout
+    assert "unsupported: fake" not in result.stdout
+    assert "4 unsupported: fake: needs sm_100\n" in (tmp_path / "results" / "run.log").read_text()
+    world["fake"].variants = {f"o{i}": (1.0, Unsupported(f"reason {i}")) for i in range(7)}
+    result = invoke("run", "small", "--overwrite", "--yes")
+    assert "\n  4 unsupported: fake: reason 4\n  and 2 other reasons: " in result.stdout
 
 
 def test_a_kernel_that_exits_within_a_run_is_a_row(world, tmp_path):

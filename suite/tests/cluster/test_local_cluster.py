@@ -105,7 +105,7 @@ def test_a_worker_that_is_killed_loses_and_repeats_nothing(tmp_path, monkeypatch
     assert not [one for one in recwarn if "already in use" in str(one.message)]
     assert any("died at sparsert_table1" in note for note in killer.notes)
     found = read_records(tmp_path / "cpu" / "sparsert_table1" / "records.csv")
-    assert len(found) == len({row.key for row in found}) == sum(summary.statuses.values())
+    assert len(found) == len({row.key for row in found}) == sum(summary.counts.rows.values())
     cells = {
         (problem.name, problem.dtype, name) for problem, some in plan_work(chosen, kernels(), choice) for name in some
     }

@@ -33,7 +33,7 @@ def test_workers_share_the_problems_and_rows_come_to_one_folder(tmp_path, monkey
         complete(rows(tmp_path, name=name))
     assert client.jobs["w1"] + client.jobs["w2"] == 10
     assert abs(client.jobs["w1"] - client.jobs["w2"]) <= 1
-    assert [summary.statuses for summary in summaries] == [{"ok": 20}, {"ok": 20}]
+    assert [summary.counts.rows for summary in summaries] == [{"ok": 20}, {"ok": 20}]
     assert sum(row.selected for row in rows(tmp_path)) == 5 * 2 * 2
 
 
@@ -191,7 +191,7 @@ def test_a_worker_at_work_tells_what_it_has_done_so_far(tmp_path, monkeypatch):
     assert len(told) == 5
     for part in told:
         assert {row.kernel for row in part.records} == {tuning.kernel for tuning in part.tunings} == {"a"}
-        assert part.counts == {"ok": len(part.records)}
+        assert part.counts.rows == {"ok": len(part.records)}
         assert part.seconds["preparing"] > 0.0  # which is under way
         assert len({row.problem for row in part.records}) == 1
     assert worker.so_far() is None

@@ -84,6 +84,8 @@ class Notes(Silent):
     def note(self, text):
         self.notes.append(text)
 
+    tell = note
+
 
 class Ticking:
     """A clock that goes on a little each time it is read: what waits for it ends, and no host is too slow."""

@@ -29,7 +29,7 @@ class Notes(Silent):
     def __init__(self):
         self.notes, self.steps, self.total = [], 0, 0
 
-    def start(self, title, steps):
+    def start(self, title, steps, ends=None):
         self.total = steps
 
     def advance(self):
@@ -37,6 +37,8 @@ class Notes(Silent):
 
     def note(self, text):
         self.notes.append(text)
+
+    tell = note
 
 
 def experiment(*kernels, dtypes=("f32",), policies=("hot", "cold")):

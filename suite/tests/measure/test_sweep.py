@@ -42,8 +42,8 @@ def test_every_candidate_is_checked_timed_and_the_fastest_selected(tmp_path):
     assert fast.environment == "environment.json"
     assert json.loads((tmp_path / "out" / "environment.json").read_text()) == {"driver": "1"}
     assert kernel.open_count == 0
-    assert summary.statuses == {"ok": 8}
-    assert not summary.failed
+    assert summary.counts.rows == {"ok": 8}
+    assert not summary.counts.failed
     assert progress.steps == progress.total == 2
 
 
@@ -69,7 +69,7 @@ def test_a_failure_is_a_row_with_its_reason_and_the_run_goes_on(tmp_path, fault,
     }
     assert all(reason in r.reason for r in bad)
     assert all(r.selected for r in rows(tmp_path) if r.variant == "good")
-    assert summary.failed == (status in ("wrong", "compile-error", "launch-error"))
+    assert summary.counts.failed == (status in ("wrong", "compile-error", "launch-error"))
     assert kernel.open_count == 0
 
 
@@ -134,7 +134,7 @@ def test_on_the_processor_rows_are_checked_and_hold_no_time(tmp_path):
         ("good", "check", "ok", None, None, False),
         ("bad", "check", "wrong", None, None, False),
     }
-    assert summary.failed
+    assert summary.counts.failed
 
 
 def test_throttling_and_an_unsettled_median_are_told_in_the_row(tmp_path):

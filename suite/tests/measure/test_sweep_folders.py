@@ -24,7 +24,7 @@ def test_resume_runs_only_what_is_missing(tmp_path):
     kernel.prepared.clear()
     summary = sweep(tmp_path, kernel, choice=Choice(resume=True))
     assert kernel.prepared == []
-    assert summary.statuses == {}
+    assert summary.counts.rows == {}
     assert (tmp_path / "out" / "records.csv").read_text() == before
 
 
@@ -71,13 +71,13 @@ def test_resume_brings_back_rows_that_are_lost_each_once(tmp_path, lost, cut):
     path.write_text("".join(lines[:-lost]) + (lines[-lost][:-cut] if cut else ""))
     progress = Notes()
     summary = sweep(tmp_path, *kernels, choice=Choice(resume=True), progress=progress)
-    assert sum(summary.statuses.values()) == lost
+    assert sum(summary.counts.rows.values()) == lost
     assert sorted(map(identity, rows(tmp_path))) == sorted(map(identity, before))
     assert len({tuning.key for tuning in read_tuning(tuned)}) == len(read_tuning(tuned)) == 6
     assert any("they are run again" in note for note in progress.notes)
     for kernel in kernels:
         kernel.prepared.clear()
-    assert sweep(tmp_path, *kernels, choice=Choice(resume=True)).statuses == {}
+    assert sweep(tmp_path, *kernels, choice=Choice(resume=True)).counts.rows == {}
     assert not any(kernel.prepared for kernel in kernels)
 
 
@@ -87,7 +87,7 @@ def test_a_row_that_says_why_no_more_came_stands_for_no_candidate_that_is_lost(t
     path = tmp_path / "out" / "records.csv"
     before, lines = rows(tmp_path), path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if ",fake,a," not in line))
-    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).statuses == {"ok": 4}
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {"ok": 4}
     assert sorted(map(identity, rows(tmp_path))) == sorted(map(identity, before))
 
 
@@ -112,7 +112,7 @@ def test_a_folder_whose_records_are_all_lost_is_begun_anew(tmp_path):
     kernel = FakeKernel(variants={"a": (5.0, "")})
     sweep(tmp_path, kernel)
     (tmp_path / "out" / "records.csv").write_text("")
-    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).statuses == {"ok": 4}
+    assert sweep(tmp_path, kernel, choice=Choice(resume=True)).counts.rows == {"ok": 4}
 
 
 def test_a_run_of_few_candidates_is_gone_on_with_by_a_whole_one(tmp_path):

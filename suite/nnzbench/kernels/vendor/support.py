@@ -96,8 +96,8 @@ def with_memory(device: GpuDevice, call: Callable[[], T]) -> T:
     return call()
 
 
-CUSPARSELT_REFUSALS = {3: "INVALID_VALUE", 4: "ARCH_MISMATCH", 10: "NOT_SUPPORTED"}
-"""Statuses of cuSPARSELt that refuse a problem; its messages may have the number alone (`cusparseStatus_t`)."""
+CUSPARSELT_STATUS = {3: "INVALID_VALUE", 4: "ARCH_MISMATCH", 7: "INTERNAL_ERROR", 10: "NOT_SUPPORTED"}
+"""Statuses of cuSPARSELt, whose messages may have the number alone (`cusparseStatus_t`); all but 7 refuse a problem."""
 
 
 def refusing(what: str, call: Callable[[], T]) -> T:
@@ -108,7 +108,7 @@ def refusing(what: str, call: Callable[[], T]) -> T:
         if type(error).__name__ not in ("cuBLASError", "cuBLASLtError", "cuSPARSEError", "cuSPARSELtError"):
             raise
         text = one_line(error)
-        for status, name in CUSPARSELT_REFUSALS.items():
+        for status, name in CUSPARSELT_STATUS.items():
             text = text.replace(f"cuSPARSELtError ({status})", f"cuSPARSELtError ({status}, {name})")
         if any(reason in text for reason in ("NOT_SUPPORTED", "INVALID_VALUE", "ARCH_MISMATCH")):
             raise Unsupported(f"{what}: {text}") from None

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench.facts.results import each
-from nnzbench.records.record import FAILURES
+from nnzbench.records.record import is_fault
 from nnzbench.report.text.tables import GAP, markdown
 
 COLUMNS = ("kernel", "op", "inputs", "problems", "right", "failed", "unsupported", "largest_error")
@@ -36,7 +36,7 @@ def counted(rows: Iterable[Any]) -> pd.DataFrame:
     for key, mine in sorted(groups.items()):
         right = [row for row in mine if row.status == "ok"]
         problems = len({(row.experiment, row.problem) for row in right})
-        failed = sum(row.status in FAILURES for row in mine)
+        failed = sum(is_fault(row.status, row.kernel) for row in mine)
         refused = sum(row.status == "unsupported" for row in mine)
         errors = pd.Series([row.relative_error for row in right], dtype=float)
         lines.append((*key, problems, len(right), failed, refused, errors.max()))

@@ -1,0 +1,47 @@
+"""Which problems stand for an experiment where there is time for a few: those that its page answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from nnzbench.facts.data import described
+from nnzbench.facts.groups import Group
+from nnzbench.papers.catalogue import page_of
+from nnzbench.problems.names import stem_of
+from nnzbench.problems.problem import Problem
+from nnzbench.report.pages.page import Page
+
+
+def typical(experiment: str, problems: Iterable[Problem]) -> list[str]:
+    """Stems of names: of each group that the page answers about, in that order, the median-sized case.
+
+    A case is one problem, or all parts of one network where the group adds times. None where no page answers.
+    """
+    page = page_of(experiment)
+    if not isinstance(page, Page):
+        return []
+    rows = [
+        (one.name, one.recorded_op, one.m, one.k, one.n, str(one.conv or ""), one.sparsity, one.source, one.dtype, 0)
+        for one in problems
+    ]
+    names = ["problem", "op", "m", "k", "n", "shape", "sparsity", "source", "dtype", "nnz"]
+    found = described(experiment, pd.DataFrame(rows, columns=names), page.attributes)
+    groups = dict.fromkeys(answer.group for answer in page.answers)
+    return list(dict.fromkeys(stem for group in groups for stem in _median(group, found)))
+
+
+def _median(group: Group, problems: pd.DataFrame) -> list[str]:
+    sides = [group.problems(problems)]
+    if group.baseline_like or group.baseline_cases:
+        sides.append(group.problems(problems, baseline=True))
+    stems = []
+    for rows in sides:
+        parts = [group.part(stem) for stem in rows["stem"]]
+        case = [part[0] if part else str(case) for part, case in zip(parts, rows["case"], strict=True)]
+        rows = rows.assign(case=case, work=rows["m"] * rows["k"] * rows["n"])
+        sizes = rows.groupby("case")["work"].sum().sort_values(kind="stable")
+        if len(sizes):
+            stems += [stem_of(str(name)) for name in rows.loc[rows["case"] == sizes.index[len(sizes) // 2], "problem"]]
+    return stems
