@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         dest="nnzbench_run",
         help="run the GPU benchmarks of suite/benchmarks (checks on the processor where there is no GPU)",
+    )
+    parser.getgroup("nnzbench").addoption(
+        "--device",
+        default=os.environ.get("NNZBENCH_DEVICE"),
+        dest="nnzbench_device",
+        metavar="cupy|pycuda|cuda_core|cpu",
+        help="with --benchmark: what launches the kernels (default: NNZBENCH_DEVICE, else cupy, else pycuda, else cpu)",
     )
     parser.getgroup("nnzbench").addoption(
         "--other-arch",

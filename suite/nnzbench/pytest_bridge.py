@@ -183,13 +183,16 @@ _BENCH = pytest.StashKey[Bench]()
 
 
 def bench_of(config: pytest.Config) -> Bench:
-    """The session's bench, opened when it is first needed: the GPU, else the processor. Raises `UsageError`."""
+    """The session's bench, opened when it is first needed: on the device asked for (`--device`), else the GPU, else the
+    processor. Raises `UsageError`.
+    """
     if _BENCH not in config.stash:
+        asked = getattr(config.option, "nnzbench_device", None)
         try:
-            device, reasons = devices.open_any("cupy", "pycuda", "cpu")
+            device, reasons = devices.open_any(*([asked] if asked else ("cupy", "pycuda", "cpu")))
         except Unsupported as error:
             raise pytest.UsageError(f"no device to run on ({error})") from None
-        no_gpu = "" if device.timer is not None else "; ".join(reasons)
+        no_gpu = "" if device.timer is not None else "; ".join(reasons) or f"--device {asked}"
         config.stash[_BENCH] = Bench(Session(device, kernels()), no_gpu)
         config.add_cleanup(device.close)
     return config.stash[_BENCH]

@@ -119,6 +119,15 @@ def test_without_a_gpu_kernels_are_checked_on_the_processor_and_the_reason_is_to
     assert "warning" not in result.stdout.str().lower()
 
 
+def test_the_device_is_the_one_asked_for_by_option_or_environment(checkout, monkeypatch):
+    header = checkout(gpu=True)("--benchmark", "--device", "cpu").stdout.str()
+    assert "no GPU (--device cpu)" in header
+    monkeypatch.setenv("NNZBENCH_DEVICE", "pycuda")
+    result = checkout(gpu=True)("--benchmark")
+    assert result.ret != 0
+    assert "no CUDA GPU found" in result.stderr.str() + result.stdout.str()
+
+
 def test_what_benchmarks_cannot_run_with_is_refused(checkout):
     run = checkout(gpu=True)
     refused = run("--benchmark", "-p", "no:benchmark")
