@@ -6,10 +6,22 @@ import re
 from pathlib import Path
 
 from nnzbench import paths
-from nnzbench.site.index.answer import SETS, answers
+from nnzbench.facts.results import load
+from nnzbench.facts.selector import CUBLAS, FP16
+from nnzbench.facts.table import Comparison
+from nnzbench.kernels.registry import about
+from nnzbench.papers.catalogue import page_of
+from nnzbench.records.files import has_records
+from nnzbench.report.pages.view import View
+from nnzbench.report.text.tables import GAP, markdown, number
 
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 PREFERRED_GPU = "nvidia-h200"
+MAPS = {"pays_map": "", "llm_layers": "layers of language models"}
+"""Experiments with a map, and their layers where groups do not say: that of the first one recorded is shown."""
+OTHERS = {"sparsert_table1": "small pruned layers", "sputnik_rnn": "recurrent layers"}
+"""Experiments of papers with a line each."""
+LINES = 6
 
 
 def write_headline(reports: Path) -> bool:
@@ -33,25 +45,65 @@ def write_headline(reports: Path) -> bool:
 
 
 def headline(folder: Path) -> str:
-    """Markdown: the figure and one answer for each kind of layer that `folder`, a GPU's, has records of."""
-    root, gpu = folder.parts[-2:]
-    link = f"{root}/{gpu}"
-    lines = [
-        f"* **{one.layers}** on {one.gpu} ([page]({root}/{one.folder}/README.md)): {one.text}"
-        for one in answers(folder)
+    """Markdown: the map, and at most `LINES` lines on layers that `folder`, a GPU's, has tuned records of."""
+    link = "/".join(folder.parts[-2:])
+    root = folder.parts[-2]
+    others = [name for name in OTHERS if has_records(folder / name)]
+    mapped = [name for name in MAPS if has_records(folder / name)][:1]
+    views = {name: _view(folder / name) for name in (*mapped, *others)}
+    few = {name: LINES - len(others) for name in mapped} | dict.fromkeys(others, 1)
+    found = [line for name, most in few.items() for line in _lines(views[name], f"{link}/{name}", most)]
+    gpu = next(iter(views.values())).gpu
+    heads = [gpu, "zeros", "columns", "fastest sparse", f"over {FP16.label}", f"over {CUBLAS.label}"]
+    pictures = [
+        f"[![Where sparsity pays: columns across, zeros up]({link}/{name}/map.svg)]({link}/{name}/README.md)"
+        for name in mapped
+        if (folder / name / "map.svg").is_file()
     ]
-    name = next(iter(SETS))
-    drawn = (folder / name / "speedup.svg").is_file()
-    picture = f"[![Times as fast as the best dense product]({link}/{name}/speedup.svg)]({link}/{name}/README.md)"
     rest = (
-        f"Every ratio is a row of its page's `facts.csv`, which `make numbers` computes again. All experiments with "
-        f"filters: [{root}/index.html]({root}/index.html) (download it; it needs no network). The papers' claims, "
-        f"judged: [claims]({link}/claims.md)."
+        f"Times as fast, hot L2, geometric means; each is a row of its page's `facts.csv`. Everything with filters: "
+        f"[{root}/index.html]({root}/index.html) (download it; it needs no network). The papers' claims, judged: "
+        f"[claims]({link}/claims.md)."
     )
-    return "\n\n".join([*([picture] if drawn else []), "\n".join(lines), rest])
+    return "\n\n".join([*pictures, markdown(heads, found, left=4), rest])
+
+
+def _view(folder: Path) -> View:
+    page = page_of(folder.name)
+    return View(load(folder), page.attributes if page else "")
+
+
+def _lines(view: View, link: str, most: int) -> list[list[str]]:
+    """Of the groups that the page answers for: the fastest sparse side over what can be called today, where tuned."""
+    name = view.results.experiment
+    page = page_of(name)
+    if page is None or page.comparison is None:
+        return []
+    groups = tuple(dict.fromkeys(one.group for one in page.answers))
+    facts = view.compare(Comparison(page.comparison.subjects, (FP16, CUBLAS), groups))
+    facts = facts[facts["tuned"] & facts["policy"].isin(view.policies[:1])]
+    out = []
+    for group in groups:
+        here = facts[facts["group"] == group.label]
+        over = here[here["baseline"] == FP16.label].sort_values("ratio", kind="stable")
+        if over.empty:
+            continue
+        best = over.iloc[-1]
+        subject = next(one for one in page.comparison.subjects if one.label == best["subject"])
+        kernels = view.data.fastest(group, subject)[best["policy"]]["kernel"].unique()
+        fastest = about(kernels[0]).label if len(kernels) == 1 else subject.label
+        older = here[(here["baseline"] == CUBLAS.label) & (here["subject"] == subject.label)]["ratio"]
+        widths = sorted(set(group.problems(view.data.problems)["n"]))
+        columns = f"{widths[0]:,} to {widths[-1]:,}" if len(widths) > 1 else f"{widths[0]:,}"
+        layers = f"[{(MAPS | OTHERS)[name] or group.words}]({link}/README.md)"
+        ratios = [f"**{number(best['ratio'])}×**", f"{number(older.iloc[0])}×" if len(older) else GAP]
+        out.append([layers, f"{group.level:g} %", columns, fastest, *ratios])
+    return out[:most]
 
 
 def _folder(reports: Path) -> Path | None:
-    found = sorted({path.parent.parent for name in SETS for path in reports.glob(f"*/{name}/environment.json")})
+    found = sorted(
+        {path.parent.parent for name in (*MAPS, *OTHERS) for path in reports.glob(f"*/{name}/environment.json")}
+    )
     preferred = [path for path in found if path.name == PREFERRED_GPU]
     return next(iter(preferred or found), None)

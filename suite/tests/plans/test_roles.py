@@ -70,6 +70,13 @@ def recorded(folder: Path, more: list[Record]) -> ResultSet:
     return load(folder)
 
 
+def headline(results: ResultSet) -> str:
+    """README's, which has a line on these records."""
+    text = readme.headline(results.folder.parent)
+    assert text.count("×**") == 1
+    return text
+
+
 def best_cells(results: ResultSet) -> list[tuple[object, ...]]:
     """Every ratio of the best of ours over cuBLAS, problem by problem, and the cells of the generations."""
     facts = compare(Data(results), Comparison((written_here(), own()), (CUBLAS,), by=("stem",)))
@@ -84,7 +91,7 @@ def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) 
     register(Made("madelib"), LIBRARY)
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("madelib"))
     assert best_cells(beside) == best_cells(without)
-    assert readme.headline(beside.folder) == readme.headline(without.folder)
+    assert headline(beside) == headline(without)
     assert set(beside.frame.loc[beside.frame["kernel"] == "madelib", "role"]) == {"library"}
     assert "MadeLib" in [one.label for one in kernels_in(beside.frame)]
 
@@ -103,7 +110,7 @@ def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path: Path, role: st
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
     assert best_cells(beside) != best_cells(without)
     if role == "paper":  # which is no kernel of this project
-        assert readme.headline(beside.folder) == readme.headline(without.folder)
+        assert headline(beside) == headline(without)
 
 
 def test_a_dense_library_is_bounded_by_the_dense_product() -> None:

@@ -11,7 +11,7 @@ from nnzbench.facts.table import Comparison
 from nnzbench.papers.nnzbench import llm_bounds
 from nnzbench.problems.experiment import Experiment, dtypes_of
 from nnzbench.report.data import published
-from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Page, Pivot, Printed, Published, RatioTable
+from nnzbench.report.pages.page import Answer, Crossings, Lines, Made, Map, Page, Pivot, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
@@ -84,6 +84,7 @@ def page() -> Page:
         figures=(
             Lines("speedup", "The best sparse kernel over dense fp16, layers of 64 MB and more", (best,),
                   baseline=FP16, lines="n", group=LARGE, printed=printed),
+            Map("map", "Where sparsity pays"),
             Lines("layers", "The best sparse kernel over dense fp16, layer by layer", (best,), baseline=FP16,
                   lines="n", panels="layer", group=UNIFORM),
         ),

@@ -15,10 +15,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from nnzbench.facts.groups import ALL
-from nnzbench.report.draw import canvas, style
+from nnzbench.report.draw import canvas, maps, style
 from nnzbench.report.draw.canvas import AXIS, grid, looks, policy_text, printed_line, rows_at, scale
 from nnzbench.report.pages.elements import HEADS, head_of, order_of, shown, valued
-from nnzbench.report.pages.page import Bars, Dots, Drawn, Figure, Heatmap, Lines
+from nnzbench.report.pages.page import Bars, Dots, Drawn, Figure, Heatmap, Lines, Map
 from nnzbench.report.pages.view import View
 
 ROW_IN, BAR_IN, LINES_IN, CELL_IN = 0.19, 0.105, 2.5, 0.27
@@ -49,6 +49,11 @@ def drawing(figure: Figure, view: View) -> Drawing | None:
 @drawing.register
 def _drawn(figure: Drawn, view: View) -> Drawing | None:
     return figure.draw(view, _heading(figure, view))
+
+
+@drawing.register
+def _map(figure: Map, view: View) -> Drawing | None:
+    return maps.draw(figure, view, _heading(figure, view))
 
 
 @drawing.register

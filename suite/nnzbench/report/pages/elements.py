@@ -156,7 +156,7 @@ def shown(value: object) -> str:
 
 def head_of(attribute: str, value: object) -> str:
     """The same above a column, with what it is of where a number alone would not say it."""
-    words = {"n": "{} columns", "level": "{} % zeros", "batch": "batch {}"}
+    words = {"n": "1 column" if value == 1 else "{} columns", "level": "{} % zeros", "batch": "batch {}"}
     return words.get(attribute, "{}").format(shown(value))
 
 

@@ -179,6 +179,19 @@ class Heatmap:
 
 
 @dataclass(frozen=True)
+class Map:
+    """Where sparsity pays (`facts.cells`): columns across, zeros up, a panel for each of `cells.SIZES` that has some.
+
+    Colour is the best sparse over the best dense product, the line is 1x, and each region has its winner's name.
+    """
+
+    name: str
+    title: str
+    math: str = "f16"
+    policy: str = "hot"
+
+
+@dataclass(frozen=True)
 class Drawn:
     """A figure that needs code of its own; `why` says what no other kind can show."""
 
@@ -189,7 +202,7 @@ class Drawn:
     why: str
 
 
-Figure = Dots | Bars | Lines | Heatmap | Drawn
+Figure = Dots | Bars | Lines | Heatmap | Map | Drawn
 
 
 @dataclass(frozen=True)
