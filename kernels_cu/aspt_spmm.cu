@@ -4,7 +4,7 @@
 // what the kernels do follow the authors' artifact (LucasWilkinson/ASpT-mirror, read at 076b1a1; nothing is copied): A is
 // cut into panels of 128 rows; in each, columns with at least 16 nonzeros are gathered into dense tiles of TILE columns,
 // whose rows of B a block keeps in shared memory; what is left over stays in CSR (the remainder). The host orders each
-// row's nonzeros by tile, the remainder last, and picks the launches (nnzbench/kernels/baselines/aspt_tiles.py).
+// row's nonzeros by tile, the remainder last, and picks the launches (nnzbench/kernels/aspt.py).
 //
 // Launches
 //   aspt_plain      instead of all others where rows are few and even: a warp per row over all of it

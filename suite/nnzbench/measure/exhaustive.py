@@ -8,10 +8,8 @@ from contextlib import suppress
 from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import compile_many
 from nnzbench.devices import Device
-from nnzbench.kernels.codegen import tuning
 from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns
-from nnzbench.kernels.codegen.tiling import Tiling
-from nnzbench.kernels.codegen.tuning import Tuned
+from nnzbench.kernels.codegen.tiling import Tiling, Tuned, remember, search_name
 from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
 from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up
@@ -84,5 +82,5 @@ def tune(
         raise Unsupported(f"none of {len(tilings)} tilings assembled in time and computed the right result")
     took = (phases.seconds[phase] for phase in ("planning", "compiling", "hot"))
     found = Tuned(best[1], best[0], len(tilings), correct, *took)
-    tuning.remember(tuning.key(operands.pattern, problem, device.arch), found)
+    remember(search_name(operands.pattern, problem, device.arch), found)
     return found

@@ -154,7 +154,7 @@ def _best_us(timer: Timer, run: Callable[[], None], samples: int = _SAMPLES) -> 
 def _tensor_tflops(device: GpuDevice, math: str) -> float | None:
     """Rate of a large product in `math`; None without cuBLAS or without such tensor cores."""
     from nnzbench.kernels.vendor.cublas import GemmCase, prepare_gemm
-    from nnzbench.kernels.vendor.inputs import Inputs
+    from nnzbench.kernels.vendor.support import Inputs
 
     if not architecture(device.arch).has({"tf32": "mma_tf32", "f16": "mma_f16_k4"}[math]):
         return None

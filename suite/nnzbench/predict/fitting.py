@@ -9,8 +9,7 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.choice.families import FAMILIES, family_features
-from nnzbench.kernels.cost_rule import Chosen, Features, Trial
+from nnzbench.kernels.cost_rule import FAMILIES, Chosen, Features, Trial, family_features
 from nnzbench.kernels.sputnik.sddmm import Strip, candidates, heuristic_strip, strip_features
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, oracle_tiles, tile_features
 from nnzbench.plans.architectures import sm_count

@@ -10,9 +10,7 @@ import pytest
 from on_cpu import execute, fresh_cache, mutated
 
 from nnzbench.devices.cpu_device import SanitizerError
-from nnzbench.kernels.balanced import products as balanced
-from nnzbench.kernels.balanced import rows as balanced_rows
-from nnzbench.kernels.balanced import wide as balanced_wide
+from nnzbench.kernels import balanced, balanced_rows, balanced_wide
 from nnzbench.matrices import prune
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError

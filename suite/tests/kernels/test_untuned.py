@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
 
-from nnzbench.kernels.choice.untuned import untuned
+from nnzbench.kernels.composed.untuned import untuned
 from nnzbench.kernels.registry import Kernel
 from nnzbench.kernels.ring.spmm import ring
 from nnzbench.kernels.row_stream import row_stream
@@ -32,7 +32,7 @@ def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operan
 def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The families as the rule is to rank them."""
     ranked: list[str] = []
-    monkeypatch.setattr("nnzbench.kernels.choice.untuned.ranked_families", lambda *_: ranked)
+    monkeypatch.setattr("nnzbench.kernels.composed.untuned.ranked_families", lambda *_: ranked)
     return ranked
 
 

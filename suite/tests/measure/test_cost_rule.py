@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from nnzbench.kernels import cost_rule
-from nnzbench.kernels.choice import families
 from nnzbench.kernels.cost_rule import Costs, Trial
 from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, oracle_tiles, rule_tile, tile_features
@@ -158,10 +157,10 @@ def test_the_sputnik_kernel_starts_with_the_rule_then_the_paper() -> None:
     assert len(set(variants)) == len(variants)
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("family", cost_rule.FAMILIES)
 def test_features_of_a_family_are_its_own_and_count_bytes(family: str) -> None:
     rows = np.array([3, 5])
-    single, half = (families.family_features(family, 8, 16, rows, itemsize=size, sms=2) for size in (4, 2))
+    single, half = (cost_rule.family_features(family, 8, 16, rows, itemsize=size, sms=2) for size in (4, 2))
     assert all(name.startswith(f"{family}.") for name in single)
     assert (single[f"{family}.products"], half[f"{family}.products"]) == (8 * 16 / 2, 8 * 16 / 4)
     assert single[f"{family}.nonzeros"] == half[f"{family}.nonzeros"] == 4
@@ -174,5 +173,5 @@ def test_families_are_ranked_by_their_fitted_costs(monkeypatch) -> None:
         {"sputnik": 1.0, "ring": 1.0},
     )
     monkeypatch.setattr(cost_rule, "load", lambda rule: {"family": costs}[rule])
-    assert families.ranked_families(uniform(32, 64, 0.9, 0), 32, 4, 132) == ["sputnik", "ring"]
-    assert families.ranked_families(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == ["ring", "sputnik"]
+    assert cost_rule.ranked_families(uniform(32, 64, 0.9, 0), 32, 4, 132) == ["sputnik", "ring"]
+    assert cost_rule.ranked_families(uniform(2048, 1024, 0.9, 0), 512, 4, 132) == ["ring", "sputnik"]

@@ -14,7 +14,7 @@ from nnzbench.devices.gpu import LaunchError
 from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn_graphs
-from nnzbench.kernels.vendor.cudnn_attention import MASKED, added_mask, is_causal
+from nnzbench.kernels.vendor.attention import MASKED, added_mask, is_causal
 from nnzbench.matrices.formats import CSR
 from nnzbench.matrices.generate import banded
 from nnzbench.measure import memory
@@ -108,7 +108,7 @@ def test_the_added_mask_has_whole_vectors_in_a_row():
 
 def test_a_mask_that_is_not_added_is_noticed(gpu, monkeypatch):
     problem, operands = make(full(MASKS["banded"]))
-    monkeypatch.setattr("nnzbench.kernels.vendor.cudnn_attention.MASKED", 0.0)
+    monkeypatch.setattr("nnzbench.kernels.vendor.attention.MASKED", 0.0)
     (candidate, _) = every(problem, operands, gpu).values()
     prepared = candidate.prepare()
     assert not passes(relative_error(prepared.read(), reference(problem, operands)), "f16")

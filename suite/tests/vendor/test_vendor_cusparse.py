@@ -6,8 +6,8 @@ from fake_cusparse import FakeCusparse
 from fake_gpu import open_fake
 
 from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.vendor.cusparse import sliced_ell
 from nnzbench.kernels.vendor.cusparse_spmm import Blocks
-from nnzbench.kernels.vendor.cusparse_spmv import sliced_ell
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error

@@ -8,9 +8,18 @@ from fake_gpu import FACTS, open_fake
 from fakes import FakeClock
 
 from nnzbench.devices.gpu import LaunchError
-from nnzbench.kernels.vendor import inputs as vendor_inputs
-from nnzbench.kernels.vendor.inputs import SHARE, WEIGHTS, Inputs, Preparing, dense_weights, swapped, to_storage
-from nnzbench.kernels.vendor.support import Output, finish
+from nnzbench.kernels.vendor import support as vendor_inputs
+from nnzbench.kernels.vendor.support import (
+    SHARE,
+    WEIGHTS,
+    Inputs,
+    Output,
+    Preparing,
+    dense_weights,
+    finish,
+    swapped,
+    to_storage,
+)
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 

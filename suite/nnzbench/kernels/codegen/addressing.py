@@ -2,7 +2,8 @@
 
 A column of A is a (pointer, byte offset) pair: each lane computes a few pointers once from its output column, and
 every load is one of them plus a constant. For a convolution there is one pointer per filter tap; a lane whose tap
-falls on the padding points into a buffer of zeros instead, so no load is masked.
+falls on the padding points into a buffer of zeros instead, so no load is masked. Division is by multiplication: ptxas
+does not strength-reduce it, and its general division costs a hundred cycles.
 """
 
 from __future__ import annotations
@@ -10,9 +11,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nnzbench.kernels.codegen.divide import divmod_ptx
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import ConvShape, Problem
+
+
+def divide(quotient: str, dividend: str, divisor: int) -> list[str]:
+    """PTX for `quotient = dividend / divisor` of u32 registers, exact for dividends below 2**31. Uses `%wide`.
+
+    Multiplies by ceil(2**(31 + l) / divisor), l = ceil(log2 divisor), which fits 32 bits, and shifts (Granlund and
+    Montgomery, 1994).
+    """
+    if divisor & (divisor - 1) == 0:
+        return [f"shr.u32 {quotient}, {dividend}, {divisor.bit_length() - 1};"]
+    shift = 31 + (divisor - 1).bit_length()
+    factor = -(-(1 << shift) // divisor)
+    return [
+        f"mul.wide.u32 %wide, {dividend}, {factor};",
+        f"shr.u64 %wide, %wide, {shift};",
+        f"cvt.u32.u64 {quotient}, %wide;",
+    ]
+
+
+def divmod_ptx(quotient: str, remainder: str, dividend: str, divisor: int) -> list[str]:
+    """PTX for quotient and remainder; the three registers must differ."""
+    lines = divide(quotient, dividend, divisor)
+    if divisor & (divisor - 1) == 0:
+        return [*lines, f"and.b32 {remainder}, {dividend}, {divisor - 1};"]
+    return [*lines, f"mul.lo.u32 {remainder}, {quotient}, {divisor};", f"sub.u32 {remainder}, {dividend}, {remainder};"]
 
 
 def convolved(problem: Problem) -> ConvShape:

@@ -1,15 +1,22 @@
-"""Which rows, columns and part of K each warp computes: the choices of the generator, and the balancing of rows."""
+"""Which rows, columns and part of K each warp computes: the choices of the generator, and the balancing of rows.
+
+The fastest tiling found for a pattern on an architecture is kept on disk between runs.
+"""
 
 from __future__ import annotations
 
 import heapq
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench import paths
 from nnzbench.matrices.formats import CSR
+from nnzbench.problems.problem import Problem
 
 Ints = NDArray[np.int32]
 
@@ -139,3 +146,44 @@ def tile_costs(matrix: CSR, tiles: list[Ints]) -> NDArray[np.int64]:
         joined = np.concatenate(columns) if columns else np.zeros(0, np.int32)
         costs[i] = joined.size, np.unique(joined).size
     return costs
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A finished search and its price."""
+
+    tiling: Tiling
+    median_us: float
+    candidates: int
+    correct: int
+    generate_s: float
+    """Inspection and code generation of all candidates."""
+    assemble_s: float
+    """Wall time of the parallel assembly."""
+    measure_s: float
+
+
+def search_name(pattern: str, problem: Problem, arch: str) -> str:
+    """File name of a search: what the best tiling depends on."""
+    return f"{arch}-{pattern}-{problem.shape or problem.n}-{problem.dtype}"
+
+
+def recall(name: str) -> Tuned | None:
+    """The stored result, None where there is none or it can't be read."""
+    try:
+        entry = json.loads(_file(name).read_bytes())
+        return Tuned(**{**entry, "tiling": Tiling(**entry["tiling"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def remember(name: str, tuned: Tuned) -> Path:
+    """Stores a result by one rename, so that a reader sees all of it or none."""
+    path = _file(name)
+    with paths.replacing(path) as partial:
+        partial.write_text(json.dumps(asdict(tuned)), encoding="utf-8")
+    return path
+
+
+def _file(name: str) -> Path:
+    return paths.cache() / "tuning" / f"{name}.json"

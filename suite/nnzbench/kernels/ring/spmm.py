@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import kernel
-from nnzbench.kernels.ring.dealing import deal_bundles
-from nnzbench.kernels.ring.order import Strands, even_progress
+from nnzbench.kernels.ring.order import Strands, deal_bundles, even_progress
 from nnzbench.kernels.ring.tiling import RingTiling
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR

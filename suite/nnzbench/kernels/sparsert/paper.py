@@ -20,8 +20,7 @@ from nnzbench.kernels.registry import kernel, register
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sparsert import PAPER, paper_emit
 from nnzbench.kernels.sparsert import paper_schedule as paper
-from nnzbench.kernels.sparsert.paper_dense import Dense, MatrixB, VirtualIm2col
-from nnzbench.kernels.sparsert.paper_schedule import Deal, PaperSchedule, PaperTiling
+from nnzbench.kernels.sparsert.paper_schedule import Deal, Dense, MatrixB, PaperSchedule, PaperTiling, VirtualIm2col
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.problems.operands import Operands

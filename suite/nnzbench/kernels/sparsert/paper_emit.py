@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nnzbench.kernels.codegen.ptx import immediate
-from nnzbench.kernels.sparsert.paper_dense import Dense
-from nnzbench.kernels.sparsert.paper_schedule import Deal, tables
+from nnzbench.kernels.sparsert.paper_schedule import Deal, Dense, tables
 from nnzbench.plans.architectures import architecture
 
 ENTRY = "sparsert_paper"

@@ -1,7 +1,8 @@
-"""SparseRT: SpMM by code generated for one sparse matrix, its values being constants in the instructions.
+"""SparseRT: SpMM and convolution by code generated for one sparse matrix, whose values are constants in instructions.
 
 Wang, "SparseRT: Accelerating Unstructured Sparsity on GPUs for Deep Learning Inference", PACT 2020. This is a generator
 of our own over the same idea (sections 3.3 to 3.5); `sparsert_paper` has the paper's own tilings.
+A convolution is the product with the virtual im2col matrix of the image (section 3.6).
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import time
 from collections.abc import Iterator
 from typing import Literal
 
-from nnzbench.kernels.codegen import cpp, ptx, tuning
-from nnzbench.kernels.codegen.addressing import Addressing, MatrixColumns
+from nnzbench.kernels.codegen import cpp, ptx
+from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns, convolved
 from nnzbench.kernels.codegen.model import Planner
 from nnzbench.kernels.codegen.program import Program
 from nnzbench.kernels.codegen.schedule import make_schedule
-from nnzbench.kernels.codegen.tiling import Tiling
+from nnzbench.kernels.codegen.tiling import Tiling, recall, search_name
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sparsert import PAPER
@@ -70,7 +71,7 @@ def make_planner(matrix: CSR, addressing: Addressing, arch: str, dtype: str) -> 
 def tuned_first(planner: Planner, pattern: str, problem: Problem, arch: str) -> list[Tiling]:
     """The planner's candidates, led by the winner of an earlier exhaustive search where there was one."""
     chosen = planner.candidates()
-    known = tuning.recall(tuning.key(pattern, problem, arch))
+    known = recall(search_name(pattern, problem, arch))
     if known is not None and known.tiling in chosen:
         chosen.remove(known.tiling)
     return chosen if known is None else [known.tiling, *chosen]
@@ -94,3 +95,21 @@ def sparsert(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
 def sparsert_pattern(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """The same with only the pattern in the code: retraining the values needs no new program."""
     yield from _plans(problem, operands, arch, "buffer")
+
+
+MAX_TAPS = 25
+"""Each tap takes a 64-bit pointer per thread."""
+
+
+@kernel(PAPER, "conv2d conv1d", "f32 f16", About("own", weights_in_code=True, rank=50))
+def sparsert_conv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    """Sparse filters by generated code; any batch, padding and stride, filters of up to 25 taps.
+
+    The best tilings by the cost model, best first.
+    """
+    c = convolved(problem)
+    if c.r * c.s > MAX_TAPS:
+        raise Unsupported(f"{c.r}x{c.s} filters need {c.r * c.s} pointers per thread, at most {MAX_TAPS}")
+    planner = make_planner(operands.sparse, ImagePixels(c), arch, problem.dtype)
+    for tiling in tuned_first(planner, operands.pattern, problem, arch):
+        yield make_plan(planner, tiling, operands.dense["x"], arch, c.output)

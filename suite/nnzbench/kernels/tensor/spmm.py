@@ -13,8 +13,7 @@ from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor import tf32_strips
-from nnzbench.kernels.tensor.halves import from_bf16, stored
-from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, pack, strip_count
+from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_columns, from_bf16, pack, stored, strip_count
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count

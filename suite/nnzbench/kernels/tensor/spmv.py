@@ -1,24 +1,119 @@
-"""Kernel `delta_spmv`: sparse matrix times one vector in 16-bit types, from a format of 22 bits a nonzero."""
+"""Kernel `delta_spmv`: sparse matrix times one vector in 16-bit types, from a format of 22 bits a nonzero.
+
+Chunks of 16 entries of a row, whose columns are steps of 5 bits (`delta_spmv.cu`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.kernels.tensor.delta import CHUNK, MOST_COLUMNS, Chunks, pack
-from nnzbench.kernels.tensor.halves import from_bf16, stored
+from nnzbench.kernels.tensor.strips import from_bf16, stored
+from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.plan import Plan, Unsupported
 from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
+
+CHUNK = 16
+MOST_COLUMNS = 1 << 16
+_LONGEST = 32
+"""Columns from an entry to the next one."""
+_BLOCK_NONZEROS = 1 << 20
+"""That are packed at a time."""
+_STEPS = 5
+"""Bits of a step."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """See the header of `delta_spmv.cu`."""
+
+    offsets: NDArray[np.int32]
+    """(m + 1,)"""
+    low: NDArray[np.uint16]
+    """(chunks, 8)"""
+    high: NDArray[np.uint16]
+    """(chunks, 8)"""
+    near: NDArray[np.uint32]
+    """(chunks, 2)"""
+    far: NDArray[np.uint32]
+    """(chunks,)"""
+
+
+def pack(matrix: CSR) -> Chunks:
+    """Packs a matrix of 16-bit values, whatever they mean; entries of 0.0 and -0.0 count as absent.
+
+    Raises `ValueError` for more than `MOST_COLUMNS` columns.
+    """
+    if matrix.k > MOST_COLUMNS:
+        raise ValueError(f"columns are kept in 16 bits, and {matrix.k} are more than {MOST_COLUMNS}")
+    ends = np.searchsorted(matrix.offsets, np.arange(_BLOCK_NONZEROS, matrix.nnz + _BLOCK_NONZEROS, _BLOCK_NONZEROS))
+    rows = np.unique(np.concatenate([[0], np.minimum(ends, matrix.m), [matrix.m]]))
+    parts = [_rows(matrix, int(first), int(last)) for first, last in pairwise(rows)]
+    counts = np.concatenate([np.zeros(1, np.int64), *(count for count, _, _ in parts)])
+    values = np.concatenate([np.zeros((0, CHUNK), np.uint16), *(value for _, value, _ in parts)])
+    words = np.concatenate([np.zeros((0, 3), np.uint32), *(word for _, _, word in parts)])
+    return Chunks(
+        np.cumsum(counts).astype(np.int32),
+        np.ascontiguousarray(values[:, :8]),
+        np.ascontiguousarray(values[:, 8:]),
+        np.ascontiguousarray(words[:, :2]),
+        np.ascontiguousarray(words[:, 2]),
+    )
+
+
+_Part = tuple[NDArray[np.int64], NDArray[np.uint16], NDArray[np.uint32]]
+
+
+def _rows(matrix: CSR, first: int, last: int) -> _Part:
+    """Of rows `first` to `last - 1` how many chunks each has, and of each chunk its values and its words of places."""
+    held = slice(matrix.offsets[first], matrix.offsets[last])
+    values = np.ascontiguousarray(matrix.values[held]).view(np.uint16)
+    there = (values & 0x7FFF) != 0
+    row = np.repeat(np.arange(last - first, dtype=np.int32), matrix.row_lengths[first:last])[there]
+    column, values = matrix.indices[held][there].astype(np.int32), values[there]
+    gap = np.diff(column, prepend=-1) - 1
+    begins = np.diff(row, prepend=-1) != 0
+    gap[begins] = 0
+    between = gap // _LONGEST  # zeros that stand before the entry
+    ends = np.cumsum(between + 1)  # entries up to each, of all rows
+    of_row = np.bincount(row, weights=between + 1, minlength=last - first).astype(np.int64)
+    chunks = -(-of_row // CHUNK)
+    filled = CHUNK * (np.cumsum(chunks) - chunks) - (np.cumsum(of_row) - of_row)
+    place = ends - 1 + filled[row]
+
+    size = CHUNK * int(chunks.sum())
+    out, step, at = np.zeros(size, np.uint16), np.zeros(size, np.uint32), np.zeros(size, np.uint32)
+    out[place], step[place], at[place] = values, gap % _LONGEST, column
+    far = np.flatnonzero(between)
+    nth = np.arange(between[far].sum()) - np.repeat(np.cumsum(between[far]) - between[far], between[far])
+    zero = np.repeat(place[far] - between[far], between[far]) + nth
+    step[zero] = _LONGEST - 1
+    at[zero] = np.repeat(column[far - 1], between[far]) + _LONGEST * (nth + 1)
+
+    steps, words = step.reshape(-1, CHUNK), np.empty((size // CHUNK, 3), np.uint32)
+    words[:, 0] = at[::CHUNK] | _together(steps[:, 1:4]) << np.uint32(16)
+    words[:, 1] = _together(steps[:, 4:10])
+    words[:, 2] = _together(steps[:, 10:])
+    return chunks, out.reshape(-1, CHUNK), words
+
+
+def _together(steps: NDArray[np.uint32]) -> Any:
+    """Steps of 5 bits in one word, the first in the lowest bits."""
+    shifts = _STEPS * np.arange(steps.shape[1], dtype=np.uint32)
+    return np.bitwise_or.reduce(steps << shifts, axis=1)
+
 
 _WARPS = 16
 _BLOCKS = (2, 3)

@@ -1,4 +1,4 @@
-"""A sparse matrix as `tensor_spmm.cu` reads it: strips of 32 rows in 2:4 form, and gathered what that leaves."""
+"""A matrix of 16-bit values as `tensor_spmm.cu` reads it: strips of 32 rows in 2:4 form, and gathered what is left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ from numpy.typing import NDArray
 
 from nnzbench.kernels.tensor.banks import COUNT, dealt_starts
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array
 from nnzbench.problems.parts import Part, over_parts
+
+
+def stored(array: Array) -> Array:
+    """fp16 as it is, fp32 that is rounded to bf16 as its upper half."""
+    if array.dtype == np.float16:
+        return array
+    return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def from_bf16(halves: Array) -> Array:
+    """The fp32 numbers whose upper halves are given."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
 
 STRIP_ROWS = 32
 STEP_COLUMNS = 32

@@ -1,26 +1,189 @@
-"""Dense attention, the baseline of `sparse_attention`: cuBLAS, a masked softmax, cuBLAS.
+"""Dense attention, softmax(Q K^T over a mask) V: what `sparse_attention` is compared with.
 
-All scores are computed and kept, m x k of them, as a standard Transformer does; the mask is applied in the softmax, so
-that the result is that of the sparse kernel and is checked against the same reference.
+`dense_attention`: cuBLAS, a masked softmax, cuBLAS. All m x k scores are computed and kept, and the mask is applied in
+the softmax, so that the result is that of the sparse kernel and is checked against the same reference.
+
+`cudnn_attention`: one kernel that writes no score to device memory, as a dense Transformer runs today. cuDNN takes the
+mask in one of two ways. `causal`: where the mask is the whole lower triangle, cuDNN's own causal mask, whose upper half
+is not computed. `bias`: any other mask, as a tensor of m x k numbers of the operands' type that are added to the
+scores: the very function of the sparse kernel, with every score computed and the tensor read. Inputs and outputs are
+fp16 or bf16, which is all that the operation takes; scores, softmax and sums are fp32, and the weights are rounded to
+the inputs' type between the two products. Every plan that the heuristics propose is a candidate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from nnzbench.devices import Device
-from nnzbench.devices.gpu import GpuDevice
+from nnzbench.devices.gpu import GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
-from nnzbench.kernels.sputnik.softmax import masked_softmax_plan
-from nnzbench.kernels.vendor.cublas import MODES, Handle, product
-from nnzbench.kernels.vendor.inputs import Inputs, Preparing
-from nnzbench.kernels.vendor.support import Freed, Output, finish, open_library, require_gpu, require_math
-from nnzbench.plans.plan import Candidate, Prepared
+from nnzbench.kernels.sputnik.attention import masked_softmax_plan
+from nnzbench.kernels.vendor import cublas
+from nnzbench.kernels.vendor.cublas import MODES, product
+from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, graph_errors
+from nnzbench.kernels.vendor.support import (
+    Freed,
+    Inputs,
+    Output,
+    Preparing,
+    finish,
+    open_library,
+    refusal,
+    require_gpu,
+    require_math,
+    to_storage,
+)
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import DType, Problem
+
+MASKED = -32768.0
+"""Added to the scores that the mask leaves out: exp of it is 0 beside any score, and unlike minus infinity it leaves no
+NaN where a block of scores is masked altogether."""
+ALIGNED = 8
+"""Elements that a row of the added tensor is a multiple of: 16 bytes."""
+
+Q, K, V, O, BIAS = 1, 2, 3, 4, 5  # noqa: E741 - the operands' usual names
+"""Identifiers of the tensors in the graph."""
+
+Way = Literal["causal", "bias"]
+
+
+def is_causal(mask: CSR) -> bool:
+    """Whether query i sees exactly the keys 0 to i."""
+    if mask.m != mask.k or not np.array_equal(mask.row_lengths, np.arange(1, mask.m + 1)):
+        return False
+    return np.array_equal(mask.indices[mask.offsets[1:] - 1], np.arange(mask.m))
+
+
+def added_mask(mask: CSR, dtype: DType) -> Array:
+    """What is added to the scores, as the GPU stores it: 0 at the mask's positions and `MASKED` elsewhere.
+
+    (m, k rounded up to whole `ALIGNED`).
+    """
+    hidden = to_storage(np.full(1, MASKED, np.float16 if dtype == "f16" else np.float32), dtype)
+    bias = np.full((mask.m, -(-mask.k // ALIGNED) * ALIGNED), hidden[0])
+    bias[np.repeat(np.arange(mask.m), mask.row_lengths), mask.indices] = 0
+    return bias
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One problem's attention with the mask given in one way."""
+
+    device: GpuDevice
+    handle: Handle
+    problem: Problem
+    operands: Operands
+    way: Way
+
+    @property
+    def variant(self) -> str:
+        """Such as `f16_causal`."""
+        return f"{self.problem.dtype}_{self.way}"
+
+    def candidates(self) -> Iterator[Candidate]:
+        """One per plan that builds, cuDNN's first choice first. Raises `Unsupported` where there is none."""
+        graph = self._graph()
+        default = True
+        for index in buildable(self.handle.cudnn, graph):
+            variant = f"{self.variant}_plan{index:02}{'_default' if default else ''}"
+
+            def prepare(index: int = index) -> Prepared:
+                return self._prepare(graph, index)
+
+            yield Candidate(variant, self.problem.dtype, prepare)
+            default = False
+        if default:
+            raise Unsupported(f"cudnn has no engine for this attention ({self.way})")
+
+    def _graph(self) -> Any:
+        """One operation over heads of (1, 1, rows, features). Raises `Unsupported` with cuDNN's reason."""
+        cudnn, p = self.handle.cudnn, self.problem
+        kind, single = getattr(cudnn.data_type, TYPES[p.dtype]), cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(
+            handle=self.handle.value, io_data_type=kind, intermediate_data_type=single, compute_data_type=single
+        )
+
+        def tensor(name: str, rows: int, columns: int, pitch: int, uid: int) -> Any:
+            stride = [rows * pitch, rows * pitch, pitch, 1]
+            return graph.tensor(name=name, dim=[1, 1, rows, columns], stride=stride, data_type=kind, uid=uid)
+
+        q = tensor("q", p.m, p.n, p.n, Q)
+        k, v = tensor("k", p.k, p.n, p.n, K), tensor("v", p.k, p.n, p.n, V)
+        masked: dict[str, Any] = {"use_causal_mask": True}
+        if self.way == "bias":
+            masked = {"bias": tensor("bias", p.m, p.k, -(-p.k // ALIGNED) * ALIGNED, BIAS)}
+        try:  # the factor of scores is part of Q
+            result, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=1.0, generate_stats=False, name="o", **masked)
+            result.set_output(True).set_data_type(kind).set_uid(O)
+            result.set_dim([1, 1, p.m, p.n]).set_stride([p.m * p.n, p.m * p.n, p.n, 1])
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        except graph_errors(cudnn) as error:
+            raise Unsupported(f"cudnn has no plan for this attention ({one_line(error)})") from None
+        return graph
+
+    def _prepare(self, graph: Any, index: int) -> Prepared:
+        """One plan with operands and workspace of its own. Raises `LaunchError` where it fails or memory is short."""
+        device, problem, errors = self.device, self.problem, graph_errors(self.handle.cudnn)
+        preparing = Preparing(Inputs(device))
+        arrays = dict(zip((Q, K, V), preparing.arrays(("q", "k", "v"), self._operands), strict=True))
+        if self.way == "bias":
+            arrays[BIAS] = preparing.array(("bias",), lambda: added_mask(self.operands.sparse, problem.dtype))
+        workspace = device.empty((max(1, graph.get_workspace_size_plan_at_index(index)),), np.uint8)
+        output = Output(device, problem.m, problem.n, problem.dtype)
+        arrays[O] = output.array
+
+        def run() -> None:
+            pointers = {uid: array.pointer for uid, array in arrays.items()}
+            try:
+                graph.execute_plan_at_index(pointers, workspace.pointer, index, handle=self.handle.value)
+            except errors as error:
+                raise LaunchError(f"cudnn {self.variant} plan {index}: {one_line(error)}") from None
+
+        return finish(device, run, output, [Freed(workspace)], preparing)
+
+    def _operands(self) -> tuple[Array, ...]:
+        return tuple(to_storage(self.operands.dense[name], self.problem.dtype) for name in ("q", "k", "v"))
+
+
+class CudnnAttention:
+    """Fused attention of one head, as a dense Transformer runs it today."""
+
+    name = "cudnn_attention"
+    paper = "NVIDIA cuDNN, scaled dot-product attention"
+    ops = frozenset({"attention"})
+    dtypes = frozenset({"f16", "bf16"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """Every plan. Raises `Unsupported` without a GPU of sm_80 or later or without cuDNN.
+
+        And where a query sees no key: the softmax of nothing but masked scores would be that of all of them.
+        """
+        gpu = require_gpu(device, self.name)
+        if gpu.facts.compute_capability < (8, 0):
+            raise Unsupported(f"cudnn's fused attention needs sm_80 or later, this GPU is {gpu.arch}")
+        mask = operands.sparse
+        if not mask.row_lengths.all():
+            raise Unsupported("cudnn's fused attention has no result for a query without a key")
+        handle = open_library(gpu, "cudnn", lambda: Handle(gpu))
+        fused = Fused(gpu, handle, problem, operands, "causal" if is_causal(mask) else "bias")
+        try:
+            yield from fused.candidates()
+        except Unsupported as error:
+            yield refusal(fused.variant, problem.dtype, str(error))
+
+
+register(CudnnAttention(), About("library", "cuDNN attention", work="dense", rank=261))
 
 
 def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepared:
@@ -31,7 +194,7 @@ def prepare_attention(device: GpuDevice, math: str, operands: Operands) -> Prepa
     dense = operands.dense
     require_math(device, math)
     preparing = Preparing(Inputs(device))  # not shared: its device memory is measured
-    handle = open_library(device, "cublas", lambda: Handle(device))
+    handle = open_library(device, "cublas", lambda: cublas.Handle(device))
     mask = operands.sparse
     q, keys, v = preparing.arrays(("q", "k", "v"), lambda: (dense["q"], dense["k"], dense["v"]))
     features = q.shape[1]

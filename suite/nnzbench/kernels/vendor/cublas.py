@@ -4,7 +4,8 @@ Math modes: `f32` is IEEE fp32 (TF32 off), `tf32` rounds fp32 operands to 11 bit
 inputs and outputs with fp32 accumulation. Each with the weights stored (m, k) row-major and (k, m) row-major
 (`colmajor`: the column-major matrix), because the fastest layout is the user's to choose ahead of time. On tensor cores
 also with the dense operand stored (n, k) (`_bcol`) and the result stored (n, m) (`_ccol`), as networks keep
-activations, one token after another.
+activations, one token after another. `cublas_bias_relu` follows it with one launch for bias and ReLU: a dense 1x1
+convolution (Sputnik, section VII-D).
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from nnzbench.devices import Device
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
-from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
+from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     RESULT_TYPE,
+    WEIGHTS,
     WORKSPACE_BYTES,
+    Inputs,
     Output,
+    Preparing,
+    dense_operand,
+    dense_weights,
     finish,
     load_bindings,
     open_library,
@@ -200,4 +206,49 @@ class Cublas:
 register(
     Cublas(),
     About("library", "cuBLAS", maths=TENSOR_CORES | {"i8"}, work="dense", reference=True, rank=220),
+)
+
+
+def prepare_pointwise(inputs: Inputs, case: GemmCase, a: CSR, b: Array, bias: Array) -> Prepared:
+    """max(A B + bias, 0) for A (m, k), B (k, n), bias (m,). Raises as `prepare_gemm` does."""
+    device, m, n = inputs.device, a.m, b.shape[1]
+    require_math(device, case.math)
+    preparing = Preparing(inputs)
+    handle = open_library(device, "cublas", lambda: Handle(device))
+    weights = preparing.array(("weights", case.transposed), case.weights(a))
+    dense, shift = preparing.arrays(("b", "bias"), lambda: (b, bias))
+    output = Output(device, m, n, "f32")
+    multiply = product(handle, case.math, (m, a.k, n), weights, dense, output.array, a_transposed=case.transposed)
+    finishing = device.bind(bias_relu_plan(bias, np.empty((m, n))), {"bias": shift, "c": output.array})
+
+    def run() -> None:
+        multiply()
+        finishing()
+
+    return finish(device, run, output, [], preparing)
+
+
+class CublasBiasRelu:
+    """cublasGemmEx followed by a launch that adds the bias and applies ReLU."""
+
+    name = "cublas_bias_relu"
+    paper = "NVIDIA cuBLAS and a bias and ReLU kernel of this suite"
+    ops = frozenset({"pointwise"})
+    dtypes = frozenset({"f32"})
+
+    def candidates(self, problem: Problem, operands: Operands, device: Device) -> Iterator[Candidate]:
+        """One per math mode and layout of the weights. Raises `Unsupported` without a GPU."""
+        inputs = Inputs(require_gpu(device, self.name))
+        a, b, bias = operands.sparse, operands.dense["b"], operands.dense["bias"]
+        for case in gemm_cases("f32", turned=False):
+
+            def prepare(case: GemmCase = case) -> Prepared:
+                return prepare_pointwise(inputs, case, a, b, bias)
+
+            yield Candidate(case.variant, case.math, prepare)
+
+
+register(
+    CublasBiasRelu(),
+    About("library", maths=frozenset(MODES["f32"]), work="dense", reference=True, rank=250),
 )

@@ -12,12 +12,15 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import MODES, GemmCase, compute_type, gemm_cases, scalars_of
-from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     RESULT_TYPE,
+    WEIGHTS,
     WORKSPACE_BYTES,
+    Inputs,
     Output,
+    Preparing,
+    dense_operand,
     finish,
     load_bindings,
     open_library,

@@ -23,16 +23,20 @@ from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import MODES
 from nnzbench.kernels.vendor.cudnn_graphs import TYPES, Handle, buildable, builds, graph_errors, keep_math
-from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_weights, swapped, to_storage
 from nnzbench.kernels.vendor.support import (
     STORAGE,
     Freed,
+    Inputs,
+    Preparing,
+    dense_weights,
     finish,
     from_storage,
     open_library,
     refusal,
     require_gpu,
     require_math,
+    swapped,
+    to_storage,
     with_memory,
 )
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line

@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
 from nnzbench.kernels.vendor.cusparse_support import Descriptors, Routine, csr_parts, open_handle, prepare_call
-from nnzbench.kernels.vendor.inputs import Inputs, Preparing, dense_operand, to_storage
-from nnzbench.kernels.vendor.support import CUDA_TYPE, Output, refusal, require_math
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    Inputs,
+    Output,
+    Preparing,
+    dense_operand,
+    refusal,
+    require_math,
+    to_storage,
+)
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported
 

@@ -12,8 +12,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnzbench.devices.gpu import DeviceArray, GpuDevice
-from nnzbench.kernels.vendor.inputs import Preparing, to_storage
-from nnzbench.kernels.vendor.support import CUDA_TYPE, Freed, Output, finish, load_bindings, open_library, refusing
+from nnzbench.kernels.vendor.support import (
+    CUDA_TYPE,
+    Freed,
+    Output,
+    Preparing,
+    finish,
+    load_bindings,
+    open_library,
+    refusing,
+    to_storage,
+)
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Prepared, Unsupported
 

@@ -17,14 +17,18 @@ from nnzbench.devices.gpu import DeviceArray, GpuDevice, LaunchError
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import TENSOR_CORES, About
 from nnzbench.kernels.vendor.cublas import scalars_of
-from nnzbench.kernels.vendor.inputs import WEIGHTS, Inputs, Preparing, dense_operand, dense_weights
 from nnzbench.kernels.vendor.support import (
     CUDA_TYPE,
     INSTALL_VENDOR,
     RESULT_TYPE,
+    WEIGHTS,
     WORKSPACE_BYTES,
     Freed,
+    Inputs,
     Output,
+    Preparing,
+    dense_operand,
+    dense_weights,
     finish,
     load_bindings,
     open_library,

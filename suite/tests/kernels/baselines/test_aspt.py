@@ -6,8 +6,7 @@ from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
 from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
-from nnzbench.kernels.baselines.aspt import sddmm_plan, spmm_plan
-from nnzbench.kernels.baselines.aspt_tiles import tile, untiled
+from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile, untiled
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported

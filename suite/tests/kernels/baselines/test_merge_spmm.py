@@ -5,7 +5,7 @@ import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
-from nnzbench.kernels.baselines.merge_spmm import merge_based, merge_plan, row_split_plan
+from nnzbench.kernels.merge_spmm import merge_based, merge_plan, row_split_plan
 from nnzbench.kernels.registry import kernels, role_of
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported

@@ -11,7 +11,7 @@ from fake_gpu import FakeCublas, open_fake
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
 from nnzbench.kernels.registry import candidates, kernels
-from nnzbench.kernels.sputnik.softmax import mask_bits, masked_softmax_plan
+from nnzbench.kernels.sputnik.attention import mask_bits, masked_softmax_plan
 from nnzbench.kernels.vendor import cublas as vendor_cublas
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure import memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnzbench.kernels.ring.dealing import bundled, deal_bundles, deal_rows
+from nnzbench.kernels.ring.order import bundled, deal_bundles, deal_rows
 
 LENGTHS = np.random.default_rng(0).gamma(4.0, 25.0, 4096).astype(np.int64)
 

@@ -7,8 +7,7 @@ from sparsert_programs import cache, random_matrix, run_on_cpu  # noqa: F401
 from sparsert_programs import interpret_paper as interpret
 
 from nnzbench.kernels.sparsert.paper import Work, sparsert_conv_paper, unrolled_plan
-from nnzbench.kernels.sparsert.paper_dense import VirtualIm2col
-from nnzbench.kernels.sparsert.paper_schedule import PaperTiling
+from nnzbench.kernels.sparsert.paper_schedule import PaperTiling, VirtualIm2col
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error

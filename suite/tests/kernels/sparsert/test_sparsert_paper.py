@@ -12,8 +12,7 @@ from nnzbench.build.cache import Job, build
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.sparsert import paper_schedule as paper
 from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, PaperKernel, Work, rolled_plan, unrolled_plan
-from nnzbench.kernels.sparsert.paper_dense import MatrixB
-from nnzbench.kernels.sparsert.paper_schedule import PaperTiling
+from nnzbench.kernels.sparsert.paper_schedule import MatrixB, PaperTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Plan, Unsupported

@@ -12,9 +12,7 @@ from sparsert_programs import random_matrix, truth
 import nnzbench.measure.exhaustive
 from nnzbench.build.cache import Compiled, CompileTimeout
 from nnzbench.cli.tune import command
-from nnzbench.kernels.codegen import tuning
-from nnzbench.kernels.codegen.tiling import Tiling
-from nnzbench.kernels.codegen.tuning import Tuned
+from nnzbench.kernels.codegen.tiling import Tiling, Tuned, recall, remember, search_name
 from nnzbench.kernels.sparsert.spmm import sparsert
 from nnzbench.measure.exhaustive import tune
 from nnzbench.plans.plan import Plan, Prepared, Unsupported
@@ -92,7 +90,7 @@ def test_fastest_correct_tiling_is_found_and_remembered(operands: Operands, asse
     assert found.candidates == 12
     assert 8 <= found.correct == len(device.prepared) - 1
     assert seen[-1][:2] == (12, 12)
-    assert tuning.recall(tuning.key(operands.pattern, PROBLEM, "sm_90")) == found
+    assert recall(search_name(operands.pattern, PROBLEM, "sm_90")) == found
 
 
 def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample(assembler: set[int]) -> None:
@@ -134,12 +132,12 @@ def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns() ->
 
 
 def test_kernel_offers_the_remembered_tiling_first(operands: Operands) -> None:
-    name = tuning.key(operands.pattern, PROBLEM, "sm_90")
-    assert tuning.recall(name) is None
+    name = search_name(operands.pattern, PROBLEM, "sm_90")
+    assert recall(name) is None
     before = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_90")]
     winner = Tiling(8, parts=2, row_tiles=2, loop=3)
     assert winner.name not in before
-    tuning.remember(name, Tuned(winner, 1.5, 100, 99, 1.0, 2.0, 3.0))
+    remember(name, Tuned(winner, 1.5, 100, 99, 1.0, 2.0, 3.0))
     after = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_90")]
     assert after == [winner.name, *before]
     other_arch = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_80")]
@@ -147,9 +145,9 @@ def test_kernel_offers_the_remembered_tiling_first(operands: Operands) -> None:
 
 
 def test_a_damaged_entry_is_no_entry(cache: Path, operands: Operands) -> None:
-    path = tuning.remember("x", Tuned(Tiling(8), 1.0, 1, 1, 0.0, 0.0, 0.0))
+    path = remember("x", Tuned(Tiling(8), 1.0, 1, 1, 0.0, 0.0, 0.0))
     path.write_text(path.read_text()[:20])
-    assert tuning.recall("x") is None
+    assert recall("x") is None
 
 
 def test_reasons_not_to_tune(operands: Operands, assembler: set[int]) -> None:

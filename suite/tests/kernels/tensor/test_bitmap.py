@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from on_cpu import matrix
 
-from nnzbench.kernels.tensor.bitmap import Bitmaps, pack
+from nnzbench.kernels.tensor.spinfer import Bitmaps, pack
 from nnzbench.matrices.formats import CSR
 
 

@@ -10,9 +10,8 @@ from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 from on_cpu import spmm_operands as operands
 from test_tensor_spmm import problem, whole
 
-from nnzbench.kernels.tensor import delta
-from nnzbench.kernels.tensor.delta import CHUNK, Chunks, pack
-from nnzbench.kernels.tensor.spmv import delta_spmv, make_plan
+from nnzbench.kernels.tensor import spmv
+from nnzbench.kernels.tensor.spmv import CHUNK, Chunks, delta_spmv, make_plan, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
@@ -120,7 +119,7 @@ def test_packed_chunks_hold_the_matrix(density: float, monkeypatch: pytest.Monke
     sparse = sparse.with_values(sparse.values.astype(np.float16))
     packed = pack(sparse)
     assert np.array_equal(unpacked(packed, 45, 600), sparse.to_dense())
-    monkeypatch.setattr(delta, "_BLOCK_NONZEROS", 100)
+    monkeypatch.setattr(spmv, "_BLOCK_NONZEROS", 100)
     for name, part in vars(pack(sparse)).items():
         assert np.array_equal(part, getattr(packed, name)), name
 

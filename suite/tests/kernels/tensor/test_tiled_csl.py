@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from on_cpu import matrix
 
-from nnzbench.kernels.tensor.tiled_csl import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, TiledCsl, pack
+from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, TiledCsl, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nnzbench.kernels.choice.families import ranked_families
+from nnzbench.kernels.cost_rule import ranked_families
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.ring.spmm import ring
 from nnzbench.kernels.roles import About

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnzbench.kernels.balanced import rows as balanced_rows
-from nnzbench.kernels.balanced import wide as balanced_wide
+from nnzbench.kernels import balanced_rows, balanced_wide
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.balanced import BalancedMatrix

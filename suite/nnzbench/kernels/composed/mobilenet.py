@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnzbench.kernels.networks import steps
-from nnzbench.kernels.networks.prepare import DENSE, DENSE_ABOUT, MATHS, Make, Network
+from nnzbench.kernels.composed import steps
+from nnzbench.kernels.composed.steps import DENSE, DENSE_ABOUT, MATHS, Make, Network
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik import PAPER
-from nnzbench.kernels.sputnik.depthwise_conv import depthwise_plan
-from nnzbench.kernels.sputnik.pointwise import bias_relu_plan
+from nnzbench.kernels.sputnik.pointwise import bias_relu_plan, depthwise_plan
 from nnzbench.kernels.sputnik.spmm import Tile, heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnzbench.kernels.networks import steps
-from nnzbench.kernels.networks.prepare import DENSE, DENSE_ABOUT, MATHS, Make, Network
+from nnzbench.kernels.composed import steps
+from nnzbench.kernels.composed.steps import DENSE, DENSE_ABOUT, MATHS, Make, Network
 from nnzbench.kernels.registry import register
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sputnik import PAPER
+from nnzbench.kernels.sputnik.attention import masked_softmax_plan, softmax_plan
 from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_plan
-from nnzbench.kernels.sputnik.softmax import masked_softmax_plan, softmax_plan
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count

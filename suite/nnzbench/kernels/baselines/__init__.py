@@ -1,1 +1,0 @@
-"""Published kernels that papers of this suite compare themselves with."""

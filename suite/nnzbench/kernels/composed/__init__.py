@@ -1,0 +1,1 @@
+"""Kernels made of other kernels' plans: the whole networks of Sputnik's paper, and the choice that measures nothing."""
