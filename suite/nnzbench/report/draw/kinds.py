@@ -1,4 +1,4 @@
-"""A figure from its declaration: dots, bars, lines, heat maps, or a page's own."""
+"""A figure from its declaration: dots, bars, lines, the map, or a page's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
@@ -18,10 +17,10 @@ from nnzbench.facts.groups import ALL
 from nnzbench.report.draw import canvas, maps, style
 from nnzbench.report.draw.canvas import AXIS, grid, looks, policy_text, printed_line, rows_at, scale
 from nnzbench.report.pages.elements import HEADS, head_of, order_of, shown, valued
-from nnzbench.report.pages.page import Bars, Dots, Drawn, Figure, Heatmap, Lines, Map
+from nnzbench.report.pages.page import Bars, Dots, Drawn, Figure, Lines, Map
 from nnzbench.report.pages.view import View
 
-ROW_IN, BAR_IN, LINES_IN, CELL_IN = 0.19, 0.105, 2.5, 0.27
+ROW_IN, BAR_IN, LINES_IN = 0.19, 0.105, 2.5
 MANY = 40
 """Problems of a panel above which they are drawn in order of their ratios, without names."""
 LETTER_IN = 0.073
@@ -198,57 +197,6 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
     return grid(rows, columns, [LINES_IN] * len(rows), _heading(figure, view), _caption(figure, view), legend, draw)
 
 
-@drawing.register
-def _heatmap(figure: Heatmap, view: View) -> Drawing | None:
-    by = tuple(dict.fromkeys(one for one in (figure.rows, figure.columns, figure.panels) if one))
-    values = valued(view, (figure.subject,), "ratio", figure.baseline, figure.group, by)
-    if values.empty:
-        return None
-    panels = order_of(view, figure.panels, values, (figure.subject,)) if figure.panels else [None]
-    downs = order_of(view, figure.rows, values, (figure.subject,))[::-1]
-    acrosses = order_of(view, figure.columns, values, (figure.subject,))
-    far = max(abs(np.log2(values["value"])).max(), 1.0)
-    norm = TwoSlopeNorm(0, -far, far)
-
-    def draw(axis: Axes, panel: Any, policy: Any) -> None:
-        here = rows_at(_in(values, figure.panels, panel), policy=policy)
-        cells = here.pivot_table(index=figure.rows, columns=figure.columns, values="value", aggfunc="first", sort=False)
-        table = cells.reindex(index=downs, columns=acrosses).to_numpy(float)
-        axis.imshow(np.log2(table), norm=norm, cmap="RdBu", aspect="auto")
-        for (y, x), value in np.ndenumerate(table):
-            if value == value:
-                light = abs(np.log2(value)) > 0.6 * far
-                axis.text(
-                    x, y, f"{value:.2g}", ha="center", va="center", fontsize=7.6, color="white" if light else style.INK
-                )
-        _boundary(axis, table)
-        axis.set_xticks(range(len(acrosses)), [shown(one) for one in acrosses], fontsize=8)
-        axis.set_yticks(range(len(downs)), [shown(one) for one in downs], fontsize=8)
-        axis.set_xlabel(HEADS.get(figure.columns, figure.columns), fontsize=8.5)
-        axis.set_title(_title(figure.panels, panel, policy), pad=4)
-        axis.spines[:].set_visible(False)
-
-    caption = (
-        f"{figure.subject.label}: times as fast as {figure.baseline.label}{_of(figure)}, by "
-        f"{HEADS.get(figure.rows, figure.rows)} (up) and {HEADS.get(figure.columns, figure.columns)}. "
-        "Blue is faster; the black line is 1×; white is not measured."
-    )
-    heights = [CELL_IN * max(len(downs), 2)] * len(panels)
-    return grid(
-        panels, view.policies, heights, _heading(figure, view), caption, {}, draw, _left(map(shown, downs)), "y"
-    )
-
-
-def _boundary(axis: Axes, table: Any) -> None:
-    """Black edges between cells on either side of 1x."""
-    faster = np.where(np.isnan(table), np.nan, table >= 1)
-    for (y, x), one in np.ndenumerate(faster):
-        if x + 1 < faster.shape[1] and {one, faster[y, x + 1]} == {0.0, 1.0}:
-            axis.plot([x + 0.5] * 2, [y - 0.5, y + 0.5], color="black", lw=2)
-        if y + 1 < faster.shape[0] and {one, faster[y + 1, x]} == {0.0, 1.0}:
-            axis.plot([x - 0.5, x + 0.5], [y + 0.5] * 2, color="black", lw=2)
-
-
 def _names(view: View, figure: Dots | Bars, values: pd.DataFrame, panel: Any) -> list[Hashable]:
     return order_of(view, figure.x, _in(values, figure.panels, panel), figure.series)
 
@@ -290,7 +238,7 @@ def _heading(figure: Figure, view: View) -> str:
     return f"{figure.title} on {view.gpu}" if view.gpu else figure.title
 
 
-def _of(figure: Dots | Bars | Lines | Heatmap) -> str:
+def _of(figure: Dots | Bars | Lines) -> str:
     return "" if figure.group == ALL else f"; {figure.group.label}"
 
 

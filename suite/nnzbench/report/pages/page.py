@@ -165,20 +165,6 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Heatmap:
-    """A ratio by two attributes, colour from slower to faster with the winner's number in each cell, 1x drawn."""
-
-    name: str
-    title: str
-    subject: Selector
-    baseline: Selector
-    rows: str = "level"
-    columns: str = "n"
-    panels: str = ""
-    group: Group = ALL
-
-
-@dataclass(frozen=True)
 class Map:
     """Where sparsity pays (`facts.cells`): columns across, zeros up, a panel for each of `cells.SIZES` that has some.
 
@@ -202,7 +188,7 @@ class Drawn:
     why: str
 
 
-Figure = Dots | Bars | Lines | Heatmap | Map | Drawn
+Figure = Dots | Bars | Lines | Map | Drawn
 
 
 @dataclass(frozen=True)
