@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnzbench import paths
 from nnzbench.facts.results import load
-from nnzbench.facts.selector import CUBLAS, FP16
+from nnzbench.facts.selector import CUBLAS, FP16, MATHS
 from nnzbench.facts.table import Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import page_of
@@ -61,9 +61,9 @@ def headline(folder: Path) -> str:
         if (folder / name / "map.svg").is_file()
     ]
     rest = (
-        f"Times as fast, hot L2, geometric means; each is a row of its page's `facts.csv`. Everything with filters: "
-        f"[{root}/index.html]({root}/index.html) (download it; it needs no network). The papers' claims, judged: "
-        f"[claims]({link}/claims.md)."
+        f"Times as fast, hot L2, geometric means; cuBLAS fp32 is the baseline of most papers. Each ratio is a row of "
+        f"its page's `facts.csv`. Everything with filters: [{root}/index.html]({root}/index.html) (download it; it "
+        f"needs no network). The papers' claims, judged: [claims]({link}/claims.md)."
     )
     return "\n\n".join([*pictures, markdown(heads, found, left=4), rest])
 
@@ -90,8 +90,8 @@ def _lines(view: View, link: str, most: int) -> list[list[str]]:
             continue
         best = over.iloc[-1]
         subject = next(one for one in page.comparison.subjects if one.label == best["subject"])
-        kernels = view.data.fastest(group, subject)[best["policy"]]["kernel"].unique()
-        fastest = about(kernels[0]).label if len(kernels) == 1 else subject.label
+        kernels = view.data.fastest(group, subject)[best["policy"]]["kernel"].value_counts().index
+        fastest = f"{' or '.join(about(one).label for one in kernels[:2])} {MATHS[subject.math]}"
         older = here[(here["baseline"] == CUBLAS.label) & (here["subject"] == subject.label)]["ratio"]
         widths = sorted(set(group.problems(view.data.problems)["n"]))
         columns = f"{widths[0]:,} to {widths[-1]:,}" if len(widths) > 1 else f"{widths[0]:,}"

@@ -29,7 +29,7 @@ COLOURS = ("#9a5408", "#e0943a", "#f4be80", "#fce9cc", "#dcebf4", "#a3cde3", "#5
 LETTER_IN, LINE_IN = 0.09, 0.175
 """Of a label: width of a letter, height of a line."""
 TICK = 9.5
-LABEL: Any = {"ha": "center", "va": "center", "fontsize": 10.5, "linespacing": 1.1}
+LABEL: Any = {"ha": "center", "va": "center", "ma": "center", "fontsize": 10.5, "linespacing": 1.1}
 DENSE = "dense"
 
 

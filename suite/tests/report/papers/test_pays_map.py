@@ -119,8 +119,8 @@ def test_the_page_has_every_cell_in_facts_and_readme_the_first_ones(folder: Path
     assert text.index("Middle layer (4096×4096) at 90 % zeros with 16 columns") < text.index("map.svg")
     large = View(load(folder)).compare(Comparison((pays_map.BEST,), (pays_map.FP16,), pays_map.CELLS[:1]))
     shown = headline(folder.parent)
-    assert f"| 90 % | 16 | tensor_spmm | **{large['ratio'].iloc[0]:.2f}×** |" in shown
-    assert "| 90 % | 1 | delta_spmv | **6.82×** | 34.09× |" in shown
+    assert f"| 90 % | 16 | tensor_spmm fp16 | **{large['ratio'].iloc[0]:.2f}×** |" in shown
+    assert "| 90 % | 1 | delta_spmv fp16 | **6.82×** | 34.09× |" in shown
     assert "(reports/nvidia-h200/pays_map/map.svg)" in shown
     assert shown.count("×** |") == 3
 
