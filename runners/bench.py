@@ -60,7 +60,7 @@ def install(extra: str) -> None:
 
 def nnzbench(*arguments: str) -> int:
     """Runs the command in a process of its own and returns its exit status."""
-    print(f"\n$ nnzbench {' '.join(arguments)}", flush=True)
+    print(f"$ nnzbench {' '.join(arguments)}", flush=True)
     return subprocess.run([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT).returncode
 
 
@@ -80,7 +80,7 @@ def check(experiments: Sequence[str]) -> str:
 def on_gpu(experiments: Sequence[str], quick: bool, budget: str = "") -> dict[str, int]:
     """Runs the experiments; statuses by step.
 
-    With a budget each run goes on where the last one ended, first choices before tuning, on all GPUs with several
+    With a budget each run goes on where the last one ended, a few typical problems first, on all GPUs with several
     processes each where Dask is installed. Without, an interrupted run is gone on with and a finished one done again, a
     quick one always.
     """
@@ -117,19 +117,19 @@ def on_processor(experiments: Sequence[str]) -> dict[str, int]:
     for folder in recorded:
         shutil.copytree(folder, REDRAWN / folder.relative_to(ROOT / "reports"))
     if recorded:
-        statuses["report"] = nnzbench("report", "--reports", str(REDRAWN))
+        statuses["report"] = nnzbench("report", *names, "--reports", str(REDRAWN))
     return statuses
 
 
-def answers(results: Path) -> list[str]:
-    """What the records of the GPU that was run last say, a sentence each."""
+def told(results: Path) -> list[str]:
+    """What the records of the GPU that was run last answer, a line each."""
     from nnzbench.records.files import folders, records_file
     from nnzbench.records.record import RecordError
-    from nnzbench.site.conclusion import sentences
+    from nnzbench.site.conclusion import answers
 
     found = sorted(folders(results, "*/*"), key=lambda folder: records_file(folder).stat().st_mtime)
     try:
-        return sentences(results, found[-1].parent.name) if found else []
+        return list(answers(results, found[-1].parent.name)) if found else []
     except RecordError as error:
         return [str(error)]
 
@@ -159,14 +159,13 @@ def main() -> int:
     failed = [step for step, status in statuses.items() if status]
     results = QUICK_RESULTS if arguments.quick else ROOT / "results"
     index = (results if gpus else REDRAWN) / "index.html"
-    print()
+    for line in told(results) if gpus else ():
+        print(line)
     if failed:
         print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
     if not gpus:
         print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/")
     print(f"Figures and tables:       {index.relative_to(ROOT) if index.exists() else 'none: no page was drawn'}")
-    if gpus:
-        print(*answers(results), sep="\n")
     return 1 if failed else 0
 
 

@@ -136,13 +136,12 @@ def command(
     for one in wanted:
         rows += _rows(one, built[one.job.identity()])
     rows = _by_variant(rows)
-    missing = "not in this sample" if sample else "not for it"
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
-    else:
+    elif not sample or every_entry or arches or names:
         screen = terminal()
         (screen if screen.is_terminal else terminal(width=200)).print(
-            details(rows) if every_entry or arches or names else summary(rows, chosen, missing)
+            details(rows) if every_entry or arches or names else summary(rows, chosen, "not for it")
         )
     _explain(rows, wanted, built, errors)
     wrong = sum(row.status in ("compile-error", "launch-error") for row in rows)

@@ -10,6 +10,7 @@ import click
 
 from nnzbench import paths
 from nnzbench.cli import completion
+from nnzbench.host import processors
 from nnzbench.problems.experiment import unknown
 from nnzbench.progress import progress_bar
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders
@@ -28,12 +29,14 @@ from nnzbench.records.record import RecordError
 )
 @click.option("--readme", is_flag=True, help="Also renew the headline of the README.md beside that folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Name every page, and what is not recorded.")
 def command(
     experiments: tuple[str, ...],
     reports: Path | None = None,
     gpu: str | None = None,
     readme: bool = False,
     as_json: bool = False,
+    verbose: bool = False,
 ) -> None:
     """Rebuild the page of each EXPERIMENT (default: all) from the records in <reports>/<gpu>/<experiment>/.
 
@@ -42,6 +45,7 @@ def command(
     """
     from nnzbench.papers.catalogue import EXPERIMENTS
     from nnzbench.site.build import build, find  # matplotlib takes a second to load
+    from nnzbench.site.index.page import NAME as INDEX
     from nnzbench.site.readme import write_headline
 
     folder = reports or (paths.reports() if readme else paths.results())
@@ -58,8 +62,8 @@ def command(
             raise click.UsageError(f"no run of GPU '{gpu}' is in {folder}: {known}")
         if not recorded and not (experiments and all(not EXPERIMENTS[name].kernels for name in experiments)):
             raise click.UsageError(_nothing(folder))
-        with progress_bar() as progress:
-            built = build(folder, experiments, gpu, progress)
+        with progress_bar(verbose=verbose) as progress:
+            built = build(folder, experiments, gpu, progress, processors())
         if readme:
             write_headline(folder)
     except RecordError as error:
@@ -71,9 +75,13 @@ def command(
         ]
         click.echo(json.dumps(rows, indent=2))
         return
-    for one in built:
+    pages = [one for one in built if one.page]
+    for one in built if verbose else ():
         which = f"{one.experiment} on {one.gpu}" if one.page and one.gpu else one.experiment
         click.echo(f"{which}: {one.page or one.status}")
+    rest = f", {len(built) - len(pages)} not recorded yet" if len(built) > len(pages) else ""
+    index = pages[0].page if len(pages) == 1 else folder / INDEX
+    click.echo(f"done: {len(pages)} page{'s' * (len(pages) != 1)} drawn{rest}: {index}")
 
 
 def _nothing(folder: Path) -> str:

@@ -84,6 +84,7 @@ class Request:
             and (self.standin or self.real),
             f"--report redraws the page of <gpu>/<experiment>/, and {other} records into a folder below it: leave "
             "--report away": self.report and (self.standin or self.uniform or self.target_arch),
+            "--json prints what the run did and nothing else: leave --report away": self.as_json and self.report,
             "--yes answers what --overwrite asks, and says nothing alone": self.yes and not self.overwrite,
             "--device cpu checks and times nothing: leave --policy away": self.policies and self.device == "cpu",
             f"--target-arch {self.target_arch} checks and times nothing: leave --policy away": self.policies
@@ -215,7 +216,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if request.report:
         from nnzbench.cli import report as cli_report  # loads what draws
 
-        ctx.invoke(cli_report.command, experiments=tuple(one.name for one in chosen), reports=task.folder)
+        names = tuple(one.name for one in chosen)
+        ctx.invoke(cli_report.command, experiments=names, reports=task.folder, verbose=request.verbose)
     if whole.failed:
         ctx.exit(1)
 

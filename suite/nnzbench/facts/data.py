@@ -145,7 +145,9 @@ def described(experiment: str, rows: pd.DataFrame, attributes: str) -> pd.DataFr
 
 
 def _numbers(values: Sequence[str]) -> Any:
-    """Numbers where all that are not empty are."""
+    """Numbers where all that are not empty are, and there are some."""
+    if not any(values):
+        return values
     try:
         return [float(value) if value else np.nan for value in values]
     except ValueError:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import multiprocessing
+import multiprocessing.context
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nnzbench.claims import page as claims_page
 from nnzbench.claims import verdicts as claims
@@ -21,6 +27,8 @@ from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
 NOT_RECORDED = "not recorded yet"
+MANY = 6
+"""Pages for which other processes are worth the two seconds that they take to start."""
 
 
 @dataclass(frozen=True)
@@ -43,71 +51,110 @@ def find(reports: Path) -> dict[str, list[Path]]:
 
 
 def build(
-    reports: Path, experiments: Sequence[str] = (), gpu: str | None = None, progress: RunProgress | None = None
+    reports: Path,
+    experiments: Sequence[str] = (),
+    gpu: str | None = None,
+    progress: RunProgress | None = None,
+    workers: int = 1,
 ) -> list[Built]:
     """Rebuilds the pages of `experiments` (all known and recorded ones for none) and index.html, all below `reports`.
 
-    Raises `RecordError` for a results file that breaks the schema or lies in the folder of another GPU or experiment,
-    and for a link that leads to or stands for a folder or file that is read: nothing outside `reports` is read or
-    written on behalf of what lies in it.
+    Many pages are drawn by up to so many `workers`, each a process. Raises `RecordError` for a results file that breaks
+    the schema or lies in the folder of another GPU or experiment, and for a link that leads to or stands for a folder
+    or file that is read: nothing outside `reports` is read or written on behalf of what lies in it.
     """
     everything = find(reports)
     refuse_links(*(path for path in reports.glob("*") if path.is_dir()))
     refuse_links(*(reports.glob(f"*/{peers_page.FOLDER}")))
     found = {name: mine for name, every in everything.items() if (mine := _of(every, gpu))}
-    built = []
-    progress = progress or Quiet()
     chosen = experiments or [*EXPERIMENTS, *sorted(set(found) - set(EXPERIMENTS))]
-    slugs = sorted({folder.parent.name for name in chosen for folder in found.get(name, [])})
-    progress.start(f"pages of {reports}", sum(len(found.get(name, [])) for name in chosen) + len(slugs) + 2)
-
-    def step(text: str) -> None:
-        progress.step(text)
-        progress.advance()
-
-    cells: dict[Path, coverage.Counted] = {}
-    for experiment in chosen:
-        folders = found.get(experiment, [])
-        for folder in folders:
-            step(f"{folder.parent.name}/{experiment}")
-            built.append(_build_one(folder, cells))
-        if experiment in EXPERIMENTS and not EXPERIMENTS[experiment].kernels:
-            built.append(_build_unrecorded(experiment, reports / experiment))
-        elif not folders:
-            built.append(Built(experiment, gpu or "", NOT_RECORDED))
-    if not experiments and gpu is None:
-        step(generations_page.FOLDER)
-        compared = generations_page.write(reports)
-        built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
-    for name in sorted({one.gpu for one in built if one.page and one.gpu}):
-        step(f"claims of {name}")
-        judged = claims.judge(reports, name)
-        peers_page.write(reports, name)
-        claims_page.write(reports, name, judged)
-        coverage.write(reports, name, cells)
-        other_archs.write(reports, name)
-        gpu_libraries.write(reports, name)
+    folders = [folder for experiment in chosen for folder in found.get(experiment, [])]
+    slugs = sorted({folder.parent.name for folder in folders})
+    whole = not experiments and gpu is None
+    alone = [name for name in chosen if name in EXPERIMENTS and not EXPERIMENTS[name].kernels]
+    jobs = [_Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders]
+    jobs += [_Job(name, _build_unrecorded, (name, reports / name)) for name in alone]
+    jobs += [_Job(generations_page.FOLDER, generations_page.write, (reports,))] * whole
+    jobs += [_Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs]
+    progress = progress or Quiet()
+    progress.start("pages", len(jobs) + bool(everything))
+    done = list(_done(jobs, workers, progress))
+    drawn = dict(zip(folders, done, strict=False))
+    unrecorded = dict(zip(alone, done[len(folders) :], strict=False))
+    compared = done[len(folders) + len(alone)] if whole else None
+    built: list[Built] = []
+    for name in chosen:
+        built += [drawn[folder][0] for folder in found.get(name, [])]
+        if name in alone:
+            built.append(unrecorded[name])
+        elif name not in found:
+            built.append(Built(name, gpu or "", NOT_RECORDED))
+    built += [Built(generations_page.FOLDER, "", "built", compared)] if compared else []
+    for name in slugs:
+        coverage.write(reports, name, {folder: counted for folder, (_, counted) in drawn.items()})
     if everything:
-        step(html.NAME)
+        progress.step(html.NAME)
         html.write(reports, list(EXPERIMENTS), everything)
+        progress.advance()
     return built
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What can be done beside all others: it writes files that none of them reads."""
+
+    name: str
+    call: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def _done(jobs: Sequence[_Job], workers: int, progress: RunProgress) -> Iterator[Any]:
+    """What the jobs return, in order; the last ones are begun first, as they take longest."""
+    with ExitStack() as stack:
+        calls: Sequence[Callable[[], Any]] = [partial(job.call, *job.arguments) for job in jobs]
+        if workers > 1 and len(jobs) >= MANY:
+            pool = ProcessPoolExecutor(min(workers, len(jobs)), _context())
+            stack.callback(pool.shutdown, cancel_futures=True)
+            calls = [one.result for one in [pool.submit(call) for call in reversed(calls)][::-1]]
+        for job, call in zip(jobs, calls, strict=True):
+            progress.step(job.name)
+            yield call()
+            progress.advance()
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Processes that are copies of one that has loaded this module, and never of this one, which may have threads."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _of(folders: Sequence[Path], gpu: str | None) -> list[Path]:
     return [folder for folder in folders if gpu in (None, folder.parent.name)]
 
 
-def _build_one(folder: Path, cells: dict[Path, coverage.Counted]) -> Built:
-    """Writes the experiment's page, and adds what its records have of the catalogue's cells."""
+def _build_one(folder: Path) -> tuple[Built, coverage.Counted]:
+    """Writes the experiment's page; with it, what its records have of the catalogue's cells."""
     results = load(folder)
     if (folder.parent.name, folder.name) != (results.gpu, results.experiment):
         told = f"of {results.experiment} on {results.gpu}, and the folder is {folder.parent.name}/{folder.name}"
         raise RecordError(f"{records_file(folder)}: its rows are {told}")
     lacking = problems_missing(results.experiment, results.frame["problem"])
-    cells[folder] = coverage.count(results.experiment, results.recorded)
-    gaps = (*lacking, *coverage.gaps(cells[folder]))
+    counted = coverage.count(results.experiment, results.recorded)
     page = page_of(results.experiment) or render.generic(results)
-    return Built(results.experiment, results.gpu, "built", render.write(page, results, gaps))
+    path = render.write(page, results, (*lacking, *coverage.gaps(counted)))
+    return Built(results.experiment, results.gpu, "built", path), counted
+
+
+def _build_gpu(reports: Path, gpu: str) -> None:
+    """Writes what stands beside the pages of one GPU, but its coverage."""
+    judged = claims.judge(reports, gpu)
+    peers_page.write(reports, gpu)
+    claims_page.write(reports, gpu, judged)
+    other_archs.write(reports, gpu)
+    gpu_libraries.write(reports, gpu)
 
 
 def _build_unrecorded(experiment: str, folder: Path) -> Built:

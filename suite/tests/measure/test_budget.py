@@ -33,6 +33,7 @@ from nnzbench.measure.first import first_choices
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
 from nnzbench.plans.plan import Candidate
+from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.records.folder import Tuning
@@ -200,6 +201,74 @@ def test_another_budget_goes_on_and_ends_with_the_cells_of_one_run(tmp_path):
         pieces, whole = (rows(tmp_path / part, name) for part in ("pieces", "whole"))
         assert {row.key for row in pieces} == {row.key for row in whole}
         assert len({row.key for row in pieces}) == len(pieces)
+
+
+def planned(costs, budget, count, leads=(), typical=None, names=("one", "two", "three")):
+    """A schedule of experiments of so many problems each, of which nothing is recorded."""
+    nothing = SimpleNamespace(waiting=lambda problem, names, scope="all": list(names))
+    there = [
+        (
+            replace(experiments(FakeKernel(), names=(name,))[0], leads=name in leads),
+            nothing,
+            [(Problem(name, f"p{at}", "spmm", 8, 8, 8, 0.5, f"uniform:{at}"), ["fake"]) for at in range(count)],
+        )
+        for name in names
+    ]
+    return make_schedule(there, costs, budget, typical=typical)
+
+
+def named(plan):
+    steps = [plan.steps[at] for at in sorted(plan.fitting)]
+    return [(step.experiment, step.problem.name, step.scope) for step in steps]
+
+
+def test_what_leads_and_what_is_typical_is_tuned_before_anything_else():
+    costs = Costs()
+    for at in range(4):
+        costs.add("one", tuning("fake", f"p{at}", 10, 20.0))
+        costs.add("two", tuning("fake", f"p{at}", 10, 10.0))
+        costs.add("three", tuning("fake", f"p{at}", 10, 5.0))
+    typical = {"one": ("p3",), "two": ("p1", "p2"), "three": ("p2",)}
+    plan = planned(costs, 130.0, 4, leads=("one",), typical=typical)
+    tuned = named(plan)
+    assert tuned[:6] == [
+        ("one", "p3", "all"),  # its own typical problem first, and half of the time
+        ("one", "p0", "all"),
+        ("one", "p2", "all"),
+        ("three", "p2", "all"),  # the cheaper first
+        ("two", "p1", "all"),
+        ("two", "p2", "all"),  # and its second one when every other had its first
+    ]
+    assert tuned[6] == ("one", "p1", "all")  # the rest of what leads
+    assert {scope for *_, scope in tuned[7:]} == {"first", "all"}  # of what is not begun
+    assert len({step[:2] for step in tuned[:7]} & {step[:2] for step in tuned[7:]}) == 0
+    assert plan.line() == "2.2 min: 9 problems tuned and 3 untuned, of 3 experiments"
+
+
+def test_a_typical_problem_that_is_too_dear_to_tune_is_run_untuned():
+    costs = Costs()
+    costs.add("one", tuning("fake", "p0", 100, 400.0))
+    costs.add("one", tuning("fake", "p0", 1, 4.0, "first"))
+    plan = planned(costs, 60.0, 1, typical={"one": ("p0",)}, names=("one",))
+    assert named(plan) == [("one", "p0", "first")]
+
+
+def test_a_later_run_goes_on_with_the_typical_problems_that_are_left(tmp_path):
+    kernel, costs = FakeKernel(variants=SLOW), Costs()
+    costs.add("one", tuning("fake", "p0", 5, 5.0))
+    for _ in range(2):
+        device = FakeDevice()
+        clock = device.timer.clock
+        kernel.after_prepare = lambda clock=clock: setattr(clock, "now", clock.now + 1.0)
+        session = Session(device, {"fake": kernel}, PEAKS, {"driver": "1"}, clock)
+        (one,) = experiments(kernel, names=("one",))
+        work = plan_work(one, session.kernels, Choice(resume=True))
+        typical = {"one": [stem_of(problem.name) for problem, _ in work[2:5]]}
+        with opened(one, session, tmp_path / "one", Choice(resume=True), (), Silent()) as run:
+            plan = make_schedule([(one, run, work)], costs, 8.0, typical=typical)
+            carry_out(plan, {"one": run}, clock, clock() + 8.0, Silent())
+    tuned = [problem for problem, _, scope in scopes(tmp_path) if scope == "all"]
+    assert tuned == ["p2", "p3"]
 
 
 def test_papers_take_turns_in_tuning_too_each_where_it_promised_most(tmp_path):

@@ -32,7 +32,8 @@ def test_a_cell_is_timed_refused_failed_or_missing():
         one(rows[0]),
         failed(one(rows[0], variant="other"), "wrong", "off by one"),
         failed(one(rows[1]), "unsupported", "too wide"),
-        failed(one(rows[2]), "launch-error", "it broke"),
+        failed(one(rows[2]), "launch-error", "INTERNAL_ERROR"),  # a library's own: it refuses
+        failed(one(rows[2], kernel="sparsert_conv"), "launch-error", "it broke"),
         one(rows[3], policy="cold"),
         one(rows[0], kernel="not_of_this_experiment"),
     ]
@@ -42,7 +43,8 @@ def test_a_cell_is_timed_refused_failed_or_missing():
     def state(i, policy="hot", kernel="cudnn"):
         return states[coverage.Cell(case_of(rows[i].problem.name), "f32", kernel, policy)]
 
-    assert [state(i) for i in range(4)] == ["timed", "refused", "failed", "missing"]
+    assert [state(i) for i in range(4)] == ["timed", "refused", "refused", "missing"]
+    assert state(2, kernel="sparsert_conv") == "failed"
     assert (state(3, "cold"), state(0, "cold"), state(0, kernel="direct_conv")) == ("timed", "missing", "missing")
 
 
