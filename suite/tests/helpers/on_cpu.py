@@ -13,8 +13,10 @@ from nnzbench import paths
 from nnzbench.devices.cpu_device import CpuDevice
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Array, Plan
+from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.reference import reference
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -70,6 +72,17 @@ def execute(plan: Plan, build: str = "plain", order: str = "forward") -> Array:
         return prepared.read()
     finally:
         device.close()
+
+
+def error_of(plan: Plan, problem: Problem, data: Operands, build: str = "plain", order: str = "forward") -> float:
+    """How far the result is from float64's."""
+    return relative_error(execute(plan, build, order), reference(problem, data))
+
+
+def check(plan: Plan, problem: Problem, data: Operands, build: str = "plain", order: str = "forward") -> None:
+    """The result is right for the plan's arithmetic."""
+    error = error_of(plan, problem, data, build, order)
+    assert passes(error, plan.math), (plan.variant, error)
 
 
 def mutated(plan: Plan, old: str, new: str, header: str = "") -> Plan:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache, mutated
+from on_cpu import execute, fresh_cache, mutated  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import balanced, balanced_rows, balanced_wide
@@ -20,9 +20,6 @@ from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
-from nnzbench.problems.sources import range_count
-
-__all__ = ["fresh_cache"]
 
 
 def csr(m: int, k: int, sparsity: float, ranges: int = 32) -> CSR:
@@ -35,21 +32,23 @@ class Case:
 
     def __init__(self, m: int, k: int, n: int, sparsity: float, ranges: int = 32, dtype: Any = np.float32) -> None:
         weights = csr(m, k, sparsity, ranges)
-        x = np.random.default_rng(1).standard_normal((k, n)).astype(dtype)
-        operands = Operands(weights.with_values(weights.values.astype(dtype)), {"b": x}, "")
-        self.x = x
+        self.x = np.random.default_rng(1).standard_normal((k, n)).astype(dtype)
+        operands = Operands(weights.with_values(weights.values.astype(dtype)), {"b": self.x}, "")
         self.matrix = BalancedMatrix.from_csr(operands.sparse, ranges)
         problem = Problem("test", "test", "spmm", m, k, n, sparsity, f"balanced:{ranges}:0")
         self.reference = reference(problem, operands)
 
-    def rows_plan(self, tiling: balanced_rows.Tiling, group: int | None = None, arch: str = "sm_80") -> Plan:
-        group = group or balanced_rows.group_of(self.matrix, self.x.shape[1], arch)
-        plan = balanced_rows.make_plan(self.matrix, balanced_rows.pack(self.matrix, group), self.x, tiling, arch)
+    def paper_plan(self, arch: str = "sm_80") -> Plan:
+        return balanced.paper_plan(self.matrix, self.x, arch, 2)
+
+    def rows_plan(self, tiling: balanced_rows.Tiling, group: int | None = None) -> Plan:
+        group = group or balanced_rows.group_of(self.matrix, self.x.shape[1], "sm_80")
+        plan = balanced_rows.make_plan(self.matrix, balanced_rows.pack(self.matrix, group), self.x, tiling, "sm_80")
         assert plan is not None
         return plan
 
-    def wide_plan(self, tiling: balanced_wide.Tiling) -> Plan:
-        plan = balanced_wide.make_plan(self.matrix, self.x, tiling, "sm_80")
+    def wide_plan(self, *tiling: int) -> Plan:
+        plan = balanced_wide.make_plan(self.matrix, self.x, balanced_wide.Tiling(*tiling), "sm_80")
         assert plan is not None
         return plan
 
@@ -77,23 +76,23 @@ SHAPES = (
 def test_rows_and_paper_match_float64_on_awkward_shapes(shape: tuple[int, int, int, float, int]) -> None:
     case = Case(*shape)
     case.check(case.rows_plan(QUEUE))
-    case.check(case.rows_plan(LOADS) if case.matrix.keep % 4 else balanced.paper_plan(case.matrix, case.x, "sm_80", 2))
+    case.check(case.rows_plan(LOADS) if case.matrix.keep % 4 else case.paper_plan())
 
 
 @pytest.mark.parametrize("n", [1, 8])
 def test_half_values_with_single_precision_sums(n: int) -> None:
     case = Case(21, 1024, n, 0.5, dtype=np.float16)
     case.check(case.rows_plan(QUEUE))
-    case.check(case.rows_plan(LOADS) if n == 1 else balanced.paper_plan(case.matrix, case.x, "sm_80", 2))
+    case.check(case.rows_plan(LOADS) if n == 1 else case.paper_plan())
     wide = Case(21, 64, 24 + 8 * n, 0.5, dtype=np.float16)
-    wide.check(wide.wide_plan(balanced_wide.Tiling(8, 4, 2, 2)))
+    wide.check(wide.wide_plan(8, 4, 2, 2))
 
 
 @pytest.mark.parametrize(("n", "ranges"), [(1, 32), (2, 9), (7, 40), (8, 32)])
 def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n: int, ranges: int) -> None:
     """X is brought once per block; every number of blocks must give all rows, whoever starts where in X."""
     case = Case(37, ranges * 19 - 4, n, 0.1, ranges)  # 17 entries: one batch of loads and a rest
-    plan = balanced.paper_plan(case.matrix, case.x, "sm_90", 2)
+    plan = case.paper_plan("sm_90")
     (launch,) = plan.launches
     assert launch.grid == (19, -(-n // 4) if n > 4 else 1, 1)
     assert plan.defines["EXACT"] == int(n != 7)
@@ -126,7 +125,7 @@ def test_the_papers_mapping_brings_x_once_per_multiprocessor() -> None:
 
 def test_the_papers_mapping_without_its_barrier_is_noticed() -> None:
     case = Case(21, 1000, 2, 0.8)
-    plan = mutated(balanced.paper_plan(case.matrix, case.x, "sm_80", 2), "    __syncthreads();\n", "")
+    plan = mutated(case.paper_plan(), "    __syncthreads();\n", "")
     with pytest.raises(SanitizerError, match="data race"):
         execute(plan, "tsan")
 
@@ -164,7 +163,7 @@ def test_two_byte_positions_and_runs_of_strands() -> None:
     wide_ranges = Case(7, 32 * 300, 1, 0.97)
     assert wide_ranges.matrix.positions.dtype == np.uint16
     wide_ranges.check(wide_ranges.rows_plan(QUEUE))
-    wide_ranges.check(balanced.paper_plan(wide_ranges.matrix, wide_ranges.x, "sm_80", warps=2))
+    wide_ranges.check(wide_ranges.paper_plan())
     short_rows = Case(1001, 512, 2, 0.75)
     plan = short_rows.rows_plan(replace(QUEUE, runs=4, chunk=2))
     assert plan.defines["RUNS"] == 4
@@ -174,12 +173,12 @@ def test_two_byte_positions_and_runs_of_strands() -> None:
 @pytest.mark.parametrize("build", ["asan", "tsan"])
 def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
     case = Case(21, 1000, 2, 0.8)
-    paper = balanced.paper_plan(case.matrix, case.x, "sm_80", 2)
+    paper = case.paper_plan()
     for plan in (case.rows_plan(QUEUE, 16), case.rows_plan(LOADS, 8) if build == "tsan" else paper):
         case.check(plan, build)
         case.check(plan, order="backward" if build == "asan" else "random:3")
     wide = Case(21, 90, 50, 0.6)
-    wide.check(wide.wide_plan(balanced_wide.Tiling(8, 2, 2, 2)), build)
+    wide.check(wide.wide_plan(8, 2, 2, 2), build)
 
 
 def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
@@ -196,26 +195,22 @@ def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
 @pytest.mark.parametrize(("m", "k", "n"), [(37, 130, 66), (13, 27, 49), (5, 640, 24)])
 def test_wide_products_match_float64(m: int, k: int, n: int) -> None:
     case = Case(m, k, n, 0.6, 9 if k == 27 else 32)
-    for tiling in (
-        balanced_wide.Tiling(8, 4, 2, 2),
-        balanced_wide.Tiling(32, 4, 2, 1),
-        balanced_wide.Tiling(16, 2, 2, 3),
-    ):
-        case.check(case.wide_plan(tiling))
+    for tiling in ((8, 4, 2, 2), (32, 4, 2, 1), (16, 2, 2, 3)):
+        case.check(case.wide_plan(*tiling))
 
 
-def test_inf_and_nan_in_unused_rows_of_x_do_not_leak() -> None:
-    for n in (1, 40):
-        case = Case(8, 37 * 10, n, 0.8)  # the last range is short
-        unused = np.setdiff1d(np.arange(370), case.matrix.to_csr().indices)
-        assert unused.size > 3
-        case.x[unused[::2]] = np.inf
-        case.x[unused[1::2]] = np.nan
-        paper = balanced.paper_plan(case.matrix, case.x, "sm_80", 2)
-        for plan in (case.rows_plan(QUEUE), case.rows_plan(LOADS), paper) if n == 1 else ():
-            case.check(plan)
-        if n > 16:
-            case.check(case.wide_plan(balanced_wide.Tiling(8, 4, 2, 1)))
+@pytest.mark.parametrize("n", [1, 40])
+def test_inf_and_nan_in_unused_rows_of_x_do_not_leak(n: int) -> None:
+    case = Case(8, 37 * 10, n, 0.8)  # the last range is short
+    unused = np.setdiff1d(np.arange(370), case.matrix.to_csr().indices)
+    assert unused.size > 3
+    case.x[unused[::2]] = np.inf
+    case.x[unused[1::2]] = np.nan
+    plans = (
+        (case.rows_plan(QUEUE), case.rows_plan(LOADS), case.paper_plan()) if n == 1 else (case.wide_plan(8, 4, 2, 1),)
+    )
+    for plan in plans:
+        case.check(plan)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +220,8 @@ def test_inf_and_nan_in_unused_rows_of_x_do_not_leak() -> None:
 def test_format_round_trip(m: int, k: int, sparsity: float, ranges: int) -> None:
     matrix = csr(m, k, sparsity, ranges)
     form = BalancedMatrix.from_csr(matrix, ranges)
-    back = form.to_csr()
-    assert form.nnz == matrix.nnz
-    assert form.width == -(-k // ranges)
-    np.testing.assert_array_equal(back.offsets, matrix.offsets)
-    np.testing.assert_array_equal(back.indices, matrix.indices)
-    np.testing.assert_array_equal(back.values, matrix.values)
+    assert (form.nnz, form.width) == (matrix.nnz, -(-k // ranges))
+    np.testing.assert_array_equal(form.to_csr().to_dense(), matrix.to_dense())
     assert form.positions.itemsize == (1 if form.width <= 256 else 2)
     assert form.positions.max() < form.width
 
@@ -279,10 +270,3 @@ def test_strands_hold_every_entry_once_and_waste_little(keep: int) -> None:
     np.testing.assert_array_equal(held, np.arange(1, values.size + 1))
     assert strands.keep <= 1.1 * keep
     assert strands.keep * strands.rows % 4 == 0
-
-
-def test_range_count_comes_from_the_source() -> None:
-    problem = Problem("test", "test", "spmm", 8, 27, 4, 0.3, "balanced:9:0")
-    assert range_count(problem) == 9
-    assert range_count(replace(problem, source="balanced:0")) == 27
-    assert range_count(replace(problem, source="balanced:0", k=576)) == 32

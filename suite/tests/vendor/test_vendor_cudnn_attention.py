@@ -9,9 +9,10 @@ import pytest
 from fake_cudnn import Engine, FakeCudnn, Knob
 from fake_gpu import FACTS, open_fake
 from on_cpu import matrix
+from vendor_candidates import check_all
+from vendor_candidates import every as every_of
 
 from nnzbench.devices.gpu import LaunchError
-from nnzbench.devices.gpu_backend import GpuFacts
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor.attention import MASKED, added_mask, is_causal
@@ -55,7 +56,7 @@ def gpu(monkeypatch):
 
 
 def every(problem, operands, device):
-    return {one.variant: one for one in candidates(kernels()["cudnn_attention"], problem, operands, device)}
+    return every_of("cudnn_attention", problem, operands, device)
 
 
 def full(mask: CSR) -> CSR:
@@ -69,18 +70,10 @@ def full(mask: CSR) -> CSR:
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_every_plan_computes_attention_over_the_mask(dtype, name, gpu):
     problem, operands = make(full(MASKS[name]), dtype)
-    expected = reference(problem, operands)
     way = "causal" if name == "triangle" else "bias"
     found = every(problem, operands, gpu)
     assert list(found) == [f"{dtype}_{way}_plan00_default", f"{dtype}_{way}_plan01"]
-    for candidate in found.values():
-        prepared = candidate.prepare()
-        prepared.poison()
-        assert np.isnan(prepared.read().astype(np.float32)).all()
-        prepared.run()
-        assert passes(relative_error(prepared.read(), expected), candidate.math), candidate.variant
-        assert prepared.capturable
-        prepared.close()
+    check_all(found.values(), problem, operands)
 
 
 def test_a_position_too_many_or_too_few_is_no_triangle():
@@ -127,7 +120,7 @@ def test_what_cudnn_does_not_take_is_a_reason(gpu):
     problem, operands = make(MASKS["triangle"])
     with pytest.raises(Unsupported, match=r"no engine for this attention \(causal\)"):
         every(problem, operands, gpu)["f16_causal"].prepare()
-    gpu.backend.facts = GpuFacts(**{**FACTS.__dict__, "compute_capability": (7, 5)})
+    gpu.backend.facts = replace(FACTS, compute_capability=(7, 5))
     with pytest.raises(Unsupported, match="needs sm_80"):
         every(problem, operands, gpu)
 

@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 from fake_cusparse import FakeCusparse
 from fake_gpu import open_fake
+from vendor_candidates import check_all
+from vendor_candidates import every as every_of
 
-from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.vendor.cusparse import sliced_ell
 from nnzbench.kernels.vendor.cusparse_spmm import Blocks
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 
 
 @pytest.fixture
@@ -55,17 +54,7 @@ def make(op, matrix, n, dtype="f32"):
 
 
 def every(problem, operands, device):
-    return {one.variant: one for one in candidates(kernels()["cusparse"], problem, operands, device)}
-
-
-def check(candidate, problem, operands):
-    prepared = candidate.prepare()
-    prepared.poison()
-    assert np.isnan(prepared.read().astype(np.float32)).all()
-    prepared.run()
-    error = relative_error(prepared.read(), reference(problem, operands))
-    assert passes(error, candidate.math), f"{candidate.variant}: {error}"
-    prepared.close()
+    return every_of("cusparse", problem, operands, device)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -75,8 +64,7 @@ def test_every_variant_of_spmv_and_sddmm_computes_the_result(op, n, shape, dtype
     problem, operands = make(op, scattered(*shape), n, dtype)
     found = every(problem, operands, gpu)
     assert len(found) == {"spmv": 8, "sddmm": 6}[op]
-    for candidate in found.values():
-        check(candidate, problem, operands)
+    check_all(found.values(), problem, operands)
     assert list(gpu.cusparse.live.values()) == ["handle"]
 
 
@@ -93,14 +81,12 @@ def test_spmv_and_sddmm_preprocess_before_they_run(gpu):
 def test_block_formats_compute_the_product(dtype, gpu):
     problem, operands = make("spmm", in_blocks(64, 96, 16, 0.4), 24, dtype)
     found = {name: one for name, one in every(problem, operands, gpu).items() if "bsr" in name or "bell" in name}
-    tf32 = "tf32_" if dtype == "f32" else ""
-    each = [
-        f"{name}{size}_{layout}" for size in (8, 16, 32) for name in ("bsr", f"{tf32}bell") for layout in ("row", "col")
+    bell = "tf32_bell" if dtype == "f32" else "bell"
+    assert list(found) == [
+        f"{name}{size}_{layout}" for size in (8, 16, 32) for name in ("bsr", bell) for layout in ("row", "col")
     ]
-    assert list(found) == each
-    for name, candidate in found.items():
-        assert candidate.math == ("tf32" if name.startswith("tf32") else dtype)
-        check(candidate, problem, operands)
+    assert all(one.math == ("tf32" if name.startswith("tf32") else dtype) for name, one in found.items())
+    check_all(found.values(), problem, operands)
     assert list(gpu.cusparse.live.values()) == ["handle"]
 
 

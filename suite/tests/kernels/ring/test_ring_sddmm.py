@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from kernel_problems import sampled, without_columns
+from on_cpu import error_of, execute, fresh_cache, matrix, mutated  # noqa: F401
 
 from nnzbench.kernels.ring import sddmm as ring_sddmm
 from nnzbench.kernels.ring.sddmm import Tiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-from nnzbench.problems.reference import reference
 
 # lanes, floats per lane, warps, row sets, rows of B per chunk, window, ahead, stages
 TILINGS = (
@@ -37,9 +36,7 @@ SHAPES = (
 
 
 def operands(pattern: CSR, k: int) -> Operands:
-    rng = np.random.default_rng(3)
-    a, b = (rng.standard_normal((rows, k), dtype=np.float32) for rows in (pattern.m, pattern.k))
-    return Operands(pattern, {"a": a, "b": b}, pattern.pattern_hash())
+    return sampled(pattern, k)[1]
 
 
 def problem(data: Operands) -> Problem:
@@ -57,7 +54,7 @@ def plan_of(data: Operands, tiling: Tiling) -> Plan:
 
 
 def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
-    return relative_error(execute(plan, build, order), reference(problem(data), data))
+    return error_of(plan, problem(data), data, build, order)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -103,14 +100,12 @@ def test_a_copy_that_lands_too_late_is_noticed() -> None:
 
 
 def test_inf_and_nan_in_unused_rows_do_not_leak() -> None:
-    dense = matrix(20, 64, 0.2, empty=(5,)).to_dense()
-    dense[:, [0, 17, 63]] = 0
-    clean = operands(CSR.from_dense(dense), 50)
+    clean = operands(CSR.from_dense(without_columns(matrix(20, 64, 0.2, empty=(5,)).to_dense(), 0, 17, 63)), 50)
     a, b = clean.dense["a"].copy(), clean.dense["b"].copy()
     a[5] = np.nan
     b[[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
     plan = plan_of(Operands(clean.sparse, {"a": a, "b": b}, ""), TILINGS[1])
-    assert relative_error(execute(plan), reference(problem(clean), clean)) < 1e-6
+    assert error(plan, clean) < 1e-6
 
 
 def entries(packed: ring_sddmm.Packed, tiling: Tiling, pattern: CSR) -> list[int]:

@@ -1,0 +1,142 @@
+"""Own kernels and small networks on a real GPU over awkward sizes: every plan is right as often as it runs, in a graph
+too, and exact where whole numbers are summed. For sanitizers, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernel_problems import AWKWARD, TRANSFORMER, coded_operands, mobilenet, sampled
+from on_cpu import matrix, spmm_operands, spmm_problem
+from test_tensor_papers import NAMES
+from test_tensor_spmm import problem, whole
+
+from nnzbench.devices import Device
+from nnzbench.kernels.registry import candidates, kernels
+from nnzbench.kernels.tensor import spmm, tf32
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.operands import Operands, make_operands, round_to
+from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.reference import reference
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
+
+
+def check_all(gpu: Device, name: str, problem: Problem, data: Operands, exact: bool = False) -> None:
+    """Every candidate three times in a row: what adds to its output must not see an earlier run's."""
+    truth = reference(problem, data)
+    try:
+        found = list(candidates(kernels()[name], problem, data, gpu))
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert found
+    for candidate in found:
+        try:
+            prepared = candidate.prepare()
+        except Unsupported:  # TF32 on a GPU that has none
+            continue
+        for _ in range(3):
+            prepared.poison()
+            prepared.run()
+            if exact:
+                rounded = round_to(truth.value.astype(np.float32), problem.dtype)
+                assert np.array_equal(prepared.read(), rounded), candidate.variant
+            else:
+                assert passes(relative_error(prepared.read(), truth), candidate.math), candidate.variant
+        assert prepared.capturable, candidate.variant
+        prepared.close()
+
+
+# m, k, n, density: edges of strips, steps and panels, one column and row, several blocks along every axis, parts of k
+# of which the last is short, matrices without nonzeros
+TENSOR = ((1, 300, 1, 0.5), (33, 520, 7, 0.2), (70, 1300, 16, 0.1), (300, 2000, 30, 0.3), (257, 1030, 49, 0.6))
+TENSOR += ((520, 4100, 104, 0.05), (41, 190, 20, 0.0))
+VECTOR = ((1, 300, 1, 0.5), (70, 1001, 1, 0.02), (33, 700, 1, 0.3), (5000, 49, 1, 0.9), (513, 6000, 1, 0.1))
+VECTOR += ((40, 90, 1, 0.0),)
+PAPERS = ((256, 64, 8, 0.4), (1024, 1984, 8, 0.1), (512, 640, 16, 0.3), (768, 1088, 32, 0.2), (640, 704, 64, 0.25))
+PAPERS += ((384, 576, 128, 0.4), (256, 320, 384, 0.05), (256, 448, 16, 0.0))
+EXACT = [
+    *(("tensor_spmm_tf32", "f32", shape) for shape in TENSOR),
+    *(("delta_spmv", dtype, shape) for shape in VECTOR for dtype in ("f16", "bf16")),
+    *((name, "f16", shape) for name in NAMES for shape in PAPERS),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "shape"), EXACT, ids=str)
+def test_every_plan_is_exact(gpu: Device, name: str, dtype: DType, shape: tuple[int, int, int, float]) -> None:
+    m, k, n, density = shape
+    rows = (0, m - 1) if name in NAMES else (m - 1,) if m > 1 else ()
+    data = whole(matrix(m, k, density, empty=rows, full=m // 2 if density else -1), n, dtype)
+    check_all(gpu, name, problem(data, dtype), data, exact=True)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_panels_go_round_their_ring(gpu: Device, dtype: DType) -> None:
+    """Of few rows K is split until a slice has a panel or two. Here it is whole: every place is filled many times."""
+    data = whole(matrix(70, 2100, 0.1, full=35), 40, dtype)
+    some = problem(data, dtype)
+    expected = reference(some, data).value
+    more = {"shapes": tf32._SHAPES, "tf32": True} if dtype == "f32" else {}
+    found = spmm.tilings(some, data.sparse, gpu.arch, **more)
+    for plan in spmm.plans(
+        some, data, gpu.arch, dict.fromkeys(replace(one, slices=1, separate=False) for one in found)
+    ):
+        prepared = gpu.prepare(plan)
+        prepared.poison()
+        prepared.run()
+        assert np.array_equal(prepared.read(), expected), plan.variant
+        prepared.close()
+
+
+def test_nan_touches_only_the_rows_of_a_vector_that_use_it(gpu: Device) -> None:
+    data = whole(matrix(300, 700, 0.02, empty=(4,), full=9), 1)
+    b = np.zeros((700, 1), dtype=np.float16)
+    b[::7] = np.nan
+    expected = data.sparse.to_scipy() @ b.astype(np.float64)
+    for plan in kernels()["delta_spmv"].plans(problem(data, "f16"), Operands(data.sparse, {"b": b}, ""), gpu.arch):
+        prepared = gpu.prepare(plan)
+        prepared.run()
+        assert np.array_equal(np.isnan(prepared.read()), np.isnan(expected)), plan.variant
+        prepared.close()
+
+
+EIE = ((1, 1, 1, 1.0), (37, 203, 7, 0.1), (65, 4096, 8, 0.04), (600, 1201, 1, 0.1), (9, 30000, 16, 0.02))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize(("m", "k", "n", "density"), [*EIE, (40, 640, 2, 0.3)])
+def test_eie(gpu: Device, m: int, k: int, n: int, density: float, dtype: DType) -> None:
+    data = coded_operands(m, k, n, density, dtype, full=m // 2)
+    check_all(gpu, "eie", spmm_problem(data), data)
+
+
+@pytest.mark.parametrize("n", [1, 7, 32, 49, 64, 128, 500])
+def test_merge_spmm(gpu: Device, n: int) -> None:
+    for sparse in (matrix(37, 470, empty=(0, 5, 36), full=9), matrix(2000, 60, 0.05), matrix(300, 2000, 0.3)):
+        data = spmm_operands(sparse, n)
+        check_all(gpu, "merge_spmm", spmm_problem(data), data)
+
+
+@pytest.mark.parametrize("n", [32, 128])
+def test_aspt(gpu: Device, n: int) -> None:
+    for sparse in (*AWKWARD.values(), matrix(1000, 2048, 0.2), matrix(500, 8192, 0.1)):
+        data = spmm_operands(sparse, n)
+        check_all(gpu, "aspt", spmm_problem(data), data)
+        check_all(gpu, "aspt_sddmm", *sampled(sparse, n))
+
+
+@pytest.mark.parametrize(
+    ("name", "problems"),
+    [
+        ("sparse_transformer", [TRANSFORMER]),
+        ("dense_transformer", [TRANSFORMER]),
+        ("sparse_mobilenet", [mobilenet(0.9), mobilenet(0.9, 1.0, 224)]),
+        ("dense_mobilenet", [mobilenet(level, *size) for level in (0.9, 0.0) for size in ((), (1.0, 224))]),
+    ],
+)
+def test_networks(gpu: Device, name: str, problems: list[Problem]) -> None:
+    for one in problems:
+        check_all(gpu, name, one, make_operands(one))

@@ -1,0 +1,194 @@
+"""`row_stream` in fp32 and fp16 against float64 on the processor, and its packed form against the matrix it holds."""
+
+import numpy as np
+import pytest
+from kernel_problems import operands_of, random_dense, without_columns
+from on_cpu import execute
+from on_cpu import spmm_problem as problem
+
+from nnzbench.kernels import row_stream
+from nnzbench.kernels.row_stream import Tiling
+from nnzbench.kernels.rows import Storage
+from nnzbench.matrices.formats import CSR
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import relative_error
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.reference import reference
+
+STORED = {"f32": Storage(half=False, short_index=False), "f16": Storage(half=True, short_index=True)}
+# lanes, columns of a lane, slots, entries of a piece, loads ahead
+TILINGS = {
+    "f32": [(32, 4, 4, 64, 8), (32, 2, 8, 16, 4), (8, 2, 16, 32, 4), (4, 4, 32, 16, 16), (32, 1, 16, 32, 16)],
+    "f16": [(16, 8, 8, 64, 8), (4, 8, 32, 16, 16), (32, 4, 4, 32, 16), (32, 2, 8, 16, 4), (8, 1, 16, 32, 16)],
+}
+# m, k, n, density: edges of tiles and chunks, one column, one row, rows of B that no vector fits, few and many nonzeros
+SHAPES = {
+    "f32": [(70, 130, 128, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0)],
+    "f16": [(70, 130, 136, 0.1), (37, 65, 49, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 36, 1.0)],
+}
+SHAPES["f16"].append((9, 50, 98, 0.2))
+both = pytest.mark.parametrize("dtype", STORED)
+
+
+def operands(dense, n, dtype="f16"):
+    return operands_of(dense, n).cast(dtype)
+
+
+def planned(data, at=0):
+    """With the tiling of that number, as far as the longest row allows."""
+    dtype = "f16" if data.dense["b"].dtype == np.float16 else "f32"
+    lanes, vec, _, piece, unroll = TILINGS[dtype][at]
+    longest = int(data.sparse.row_lengths.max(initial=0))
+    return row_stream.make_plan(problem(data), data, row_stream.fit(lanes, vec, piece, unroll, longest))
+
+
+def check(plan, data, build="plain", order="forward"):
+    """In fp16 every element is within half a step of the float64 result, beside what sums in fp32 lose."""
+    result, truth = execute(plan, build, order), reference(problem(data), data)
+    assert result.dtype == data.dense["b"].dtype
+    if result.dtype == np.float32:
+        assert relative_error(result, truth) < 1e-6, plan.variant
+    else:
+        allowed = 2.0**-11 * np.abs(truth.value) + 1e-6 * truth.scale + 2.0**-25
+        assert (np.abs(result.astype(np.float64) - truth.value) <= allowed).all(), plan.variant
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(dtype, shape) for dtype in SHAPES for shape in SHAPES[dtype]], ids=str)
+def test_awkward_shapes_are_summed_in_fp32_and_rounded_once(dtype, shape):
+    m, k, n, density = shape
+    data = operands(random_dense(m, k, density), n, dtype)
+    for at in range(5):
+        check(planned(data, at), data)
+
+
+@both
+def test_empty_rows_a_dense_row_and_an_empty_matrix(dtype):
+    dense = np.zeros((41, 190), dtype=np.float32)
+    dense[7] = np.arange(1, 191)
+    dense[40, 3] = 2.0
+    for data in (operands(dense, 40, dtype), operands(np.zeros_like(dense), 40, dtype)):
+        for at in (1, 4) if dtype == "f32" else (0, 1, 3):
+            check(planned(data, at), data)
+
+
+def test_sums_of_pieces_stay_in_fp32():
+    pieces = np.tile(np.array([1, 2.0**-12, 1, -1, 1, -1, 1, -1], dtype=np.float32), (8, 1))
+    pieces[0, :2] = -4, -3  # what is left are the seven small values, each beside a 1 that fp16 would round it to
+    data = operands(np.vstack([pieces.reshape(1, 64), np.ones((1, 64), dtype=np.float32)]), 8)
+    data.dense["b"][:] = 1.0
+    plan = row_stream.make_plan(problem(data), data, Tiling(4, 8, 32, 8, 8))
+    assert (execute(plan) == [[7 * 2.0**-12], [64]]).all()
+    assert plan.launches[0].args[1] == 1  # rows of several pieces
+
+
+@pytest.mark.parametrize(
+    ("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "backward"), ("plain", "random:5")]
+)
+@both
+def test_clean_under_sanitizers_and_any_schedule(dtype, build, order):
+    data = operands(random_dense(37, 70, 0.3), 40, dtype)
+    check(planned(data, 1), data, build, order)
+    if dtype == "f16" and build != "plain":
+        odd = operands(random_dense(11, 30, 0.4), 7)
+        check(planned(odd, 3), odd, build)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [("f32", 32), ("f16", 32), ("f16", 31)])
+def test_inf_and_nan_in_unused_rows_of_b_do_not_leak(dtype, n):
+    dense = without_columns(random_dense(20, 64, 0.2), 0, 17, 63)
+    dense[5] = 0
+    clean, data = operands(dense, n, dtype), operands(dense, n, dtype)
+    data.dense["b"][[0, 17, 63]] = [[np.inf], [np.nan], [-np.inf]]
+    assert np.array_equal(execute(planned(data)), execute(planned(clean)))
+
+
+def test_an_infinite_used_element_stays_infinite_beside_padding():
+    dense = np.zeros((3, 20), dtype=np.float32)
+    dense[1, 4] = 1.0
+    data = operands(dense, 8)
+    data.dense["b"][4] = np.inf
+    result = execute(planned(data))
+    assert np.isposinf(result[1]).all()
+    assert (result[[0, 2]] == 0).all()
+
+
+def test_pairs_of_four_bytes_hold_every_nonzero_and_padding_repeats_its_row_without_a_value():
+    matrix, tiling = operands(random_dense(23, 150, 0.15), 8).sparse, Tiling(4, 8, 32, 16, 8)
+    packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, STORED["f16"]))
+    assert packed.words.nbytes == 4 * len(packed.headers) * tiling.piece
+    pairs = packed.words.reshape(-1, tiling.piece)
+    index, value = pairs & 0xFFFF, (pairs >> 16).astype(np.uint16).view(np.float16)
+    held = packed.headers[:, 1] & 0xFFFF
+    real = np.arange(tiling.piece) < held[:, None]
+    found = sorted(zip(index[real], value[real], strict=True))
+    assert found == sorted(zip(matrix.indices, matrix.values, strict=True))
+    assert (value[~real] == 0).all()
+    last = np.take_along_axis(index, np.maximum(held - 1, 0)[:, None], axis=1)
+    assert (index == last)[~real].all()
+
+
+def test_columns_beyond_16_bits_take_pairs_of_eight_bytes_and_the_variant_says_so():
+    indices = np.array([0, 65_535, 65_536, 69_999, 69_999], dtype=np.int32)
+    matrix = CSR(3, 70_000, np.array([0, 4, 4, 5]), indices, np.arange(1, 6, dtype=np.float32))
+    b = np.random.default_rng(1).standard_normal((70_000, 8), dtype=np.float32)
+    data = Operands(matrix, {"b": b}, "").cast("f16")
+    plan = next(row_stream.row_stream.plans(problem(data), data, "sm_90"))
+    assert plan.variant.endswith("_i32_k_above_65535")
+    assert (plan.defines["F16"], plan.defines["INDEX16"]) == (1, 0)
+    check(plan, data)
+
+
+@both
+def test_every_size_of_n_has_a_few_tilings_and_whole_vectors_where_n_allows(dtype):
+    matrix = operands(random_dense(64, 200, 0.1), 1, dtype).sparse
+    for n in (1, 2, 3, 4, 7, 8, 16, 17, 24, 31, 49, 64, 72, 98, 196, 256, 3136):
+        found = list(row_stream.tilings(matrix, n, "sm_90", STORED[dtype]))
+        assert 0 < len(found) <= 16, n
+        if dtype == "f16":
+            assert len(set(map(str, found))) == len(found), n
+            assert n % 8 or n < 24 or 8 in {tiling.vec for tiling in found}, n
+            assert all(n % 2 or n % tiling.vec == 0 for tiling in found), n
+
+
+def test_fp16_pairs_of_a_wide_matrix_never_ask_for_more_registers_than_a_block_has():
+    assert row_stream.batch_sizes(8, Storage(half=True, short_index=False)) == (8,)
+    assert max(row_stream.batch_sizes(8, STORED["f16"])) == 16
+
+
+def test_a_plan_in_fp16_is_checked_and_named_as_such():
+    data = operands(random_dense(20, 30, 0.3), 16)
+    for plan in row_stream.row_stream.plans(problem(data), data, "sm_90"):
+        assert (plan.math, plan.buffers["c"].dtype) == ("f16", np.float16)
+        assert "i32" not in plan.variant
+
+
+def test_pieces_of_a_row_are_neighbours_in_one_block_and_blocks_are_full():
+    pieces = np.array([7, 5, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1])
+    first, blocks, joined = row_stream.place_pieces(pieces, 8)
+    assert (blocks, joined) == (5, 5)
+    taken = np.concatenate([np.arange(at, at + count) for at, count in zip(first, pieces, strict=True)])
+    assert np.unique(taken).size == taken.size
+    assert taken.max() < 8 * blocks
+    assert (first // 8 == (first + pieces - 1) // 8).all()
+
+
+def test_no_piece_is_long_however_uneven_the_rows():
+    dense = random_dense(64, 500, 0.05)
+    dense[11] = 1.0
+    matrix = operands(dense, 1, "f32").sparse
+    for tiling in row_stream.tilings(matrix, 64, "sm_90", STORED["f32"]):
+        packed = row_stream.pack(matrix, tiling, row_stream.pair_words(matrix, STORED["f32"]))
+        held = packed.headers[:, 1] & 0xFFFF
+        assert held.max() <= tiling.piece, tiling
+        assert held.sum() == matrix.nnz, tiling
+        assert sorted(packed.headers[packed.headers[:, 0] >= 0, 0]) == list(range(64))
+
+
+def test_rows_stream_refuses_what_equal_slots_would_blow_up():
+    rows, k = 40_000, 300_000
+    offsets = np.concatenate([[0], k + np.arange(rows)])
+    indices = np.concatenate([np.arange(k), np.zeros(rows - 1, dtype=np.int64)]).astype(np.int32)
+    matrix = CSR(rows, k, offsets, indices, np.ones(indices.size, dtype=np.float32))
+    data = Operands(matrix, {"b": np.ones((k, 1), dtype=np.float32)}, "")
+    with pytest.raises(Unsupported, match="uneven"):
+        next(row_stream.row_stream.plans(problem(data), data, "sm_90"))
