@@ -1,7 +1,5 @@
 """What follows from times: the verdict, alternatives, the crossover, what pays back, totals."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

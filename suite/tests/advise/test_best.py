@@ -1,7 +1,5 @@
 """`nnzbench best` on a device: what is tried, recorded, ranked and said. The device is a fake, or the processor."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import ClassVar

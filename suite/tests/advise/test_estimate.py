@@ -1,7 +1,5 @@
 """Answers without the GPU: from records whose times follow a law that the estimate has to find."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

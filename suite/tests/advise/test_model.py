@@ -1,7 +1,5 @@
 """Times from sizes: what an estimate may be carried to, and what not."""
 
-from __future__ import annotations
-
 from itertools import product
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Operators: packed once, run on a caller's arrays; the processor stands for the GPU, and GPU tests are marked."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import json

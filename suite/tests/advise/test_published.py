@@ -1,7 +1,5 @@
 """Answers from the published records: neighbouring questions have answers that fit together."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 

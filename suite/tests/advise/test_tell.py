@@ -1,7 +1,5 @@
 """Answers on a terminal: the verdict first, few rows, whole where the output is no terminal."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 

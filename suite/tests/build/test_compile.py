@@ -1,17 +1,14 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from nnzbench import paths
 from nnzbench.build import cubin, toolchain
-from nnzbench.build.cache import Compiled, CompileError, Job, build
+from nnzbench.build.cache import CompileError, Job, build
 from nnzbench.plans.architectures import compiled_architectures
 from nnzbench.plans.plan import Unsupported
 
@@ -21,7 +18,7 @@ except Unsupported as reason:
     pytest.skip(str(reason), allow_module_level=True)
 
 
-def compile_cuda(source: str, defines: dict[str, int | str], arch: str) -> Compiled:
+def compile_cuda(source, defines, arch):
     return build(Job("cuda", source, arch, defines).program())
 
 
@@ -44,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(1024) spill(float* x) {
 
 
 @pytest.mark.parametrize("arch", [*compiled_architectures(), "sm_90a"])
-def test_compiles_for_every_architecture_without_a_gpu(arch: str) -> None:
+def test_compiles_for_every_architecture_without_a_gpu(arch):
     if arch == "sm_70" and toolchain.nvrtc_version()[0] >= 13:
         with pytest.raises(Unsupported, match="cuda12"):
             compile_cuda(REVERSE, {"COUNT": 64}, arch)
@@ -61,11 +58,11 @@ def test_compiles_for_every_architecture_without_a_gpu(arch: str) -> None:
     assert cubin.code_bytes(made.path.read_bytes()) == {"reverse": used.code_bytes}
 
 
-def test_spills_are_counted() -> None:
+def test_spills_are_counted():
     assert compile_cuda(SPILL, {}, "sm_80").resources["spill"].spill_bytes > 100
 
 
-def test_shared_headers_and_half_precision_are_found() -> None:
+def test_shared_headers_and_half_precision_are_found():
     source = (
         '#include "nnz.cuh"\n#include <cuda_fp16.h>\n'
         'extern "C" __global__ void twice(__half2* x) { x[0] = __hadd2(x[0], nnz::ldg(x + 1)); }\n'
@@ -73,14 +70,14 @@ def test_shared_headers_and_half_precision_are_found() -> None:
     assert compile_cuda(source, {}, "sm_80").resources["twice"].registers > 0
 
 
-def test_a_hit_keeps_the_original_time_and_resources() -> None:
+def test_a_hit_keeps_the_original_time_and_resources():
     first = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
     second = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
     assert (first.cached, second.cached) == (False, True)
     assert (second.path, second.resources, second.compile_ms) == (first.path, first.resources, first.compile_ms)
 
 
-def test_every_input_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_input_is_in_the_key(tmp_path, monkeypatch):
     kernels = tmp_path / "kernels_cu"
     (kernels / "include").mkdir(parents=True)
     (kernels / "include" / "nnz.cuh").write_text("#define COUNT 64\n")
@@ -99,7 +96,7 @@ def test_every_input_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(seen) == 6
 
 
-def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_file_and_line(tmp_path, monkeypatch):
     (tmp_path / "broken.cu").write_text("\n\n__global__ void k() { nothing(); }\n")
     monkeypatch.setattr(paths, "kernels_cu", lambda: tmp_path)
     with pytest.raises(CompileError, match=r'^broken\.cu\(3\): error: identifier "nothing" is undefined$') as caught:
@@ -111,7 +108,7 @@ def test_errors_name_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         compile_cuda("../broken.cu", {}, "sm_80")
 
 
-def test_failures_are_cached_with_their_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_cached_with_their_log(monkeypatch):
     with pytest.raises(CompileError) as first:
         compile_cuda("oops\n", {}, "sm_80")
     monkeypatch.setattr(toolchain, "compile_text", lambda *_: pytest.fail("compiled again"))
@@ -121,7 +118,7 @@ def test_failures_are_cached_with_their_log(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("damage", ["cut cubin", "lost cubin", "cut json", "other json", "old json"])
-def test_a_damaged_entry_is_compiled_again(damage: str, cache: Path) -> None:
+def test_a_damaged_entry_is_compiled_again(damage, cache):
     made = compile_cuda(REVERSE, {"COUNT": 64}, "sm_80")
     good = made.path.read_bytes()
     description = made.path.with_suffix(".json")
@@ -143,10 +140,10 @@ def test_a_damaged_entry_is_compiled_again(damage: str, cache: Path) -> None:
     assert compile_cuda(REVERSE, {"COUNT": 64}, "sm_80").cached
 
 
-def test_concurrent_writers_and_readers_never_see_half_an_entry(cache: Path) -> None:
+def test_concurrent_writers_and_readers_never_see_half_an_entry(cache):
     wrong: list[str] = []
 
-    def work() -> None:
+    def work():
         for count in (32, 64, 96, 128):
             made = compile_cuda(REVERSE, {"COUNT": count}, "sm_80")
             if made.resources["reverse"].shared_bytes != 4 * count or made.path.read_bytes()[:4] != b"\x7fELF":
@@ -162,20 +159,20 @@ def test_concurrent_writers_and_readers_never_see_half_an_entry(cache: Path) -> 
     assert not list(cache.glob(".partial-*"))
 
 
-def test_bad_architectures_are_unsupported() -> None:
+def test_bad_architectures_are_unsupported():
     for arch in ("sm_20", "compute_80", "90", "sm_90; rm"):
         with pytest.raises(Unsupported):
             compile_cuda(REVERSE, {"COUNT": 64}, arch)
 
 
-def test_cuda_13_names_the_way_out_for_sm_70(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_13_names_the_way_out_for_sm_70(monkeypatch):
     monkeypatch.setattr(toolchain, "nvrtc_version", lambda: (13, 0))
     monkeypatch.setattr(toolchain, "supported_arches", lambda: ("sm_75",))
     with pytest.raises(Unsupported, match="CUDA 13 dropped sm_70: install the cuda12 extra"):
         compile_cuda(REVERSE, {"COUNT": 64}, "sm_70")
 
 
-def test_without_cuda_bindings_the_reason_names_the_extra() -> None:
+def test_without_cuda_bindings_the_reason_names_the_extra():
     code = """
 import sys
 sys.modules["cuda"] = None
@@ -191,7 +188,7 @@ except Unsupported as reason:
     assert "pip install 'nnzbench[compile]'" in result.stdout
 
 
-def test_a_file_that_is_no_cubin_is_refused() -> None:
+def test_a_file_that_is_no_cubin_is_refused():
     with pytest.raises(ValueError, match="not an ELF64"):
         cubin.code_bytes(b"MZ" + bytes(100))
     with pytest.raises(ValueError, match="cut off"):

@@ -1,7 +1,5 @@
 """What names a program: everything that changes the machine code or the GPU that it runs on, and nothing twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -16,13 +14,13 @@ PROGRAM = Program("cuda", "k.cu", '#include "nnz.cuh"\n', "sm_80", ["-DTILE=4"],
 @pytest.mark.parametrize(
     "change", [{"language": "ptx"}, {"source": "l.cu"}, {"arch": "sm_90"}, {"defines": {"TILE": 8}}, {"link": "sm_90"}]
 )
-def test_jobs_that_differ_in_anything_are_not_compiled_as_one(change: dict[str, object]) -> None:
+def test_jobs_that_differ_in_anything_are_not_compiled_as_one(change):
     assert replace(JOB, **change).identity() != JOB.identity()
     assert replace(JOB).identity() == JOB.identity()
 
 
 @pytest.fixture
-def _compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _compilers(monkeypatch):
     monkeypatch.setattr(toolchain, "compiler_id", lambda language: f"a compiler of {language}")
     monkeypatch.setattr(toolchain, "cuda_include", lambda: "include")
     monkeypatch.setattr(toolchain, "knows", lambda arch: True)
@@ -30,7 +28,7 @@ def _compilers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_compilers")
 @pytest.mark.parametrize(("language", "options"), [("cuda", "CUDA_OPTIONS"), ("ptx", "PTX_OPTIONS")])
-def test_the_compilers_own_options_are_in_the_key(language: str, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compilers_own_options_are_in_the_key(language, options, monkeypatch):
     program = replace(PROGRAM, language=language)
     before = program.key()
     monkeypatch.setattr(toolchain, options, [*getattr(toolchain, options), "--another"])
@@ -40,9 +38,9 @@ def test_the_compilers_own_options_are_in_the_key(language: str, options: str, m
 @pytest.mark.parametrize(
     "change", [{"text": "//\n"}, {"arch": "sm_90"}, {"options": []}, {"headers": {"nnz.cuh": "b", "other.cuh": "a"}}]
 )
-def test_ptx_made_elsewhere_is_of_the_same_text_headers_and_options(change: dict[str, object]) -> None:
+def test_ptx_made_elsewhere_is_of_the_same_text_headers_and_options(change):
     assert replace(PROGRAM, **change).ptx_key() != PROGRAM.ptx_key()
 
 
-def test_a_header_that_a_program_does_not_read_is_not_in_the_name_of_its_ptx() -> None:
+def test_a_header_that_a_program_does_not_read_is_not_in_the_name_of_its_ptx():
     assert replace(PROGRAM, headers={"nnz.cuh": "a", "other.cuh": "b"}).ptx_key() == PROGRAM.ptx_key()

@@ -1,15 +1,9 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +34,7 @@ PTX = """\
 """
 
 
-def slow_ptx(instructions: int) -> str:
+def slow_ptx(instructions):
     """Straight-line code that keeps the assembler busy for seconds."""
     body = "".join(
         f"ld.global.f32 %f{i}, [%a+{4 * i}];\nfma.rn.f32 %s, %f{i}, %f{i // 2}, %s;\n" for i in range(instructions)
@@ -61,7 +55,7 @@ def slow_ptx(instructions: int) -> str:
 """
 
 
-def test_ptx_is_assembled_with_its_resources() -> None:
+def test_ptx_is_assembled_with_its_resources():
     made = assemble_ptx(PTX, "sm_90")
     used = made.resources["store"]
     assert used.shared_bytes == 128
@@ -70,16 +64,16 @@ def test_ptx_is_assembled_with_its_resources() -> None:
     assert assemble_ptx(PTX, "sm_90").cached
 
 
-def test_bad_ptx_names_the_line() -> None:
+def test_bad_ptx_names_the_line():
     with pytest.raises(CompileError, match=r"line 9; error\s*: Unknown modifier '.wrong'"):
         assemble_ptx(PTX.replace("mov.f32", "mov.wrong"), "sm_90")
 
 
-def ptx_jobs(texts: list[str], arch: str) -> list[Job]:
+def ptx_jobs(texts, arch):
     return [Job("ptx", text, arch) for text in texts]
 
 
-def test_many_programs_come_back_under_their_index() -> None:
+def test_many_programs_come_back_under_their_index():
     texts = [PTX.replace("store", f"store{i}") for i in range(5)]
     texts.insert(2, PTX.replace("mov.f32", "mov.wrong"))
     assemble_ptx(texts[4], "sm_80")
@@ -95,11 +89,11 @@ def test_many_programs_come_back_under_their_index() -> None:
         assert made.cached == (index == 4)
 
 
-def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_programs_are_compiled_once(cache, monkeypatch):
     handed_over: list[Program] = []
     submit = CompilePool.submit
 
-    def counted(self: CompilePool, program: Program, timeout_s: float | None) -> Future[CompileError | None]:
+    def counted(self, program, timeout_s):
         handed_over.append(program)
         return submit(self, program, timeout_s)
 
@@ -107,16 +101,16 @@ def test_equal_programs_are_compiled_once(cache: Path, monkeypatch: pytest.Monke
     bad = PTX.replace("mov.f32", "mov.wrong")
     results = dict(compile_many(ptx_jobs([PTX, bad, PTX, bad, PTX], "sm_90"), workers=2))
     assert len(handed_over) == 2
-    assert len({results[index].path for index in (0, 2, 4)}) == 1  # type: ignore[union-attr]
+    assert len({results[index].path for index in (0, 2, 4)}) == 1
     assert isinstance(results[1], CompileError)
     assert isinstance(results[3], CompileError)
 
 
-def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_program_is_stopped_and_the_others_go_on(cache, monkeypatch):
     asked: list[float] = []
     timer = threading.Timer
 
-    def impatient(seconds: float, stop: Callable[[], None]) -> threading.Timer:
+    def impatient(seconds, stop):
         """The first program has a moment; the second one all the time that a busy machine takes."""
         asked.append(seconds)
         return timer(0.2 if len(asked) == 1 else seconds, stop)
@@ -131,13 +125,13 @@ def test_a_slow_program_is_stopped_and_the_others_go_on(cache: Path, monkeypatch
     assert len(list(cache.glob("*.json"))) == 1  # a time-out is not remembered
 
 
-def test_one_program_with_a_time_limit() -> None:
+def test_one_program_with_a_time_limit():
     assert assemble_ptx(PTX, "sm_80", timeout_s=600).resources["store"].registers > 0
     with pytest.raises(CompileTimeout):
         assemble_ptx(slow_ptx(60001), "sm_80", timeout_s=0.2)
 
 
-def test_leaving_early_stops_the_work(cache: Path) -> None:
+def test_leaving_early_stops_the_work(cache):
     threads = set(threading.enumerate())
     results = compile_many(ptx_jobs([PTX, slow_ptx(60002)], "sm_80"), workers=2)
     assert next(results)[0] == 0
@@ -146,13 +140,11 @@ def test_leaving_early_stops_the_work(cache: Path) -> None:
     assert len(list(cache.glob("*.json"))) == 1
 
 
-def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_environment(monkeypatch):
     started: list[object] = []
     popen = subprocess.Popen
 
-    def counted(*arguments: Any, **options: Any) -> Any:
+    def counted(*arguments, **options):
         started.append(arguments)
         return popen(*arguments, **options)
 
@@ -169,14 +161,14 @@ def test_a_process_that_has_nothing_to_do_serves_the_next_call_and_no_other_envi
     assert len(started) == before + 1
 
 
-def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_an_error_with_its_status(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     results = dict(compile_many(ptx_jobs([PTX], "sm_80"), workers=1))
     assert isinstance(results[0], CompileError)
     assert "ended with status 1" in str(results[0])
 
 
-def test_a_worker_whose_parent_died_ends_in_silence() -> None:
+def test_a_worker_whose_parent_died_ends_in_silence():
     command = [sys.executable, "-m", "nnzbench.build.workers"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -192,7 +184,7 @@ def test_a_worker_whose_parent_died_ends_in_silence() -> None:
         assert worker.stderr.read() == ""
 
 
-def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_can_not_be_written_is_no_compile_error(tmp_path, monkeypatch):
     (tmp_path / "cubin").write_text("a file where the folder should be")
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     job = Job("cuda", 'extern "C" __global__ void scale(float* c) {\n c[0] = 1.0f; }\n', "sm_80")
@@ -214,7 +206,7 @@ def test_a_caller_that_leaves_early_leaves_no_stopped_worker_to_the_next(cache_d
         assert any(worker.fit for worker in workers._idle)
 
 
-def test_programs_compile_beside_what_the_caller_does(cache: Path) -> None:
+def test_programs_compile_beside_what_the_caller_does(cache):
     good, again, slow, bad = ptx_jobs([PTX, PTX, slow_ptx(60003), PTX.replace("ld.param", "ld.nothing")], "sm_80")
     with CompilePool(3) as pool:
         first = pool.add(good, 60.0)
@@ -230,7 +222,7 @@ def test_programs_compile_beside_what_the_caller_does(cache: Path) -> None:
         assert pool.add(good, 60.0) is None  # in the cache
 
 
-def test_what_compiles_beside_ends_with_its_caller(cache: Path) -> None:
+def test_what_compiles_beside_ends_with_its_caller(cache):
     threads = threading.active_count()
     pool = CompilePool(1)
     begun = [pool.add(job, 60.0) for job in ptx_jobs([slow_ptx(60004), slow_ptx(60005)], "sm_80")]
@@ -241,9 +233,7 @@ def test_what_compiles_beside_ends_with_its_caller(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(("told", "most"), [("", 8), ("3", 3), ("20", 8), ("0", 8), ("many", 8)])
-def test_a_pool_among_others_takes_its_share_of_the_processors(
-    monkeypatch: pytest.MonkeyPatch, told: str, most: int
-) -> None:
+def test_a_pool_among_others_takes_its_share_of_the_processors(monkeypatch, told, most):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     monkeypatch.setenv(workers.COMPILERS, told)
     assert workers.processors() == most

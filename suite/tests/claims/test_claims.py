@@ -1,7 +1,5 @@
 """Claims of the papers: the table is complete, and the verdict on one number follows from what was published."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import math
@@ -19,7 +17,6 @@ from nnzbench.claims.verdicts import (
     REPRODUCED,
     STRONGER,
     WEAKER,
-    Claim,
     judge,
     obstacle,
     out_of_scope,
@@ -58,11 +55,11 @@ def test_every_rule_finds_problems_and_the_best_of_today_is_another_baseline(tmp
 
 
 def test_published_numbers_are_those_of_the_transcribed_tables():
-    def printed(name: str) -> list[dict[str, str]]:
+    def printed(name):
         with (paths.datasets() / "published" / f"{name}.csv").open() as file:
             return list(csv.DictReader(file))
 
-    def mean(values: list[float]) -> float:
+    def mean(values):
         return math.exp(sum(map(math.log, values)) / len(values))
 
     conv = [float(r["speedup"]) for r in printed("sparsert_table3_conv") if r["sparsity"] == "0.95"]
@@ -106,7 +103,7 @@ def test_published_numbers_are_those_of_the_transcribed_tables():
 
 
 def test_claims_of_whole_tables_are_their_cells():
-    def printed(name: str) -> list[dict[str, str]]:
+    def printed(name):
         with (paths.datasets() / "published" / f"{name}.csv").open() as file:
             return list(csv.DictReader(file))
 
@@ -164,7 +161,7 @@ def test_a_row_that_is_no_claim_is_refused_with_its_line(tmp_path, monkeypatch):
 # --- verdicts on one number ------------------------------------------------------------------------------------------
 
 
-def claim(**changes) -> Claim:
+def claim(**changes):
     return dataclasses.replace(CLAIMS["sparsert-spmm-95"], **changes)
 
 

@@ -1,7 +1,5 @@
 """Which records judge a claim, beside which rivals, and the verdict that follows."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

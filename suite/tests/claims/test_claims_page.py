@@ -1,7 +1,5 @@
 """The page and the table that show the verdicts on the claims, and when a report writes them."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import math

@@ -1,15 +1,12 @@
 """The number that a claim's rule makes of records with known answers, for every kind of quantity."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import pytest
 from fake_claim_records import GPU, figure1, judged, names, row
 from fake_records import record, tuned, write
 
-from nnzbench.claims.quantities import Outcome, Quantity, Records
+from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.claims.rules import RULES
 from nnzbench.claims.verdicts import (
     CONTRADICTED,
@@ -24,7 +21,6 @@ from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
 from nnzbench.problems.tables import load
 from nnzbench.records import memory
-from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 
 
@@ -53,7 +49,7 @@ def test_a_crossover_outside_what_was_recorded_is_no_number(tmp_path):
 
 
 def test_imbalance_compares_uneven_rows_with_even_ones(tmp_path):
-    def at(name: str) -> str:
+    def at(name):
         return next(n for n in names("sputnik_figure7") if n.startswith(name))
 
     rows = [
@@ -111,7 +107,7 @@ def test_an_ablation_counts_a_layer_for_all_matrices_it_stands_for(tmp_path):
     assert percent == pytest.approx(100 - 50 * 240 / 807)  # of 807 matrices 240 are 3 x 3
 
 
-def mobilenet(pointwise: float, depthwise: float = 2.0) -> list[Record]:
+def mobilenet(pointwise, depthwise=2.0):
     rows = []
     for name in names("sputnik_mobilenet"):
         experiment = "sputnik_mobilenet"
@@ -127,7 +123,7 @@ def mobilenet(pointwise: float, depthwise: float = 2.0) -> list[Record]:
     return rows
 
 
-def beside(tmp_path: Path, rows: list[Record], claim: str, at: int = -1, arithmetic: str = "f32") -> Outcome:
+def beside(tmp_path, rows, claim, at=-1, arithmetic="f32"):
     """What a number beside a claim's verdict, the last one, says of the rows."""
     folder = tmp_path / GPU / rows[0].experiment
     if not folder.exists():
@@ -145,7 +141,7 @@ def test_frames_per_second_sum_the_layers_as_often_as_they_occur(tmp_path):
     assert (one.have, one.of) == (18, 18)
 
 
-def whole_networks() -> list[Record]:
+def whole_networks():
     at = {"experiment": "whole_networks"}
     (transformer,) = (n for n in names("whole_networks") if n.startswith("transformer_"))
     rows = [
@@ -184,7 +180,7 @@ def test_networks_are_judged_as_a_whole_at_the_papers_heuristics(tmp_path):
 
 
 def test_patterns_of_one_layer_are_paired_across_problems(tmp_path):
-    def at(kind: str) -> str:
+    def at(kind):
         return next(n for n in names("balanced_models") if n.startswith(f"ptb_{kind}"))
 
     rows = [
@@ -239,7 +235,7 @@ def test_the_gain_of_a_unified_count_is_judged_where_counts_differ(tmp_path):
     assert found.verdict == "not comparable"  # the paper does not describe the kernel that it compares with
 
 
-def attention_rows() -> list[Record]:
+def attention_rows():
     name, causal = (
         next(n for n in names("sputnik_attention") if n.startswith(what)) for what in ("attention", "causal")
     )

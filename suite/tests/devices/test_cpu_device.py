@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import errno
 import platform
@@ -7,7 +5,6 @@ import signal
 import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -19,7 +16,7 @@ from nnzbench.devices.cpu import build as cpu_build
 from nnzbench.devices.cpu import findings
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.kernel import source_text
-from nnzbench.plans.plan import Arg, Array, Launch, Plan, Unsupported
+from nnzbench.plans.plan import Launch, Plan, Unsupported
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
@@ -31,27 +28,25 @@ X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="
 HEAD = '#include "nnz.cuh"\nextern "C" __global__ void kernel(const float* x, float* y, int n) {\n'
 
 
-def plan(
-    body: str, threads: int = 64, blocks: int = 1, shared: int = 0, args: tuple[Arg, ...] = ("x", "y", 256)
-) -> Plan:
+def plan(body, threads=64, blocks=1, shared=0, args=("x", "y", 256)):
     launch = Launch("kernel", (blocks, 1, 1), (threads, 1, 1), args, shared)
     return Plan("toy", "cuda", f"{HEAD}{body}\n}}\n", {}, {"x": X, "y": np.zeros(256, np.float32)}, "y", (launch,))
 
 
-def execute(one: Plan, build: Build = "plain", order: str = "forward") -> Array:
+def execute(one, build="plain", order="forward"):
     prepared = CpuDevice(build, order).prepare(one)
     prepared.poison()
     prepared.run()
     return prepared.read()
 
 
-def finding(one: Plan, build: Build) -> str:
+def finding(one, build):
     with pytest.raises(SanitizerError) as caught:
         execute(one, build)
     return str(caught.value)
 
 
-def rule_broken(body: str) -> str:
+def rule_broken(body):
     with pytest.raises(LaunchError) as caught:
         execute(plan(body))
     assert not isinstance(caught.value, SanitizerError)
@@ -61,7 +56,7 @@ def rule_broken(body: str) -> str:
 # ---- sanitizers ------------------------------------------------------------------------------------------
 
 
-def test_read_past_a_buffer_is_found() -> None:
+def test_read_past_a_buffer_is_found():
     faulty = plan("const int i = threadIdx.x;\ny[i] = x[i + 193];")
     assert finding(faulty, "asan") == (
         "heap-buffer-overflow: read of size 4 at generated.cu:4, 0 bytes to the right of buffer 'x' of 1024 bytes"
@@ -78,12 +73,12 @@ def test_read_past_a_buffer_is_found() -> None:
     ],
     ids=["write", "read", "no address"],
 )
-def test_access_far_from_every_buffer_is_found(build: Build, body: str, where: str) -> None:
+def test_access_far_from_every_buffer_is_found(build, body, where):
     """A crash, whose report tells no size of the access."""
     assert finding(plan(body), build) == f"SEGV: {where}"
 
 
-def test_crash_that_is_no_access_is_found() -> None:
+def test_crash_that_is_no_access_is_found():
     report = """==9==ERROR: AddressSanitizer: stack-overflow on address 0x7f1b2410b220 (pc 0x5578 T0)
     #0 0x5578cf8932ba in kernel /tmp/generated.cu:2
     #1 0x5578cf893689 in nnz_cpu::Call<&kernel>::run(void**) /tmp/runtime.h:158
@@ -94,7 +89,7 @@ SUMMARY: AddressSanitizer: stack-overflow /tmp/generated.cu:2 in kernel
     assert findings.first(report.split("    #0")[0]) == "stack-overflow: no .cu line known"
 
 
-def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_words() -> None:
+def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_words():
     """A write far off may hit what the sanitizer itself keeps beside a large buffer."""
     words = 'ThreadSanitizer: CHECK failed: sanitizer_allocator_secondary.h:199 "((nearest_chunk))" (0x7, 0xc) (tid=9)'
     report = f"""nnz-buffer 0x7fcda7b67000 c
@@ -119,14 +114,14 @@ def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_
     ],
     ids=["static shared memory", "dynamic shared memory", "misaligned vector"],
 )
-def test_bad_access_is_found(body: str, where: str) -> None:
+def test_bad_access_is_found(body, where):
     assert where in finding(plan(body, shared=256), "asan")
 
 
 MIRROR = "__shared__ float s[64];\nconst int t = threadIdx.x;\ns[t] = x[t];\n{barrier}\ny[t] = s[63 - t];"
 
 
-def test_missing_barrier_is_a_race_and_a_wrong_result() -> None:
+def test_missing_barrier_is_a_race_and_a_wrong_result():
     expected, faulty = X[63::-1], plan(MIRROR.format(barrier=""))
     race = finding(faulty, "tsan")
     assert race.startswith("data race")
@@ -136,7 +131,7 @@ def test_missing_barrier_is_a_race_and_a_wrong_result() -> None:
     assert any(not np.array_equal(result, expected) for result in results)
 
 
-def test_barrier_orders_threads() -> None:
+def test_barrier_orders_threads():
     right = plan(MIRROR.format(barrier="__syncthreads();"))
     runs: list[tuple[Build, str]] = [
         ("plain", "forward"),
@@ -148,11 +143,11 @@ def test_barrier_orders_threads() -> None:
         np.testing.assert_array_equal(execute(right, build, order)[:64], X[63::-1])
 
 
-def test_blocks_writing_one_place_are_a_race() -> None:
+def test_blocks_writing_one_place_are_a_race():
     assert "generated.cu:3" in finding(plan("y[threadIdx.x] = blockIdx.x;", threads=1, blocks=2), "tsan")
 
 
-def test_warps_that_share_only_half_a_mask_are_not_ordered() -> None:
+def test_warps_that_share_only_half_a_mask_are_not_ordered():
     body = "__shared__ float s[32];\nconst int t = threadIdx.x;\ns[t] = x[t];\n__syncwarp({mask});\ny[t] = s[31 - t];"
     half = body.replace("{mask}", "t < 16 ? 0xffffu : 0xffff0000u")
     assert "generated.cu:7" in finding(plan(half, threads=32), "tsan")
@@ -162,14 +157,14 @@ def test_warps_that_share_only_half_a_mask_are_not_ordered() -> None:
 # ---- rules that hardware leaves undefined ----------------------------------------------------------------
 
 
-def test_divergent_barrier() -> None:
+def test_divergent_barrier():
     assert rule_broken("if (threadIdx.x < 32)\n    __syncthreads();\nelse\n    __syncthreads();") == (
         "generated.cu:6: __syncthreads in divergent code: thread (32,0,0) of block (0,0,0) is here "
         "while thread (0,0,0) of block (0,0,0) waits at generated.cu:4"
     )
 
 
-def test_deadlock_says_who_waits_where() -> None:
+def test_deadlock_says_who_waits_where():
     body = "if (threadIdx.x < 8) return;\nif (threadIdx.x < 40) __syncthreads();\nelse __syncwarp();"
     assert rule_broken(body) == (
         "generated.cu:4: deadlock in block (0,0,0): threads 0-7 have left the kernel; "
@@ -188,20 +183,20 @@ def test_deadlock_says_who_waits_where() -> None:
     ],
     ids=["caller not in mask", "source not in mask", "source gone", "different operations"],
 )
-def test_impossible_warp_operation(body: str, message: str) -> None:
+def test_impossible_warp_operation(body, message):
     told = rule_broken(body)
     assert told.startswith("generated.cu:3: ")
     assert message in told
 
 
-def test_forgotten_wait_for_a_copy_shows() -> None:
+def test_forgotten_wait_for_a_copy_shows():
     body = "DYN_SHARED(float, s);\nconst int t = threadIdx.x;\nnnz::cp_async4(s + t, x + t);\n"
     body += "nnz::cp_async_commit();\n{}y[t] = s[t];"
     assert np.isnan(execute(plan(body.format(""), shared=256))[:64]).all()
     np.testing.assert_array_equal(execute(plan(body.format("nnz::cp_async_wait<0>();"), shared=256))[:64], X[:64])
 
 
-def test_shared_memory_starts_as_nan_in_every_block() -> None:
+def test_shared_memory_starts_as_nan_in_every_block():
     body = (
         "__shared__ float s[64];\nDYN_SHARED(float, d);\nconst int t = threadIdx.x;\n"
         "y[blockIdx.x * 64 + t] = isnan(s[t]) && isnan(d[t]);\ns[t] = d[t] = 1;"
@@ -221,22 +216,22 @@ def test_shared_memory_starts_as_nan_in_every_block() -> None:
         ('int end(int) __asm__("raise");\nend(9);', "crashed with SIGKILL: ended from outside"),
     ],
 )
-def test_crash(body: str, says: str) -> None:
+def test_crash(body, says):
     assert says in rule_broken(body)
 
 
-def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_loop(monkeypatch):
     monkeypatch.setattr("nnzbench.devices.cpu_device._TIME_LIMIT_S", 1)
     assert "did not end within 1 s" in rule_broken("while (*(volatile const float*)x == 0) {}")
 
 
-def test_a_hung_kernel_is_ended_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_kernel_is_ended_and_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     device = CpuDevice()
     prepared = device.prepare(plan("volatile int go = 1;\nwhile (go) {}"))
     assert list(tmp_path.iterdir())
 
-    def run() -> None:
+    def run():
         with contextlib.suppress(LaunchError, OSError):
             prepared.run()
 
@@ -252,11 +247,11 @@ def test_a_hung_kernel_is_ended_and_leaves_no_folder(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_undefined_arithmetic_is_found() -> None:
+def test_undefined_arithmetic_is_found():
     assert "division by zero" in finding(plan("y[threadIdx.x] = n / (n - 256);"), "ubsan")
 
 
-def test_a_full_disk_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_compile_error(tmp_path, monkeypatch):
     fake = tmp_path / "c++"
     fake.write_text('#!/bin/sh\ncase "$*" in *-o*) echo "as: No space left on device" >&2; exit 1;; esac\n')
     fake.chmod(0o755)
@@ -266,7 +261,7 @@ def test_a_full_disk_is_no_compile_error(tmp_path: Path, monkeypatch: pytest.Mon
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_program_that_does_not_compile() -> None:
+def test_program_that_does_not_compile():
     with pytest.raises(CompileError, match=r"generated\.cu:4:\d+: error: .*nothing.* was not declared") as caught:
         execute(plan("int i = 0;\ny[i] = nothing;"))
     assert "nothing" in caught.value.log
@@ -274,7 +269,7 @@ def test_program_that_does_not_compile() -> None:
         execute(Plan("toy", "cuda", "absent.cu", {}, {"y": X}, "y", ()))
 
 
-def test_a_compile_error_names_the_users_file_and_its_line(tmp_path: Path) -> None:
+def test_a_compile_error_names_the_users_file_and_its_line(tmp_path):
     file = tmp_path / "mine.cu"
     file.write_text("// one\nint two = nothing;\n")
     with pytest.raises(CompileError, match=r"mine\.cu:2:\d+: error: "):
@@ -291,13 +286,13 @@ def test_a_compile_error_names_the_users_file_and_its_line(tmp_path: Path) -> No
         (("x", "y", 2**31), "kernel: argument 2147483648 does not fit into int32"),
     ],
 )
-def test_arguments_that_do_not_fit(args: tuple[Arg, ...], message: str) -> None:
+def test_arguments_that_do_not_fit(args, message):
     with pytest.raises(LaunchError) as caught:
         CpuDevice().prepare(plan("y[threadIdx.x] = n;", args=args))
     assert str(caught.value) == message
 
 
-def test_launches_no_gpu_takes() -> None:
+def test_launches_no_gpu_takes():
     body = "y[threadIdx.x] = n;"
     with pytest.raises(LaunchError, match="block of"):
         CpuDevice().prepare(plan(body, threads=1025))
@@ -307,7 +302,7 @@ def test_launches_no_gpu_takes() -> None:
         CpuDevice().prepare(plan(body, shared=300_000))
 
 
-def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_compiler_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(Unsupported, match=r"install g\+\+"):
@@ -317,15 +312,15 @@ def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         open_device("cpu")
 
 
-def test_unknown_build_and_order() -> None:
+def test_unknown_build_and_order():
     with pytest.raises(Unsupported, match="unknown build"):
-        CpuDevice("msan")  # type: ignore[arg-type]
+        CpuDevice("msan")
     for order in ("sideways", "random", "random:x", "forward:3"):
         with pytest.raises(Unsupported, match="unknown order"):
             CpuDevice(order=order)
 
 
-def test_ptx_needs_its_cuda_text() -> None:
+def test_ptx_needs_its_cuda_text():
     launches = plan("y[threadIdx.x] = n;").launches
     buffers = {"x": X, "y": np.zeros(256, np.float32)}
     with pytest.raises(Unsupported, match="without the equivalent CUDA"):
@@ -335,7 +330,7 @@ def test_ptx_needs_its_cuda_text() -> None:
     np.testing.assert_array_equal(result[:64], np.full(64, 256))
 
 
-def test_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     device = CpuDevice()
     prepared, other = device.prepare(plan("y[threadIdx.x] = n;")), device.prepare(plan("y[threadIdx.x] = n;"))
@@ -350,12 +345,12 @@ def test_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         other.read()
 
 
-def test_kernels_can_print(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_can_print(capsys):
     execute(plan('if (threadIdx.x == 7) printf("x is %g\\n", x[7]);'))
     assert capsys.readouterr().out == "x is 7\n"
 
 
-def test_program_is_built_once(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_is_built_once(tmp_path, programs, monkeypatch):
     CpuDevice().prepare(plan("y[threadIdx.x] = n;"))
     for path in programs.iterdir():  # the runtime, in a folder where nobody else puts anything
         if path.suffix != ".lock" and not path.name.startswith("."):

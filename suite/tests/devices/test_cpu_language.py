@@ -1,7 +1,5 @@
 """The CUDA language on the processor: halves to the bit, and a sample of everything that kernels use."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -28,13 +26,13 @@ extern "C" __global__ void multiply_add(const __half* a, const __half* b, const 
 """
 
 
-def run_halves(launch: Launch, buffers: dict[str, Array], output: str) -> Array:
+def run_halves(launch, buffers, output):
     prepared = CpuDevice().prepare(Plan("halves", "cuda", HALVES, {}, buffers, output, (launch,)))
     prepared.run()
     return prepared.read()
 
 
-def test_every_half_converts_exactly() -> None:
+def test_every_half_converts_exactly():
     halves = np.arange(65536, dtype=np.uint16).view(np.float16)
     launch = Launch("to_float", (256, 1, 1), (256, 1, 1), ("h", "y"))
     floats = run_halves(launch, {"h": halves, "y": np.zeros(65536, np.float32)}, "y")
@@ -42,7 +40,7 @@ def test_every_half_converts_exactly() -> None:
     np.testing.assert_array_equal(np.signbit(floats), np.signbit(halves))
 
 
-def test_floats_round_to_the_nearest_half() -> None:
+def test_floats_round_to_the_nearest_half():
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     ties = (halves[:-1] + halves[1:]) / 2
     beside = [np.nextafter(ties, np.float32(np.inf)), np.nextafter(ties, np.float32(0))]
@@ -59,7 +57,7 @@ def test_floats_round_to_the_nearest_half() -> None:
     assert np.isnan(rounded[~number]).all()
 
 
-def test_half_multiply_add_rounds_once() -> None:
+def test_half_multiply_add_rounds_once():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 5000)).astype(np.float16)
     c = (rng.standard_normal(5000) * 10.0 ** rng.integers(-6, 4, 5000)).astype(np.float16)
@@ -109,7 +107,7 @@ extern "C" __global__ void language(int* y, unsigned* u, float* f, double* d, lo
 """
 
 
-def test_language() -> None:
+def test_language():
     buffers: dict[str, Array] = {
         "y": np.zeros(20, np.int32),
         "u": np.zeros(3, np.uint32),

@@ -1,7 +1,5 @@
 """The cuda.core backend over a stand-in of the module, and launch attributes on the devices that lack them."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +25,7 @@ class FakeCore:
 
     __version__ = "1.2.2"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls: list[Any] = []
         calls = self.calls
         graph = SimpleNamespace(
@@ -58,17 +56,17 @@ class FakeCore:
         )
         self.status = 0
 
-    def launch(self, stream: Any, config: Any, kernel: Any, *args: Any) -> None:
+    def launch(self, stream, config, kernel, *args):
         self.calls.append(("launch", config, args))
         if self.status:
             raise CoreError("an illegal memory access was encountered")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if not name.startswith("cu") and name != "CUkernel":
             raise AttributeError(name)
         values = {"cuDriverGetVersion": (13000,), "cuMemGetInfo": (1 << 30, 4 << 30), "cuMemAlloc": (4096,)}
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments):
             self.calls.append((name, *arguments))
             if name in ("CUkernel", "cuGetErrorString"):
                 return arguments[0] if name == "CUkernel" else (0, b"out of memory")
@@ -78,16 +76,16 @@ class FakeCore:
 
 
 @pytest.fixture
-def core() -> FakeCore:
+def core():
     return FakeCore()
 
 
 @pytest.fixture
-def backend(core: FakeCore) -> CudaCoreBackend:
+def backend(core):
     return CudaCoreBackend(core, core, core.device, (CoreError,))
 
 
-def test_it_tells_the_gpu(backend: CudaCoreBackend) -> None:
+def test_it_tells_the_gpu(backend):
     facts = backend.facts
     assert (facts.name, facts.compute_capability, facts.sms) == ("NVIDIA H200", (9, 0), 132)
     assert (facts.library, facts.runtime, facts.memory_bytes) == ("cuda-core 1.2.2", "13.0", 4 << 30)
@@ -95,7 +93,7 @@ def test_it_tells_the_gpu(backend: CudaCoreBackend) -> None:
     assert backend.stream == 77
 
 
-def test_a_launch_opts_in_to_shared_memory_and_passes_its_attributes(core: FakeCore, backend: CudaCoreBackend) -> None:
+def test_a_launch_opts_in_to_shared_memory_and_passes_its_attributes(core, backend):
     args = [np.uint64(4096), np.int32(3), np.float32(0.5)]
     module = backend.load(b"cubin")
     core.calls.clear()
@@ -108,7 +106,7 @@ def test_a_launch_opts_in_to_shared_memory_and_passes_its_attributes(core: FakeC
     assert core.calls[-1] == ("launch", {**plain, "shmem_size": 0, **clusters}, tuple(args))
 
 
-def test_memory_is_the_drivers_and_freed_with_its_last_reference(core: FakeCore, backend: CudaCoreBackend) -> None:
+def test_memory_is_the_drivers_and_freed_with_its_last_reference(core, backend):
     memory = backend.allocate(100)
     assert backend.pointer(memory) == 4096
     array = np.arange(4, dtype=np.float32)
@@ -124,9 +122,7 @@ def test_memory_is_the_drivers_and_freed_with_its_last_reference(core: FakeCore,
         backend.allocate(1 << 60)
 
 
-def test_graphs_are_captured_on_the_stream_and_ended_where_the_body_fails(
-    core: FakeCore, backend: CudaCoreBackend
-) -> None:
+def test_graphs_are_captured_on_the_stream_and_ended_where_the_body_fails(core, backend):
     core.calls.clear()
     backend.capture(lambda: core.calls.append("body"))()
     assert core.calls == [("begin", "relaxed"), "body", "end", "upload", "replay"]
@@ -136,7 +132,7 @@ def test_graphs_are_captured_on_the_stream_and_ended_where_the_body_fails(
     assert core.calls == [("begin", "relaxed"), "end"]
 
 
-def test_errors_of_the_library_become_the_devices(core: FakeCore, backend: CudaCoreBackend) -> None:
+def test_errors_of_the_library_become_the_devices(core, backend):
     device = GpuDevice(backend)
     assert device.name == "cuda-core"
     launch = backend.launcher(backend.load(b""), BoundLaunch("k", (1, 1, 1), (1, 1, 1), [], 0, False))
@@ -147,20 +143,20 @@ def test_errors_of_the_library_become_the_devices(core: FakeCore, backend: CudaC
         device.guarded(launch)
 
 
-def clustered() -> Plan:
+def clustered():
     source = 'extern "C" __global__ void k(int* y) { y[blockIdx.x] = 1; }\n'
     launch = Launch("k", (2, 1, 1), (32, 1, 1), ("y",), cluster=(2, 1, 1))
     return Plan("c", "cuda", source, {}, {"y": np.zeros(2, np.int32)}, "y", (launch,))
 
 
-def test_devices_without_launch_attributes_say_which_has_them(cache_dir: object) -> None:
+def test_devices_without_launch_attributes_say_which_has_them(cache_dir):
     with pytest.raises(Unsupported, match="which cupy does not pass on: --device cuda-core"):
         GpuDevice(FakeBackend({"k": lambda *call: None})).prepare(clustered())
     with pytest.raises(Unsupported, match="clusters of blocks, which the cpu device does not run"):
         CpuDevice().prepare(clustered())
 
 
-def test_without_the_library_the_device_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_device_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(Unsupported, match=r"cuda\.core is missing .*pip install 'nnzbench\[cuda-core\]'"):
         open_device("cuda-core")

@@ -1,9 +1,6 @@
 """Another architecture's plans on the device at hand, on a GPU that is a dictionary and on the processor."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,13 +35,13 @@ extern "C" __global__ void path(int* y) {
 """
 
 
-def path_plan(shared_bytes: int = 0, features: str = "") -> Plan:
+def path_plan(shared_bytes=0, features=""):
     launch = Launch("path", (1, 1, 1), (1, 1, 1), ("y",), shared_bytes)
     return Plan("p", "cuda", SOURCE, {}, {"y": np.zeros(1, np.int32)}, "y", (launch,), features=features)
 
 
 @pytest.fixture
-def gpu(cache_dir: Path) -> GpuDevice:
+def gpu(cache_dir):
     try:
         toolchain.nvrtc_version()
     except Unsupported as reason:
@@ -54,7 +51,7 @@ def gpu(cache_dir: Path) -> GpuDevice:
     return GpuDevice(backend)
 
 
-def test_a_gpu_runs_an_older_architectures_code_and_times_nothing(gpu: GpuDevice) -> None:
+def test_a_gpu_runs_an_older_architectures_code_and_times_nothing(gpu):
     device = checking(gpu, "sm_75")
     assert isinstance(device, OtherArch)
     assert (device.arch, device.link, device.gpu, device.name) == ("sm_75", "sm_90", "nvidia-h200", "cupy")
@@ -72,7 +69,7 @@ def test_a_gpu_runs_an_older_architectures_code_and_times_nothing(gpu: GpuDevice
     assert (taken["gpu"]["slug"], taken["gpu"]["runs_code_of"]) == ("nvidia-h200", "sm_75")
 
 
-def test_programs_take_the_older_path_and_are_linked_for_the_gpu(gpu: GpuDevice) -> None:
+def test_programs_take_the_older_path_and_are_linked_for_the_gpu(gpu):
     made = {}
     for arch, link in (("sm_75", "sm_90"), ("sm_80", "sm_90"), ("sm_90", "")):
         _, made[arch] = next(compile_many([Job("cuda", SOURCE, arch, link=link)], workers=1))
@@ -85,7 +82,7 @@ def test_programs_take_the_older_path_and_are_linked_for_the_gpu(gpu: GpuDevice)
     assert len({one.path for one in made.values()}) == 3
 
 
-def test_ptx_of_an_older_target_is_assembled_for_the_gpu(gpu: GpuDevice) -> None:
+def test_ptx_of_an_older_target_is_assembled_for_the_gpu(gpu):
     text = ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry old() { ret; }\n"
     (_, made), (_, native) = compile_many([Job("ptx", text, "sm_75", link="sm_90"), Job("ptx", text, "sm_75")])
     assert isinstance(made, Compiled)
@@ -93,7 +90,7 @@ def test_ptx_of_an_older_target_is_assembled_for_the_gpu(gpu: GpuDevice) -> None
     assert made.path != native.path
 
 
-def test_what_can_not_stand_in_is_told_in_one_sentence(gpu: GpuDevice) -> None:
+def test_what_can_not_stand_in_is_told_in_one_sentence(gpu):
     for arch, reason in (
         ("sm_100", "code of sm_100 does not run on sm_90"),
         ("sm_90", "that is what this GPU is"),
@@ -104,19 +101,17 @@ def test_what_can_not_stand_in_is_told_in_one_sentence(gpu: GpuDevice) -> None:
             checking(gpu, arch)
 
 
-def test_the_processor_takes_another_architectures_plans() -> None:
+def test_the_processor_takes_another_architectures_plans():
     device = checking(CpuDevice(order="random:7"), "sm_75")
     assert (device.arch, device.name, device.timer) == ("sm_75", "cpu", None)
 
 
 class Small(Experiment):
-    def problems(self, real: bool | None = None) -> list[Problem]:
+    def problems(self, real=None):
         return [Problem("small", "p37", "spmm", 9, 16, 37, 0.5, "uniform:1")]
 
 
-def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(tmp_path, monkeypatch):
     monkeypatch.setattr("nnzbench.measure.sweep.QUICK_CANDIDATES", 1)  # each is a program to build
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", dtypes_of("row_stream", "cublas")))
     arguments = ["small", "--device", "cpu", "--as", "sm_75", "--out", str(tmp_path), "--quick"]
@@ -134,9 +129,7 @@ def test_run_writes_a_folder_of_its_own_and_leaves_libraries_out(
     assert json.loads((folder / "environment.json").read_text())["schema"]
 
 
-def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architecture(
-    gpu: GpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architecture(gpu, tmp_path, monkeypatch):
     if not toolchain.knows("sm_70"):
         pytest.skip("this NVRTC does not make the PTX either")
     known = {"small": Small("small", "", "", "", dtypes_of("sputnik", "cublas"))}
@@ -163,13 +156,13 @@ def test_ptx_made_elsewhere_stands_in_for_a_compiler_that_dropped_the_architectu
         device.prepare(path_plan())
 
 
-def test_making_ptx_needs_an_architecture() -> None:
+def test_making_ptx_needs_an_architecture():
     refused = CliRunner().invoke(command, ["sparsert_table1", "--ptx", "folder"])
     assert refused.exit_code == 2
     assert "name it with --target-arch" in refused.output
 
 
-def test_run_refuses_times_and_libraries_under_another_architecture() -> None:
+def test_run_refuses_times_and_libraries_under_another_architecture():
     refused = CliRunner().invoke(command, ["sparsert_table1", "--as", "sm_75", "--policy", "hot"])
     assert refused.exit_code == 2
     assert "--target-arch sm_75 checks and times nothing" in refused.output

@@ -1,16 +1,11 @@
 """Workers that share real GPUs: all rows once, a snapshot per GPU, and the times of one process alone."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from fakes import Silent
 
 from nnzbench.cluster import engine
 from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.cluster.scheduler import Scheduler
-from nnzbench.devices.gpu import GpuDevice
 from nnzbench.facts.runs import compare
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
@@ -24,7 +19,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 CHOICE = Choice(kernels=("sputnik", "cublas"), problems=("1?_*",), candidates=4)
 
 
-def test_workers_that_share_gpus_measure_what_one_process_does(gpu: GpuDevice, tmp_path: Path) -> None:
+def test_workers_that_share_gpus_measure_what_one_process_does(gpu, tmp_path):
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
     one = EXPERIMENTS["sparsert_table1"]
     with engine.connected("local", 2 * len(visible_gpus()), timed=True) as client:

@@ -1,20 +1,17 @@
 """Every own kernel that takes any pattern against float64 on a real GPU, over the real matrices of the collection."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 
 import pytest
 
-from nnzbench.devices import Device
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.trial import Conditions, enumerate_candidates, try_candidate
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems import tables
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import DType, Op, Problem
+from nnzbench.problems.problem import DType, Op
 from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
@@ -39,13 +36,13 @@ WORK: list[tuple[Op, DType, tuple[str, ...]]] = [
 
 
 @functools.cache
-def real_problems() -> list[Problem]:
+def real_problems():
     """Each real matrix on disk once, at its inference batch."""
     found = [p for p in tables.load("sputnik_dlmc", full=True) if p.op == "spmm" and p.name.endswith("_dlmc")]
     return list({problem.source: problem for problem in found if "_b1_" in problem.name}.values())
 
 
-def as_op(problem: Problem, op: Op, dtype: DType) -> Problem:
+def as_op(problem, op, dtype):
     """The same pattern under another op: for sddmm the output's, for softmax the scores'."""
     if op == "sddmm":
         return replace(problem, op=op, dtype=dtype, k=problem.n, n=problem.k)
@@ -55,7 +52,7 @@ def as_op(problem: Problem, op: Op, dtype: DType) -> Problem:
 @pytest.mark.parametrize(
     ("op", "dtype", "names"), WORK, ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )
-def test_right_on_every_real_matrix(gpu: Device, op: Op, dtype: DType, names: tuple[str, ...]) -> None:
+def test_right_on_every_real_matrix(gpu, op, dtype, names):
     problems = real_problems()
     if not problems:
         pytest.skip("no matrix of the collection is on disk; set NNZBENCH_DATA to a folder that holds some")

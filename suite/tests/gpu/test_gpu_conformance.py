@@ -1,18 +1,14 @@
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import conformance
 import pytest
 
-from nnzbench.devices import Device, open_device
+from nnzbench.devices import open_device
 from nnzbench.plans.plan import Unsupported
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
 
 @pytest.fixture(scope="module", params=["cupy", "pycuda", "cuda-core"])
-def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+def device(request):
     try:
         opened = open_device(request.param)
     except Unsupported as reason:
@@ -22,5 +18,5 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_same_results_as_the_processor(device: Device, case: conformance.Case) -> None:
+def test_same_results_as_the_processor(device, case):
     conformance.check(device, case)

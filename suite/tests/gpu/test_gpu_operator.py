@@ -1,7 +1,5 @@
 """Operators on a GPU: CuPy arrays, torch tensors, DLPack, streams, CUDA graphs, and the folder they travel in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,15 +1,12 @@
 """Older architectures' plans and code paths on the GPU at hand; `--other-arch sm_75` chooses, all of them unasked."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import conformance
 import pytest
 
-from nnzbench.devices import Device, open_device
+from nnzbench.devices import open_device
 from nnzbench.devices.other_arch import checking
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.kernels.samples import PROBLEMS
@@ -27,7 +24,7 @@ OLDER = [name for name, one in ARCHITECTURES.items() if one.compiled]
 
 
 @pytest.fixture(scope="module", params=OLDER)
-def device(request: pytest.FixtureRequest) -> Iterator[Device]:
+def device(request):
     asked = request.config.getoption("--other-arch")
     if asked and request.param not in asked:
         pytest.skip(f"--other-arch names {', '.join(asked)}")
@@ -40,12 +37,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 
 @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-def test_same_results_as_the_processor(device: Device, case: conformance.Case) -> None:
+def test_same_results_as_the_processor(device, case):
     conformance.check(device, case)
 
 
 @pytest.mark.parametrize("name", [name for name, one in kernels().items() if not isinstance(one, VendorKernel)])
-def test_every_kernel_is_right_on_the_representative_problems(device: Device, name: str) -> None:
+def test_every_kernel_is_right_on_the_representative_problems(device, name):
     kernel = kernels()[name]
     right, wrong = 0, []
     for problem in PROBLEMS:

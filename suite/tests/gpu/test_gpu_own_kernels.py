@@ -2,8 +2,6 @@
 too, and exact where whole numbers are summed. For sanitizers, too.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -13,19 +11,17 @@ from on_cpu import matrix, spmm_operands, spmm_problem
 from test_tensor_papers import NAMES
 from test_tensor_spmm import problem, whole
 
-from nnzbench.devices import Device
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.tensor import spmm, tf32
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, round_to
-from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
 
-def check_all(gpu: Device, name: str, problem: Problem, data: Operands, exact: bool = False) -> None:
+def check_all(gpu, name, problem, data, exact=False):
     """Every candidate three times in a row: what adds to its output must not see an earlier run's."""
     truth = reference(problem, data)
     try:
@@ -66,7 +62,7 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("name", "dtype", "shape"), EXACT, ids=str)
-def test_every_plan_is_exact(gpu: Device, name: str, dtype: DType, shape: tuple[int, int, int, float]) -> None:
+def test_every_plan_is_exact(gpu, name, dtype, shape):
     m, k, n, density = shape
     rows = (0, m - 1) if name in NAMES else (m - 1,) if m > 1 else ()
     data = whole(matrix(m, k, density, empty=rows, full=m // 2 if density else -1), n, dtype)
@@ -74,7 +70,7 @@ def test_every_plan_is_exact(gpu: Device, name: str, dtype: DType, shape: tuple[
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
-def test_panels_go_round_their_ring(gpu: Device, dtype: DType) -> None:
+def test_panels_go_round_their_ring(gpu, dtype):
     """Of few rows K is split until a slice has a panel or two. Here it is whole: every place is filled many times."""
     data = whole(matrix(70, 2100, 0.1, full=35), 40, dtype)
     some = problem(data, dtype)
@@ -91,7 +87,7 @@ def test_panels_go_round_their_ring(gpu: Device, dtype: DType) -> None:
         prepared.close()
 
 
-def test_nan_touches_only_the_rows_of_a_vector_that_use_it(gpu: Device) -> None:
+def test_nan_touches_only_the_rows_of_a_vector_that_use_it(gpu):
     data = whole(matrix(300, 700, 0.02, empty=(4,), full=9), 1)
     b = np.zeros((700, 1), dtype=np.float16)
     b[::7] = np.nan
@@ -108,20 +104,20 @@ EIE = ((1, 1, 1, 1.0), (37, 203, 7, 0.1), (65, 4096, 8, 0.04), (600, 1201, 1, 0.
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize(("m", "k", "n", "density"), [*EIE, (40, 640, 2, 0.3)])
-def test_eie(gpu: Device, m: int, k: int, n: int, density: float, dtype: DType) -> None:
+def test_eie(gpu, m, k, n, density, dtype):
     data = coded_operands(m, k, n, density, dtype, full=m // 2)
     check_all(gpu, "eie", spmm_problem(data), data)
 
 
 @pytest.mark.parametrize("n", [1, 7, 32, 49, 64, 128, 500])
-def test_merge_spmm(gpu: Device, n: int) -> None:
+def test_merge_spmm(gpu, n):
     for sparse in (matrix(37, 470, empty=(0, 5, 36), full=9), matrix(2000, 60, 0.05), matrix(300, 2000, 0.3)):
         data = spmm_operands(sparse, n)
         check_all(gpu, "merge_spmm", spmm_problem(data), data)
 
 
 @pytest.mark.parametrize("n", [32, 128])
-def test_aspt(gpu: Device, n: int) -> None:
+def test_aspt(gpu, n):
     for sparse in (*AWKWARD.values(), matrix(1000, 2048, 0.2), matrix(500, 8192, 0.1)):
         data = spmm_operands(sparse, n)
         check_all(gpu, "aspt", spmm_problem(data), data)
@@ -137,6 +133,6 @@ def test_aspt(gpu: Device, n: int) -> None:
         ("dense_mobilenet", [mobilenet(level, *size) for level in (0.9, 0.0) for size in ((), (1.0, 224))]),
     ],
 )
-def test_networks(gpu: Device, name: str, problems: list[Problem]) -> None:
+def test_networks(gpu, name, problems):
     for one in problems:
         check_all(gpu, name, one, make_operands(one))

@@ -1,16 +1,13 @@
 """Every kernel gives the same bits through CuPy, PyCUDA and cuda.core; clusters run through cuda.core."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 
-from nnzbench.devices import Device, open_device
+from nnzbench.devices import open_device
 from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.kernels.samples import PROBLEMS
 from nnzbench.plans.plan import Launch, Plan, Unsupported
@@ -36,7 +33,7 @@ extern "C" __global__ void after(int* y, int* z) {
 
 
 @pytest.fixture(scope="module")
-def devices() -> Iterator[list[Device]]:
+def devices():
     opened = []
     for name in ("cupy", "pycuda", "cuda-core"):
         try:
@@ -51,7 +48,7 @@ def devices() -> Iterator[list[Device]]:
 
 
 @pytest.mark.parametrize("name", [name for name, one in kernels().items() if not isinstance(one, VendorKernel)])
-def test_every_kernel_gives_the_same_bits(devices: list[Device], name: str) -> None:
+def test_every_kernel_gives_the_same_bits(devices, name):
     kernel = kernels()[name]
     compared = 0
     for problem in (one for one in PROBLEMS if one.op in kernel.ops):
@@ -77,7 +74,7 @@ def test_every_kernel_gives_the_same_bits(devices: list[Device], name: str) -> N
 
 
 @pytest.fixture(scope="module")
-def core() -> Iterator[Device]:
+def core():
     try:
         opened = open_device("cuda-core")
     except Unsupported as reason:
@@ -88,7 +85,7 @@ def core() -> Iterator[Device]:
     opened.close()
 
 
-def test_clusters_and_programmatic_launches_reach_the_kernel(core: Device) -> None:
+def test_clusters_and_programmatic_launches_reach_the_kernel(core):
     block = (32, 1, 1)
     launches = (
         Launch("ranks", (8, 1, 1), block, ("y",), cluster=(4, 1, 1)),

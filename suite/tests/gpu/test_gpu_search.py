@@ -1,7 +1,5 @@
 """A search on a GPU: what compiles beside it changes no time, and it ends when its time is over."""
 
-from __future__ import annotations
-
 import functools
 import math
 import time

@@ -5,26 +5,21 @@
 With NNZBENCH_TEST_UNPOOLED=1 every buffer is an allocation of its own, so that an access past its end is seen.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from on_cpu import matrix
 from test_tensor_spmm import problem, whole
 
-from nnzbench.devices import Device
 from nnzbench.kernels.tensor.spmm import tensor_spmm
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.trial import enumerate_candidates
 from nnzbench.plans.architectures import architecture
-from nnzbench.plans.plan import Candidate, Prepared
+from nnzbench.plans.plan import Candidate
 from nnzbench.problems import tables
 from nnzbench.problems.check import TOLERANCE, relative_error
 from nnzbench.problems.operands import Operands, make_operands, round_to
-from nnzbench.problems.problem import DType
 from nnzbench.problems.reference import reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir", "unpooled")]
@@ -43,7 +38,7 @@ SHAPES = (
 
 
 @pytest.fixture(scope="module")
-def unpooled() -> Iterator[None]:
+def unpooled():
     """Without CuPy's pool, where asked for."""
     if not os.environ.get("NNZBENCH_TEST_UNPOOLED"):
         yield
@@ -56,14 +51,14 @@ def unpooled() -> Iterator[None]:
 
 
 @pytest.fixture
-def tensor(gpu: Device) -> Device:
+def tensor(gpu):
     """The GPU, where its tensor cores multiply 2:4 tiles."""
     if not architecture(gpu.arch).has("mma_sparse"):
         pytest.skip(f"tensor cores of {gpu.arch} do not multiply 2:4 tiles")
     return gpu
 
 
-def every_tiling(device: Device, data: Operands, dtype: DType) -> Iterator[tuple[str, Prepared]]:
+def every_tiling(device, data, dtype):
     """Each tiling's name and what runs it; programs are compiled many at a time."""
     count = 0
     for one in enumerate_candidates(tensor_spmm, problem(data, dtype), data, device):
@@ -75,7 +70,7 @@ def every_tiling(device: Device, data: Operands, dtype: DType) -> Iterator[tuple
     assert count > 0
 
 
-def assert_exact(device: Device, data: Operands, dtype: DType) -> None:
+def assert_exact(device, data, dtype):
     expected = round_to(reference(problem(data, dtype), data).value.astype(np.float32), dtype)
     for variant, prepared in every_tiling(device, data, dtype):
         for _ in range(3):
@@ -86,17 +81,17 @@ def assert_exact(device: Device, data: Operands, dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape[:3])))
-def test_every_tiling_is_exact(tensor: Device, shape: tuple[int, int, int, float], dtype: DType) -> None:
+def test_every_tiling_is_exact(tensor, shape, dtype):
     m, k, n, density = shape
     data = whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n, dtype)
     assert_exact(tensor, data, dtype)
 
 
-def test_an_empty_matrix(tensor: Device) -> None:
+def test_an_empty_matrix(tensor):
     assert_exact(tensor, whole(CSR.from_dense(np.zeros((41, 190), np.float32)), 20), "f16")
 
 
-def test_inf_and_nan_touch_only_the_rows_that_use_them(tensor: Device) -> None:
+def test_inf_and_nan_touch_only_the_rows_that_use_them(tensor):
     data = whole(matrix(100, 700, 0.3, empty=(4,), full=9), 40)
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 35], b[699, 10] = np.inf, -np.inf, np.nan, np.inf
@@ -108,7 +103,7 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them(tensor: Device) -> None:
         assert np.array_equal(prepared.read().astype(np.float64), expected, equal_nan=True), variant
 
 
-def test_uneven_rows(tensor: Device) -> None:
+def test_uneven_rows(tensor):
     """The matrices of Sputnik's figure 7, where single rows are up to full."""
     for one in tables.load("sputnik_figure7"):
         data = make_operands(one).cast("f16")

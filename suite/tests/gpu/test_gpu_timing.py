@@ -1,10 +1,6 @@
 """Times on a real GPU: two runs of one build say SAME, and peaks are physical."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from fakes import Silent
@@ -27,14 +23,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 
 
 class Pair(Experiment):
-    def problems(self, real: bool | None = None) -> list[Problem]:
+    def problems(self, real=None):
         return [
             Problem(self.name, "small", "spmm", 256, 256, 196, 0.9, "uniform:1"),
             Problem(self.name, "large", "spmm", 2048, 1024, 256, 0.9, "uniform:2"),
         ]
 
 
-def test_two_runs_of_one_build_are_the_same(gpu: GpuDevice, tmp_path: Path) -> None:
+def test_two_runs_of_one_build_are_the_same(gpu, tmp_path):
     pair = Pair("pair", "", "", "", {"sputnik": (), "cublas": ()})
     session = Session(gpu, kernels())
     choice = Choice(quick=False)
@@ -49,7 +45,7 @@ def test_two_runs_of_one_build_are_the_same(gpu: GpuDevice, tmp_path: Path) -> N
     assert len(different) <= len(result.rows) // 10, different
 
 
-def test_peaks_are_physical_and_repeat(gpu: GpuDevice) -> None:
+def test_peaks_are_physical_and_repeat(gpu):
     first, second = measure_peaks(gpu), measure_peaks(gpu)
     assert first.floor_hot_us is not None
     assert first.floor_cold_us is not None
@@ -61,7 +57,7 @@ def test_peaks_are_physical_and_repeat(gpu: GpuDevice) -> None:
         assert getattr(first, name) == pytest.approx(getattr(second, name), rel=0.1), name
 
 
-def test_a_replayed_graph_takes_as_long_as_its_launches(gpu: GpuDevice) -> None:
+def test_a_replayed_graph_takes_as_long_as_its_launches(gpu):
     prepared = gpu.prepare(peaks.fma_plan(gpu.facts.sms, 400))
     timer = gpu.timer
     warm_up(timer, prepared.run)
@@ -71,7 +67,7 @@ def test_a_replayed_graph_takes_as_long_as_its_launches(gpu: GpuDevice) -> None:
     prepared.close()
 
 
-def test_hosts_time_is_not_in_the_interval(gpu: GpuDevice) -> None:
+def test_hosts_time_is_not_in_the_interval(gpu):
     prepared = gpu.prepare(peaks.empty_plan())
     prepared.run()
     gpu.synchronise()
@@ -81,7 +77,7 @@ def test_hosts_time_is_not_in_the_interval(gpu: GpuDevice) -> None:
 
 
 @pytest.mark.parametrize("name", ["cupy", "pycuda", "cuda-core"])
-def test_a_host_that_is_slow_between_two_launches_is_not_in_the_interval(name: str) -> None:
+def test_a_host_that_is_slow_between_two_launches_is_not_in_the_interval(name):
     try:
         device = open_device(name)
     except Unsupported as reason:
@@ -89,8 +85,8 @@ def test_a_host_that_is_slow_between_two_launches_is_not_in_the_interval(name: s
     assert isinstance(device, GpuDevice)
     prepared = device.prepare(peaks.empty_plan())
 
-    def calls(pause_s: float) -> Callable[[], None]:
-        def run() -> None:
+    def calls(pause_s):
+        def run():
             prepared.run()
             until = time.perf_counter() + pause_s
             while time.perf_counter() < until:
@@ -107,7 +103,7 @@ def test_a_host_that_is_slow_between_two_launches_is_not_in_the_interval(name: s
     device.close()
 
 
-def test_cold_is_slower_than_hot_where_operands_fit_in_cache(gpu: GpuDevice) -> None:
+def test_cold_is_slower_than_hot_where_operands_fit_in_cache(gpu):
     size = gpu.facts.l2_bytes // 8 // peaks.CHUNK_BYTES * peaks.CHUNK_BYTES
     prepared = gpu.prepare(peaks.read_plan(size, gpu.facts.sms * 4, 1))
     prepared.run()

@@ -1,15 +1,11 @@
 """Every vendor candidate against float64 on a real GPU, on awkward shapes."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import VendorKernel, candidates, kernels
 from nnzbench.kernels.vendor.cudnn_graphs import load_frontend
@@ -22,7 +18,7 @@ from nnzbench.measure.session import open_libraries
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.problem import ConvShape, Op, Problem
 from nnzbench.problems.reference import reference
 from nnzbench.records.memory import STEP
 from nnzbench.report.data.networks import attention_bytes
@@ -32,7 +28,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cache_dir")]
 SHAPES = [(64, 96, 1), (40, 56, 7), (7, 96, 40), (256, 128, 49), (11, 55, 8), (1, 1, 1)]
 
 
-def make(m: int, k: int, n: int, dtype: DType) -> tuple[Problem, Operands]:
+def make(m, k, n, dtype):
     """90 % sparse, with empty rows where there are several."""
     rng = np.random.default_rng(m + k + n)
     dense = rng.standard_normal((m, k), dtype=np.float32) * (rng.random((m, k)) < max(0.1, 1 / (m * k)))
@@ -42,7 +38,7 @@ def make(m: int, k: int, n: int, dtype: DType) -> tuple[Problem, Operands]:
     return Problem("test", f"{m}x{k}x{n}", "spmm", m, k, n, 0.9, "uniform:0", dtype), operands.cast(dtype)
 
 
-def check_every_candidate(gpu: Device, name: str, problem: Problem, operands: Operands) -> Counter[str]:
+def check_every_candidate(gpu, name, problem, operands):
     """Variants by outcome, `ok` or `unsupported`; a wrong result fails the test."""
     expected = reference(problem, operands)
     outcomes: Counter[str] = Counter()
@@ -73,7 +69,7 @@ def check_every_candidate(gpu: Device, name: str, problem: Problem, operands: Op
     return outcomes
 
 
-def needs(library: str, load: Callable[[], object]) -> None:
+def needs(library, load):
     try:
         load()
     except Unsupported as reason:
@@ -83,9 +79,7 @@ def needs(library: str, load: Callable[[], object]) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["cublas", "cublaslt", "cusparse"])
-def test_every_product_is_right_or_unsupported(
-    gpu: Device, name: str, dtype: DType, shape: tuple[int, int, int]
-) -> None:
+def test_every_product_is_right_or_unsupported(gpu, name, dtype, shape):
     outcomes = check_every_candidate(gpu, name, *make(*shape, dtype))
     assert outcomes["ok"] > 0, outcomes
 
@@ -93,7 +87,7 @@ def test_every_product_is_right_or_unsupported(
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("op", ["spmv", "sddmm"])
 @pytest.mark.parametrize("shape", [(64, 96), (70, 33), (256, 128)], ids=lambda shape: "x".join(map(str, shape)))
-def test_vectors_and_sampled_products(gpu: Device, op: Op, shape: tuple[int, int], dtype: DType) -> None:
+def test_vectors_and_sampled_products(gpu, op, shape, dtype):
     m, k = shape
     problem, operands = make(m, k, 1, dtype)
     if op == "sddmm":  # the matrix is the pattern of the m x k result
@@ -105,7 +99,7 @@ def test_vectors_and_sampled_products(gpu: Device, op: Op, shape: tuple[int, int
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_block_patterns(gpu: Device, dtype: DType) -> None:
+def test_block_patterns(gpu, dtype):
     rng = np.random.default_rng(1)
     blocks = np.kron(rng.random((8, 12)) < 0.4, np.ones((16, 16), bool))
     matrix = CSR.from_dense(rng.standard_normal((128, 192), np.float32) * blocks)
@@ -116,7 +110,7 @@ def test_block_patterns(gpu: Device, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-def test_convolutions(gpu: Device, dtype: DType) -> None:
+def test_convolutions(gpu, dtype):
     needs("cuDNN", load_frontend)
     for shape in (
         ConvShape(2, 16, 14, 14, 24, 3, 3, 1, 1),
@@ -140,7 +134,7 @@ def test_convolutions(gpu: Device, dtype: DType) -> None:
         assert untuned == [name for name in every if not name.count("plan") or name.endswith("_default")]
 
 
-def test_libraries_that_are_opened_beforehand_work_afterwards(gpu: Device) -> None:
+def test_libraries_that_are_opened_beforehand_work_afterwards(gpu):
     assert isinstance(gpu, GpuDevice)
     names = [name for name, one in kernels().items() if isinstance(one, VendorKernel)]
     used = gpu.used_bytes()
@@ -151,7 +145,7 @@ def test_libraries_that_are_opened_beforehand_work_afterwards(gpu: Device) -> No
 
 
 @pytest.mark.parametrize(("dtype", "keep"), [("f16", (2, 4)), ("bf16", (2, 4)), ("f32", (1, 2))])
-def test_two_of_four(gpu: Device, dtype: DType, keep: tuple[int, int]) -> None:
+def test_two_of_four(gpu, dtype, keep):
     needs("cuSPARSELt", library_version)
     assert isinstance(gpu, GpuDevice)
     if gpu.facts.compute_capability < (8, 0):
@@ -164,7 +158,7 @@ def test_two_of_four(gpu: Device, dtype: DType, keep: tuple[int, int]) -> None:
     assert check_every_candidate(gpu, "cusparselt", problem, operands)["ok"] > 0
 
 
-def attention(mask: CSR, features: int, dtype: DType) -> tuple[Problem, Operands]:
+def attention(mask, features, dtype):
     problem = Problem("test", "a", "attention", mask.m, mask.k, features, 0.9, "uniform:0", dtype)
     operands = make_operands(problem)
     return problem, replace(operands, sparse=mask, pattern=mask.pattern_hash()).cast(dtype)
@@ -173,9 +167,7 @@ def attention(mask: CSR, features: int, dtype: DType) -> tuple[Problem, Operands
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("tokens", [1, 7, 49, 128, 513])
 @pytest.mark.parametrize("band", ["all", "some"])
-def test_fused_attention_over_a_triangle_and_over_an_added_mask(
-    gpu: Device, band: str, tokens: int, dtype: DType
-) -> None:
+def test_fused_attention_over_a_triangle_and_over_an_added_mask(gpu, band, tokens, dtype):
     needs("cuDNN", load_frontend)
     mask = banded(tokens, tokens, 0.9, tokens if band == "all" else max(1, tokens // 4), 0)
     outcomes = check_every_candidate(gpu, "cudnn_attention", *attention(mask, 64, dtype))
@@ -185,7 +177,7 @@ def test_fused_attention_over_a_triangle_and_over_an_added_mask(
 @pytest.mark.parametrize(
     ("name", "dtype"), [("sparse_attention", "f32"), ("dense_attention", "f32"), ("cudnn_attention", "f16")]
 )
-def test_attention_takes_about_the_memory_that_is_counted(gpu: GpuDevice, name: str, dtype: DType) -> None:
+def test_attention_takes_about_the_memory_that_is_counted(gpu, name, dtype):
     if name == "cudnn_attention":
         needs("cuDNN", load_frontend)
     problem, operands = attention(banded(4096, 4096, 0.95, 64, 0), 128, dtype)

@@ -1,8 +1,5 @@
 """Kernels are compiled without optimisation here: more than half of the time of these tests was the compiler's."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +8,7 @@ from nnzbench.devices.cpu import build
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _unoptimised() -> Iterator[None]:
+def _unoptimised():
     """`-O0` behind the flags of a build, for the kernel alone; sanitizers then see also what an optimiser removes.
 
     The builds as they are run are checked in suite/tests/devices, and by the commands that other tests start.

@@ -1,9 +1,6 @@
 """The balanced kernels against float64 on the processor, and the format against CSR."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +12,14 @@ from nnzbench.matrices import prune
 from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, compiled_architectures
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 
 
-def csr(m: int, k: int, sparsity: float, ranges: int = 32) -> CSR:
+def csr(m, k, sparsity, ranges=32):
     weights = np.random.default_rng(m + k).standard_normal((m, k), dtype=np.float32)
     return prune.balanced(weights, sparsity, ranges)
 
@@ -30,7 +27,7 @@ def csr(m: int, k: int, sparsity: float, ranges: int = 32) -> CSR:
 class Case:
     """A product, its float64 result and the matrix in balanced form."""
 
-    def __init__(self, m: int, k: int, n: int, sparsity: float, ranges: int = 32, dtype: Any = np.float32) -> None:
+    def __init__(self, m, k, n, sparsity, ranges=32, dtype=np.float32):
         weights = csr(m, k, sparsity, ranges)
         self.x = np.random.default_rng(1).standard_normal((k, n)).astype(dtype)
         operands = Operands(weights.with_values(weights.values.astype(dtype)), {"b": self.x}, "")
@@ -38,21 +35,21 @@ class Case:
         problem = Problem("test", "test", "spmm", m, k, n, sparsity, f"balanced:{ranges}:0")
         self.reference = reference(problem, operands)
 
-    def paper_plan(self, arch: str = "sm_80") -> Plan:
+    def paper_plan(self, arch="sm_80"):
         return balanced.paper_plan(self.matrix, self.x, arch, 2)
 
-    def rows_plan(self, tiling: balanced_rows.Tiling, group: int | None = None) -> Plan:
+    def rows_plan(self, tiling, group=None):
         group = group or balanced_rows.group_of(self.matrix, self.x.shape[1], "sm_80")
         plan = balanced_rows.make_plan(self.matrix, balanced_rows.pack(self.matrix, group), self.x, tiling, "sm_80")
         assert plan is not None
         return plan
 
-    def wide_plan(self, *tiling: int) -> Plan:
+    def wide_plan(self, *tiling):
         plan = balanced_wide.make_plan(self.matrix, self.x, balanced_wide.Tiling(*tiling), "sm_80")
         assert plan is not None
         return plan
 
-    def check(self, plan: Plan, build: str = "plain", order: str = "forward") -> None:
+    def check(self, plan, build="plain", order="forward"):
         error = relative_error(execute(plan, build, order), self.reference)
         assert passes(error, plan.math), (plan.variant, error)
 
@@ -73,14 +70,14 @@ SHAPES = (
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_rows_and_paper_match_float64_on_awkward_shapes(shape: tuple[int, int, int, float, int]) -> None:
+def test_rows_and_paper_match_float64_on_awkward_shapes(shape):
     case = Case(*shape)
     case.check(case.rows_plan(QUEUE))
     case.check(case.rows_plan(LOADS) if case.matrix.keep % 4 else case.paper_plan())
 
 
 @pytest.mark.parametrize("n", [1, 8])
-def test_half_values_with_single_precision_sums(n: int) -> None:
+def test_half_values_with_single_precision_sums(n):
     case = Case(21, 1024, n, 0.5, dtype=np.float16)
     case.check(case.rows_plan(QUEUE))
     case.check(case.rows_plan(LOADS) if n == 1 else case.paper_plan())
@@ -89,7 +86,7 @@ def test_half_values_with_single_precision_sums(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "ranges"), [(1, 32), (2, 9), (7, 40), (8, 32)])
-def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n: int, ranges: int) -> None:
+def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n, ranges):
     """X is brought once per block; every number of blocks must give all rows, whoever starts where in X."""
     case = Case(37, ranges * 19 - 4, n, 0.1, ranges)  # 17 entries: one batch of loads and a rest
     plan = case.paper_plan("sm_90")
@@ -101,7 +98,7 @@ def test_blocks_of_the_papers_mapping_stay_for_as_many_rows_as_there_are(n: int,
         case.check(fewer, "asan" if blocks == 5 else "plain", "backward" if blocks == 1 else "forward")
 
 
-def test_many_columns_run_in_the_papers_mapping_too() -> None:
+def test_many_columns_run_in_the_papers_mapping_too():
     case = Case(13, 27, 49, 0.34, 9)
     found = list(balanced.plans(case.matrix, case.x, "sm_90"))
     assert [plan.variant for plan in found[:2]] == ["paper_w32", "paper_w16"]
@@ -113,7 +110,7 @@ def test_many_columns_run_in_the_papers_mapping_too() -> None:
         balanced.paper_plan(case.matrix, many, "sm_90")
 
 
-def test_the_papers_mapping_brings_x_once_per_multiprocessor() -> None:
+def test_the_papers_mapping_brings_x_once_per_multiprocessor():
     shape = (16384, 32, 1)
     weights = BalancedMatrix(16384, 8192, 256, np.ones(shape, np.float32), np.zeros(shape, np.uint8))
     for n, groups in ((1, 1), (8, 2)):
@@ -123,14 +120,14 @@ def test_the_papers_mapping_brings_x_once_per_multiprocessor() -> None:
         assert plan.launches[0].shared_bytes == 8192 * 4 * (1 if n == 1 else 4)
 
 
-def test_the_papers_mapping_without_its_barrier_is_noticed() -> None:
+def test_the_papers_mapping_without_its_barrier_is_noticed():
     case = Case(21, 1000, 2, 0.8)
     plan = mutated(case.paper_plan(), "    __syncthreads();\n", "")
     with pytest.raises(SanitizerError, match="data race"):
         execute(plan, "tsan")
 
 
-def test_x_larger_than_shared_memory_takes_several_passes() -> None:
+def test_x_larger_than_shared_memory_takes_several_passes():
     case = Case(19, 4096, 4, 0.9)
     for group in (16, 4):
         plan = case.rows_plan(QUEUE, group)
@@ -141,7 +138,7 @@ def test_x_larger_than_shared_memory_takes_several_passes() -> None:
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(4, np.float32), (8, np.float32), (7, np.float32), (8, np.float16)])
-def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n: int, dtype: Any) -> None:
+def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n, dtype):
     case = Case(141, 1024, n, 0.9, dtype=dtype)
     build = "tsan" if n == 4 else "asan" if n == 8 and dtype == np.float32 else "plain"
     for tiling in (QUEUE, replace(LOADS, runs=4)):
@@ -151,7 +148,7 @@ def test_passes_shared_out_to_blocks_add_up_launch_after_launch(n: int, dtype: A
         case.check(replace(plan, launches=plan.launches * 3), build, "backward")  # counters are left at zero
 
 
-def test_a_sum_read_before_all_parts_are_there_is_noticed() -> None:
+def test_a_sum_read_before_all_parts_are_there_is_noticed():
     case = Case(141, 2048, 8, 0.9)
     plan = mutated(
         case.rows_plan(replace(LOADS, split=True), 8), "if (earlier != kPasses - 1)", "if (earlier != kPasses - 2)"
@@ -159,7 +156,7 @@ def test_a_sum_read_before_all_parts_are_there_is_noticed() -> None:
     assert not passes(relative_error(execute(plan), case.reference), plan.math)
 
 
-def test_two_byte_positions_and_runs_of_strands() -> None:
+def test_two_byte_positions_and_runs_of_strands():
     wide_ranges = Case(7, 32 * 300, 1, 0.97)
     assert wide_ranges.matrix.positions.dtype == np.uint16
     wide_ranges.check(wide_ranges.rows_plan(QUEUE))
@@ -171,7 +168,7 @@ def test_two_byte_positions_and_runs_of_strands() -> None:
 
 
 @pytest.mark.parametrize("build", ["asan", "tsan"])
-def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
+def test_clean_under_sanitizers_and_any_schedule(build):
     case = Case(21, 1000, 2, 0.8)
     paper = case.paper_plan()
     for plan in (case.rows_plan(QUEUE, 16), case.rows_plan(LOADS, 8) if build == "tsan" else paper):
@@ -181,7 +178,7 @@ def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
     wide.check(wide.wide_plan(8, 2, 2, 2), build)
 
 
-def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
+def test_a_missing_barrier_and_a_missing_wait_are_noticed():
     case = Case(21, 4096, 4, 0.9)
     staged = mutated(case.rows_plan(LOADS, 8), "__syncthreads();\n            in.request(pass);", "in.request(pass);")
     bytes_as_positions = Case(5, 8192, 1, 0.97)  # whatever is read too early lies within a range of 256
@@ -193,14 +190,14 @@ def test_a_missing_barrier_and_a_missing_wait_are_noticed() -> None:
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(37, 130, 66), (13, 27, 49), (5, 640, 24)])
-def test_wide_products_match_float64(m: int, k: int, n: int) -> None:
+def test_wide_products_match_float64(m, k, n):
     case = Case(m, k, n, 0.6, 9 if k == 27 else 32)
     for tiling in ((8, 4, 2, 2), (32, 4, 2, 1), (16, 2, 2, 3)):
         case.check(case.wide_plan(*tiling))
 
 
 @pytest.mark.parametrize("n", [1, 40])
-def test_inf_and_nan_in_unused_rows_of_x_do_not_leak(n: int) -> None:
+def test_inf_and_nan_in_unused_rows_of_x_do_not_leak(n):
     case = Case(8, 37 * 10, n, 0.8)  # the last range is short
     unused = np.setdiff1d(np.arange(370), case.matrix.to_csr().indices)
     assert unused.size > 3
@@ -217,7 +214,7 @@ def test_inf_and_nan_in_unused_rows_of_x_do_not_leak(n: int) -> None:
     ("m", "k", "sparsity", "ranges"),
     [(5, 64, 0.5, 32), (3, 27, 0.34, 9), (4, 37, 0.5, 32), (4, 3000, 0.8, 32), (2, 25088, 0.93, 32), (3, 100, 0.1, 32)],
 )
-def test_format_round_trip(m: int, k: int, sparsity: float, ranges: int) -> None:
+def test_format_round_trip(m, k, sparsity, ranges):
     matrix = csr(m, k, sparsity, ranges)
     form = BalancedMatrix.from_csr(matrix, ranges)
     assert (form.nnz, form.width) == (matrix.nnz, -(-k // ranges))
@@ -226,7 +223,7 @@ def test_format_round_trip(m: int, k: int, sparsity: float, ranges: int) -> None
     assert form.positions.max() < form.width
 
 
-def test_what_is_not_balanced_names_row_and_range() -> None:
+def test_what_is_not_balanced_names_row_and_range():
     dense = csr(6, 128, 0.5).to_dense()
     zero = int(np.flatnonzero(dense[4, 8:12] == 0)[0]) + 8
     dense[4, zero] = 1.0
@@ -246,7 +243,7 @@ def test_what_is_not_balanced_names_row_and_range() -> None:
         next(balanced.balanced.plans(uniform, make_operands(uniform), "sm_90"))
 
 
-def test_plans_fit_their_architecture_and_differ() -> None:
+def test_plans_fit_their_architecture_and_differ():
     for arch in compiled_architectures():
         limit = block_shared_bytes(arch)
         for n, dtype in ((1, np.float32), (8, np.float32), (16, np.float16)):
@@ -261,7 +258,7 @@ def test_plans_fit_their_architecture_and_differ() -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 7, 8, 10, 13, 19, 20, 33, 55, 128])
-def test_strands_hold_every_entry_once_and_waste_little(keep: int) -> None:
+def test_strands_hold_every_entry_once_and_waste_little(keep):
     rng = np.random.default_rng(0)
     values = rng.permutation(np.arange(1.0, 6 * 32 * keep + 1, dtype=np.float32)).reshape(6, 32, keep)
     positions = np.zeros((6, 32, keep), dtype=np.uint8)

@@ -1,7 +1,5 @@
 """EIE's format against what it encodes, and its kernel against float64 on the processor."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -17,21 +15,21 @@ from nnzbench.matrices import codebook
 from nnzbench.matrices.eie import PADDING, Coded, columns_of, slices
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.roofline import row_work
-from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import DType, Problem
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import Problem
 from nnzbench.problems.sources import load_sparse, range_count
 
 
-def plan(data: Operands, tiling: eie.Tiling, arch: str = "sm_80") -> Plan:
+def plan(data, tiling, arch="sm_80"):
     return eie.make_plan(Coded.of(data.sparse), data.dense["b"], tiling, arch)
 
 
-def check(data: Operands, one: Plan, build: str = "plain", order: str = "forward") -> None:
+def check(data, one, build="plain", order="forward"):
     check_plan(one, spmm_problem(data), data, build, order)
 
 
-def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken() -> None:
+def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken():
     dense = np.zeros((1, 40), np.float32)
     dense[0, [2, 3, 22]] = (1, 2, 3)  # the paper's example: two zeros, none, then eighteen
     cut = slices(Coded.of(CSR.from_dense(dense)), 1, 40)
@@ -41,7 +39,7 @@ def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken() -> N
 
 
 @pytest.mark.parametrize(("lanes", "part"), [(1, 100), (8, 40), (32, 64), (16, 112)])
-def test_what_is_encoded_is_what_a_decoder_reads(lanes: int, part: int) -> None:
+def test_what_is_encoded_is_what_a_decoder_reads(lanes, part):
     coded = Coded.of(codebook.shared(matrix(23, 100, 0.08, empty=(0, 7), full=4)))
     cut = slices(coded, lanes, part)
     again = columns_of(cut, part, 100)
@@ -50,7 +48,7 @@ def test_what_is_encoded_is_what_a_decoder_reads(lanes: int, part: int) -> None:
     assert cut.entries.size == coded.pattern.nnz + cut.padding
 
 
-def test_padding_is_as_rare_as_chance_has_it() -> None:
+def test_padding_is_as_rare_as_chance_has_it():
     """Of random places at density d, q^16/(1 - q^16) entries break runs for each nonzero of a long slice."""
     pattern = load_sparse(Problem("t", "t", "spmv", 64, 20000, 1, 0.91, "codebook_uniform:0"))
     cut = slices(Coded.of(pattern), 1, 20000)
@@ -58,7 +56,7 @@ def test_padding_is_as_rare_as_chance_has_it() -> None:
 
 
 @pytest.mark.parametrize(("n", "build", "lanes"), [(1, "asan", 32), (7, "asan", 8), (8, "tsan", 32)])
-def test_awkward_sizes_under_sanitizers(n: int, build: str, lanes: int) -> None:
+def test_awkward_sizes_under_sanitizers(n, build, lanes):
     data = case(37, 203, n, 0.1, "f16" if n == 8 else "f32", empty=(0, 5, 36), full=9)
     check(data, plan(data, eie.Tiling(lanes, 4)), build, "random:3")
 
@@ -68,18 +66,18 @@ def test_awkward_sizes_under_sanitizers(n: int, build: str, lanes: int) -> None:
     ("m", "k", "n", "lanes", "dtype"),
     [(1, 1, 1, 32, "f32"), (3, 300, 2, 16, "f16"), (65, 64, 16, 8, "f32"), (33, 2000, 1, 8, "f16")],
 )
-def test_sizes_of_no_tile(m: int, k: int, n: int, lanes: int, dtype: DType) -> None:
+def test_sizes_of_no_tile(m, k, n, lanes, dtype):
     data = case(m, k, n, 0.2, dtype, full=m // 2)
     check(data, plan(data, eie.Tiling(lanes, 2, shifts=lanes == 16)))
 
 
-def test_a_matrix_without_nonzeros_gives_zeros() -> None:
+def test_a_matrix_without_nonzeros_gives_zeros():
     data = spmm_operands(matrix(5, 40, 0.0), 1)
     check(data, plan(data, eie.Tiling(32, 4)))
 
 
 @pytest.mark.parametrize("bulk", [False, True])
-def test_x_that_does_not_fit_comes_in_parts(bulk: bool) -> None:
+def test_x_that_does_not_fit_comes_in_parts(bulk):
     data = case(9, 30000, 4, 0.02, full=3)
     one = plan(data, eie.Tiling(32, 4, bulk=bulk))
     assert one.launches[0].args[3] == 4
@@ -92,7 +90,7 @@ def test_x_that_does_not_fit_comes_in_parts(bulk: bool) -> None:
 
 
 @pytest.mark.parametrize(("k", "n", "dtype"), [(204, 1, "f32"), (204, 8, "f16"), (28, 4, "f32"), (24, 2, "f16")])
-def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k: int, n: int, dtype: DType) -> None:
+def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k, n, dtype):
     data = case(37, k, n, 0.1, dtype, empty=(0, 36), full=9)
     names = [one.variant for one in eie.eie.plans(spmm_problem(data), data, "sm_90")]
     assert any(name.endswith("_bulk") for name in names)
@@ -100,13 +98,13 @@ def test_the_copy_engine_brings_x_where_it_lies_as_slots_do(k: int, n: int, dtyp
     check(data, plan(data, eie.Tiling(32, 4, bulk=True), "sm_90"), "asan", "random:5")
 
 
-def test_x_of_another_type_or_pitch_is_not_copied_as_it_is() -> None:
+def test_x_of_another_type_or_pitch_is_not_copied_as_it_is():
     for k, n, dtype in ((204, 1, "f16"), (203, 1, "f32"), (204, 7, "f16"), (203, 2, "f16")):
-        data = case(5, k, n, 0.1, dtype)  # type: ignore[arg-type]
+        data = case(5, k, n, 0.1, dtype)
         assert not eie.lies_as_slots(data.dense["b"])
 
 
-def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs() -> None:
+def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs():
     data = case(64, 640, 1, 0.3, empty=tuple(range(4)), full=40)
     one = plan(data, eie.Tiling(16, 2))
     assert one.defines["COMMON"] > 0
@@ -114,7 +112,7 @@ def test_rows_of_few_entries_beside_long_ones_use_both_kinds_of_packs() -> None:
     check(data, one)
 
 
-def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns() -> None:
+def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns():
     for data, words in (
         (spmm_operands(matrix(4, 64), 1), "more than 15 different values"),
         (case(4, 64, 17), "at most 16"),
@@ -125,20 +123,20 @@ def test_more_values_than_a_codebook_holds_are_refused_and_so_are_many_columns()
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
 @pytest.mark.parametrize(("m", "k", "n"), [(4096, 25088, 1), (600, 4096, 8), (8791, 600, 1)])
-def test_plans_fit_shared_memory_and_have_names_of_their_own(m: int, k: int, n: int, arch: str) -> None:
+def test_plans_fit_shared_memory_and_have_names_of_their_own(m, k, n, arch):
     one = eie.tilings(m, k, eie._slot_bytes(eie.slot_columns(n, np.dtype(np.float16)), np.dtype(np.float16)), arch)
     assert len({str(tiling) for tiling in one}) == len(one) >= 1
     assert all(tiling.warps * tiling.blocks <= 32 for tiling in one)
 
 
-def test_its_limit_counts_a_byte_for_a_nonzero() -> None:
+def test_its_limit_counts_a_byte_for_a_nonzero():
     problem = Problem("t", "t", "spmv", 64, 256, 1, 0.9, "codebook_uniform:0", "f16")
     operands = make_operands(problem)
     assert row_work("eie", problem, operands).bytes == operands.sparse.nnz + 32 + 2 * (256 + 64)
     assert about("eie").role == "own"
 
 
-def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_are_many() -> None:
+def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_are_many():
     few = np.array([3.0, -1.0, 0.5, 3.0])
     assert codebook.cluster(few).tolist() == [-1.0, 0.5, 3.0]
     many = np.random.default_rng(0).standard_normal(20000)
@@ -151,7 +149,7 @@ def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_a
         codebook.cluster(np.array([1e30]))
 
 
-def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost() -> None:
+def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost():
     """The best 15 levels of a normal variable leave about 1.3 % of its variance."""
     pattern = load_sparse(Problem("t", "t", "spmv", 64, 1024, 1, 0.5, "uniform:0"))
     lost = codebook.loss(pattern)
@@ -160,7 +158,7 @@ def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost() -> None:
 
 
 @pytest.mark.parametrize(("source", "ranges"), [("uniform:0", 32), ("balanced:8:0", 8), ("balanced:0", 32)])
-def test_sources_with_shared_values_keep_their_pattern_and_ranges(source: str, ranges: int) -> None:
+def test_sources_with_shared_values_keep_their_pattern_and_ranges(source, ranges):
     one = Problem("t", "t", "spmv", 16, 256, 1, 0.5, source)
     other = replace(one, source=f"codebook_{source}")
     assert load_sparse(one).pattern_hash() == load_sparse(other).pattern_hash()
@@ -169,7 +167,7 @@ def test_sources_with_shared_values_keep_their_pattern_and_ranges(source: str, r
     assert range_count(replace(one, source="balanced:0", k=27)) == 27
 
 
-def test_a_zero_that_is_stored_has_the_index_of_zero() -> None:
+def test_a_zero_that_is_stored_has_the_index_of_zero():
     matrix = CSR.from_dense(np.array([[1.0, 2.0, 3.0]], np.float32)).with_values(np.array([2.0, 0.0, 3.0], np.float32))
     coded = Coded.of(matrix)
     assert coded.codes.tolist() == [1, 0, 2]

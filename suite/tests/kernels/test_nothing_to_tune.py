@@ -1,11 +1,7 @@
 """Kernels that say there is nothing to tune: whatever they are asked for, all they have is what they run untuned."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,14 +12,13 @@ from nnzbench.measure.first import FirstChoices
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
 
 NAMED = [name for name in kernels() if about(name).nothing_to_tune]
 
 
-def found(name: str) -> Iterator[Sequence[Any]]:
+def found(name):
     """Plans or candidates by problem; networks make theirs late, from operands that nobody looks at here."""
-    kernel: Any = kernels()[name]
+    kernel = kernels()[name]
     if hasattr(kernel, "plans"):
         for problem in PROBLEMS:
             if problem.op in kernel.ops and problem.m < 1000:  # larger programs take long to generate
@@ -36,7 +31,7 @@ def found(name: str) -> Iterator[Sequence[Any]]:
                 yield list(kernel.candidates(problem, nothing, SimpleNamespace(arch="sm_90")))
 
 
-def plans(kernel: Any, problem: Problem) -> Sequence[Any]:
+def plans(kernel, problem):
     typed = replace(problem, dtype=min(kernel.dtypes, key=["f32", "f16", "i8"].index))
     try:
         return list(kernel.plans(typed, make_operands(typed), "sm_90"))
@@ -45,7 +40,7 @@ def plans(kernel: Any, problem: Problem) -> Sequence[Any]:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_every_candidate_runs_untuned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_candidate_runs_untuned(name, monkeypatch):
     monkeypatch.setattr(attention, "require_gpu", lambda device, _: device)
     every = [some for some in found(name) if some]
     assert every
@@ -54,7 +49,7 @@ def test_every_candidate_runs_untuned(name: str, monkeypatch: pytest.MonkeyPatch
         assert all(choices.takes(one) for one in some), [one.variant for one in some]
 
 
-def test_a_kernel_with_tilings_has_others() -> None:
+def test_a_kernel_with_tilings_has_others():
     """What the test above looks for is there to be found."""
     (some,) = (plans(kernels()["sputnik"], one) for one in PROBLEMS[:1])
     choices = FirstChoices("sputnik")

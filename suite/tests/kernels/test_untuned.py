@@ -1,7 +1,5 @@
 """The kernel that measures nothing: one plan, of the family and tiling that are predicted to be fastest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 from on_cpu import execute, fresh_cache, matrix, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.kernels.composed.untuned import untuned
-from nnzbench.kernels.registry import Kernel
 from nnzbench.kernels.ring.spmm import ring
 from nnzbench.kernels.row_stream import row_stream
 from nnzbench.kernels.sputnik.spmm import sputnik
@@ -18,18 +15,16 @@ from nnzbench.kernels.tensor.spmv import delta_spmv
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference
 
 
-def operands(sparse: CSR, n: int, dtype: DType = "f32") -> tuple[Problem, Operands]:
+def operands(sparse, n, dtype="f32"):
     data = spmm_operands(sparse, n).cast(dtype)
     return replace(spmm_problem(data), dtype=dtype), data
 
 
 @pytest.fixture
-def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def order(monkeypatch):
     """The families as the rule is to rank them."""
     ranked: list[str] = []
     monkeypatch.setattr("nnzbench.kernels.composed.untuned.ranked_families", lambda *_: ranked)
@@ -41,9 +36,7 @@ KERNELS += ((delta_spmv, "f16", 1),)
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "n"), KERNELS, ids=lambda one: getattr(one, "name", one))
-def test_it_is_the_first_plan_of_the_family_ranked_first(
-    order: list[str], kernel: Kernel, dtype: DType, n: int
-) -> None:
+def test_it_is_the_first_plan_of_the_family_ranked_first(order, kernel, dtype, n):
     order[:] = [kernel.name, "sputnik"]
     problem, data = operands(matrix(1024, 64, 0.2), n, dtype)
     (plan,) = untuned.plans(problem, data, "sm_90")
@@ -52,7 +45,7 @@ def test_it_is_the_first_plan_of_the_family_ranked_first(
     assert (plan.source, plan.defines, plan.launches) == (first.source, first.defines, first.launches)
 
 
-def test_a_family_of_other_arithmetic_is_passed_over(order: list[str]) -> None:
+def test_a_family_of_other_arithmetic_is_passed_over(order):
     """fp32 is neither taken for bf16 nor rounded to TF32."""
     order[:] = ["tensor_spmm", "row_stream"]
     (plan,) = untuned.plans(*operands(matrix(64, 64, 0.2), 8), "sm_90")
@@ -63,7 +56,7 @@ def test_a_family_of_other_arithmetic_is_passed_over(order: list[str]) -> None:
         list(untuned.plans(*operands(matrix(64, 64, 0.2), 8), "sm_90"))
 
 
-def test_the_next_family_takes_what_the_first_refuses(order: list[str]) -> None:
+def test_the_next_family_takes_what_the_first_refuses(order):
     order[:] = ["sparsert", "ring", "row_stream"]
     problem, data = operands(matrix(8, 8, 0.5), 4)
     with pytest.raises(Unsupported):
@@ -76,7 +69,7 @@ def test_the_next_family_takes_what_the_first_refuses(order: list[str]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype: DType) -> None:
+def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype):
     empty = CSR.from_dense(np.zeros((7, 9), dtype=np.float32))
     for sparse, n in ((matrix(33, 70, 0.1, empty=(0, 32), full=5), 49), (matrix(1, 40, 0.5), 1), (empty, 7)):
         problem, data = operands(sparse, n, dtype)
@@ -85,6 +78,6 @@ def test_the_rule_in_use_takes_any_matrix_and_the_result_is_right(dtype: DType) 
 
 
 @pytest.mark.parametrize(("n", "family"), [(32, "row_stream_"), (8192, "ring_")])
-def test_small_batches_and_large_ones_get_different_families(n: int, family: str) -> None:
+def test_small_batches_and_large_ones_get_different_families(n, family):
     (plan,) = untuned.plans(*operands(matrix(512, 512, 0.1), n), "sm_90")
     assert plan.variant.startswith(family)

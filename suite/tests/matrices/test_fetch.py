@@ -1,15 +1,11 @@
 """The download: from a small archive on a local server, interrupted, damaged and malicious."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
 import tarfile
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -27,7 +23,7 @@ FILES = {
 }
 
 
-def entry(path: str, content: bytes, checksum: str = "sha256") -> DlmcEntry:
+def entry(path, content, checksum="sha256"):
     model, method, level, _ = path.split("/")
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     sha256 = hashlib.sha256(content).hexdigest() if checksum == "sha256" else ""
@@ -59,7 +55,7 @@ def entry(path: str, content: bytes, checksum: str = "sha256") -> DlmcEntry:
 INDEX = {path: entry(path, content, "git" if "/c." in path else "sha256") for path, content in FILES.items()}
 
 
-def tar_of(members: dict[str, bytes], extra: tuple[tarfile.TarInfo, ...] = ()) -> bytes:
+def tar_of(members, extra=()):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for info in extra:
@@ -83,19 +79,19 @@ class Server(ThreadingHTTPServer):
     ranges = True
     status = 200
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[str] = []
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}/dlmc.tar.gz"
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         server = self.server
         wanted = self.headers.get("Range", "")
         server.asked.append(wanted)
@@ -119,12 +115,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body if server.cut is None else body[: server.cut])
         server.cut = None
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         pass
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with Server() as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -133,15 +129,15 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def get(server: Server, dest: Path) -> Fetched:
+def get(server, dest):
     return fetch_dlmc(dest, server.url, INDEX, show_progress=False)
 
 
-def files_below(folder: Path) -> set[str]:
+def files_below(folder):
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != "dlmc.lock"}
 
 
-def test_fetches_verifies_and_then_rests(server: Server, tmp_path: Path) -> None:
+def test_fetches_verifies_and_then_rests(server, tmp_path):
     assert get(server, tmp_path) == Fetched(extracted=3, present=0)
     assert files_below(tmp_path) == {f"dlmc/{path}" for path in FILES}  # no README, no archive left
     assert all((tmp_path / "dlmc" / path).read_bytes() == content for path, content in FILES.items())
@@ -150,7 +146,7 @@ def test_fetches_verifies_and_then_rests(server: Server, tmp_path: Path) -> None
     assert len(server.asked) == 1
 
 
-def test_a_damaged_file_is_fetched_again(server: Server, tmp_path: Path) -> None:
+def test_a_damaged_file_is_fetched_again(server, tmp_path):
     get(server, tmp_path)
     victim = tmp_path / "dlmc" / next(iter(FILES))
     victim.write_bytes(b"2, 3, 2\n0 1 2 \n0 1 \n")
@@ -158,9 +154,7 @@ def test_a_damaged_file_is_fetched_again(server: Server, tmp_path: Path) -> None
     assert victim.read_bytes() == FILES[next(iter(FILES))]
 
 
-def test_an_interrupted_download_goes_on_where_it_stopped(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch, "_PIECE", 50)
     server.cut = 100
     with pytest.raises(FetchError, match=r"download failed.*will be continued"):
@@ -171,9 +165,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("change", ["other version", "no ranges", "longer part"])
-def test_a_part_that_cannot_be_continued_is_started_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
+def test_a_part_that_cannot_be_continued_is_started_again(server, tmp_path, monkeypatch, change):
     monkeypatch.setattr(fetch, "_PIECE", 50)
     server.cut = 100
     with pytest.raises(FetchError):
@@ -197,7 +189,7 @@ def test_a_part_that_cannot_be_continued_is_started_again(
         ("dlmc/device", tarfile.CHRTYPE, "neither a file nor a folder"),
     ],
 )
-def test_unsafe_members_are_refused(server: Server, tmp_path: Path, name: str, kind: bytes, says: str) -> None:
+def test_unsafe_members_are_refused(server, tmp_path, name, kind, says):
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, "/etc/passwd"
     server.content = tar_of({f"dlmc/{path}": content for path, content in FILES.items()}, (info,))
@@ -214,7 +206,7 @@ def test_unsafe_members_are_refused(server: Server, tmp_path: Path, name: str, k
         (bytes(1000), "not the file of the index"),
     ],
 )
-def test_wrong_contents_are_not_installed(server: Server, tmp_path: Path, content: bytes, says: str) -> None:
+def test_wrong_contents_are_not_installed(server, tmp_path, content, says):
     victim = next(iter(FILES))
     server.content = tar_of({f"dlmc/{path}": content if path == victim else FILES[path] for path in FILES})
     with pytest.raises(FetchError, match=says):
@@ -224,14 +216,14 @@ def test_wrong_contents_are_not_installed(server: Server, tmp_path: Path, conten
     assert get(server, tmp_path).extracted == 3
 
 
-def test_the_git_blob_id_is_checked_where_there_is_no_sha256(server: Server, tmp_path: Path) -> None:
+def test_the_git_blob_id_is_checked_where_there_is_no_sha256(server, tmp_path):
     victim = "transformer/random_pruning/0.5/c.smtx"
     server.content = tar_of({**{f"dlmc/{p}": c for p, c in FILES.items()}, f"dlmc/{victim}": b"1, 2, 2\n0 2 \n1 0 \n"})
     with pytest.raises(FetchError, match="another checksum"):
         get(server, tmp_path)
 
 
-def test_missing_matrices_and_damaged_archives(server: Server, tmp_path: Path) -> None:
+def test_missing_matrices_and_damaged_archives(server, tmp_path):
     server.content = tar_of({f"dlmc/{next(iter(FILES))}": FILES[next(iter(FILES))]})
     with pytest.raises(FetchError, match="2 matrices are missing"):
         get(server, tmp_path)
@@ -245,14 +237,14 @@ def test_missing_matrices_and_damaged_archives(server: Server, tmp_path: Path) -
     assert again.extracted + again.present == 3
 
 
-def test_an_endless_archive_is_stopped(server: Server, tmp_path: Path) -> None:
+def test_an_endless_archive_is_stopped(server, tmp_path):
     server.content = tar_of({"dlmc/filler": bytes(80 << 20)})
     assert len(server.content) < 1 << 20
     with pytest.raises(FetchError, match="far more than the collection"):
         get(server, tmp_path)
 
 
-def test_size_limits_and_server_errors(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_limits_and_server_errors(server, tmp_path, monkeypatch):
     server.status = 404
     with pytest.raises(FetchError, match="HTTP status 404"):
         get(server, tmp_path)
@@ -262,7 +254,7 @@ def test_size_limits_and_server_errors(server: Server, tmp_path: Path, monkeypat
         get(server, tmp_path)
 
 
-def test_the_command_line(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(server, tmp_path, monkeypatch):
     monkeypatch.setattr(index, "dlmc", lambda: INDEX)
     runner = CliRunner()
     good = runner.invoke(fetch.command, ["dlmc", "--dest", str(tmp_path), "--url", server.url])

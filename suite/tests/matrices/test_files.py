@@ -1,7 +1,5 @@
 """Matrices of one's own: every format gives the same matrix, and what is refused says why."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct
@@ -107,7 +105,7 @@ def test_a_file_whose_name_has_colons_is_itself(tmp_path):
     assert only(tmp_path / "a::b.npy").csr.m == M
 
 
-def header(entry: str, text: bytes = b"") -> bytes:
+def header(entry, text=b""):
     return b"%%MatrixMarket matrix coordinate real general\n" + entry.encode() + b"\n" + text
 
 
@@ -183,7 +181,7 @@ def test_scipy_files_are_checked_before_scipy_sees_them(tmp_path, changes, words
         only(tmp_path / "a.npz")
 
 
-def bomb(path, size: int) -> None:
+def bomb(path, size):
     """A member of `size` zeros behind a header that fits, compressed to a thousandth."""
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -215,7 +213,7 @@ def test_an_archive_that_unpacks_to_gigabytes_is_refused_by_its_size(tmp_path, m
         only(f"{tmp_path / 'bomb.npz'}::w")
 
 
-def safetensors_file(path, header: dict, data: bytes, size: int | None = None) -> None:
+def safetensors_file(path, header, data, size=None):
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if size is None else size) + text + data)
 

@@ -1,7 +1,5 @@
 """Generators and pruners: exact counts, the structure they promise, the same pattern from the same seed."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -19,13 +17,13 @@ from nnzbench.problems.sources import load_sparse
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
-def problem(source: str, m: int = 64, k: int = 96, sparsity: float = 0.8, **more: object) -> Problem:
+def problem(source, m=64, k=96, sparsity=0.8, **more):
     return Problem(
         "test", "p", **{"op": "spmm", "m": m, "k": k, "n": 4, "sparsity": sparsity, "source": source, **more}
     )
 
 
-def assert_valid(matrix: CSR) -> None:
+def assert_valid(matrix):
     assert matrix.offsets[0] == 0
     assert matrix.offsets[-1] == matrix.nnz
     assert matrix.to_scipy().has_canonical_format  # ascending, no duplicates
@@ -34,19 +32,19 @@ def assert_valid(matrix: CSR) -> None:
 
 @settings(max_examples=60)
 @given(SHAPES, st.floats(0, 1), st.integers(0, 2**31))
-def test_uniform_counts_exactly(shape: tuple[int, int], sparsity: float, seed: int) -> None:
+def test_uniform_counts_exactly(shape, sparsity, seed):
     m, k = shape
     matrix = generate.uniform(m, k, sparsity, seed)
     assert_valid(matrix)
     assert m * k - matrix.nnz == np.floor(sparsity * m * k + 0.5)
 
 
-def test_uniform_is_uniform() -> None:
+def test_uniform_is_uniform():
     counts = sum(generate.uniform(8, 8, 0.75, seed).to_dense() for seed in range(400))
     assert abs(counts / 400 - 0.25).max() < 0.1  # 4.6 deviations
 
 
-def test_thresholded_keeps_the_largest() -> None:
+def test_thresholded_keeps_the_largest():
     rows, columns = np.array([1.0, 4.0, 0.25]), np.array([1.0, 0.5, 2.0, 1.0, 3.0])
     weights = np.abs(np.random.default_rng(7).standard_normal(15)).reshape(3, 5) * rows[:, None] * columns
     matrix = generate.thresholded(0.6, rows, columns, 7)
@@ -57,7 +55,7 @@ def test_thresholded_keeps_the_largest() -> None:
 
 
 @pytest.mark.parametrize(("kind", "sparsity"), [("ffn1_expand", 0.9), ("ffn1_expand", 0.95), ("ffn2_reduce", 0.9)])
-def test_layers_by_kind_vary_as_measured(kind: str, sparsity: float) -> None:
+def test_layers_by_kind_vary_as_measured(kind, sparsity):
     (entry,) = (e for e in index.standin_parameters() if e.layer_kind == kind and e.group.endswith(f"/{sparsity}"))
     matrix = standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0)
     assert_valid(matrix)
@@ -66,13 +64,13 @@ def test_layers_by_kind_vary_as_measured(kind: str, sparsity: float) -> None:
     assert standin.for_kind(kind, entry.rows, entry.cols, sparsity, 0).pattern_hash() == matrix.pattern_hash()
 
 
-def test_an_unknown_kind_of_layer() -> None:
+def test_an_unknown_kind_of_layer():
     with pytest.raises(MatrixError, match="no such kind of layer was measured; there are: conv1x1_expand"):
         load_sparse(problem("magnitude:ffn:0"))
 
 
-def test_large_patterns_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn() -> list[str]:
+def test_large_patterns_are_drawn_in_pieces(monkeypatch):
+    def drawn():
         scaled = generate.thresholded(0.9, np.linspace(0.5, 2, 100), np.linspace(1, 3, 70), 3)
         matrices = generate.uniform(100, 70, 0.9, 3), generate.banded(90, 90, 0.9, 10, 3), scaled
         return [matrix.pattern_hash() for matrix in matrices]
@@ -84,26 +82,26 @@ def test_large_patterns_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 
 @settings(max_examples=30)
 @given(SHAPES, st.floats(0, 1))
-def test_equal_rows(shape: tuple[int, int], sparsity: float) -> None:
+def test_equal_rows(shape, sparsity):
     matrix = generate.equal_rows(*shape, sparsity, 1)
     assert_valid(matrix)
     assert set(matrix.row_lengths) == {prune.keep_count(shape[1], sparsity)}
 
 
 @pytest.mark.parametrize("cov", [0.0, 0.2, 0.5, 1.0, 1.5, 1.7])
-def test_uneven_rows_have_the_variation_asked_for(cov: float) -> None:
+def test_uneven_rows_have_the_variation_asked_for(cov):
     matrix = generate.uneven_rows(1024, 512, 0.75, cov, 0)
     assert_valid(matrix)
     assert matrix.nnz == 1024 * 512 // 4
     assert matrix.row_cov == pytest.approx(cov, abs=0.01)
 
 
-def test_impossible_variation_is_refused() -> None:
+def test_impossible_variation_is_refused():
     with pytest.raises(MatrixError, match=r"cannot have a coefficient of variation of 1\.8"):
         generate.uneven_rows(64, 64, 0.75, 1.8, 0)
 
 
-def test_banded_is_causal_with_a_full_band() -> None:
+def test_banded_is_causal_with_a_full_band():
     matrix = generate.banded(400, 400, 0.95, 32, 0)
     assert_valid(matrix)
     dense = matrix.to_dense() != 0
@@ -118,7 +116,7 @@ def test_banded_is_causal_with_a_full_band() -> None:
     assert near > 2 * far > 0  # falls with the distance
 
 
-def test_balanced_keeps_as_many_in_every_range() -> None:
+def test_balanced_keeps_as_many_in_every_range():
     matrix = load_sparse(problem("balanced:0", m=40, k=256, sparsity=0.75))
     assert_valid(matrix)
     assert np.all((matrix.to_dense() != 0).reshape(40, 32, 8).sum(axis=2) == 2)
@@ -126,7 +124,7 @@ def test_balanced_keeps_as_many_in_every_range() -> None:
     assert np.all((some.to_dense() != 0).reshape(8, 9, 3).sum(axis=2) == 2)
 
 
-def test_two_of_four() -> None:
+def test_two_of_four():
     matrix = load_sparse(problem("nm:2:4:5", sparsity=0.5))
     assert_valid(matrix)
     assert np.all((matrix.to_dense() != 0).reshape(64, 24, 4).sum(axis=2) == 2)
@@ -134,7 +132,7 @@ def test_two_of_four() -> None:
         load_sparse(problem("nm:2:4:5", k=90))
 
 
-def test_blocks_are_whole_and_counted() -> None:
+def test_blocks_are_whole_and_counted():
     matrix = generate.blocks(64, 96, 0.75, 8, 8, 0)
     assert_valid(matrix)
     sums = (matrix.to_dense() != 0).reshape(8, 8, 12, 8).sum(axis=(1, 3))
@@ -143,7 +141,7 @@ def test_blocks_are_whole_and_counted() -> None:
     assert_valid(generate.blocks(13, 27, 0.3, 8, 8, 0))
 
 
-def test_pruners_keep_the_largest() -> None:
+def test_pruners_keep_the_largest():
     weights = np.random.default_rng(0).standard_normal((32, 64))
     kept = prune.magnitude(weights, 0.9)
     assert kept.nnz == prune.keep_count(weights.size, 0.9)
@@ -156,19 +154,19 @@ def test_pruners_keep_the_largest() -> None:
     assert norms[chosen].min() > norms[~chosen].max()
 
 
-def test_ties_and_zeros_do_not_change_counts() -> None:
+def test_ties_and_zeros_do_not_change_counts():
     ones = np.ones((6, 32), np.float32)
     assert prune.magnitude(ones, 0.5).nnz == 96
     assert set(prune.balanced(ones, 0.5, 4).row_lengths) == {16}
     assert prune.n_of_m(np.zeros((3, 8)), 2, 4).indices.tolist() == [0, 1, 4, 5] * 3
 
 
-def test_gradual_pruning_follows_the_schedule_and_keeps_zeros() -> None:
+def test_gradual_pruning_follows_the_schedule_and_keeps_zeros():
     levels = prune.gradual_schedule(0.9, 4)
     assert levels == pytest.approx([0.9 * (1 - (1 - i / 4) ** 3) for i in (1, 2, 3, 4)])
     seen: list[CSR] = []
 
-    def retrain(left: CSR) -> np.ndarray:
+    def retrain(left):
         seen.append(left)
         return left.values + 0.01
 
@@ -190,9 +188,7 @@ def test_gradual_pruning_follows_the_schedule_and_keeps_zeros() -> None:
     ("m", "k", "blocks", "sparsity"),
     [(37, 256, 32, 0.95), (5, 333, 32, 0.8), (1, 27, 9, 0.34), (16, 100, 3, 0.5), (8, 64, 64, 0.7), (3, 50, 1, 0.0)],
 )
-def test_without_retraining_gradual_pruning_ends_where_one_shot_does(
-    m: int, k: int, blocks: int, sparsity: float, steps: int
-) -> None:
+def test_without_retraining_gradual_pruning_ends_where_one_shot_does(m, k, blocks, sparsity, steps):
     """Down to the last tie: weights of few magnitudes, a third of them zero."""
     rng = np.random.default_rng(m + k)
     for weights in (rng.standard_normal((m, k)), rng.integers(-1, 2, (m, k)).astype(np.float32), np.zeros((m, k))):
@@ -204,7 +200,7 @@ def test_without_retraining_gradual_pruning_ends_where_one_shot_does(
             np.testing.assert_array_equal(getattr(gradual, name), getattr(once, name))
 
 
-def test_retraining_moves_weights_but_no_counts() -> None:
+def test_retraining_moves_weights_but_no_counts():
     """Entries per range, which a kernel's time depends on, are those of one-shot pruning; positions are not."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((64, 1024), dtype=np.float32)
@@ -217,7 +213,7 @@ def test_retraining_moves_weights_but_no_counts() -> None:
 
 
 @pytest.mark.parametrize("pruner", [lambda w: prune.magnitude(w, 0.5), lambda w: prune.balanced(w, 0.5, 2)])
-def test_pruners_refuse_nan(pruner: object) -> None:
+def test_pruners_refuse_nan(pruner):
     with pytest.raises(MatrixError, match="finite"):
         pruner(np.array([[1.0, np.nan], [0.0, 1.0]]))
 
@@ -242,19 +238,19 @@ MODELS = {
 
 
 @pytest.mark.parametrize("label", MODELS)
-def test_models_have_the_patterns_of_record(label: str) -> None:
+def test_models_have_the_patterns_of_record(label):
     (chosen,) = (one for one in tables.load("balanced_models") if one.label == label)
     assert load_sparse(chosen).pattern_hash() == MODELS[label]
 
 
 @pytest.mark.parametrize("source", HASHES)
-def test_the_same_seed_gives_the_pattern_of_record(source: str) -> None:
+def test_the_same_seed_gives_the_pattern_of_record(source):
     assert load_sparse(problem(source)).pattern_hash() == HASHES[source]
     other = source[:-1] + "1"
     assert load_sparse(problem(other)).pattern_hash() != HASHES[source]
 
 
-def test_values_follow_the_problem_seed_and_patterns_the_source() -> None:
+def test_values_follow_the_problem_seed_and_patterns_the_source():
     a, b = load_sparse(problem("uniform:0", seed=0)), load_sparse(problem("uniform:0", seed=1))
     assert a.pattern_hash() == b.pattern_hash()
     assert not np.array_equal(a.values, b.values)
@@ -265,17 +261,17 @@ def test_values_follow_the_problem_seed_and_patterns_the_source() -> None:
 @pytest.mark.parametrize(
     "source", ["uniform", "uniform:x", "uniform:1:2", "cov:a:0", "block:8:0", "nm:2:0", "balanced:1:2:3", "magic:0", ""]
 )
-def test_unknown_sources_are_named(source: str) -> None:
+def test_unknown_sources_are_named(source):
     with pytest.raises(MatrixError, match="not understood"):
         load_sparse(problem(source))
 
 
-def test_sddmm_patterns_have_the_shape_of_the_output() -> None:
+def test_sddmm_patterns_have_the_shape_of_the_output():
     matrix = load_sparse(problem("uniform:0", op="sddmm", m=10, k=300, n=20))
     assert (matrix.m, matrix.k) == (10, 20)
 
 
-def test_convolution_columns_are_reordered() -> None:
+def test_convolution_columns_are_reordered():
     path = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
     conv = ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1)
     plain = load_sparse(problem(f"standin:{path}", m=64, k=576)).to_dense()
@@ -284,7 +280,7 @@ def test_convolution_columns_are_reordered() -> None:
     assert np.array_equal(ordered.reshape(64, 64, 9) != 0, taps_first.transpose(0, 2, 1))
 
 
-def test_a_source_of_another_shape_is_refused() -> None:
+def test_a_source_of_another_shape_is_refused():
     path = "rn50/extended_magnitude_pruning/0.91/bottleneck_2_block_group1_1_1.smtx"
     with pytest.raises(MatrixError, match="matrix is 64 x 576, problem p needs 64 x 96"):
         load_sparse(problem(f"standin:{path}"))

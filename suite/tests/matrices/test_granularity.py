@@ -1,22 +1,20 @@
 """Coarse patterns: what they are made of, exact counts, and that channels are a smaller dense layer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.granularity import PATTERN_SETS, channels, patterns, vectors
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse
 
 
-def mask(matrix: CSR, *shape: int) -> np.ndarray:
+def mask(matrix, *shape):
     return (matrix.to_dense() != 0).reshape(shape)
 
 
 @pytest.mark.parametrize("length", [3, 9])
-def test_vectors_and_kernels_are_whole_and_counted(length: int) -> None:
+def test_vectors_and_kernels_are_whole_and_counted(length):
     matrix = vectors(16, 36, 0.75, length, 1)
     groups = mask(matrix, 16, 36 // length, length)
     assert np.array_equal(groups.any(axis=2), groups.all(axis=2))
@@ -25,7 +23,7 @@ def test_vectors_and_kernels_are_whole_and_counted(length: int) -> None:
         vectors(16, 37, 0.75, length, 1)
 
 
-def test_channels_are_a_smaller_dense_layer() -> None:
+def test_channels_are_a_smaller_dense_layer():
     matrix = channels(64, 64 * 9, 0.75, 9, 0)
     rows = np.flatnonzero(matrix.row_lengths)
     inputs = np.flatnonzero(mask(matrix, 64, 64, 9).any(axis=(0, 2)))
@@ -36,7 +34,7 @@ def test_channels_are_a_smaller_dense_layer() -> None:
 
 @pytest.mark.parametrize("chosen", PATTERN_SETS)
 @pytest.mark.parametrize("mode", ["norm", "balanced"])
-def test_patterns_keep_four_of_nine_weights_of_the_kernels_that_stay(chosen: str, mode) -> None:
+def test_patterns_keep_four_of_nine_weights_of_the_kernels_that_stay(chosen, mode):
     matrix = patterns(32, 32 * 9, 0.875, chosen, mode, 0)
     kept = mask(matrix, 32, 32, 9)
     alive = kept.any(axis=2)
@@ -49,14 +47,14 @@ def test_patterns_keep_four_of_nine_weights_of_the_kernels_that_stay(chosen: str
         assert kept[alive][:, 4].all()
 
 
-def test_patterns_are_about_equally_common_on_normal_weights() -> None:
+def test_patterns_are_about_equally_common_on_normal_weights():
     kept = mask(patterns(64, 64 * 9, 1 - 4 / 9, "pr8", "norm", 0), 64 * 64, 9)
     shares = [(kept == one).all(axis=1).mean() for one in PATTERN_SETS["pr8"]]
     assert min(shares) > 0.11
     assert max(shares) < 0.14
 
 
-def test_what_patterns_can_not_be_is_refused() -> None:
+def test_what_patterns_can_not_be_is_refused():
     for sparsity, k, words in ((0.5, 18, "leave no sparsity of 0.5"), (0.75, 20, "do not fit rows of 20 columns")):
         with pytest.raises(MatrixError, match=words):
             patterns(4, k, sparsity, "centre8", "norm", 0)
@@ -68,7 +66,7 @@ def test_what_patterns_can_not_be_is_refused() -> None:
     ("source", "nonzeros"),
     [("vector:3:0", 144), ("kernel:9:0", 144), ("pattern:pr8:balanced:0", 128), ("channel:9:0", 144)],
 )
-def test_sources_of_a_convolution(source: str, nonzeros: int) -> None:
+def test_sources_of_a_convolution(source, nonzeros):
     shape = ConvShape(1, 8, 6, 6, 8, 3, 3, 1, 1)
     matrix = load_sparse(Problem("t", "t", "conv2d", 8, 72, 36, 0.75, source, conv=shape))
     assert (matrix.m, matrix.k, matrix.nnz) == (8, 72, nonzeros)

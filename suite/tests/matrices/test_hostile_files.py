@@ -3,15 +3,12 @@
 `NNZBENCH_HOSTILE=1` tries 1,000 of them, and not 250.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile
 import time
 import tracemalloc
 import zipfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +30,7 @@ MOST_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def at_most(limit: int) -> Iterator[None]:
+def at_most(limit):
     """No more bytes are allocated than that, at any time."""
     tracemalloc.start()
     try:
@@ -44,7 +41,7 @@ def at_most(limit: int) -> Iterator[None]:
 
 
 @cache
-def originals() -> dict[str, bytes]:
+def originals():
     """Every format's bytes by the end of what names its matrix."""
     with tempfile.TemporaryDirectory() as folder:
         found = write_all(Path(folder), has_safetensors(), has_torch())
@@ -59,7 +56,7 @@ HEADERS = (b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", b"\x93NUMPY\x03\x00", 
 
 
 @st.composite
-def damages(draw: st.DrawFn) -> tuple[str, bytes]:
+def damages(draw):
     """A format and its bytes after one to three blows."""
     name = draw(st.sampled_from(sorted(originals())))
     data = bytearray(originals()[name])
@@ -108,7 +105,7 @@ def test_damaged_files_end_in_a_sentence_or_a_matrix(damaged):
         assert time.process_time() - started < MOST_SECONDS
 
 
-def archive(path: Path, array: np.ndarray) -> None:
+def archive(path, array):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed, packed.open("w.npy", "w") as member:
         np.lib.format.write_array(member, array)
 

@@ -1,9 +1,6 @@
 """DLMC files: what is written is read back, and every kind of bad file gets a sentence naming file and field."""
 
-from __future__ import annotations
-
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,26 +8,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnzbench.matrices import generate
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.readers import smtx
 
 GOOD = b"3, 4, 5\n0 2 2 5 \n0 3 0 1 2 \n"
 
 
-def write(folder: Path, content: bytes) -> Path:
+def write(folder, content):
     path = folder / "layer.smtx"
     path.write_bytes(content)
     return path
 
 
-def test_reads_the_documented_format(tmp_path: Path) -> None:
+def test_reads_the_documented_format(tmp_path):
     matrix = smtx.read_smtx(write(tmp_path, GOOD))
     assert (matrix.m, matrix.k, matrix.nnz) == (3, 4, 5)
     assert matrix.to_dense().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]]
     assert (matrix.offsets.dtype, matrix.indices.dtype, matrix.values.dtype) == (np.int32, np.int32, np.float32)
 
 
-def test_an_empty_pattern_is_a_matrix(tmp_path: Path) -> None:
+def test_an_empty_pattern_is_a_matrix(tmp_path):
     assert smtx.read_smtx(write(tmp_path, b"2, 3, 0\n0 0 0 \n\n")).nnz == 0
 
 
@@ -58,13 +55,13 @@ def test_an_empty_pattern_is_a_matrix(tmp_path: Path) -> None:
         (b"3, 4, 5\n0 2 2 5 \n0 3 0 \xff 2 \n", "other than decimal numbers"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, content: bytes, says: str) -> None:
+def test_bad_files_are_named(tmp_path, content, says):
     with pytest.raises(MatrixError, match=r"layer\.smtx") as caught:
         smtx.read_smtx(write(tmp_path, content))
     assert says in str(caught.value)
 
 
-def test_a_missing_or_huge_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
     with pytest.raises(MatrixError, match="cannot be read"):
         smtx.read_smtx(tmp_path / "none.smtx")
     monkeypatch.setattr(smtx, "MAX_BYTES", 10)
@@ -72,7 +69,7 @@ def test_a_missing_or_huge_file_is_refused(tmp_path: Path, monkeypatch: pytest.M
         smtx.read_smtx(write(tmp_path, GOOD))
 
 
-def test_a_forged_header_allocates_nothing(tmp_path: Path) -> None:
+def test_a_forged_header_allocates_nothing(tmp_path):
     path = write(tmp_path, b"2000000000, 2000000000, 2000000000\n0 1 \n0 \n")
     tracemalloc.start()
     with pytest.raises(MatrixError):
@@ -82,7 +79,7 @@ def test_a_forged_header_allocates_nothing(tmp_path: Path) -> None:
     assert peak < 1 << 20
 
 
-def write_smtx(path: Path, matrix: CSR) -> None:
+def write_smtx(path, matrix):
     """Writes the pattern of `matrix` as DLMC does: every number but those of the header is followed by a space."""
     offsets = " ".join(map(str, matrix.offsets.tolist()))
     indices = " ".join(map(str, matrix.indices.tolist()))
@@ -92,7 +89,7 @@ def write_smtx(path: Path, matrix: CSR) -> None:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0, 1), st.integers(0, 1000))
-def test_round_trip(tmp_path: Path, m: int, k: int, sparsity: float, seed: int) -> None:
+def test_round_trip(tmp_path, m, k, sparsity, seed):
     matrix = generate.uniform(m, k, sparsity, seed)
     write_smtx(tmp_path / "a.smtx", matrix)
     assert smtx.read_smtx(tmp_path / "a.smtx").pattern_hash() == matrix.pattern_hash()
@@ -100,7 +97,7 @@ def test_round_trip(tmp_path: Path, m: int, k: int, sparsity: float, seed: int) 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.sampled_from(b"0123456789, -\n\x00a")), max_size=4))
-def test_damage_never_crashes_nor_yields_nonsense(tmp_path: Path, edits: list[tuple[int, int]]) -> None:
+def test_damage_never_crashes_nor_yields_nonsense(tmp_path, edits):
     content = bytearray(GOOD)
     for at, byte in edits:
         content[at] = byte

@@ -1,7 +1,5 @@
 """Stand-ins imitate the measured statistics of real layers, whether or not the real files are on disk."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np
@@ -10,7 +8,7 @@ from realdata import find
 
 from nnzbench import paths
 from nnzbench.matrices import generate, index, standin
-from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.formats import MatrixError
 from nnzbench.matrices.readers.smtx import read_smtx
 
 REDUCE = "rn50/extended_magnitude_pruning/0.91/bottleneck_1_block_group1_1_1.smtx"
@@ -34,22 +32,22 @@ HASHES = {
 }
 
 
-def cov(lengths: np.ndarray) -> float:
+def cov(lengths):
     return float(lengths.std() / lengths.mean())
 
 
-def column_lengths(matrix: CSR) -> np.ndarray:
+def column_lengths(matrix):
     return np.bincount(matrix.indices, minlength=matrix.k)
 
 
-def distinct(matrix: CSR, rows: int = 4) -> float:
+def distinct(matrix, rows=4):
     """Mean of distinct columns in groups of adjacent rows: the traffic a tile of rows causes."""
     dense = matrix.to_dense() != 0
     return float(dense[: matrix.m // rows * rows].reshape(-1, rows, matrix.k).any(axis=1).sum(axis=1).mean())
 
 
 @pytest.mark.parametrize("path", [REDUCE, EXPAND, WIDE, CONV, QUERY, FFN2, L0])
-def test_counts_exactly_and_varies_as_measured(path: str) -> None:
+def test_counts_exactly_and_varies_as_measured(path):
     entry, matrix = index.dlmc()[path], standin.for_dlmc(path)
     assert (matrix.m, matrix.k, matrix.nnz) == (entry.rows, entry.cols, entry.nnz)
     assert matrix.to_scipy().has_canonical_format
@@ -59,13 +57,13 @@ def test_counts_exactly_and_varies_as_measured(path: str) -> None:
     assert matrix.row_lengths.max() == pytest.approx(entry.row_max, rel=0.2)
 
 
-def test_random_pruning_stays_uniform() -> None:
+def test_random_pruning_stays_uniform():
     entry, matrix = index.dlmc()[RANDOM], standin.for_dlmc(RANDOM)
     assert matrix.nnz == entry.nnz
     assert matrix.row_cov == pytest.approx(np.sqrt(matrix.sparsity * matrix.m / matrix.nnz), rel=0.15)
 
 
-def test_a_stand_in_is_far_from_uniform_where_the_real_layer_is() -> None:
+def test_a_stand_in_is_far_from_uniform_where_the_real_layer_is():
     entry = index.dlmc()[EXPAND]
     plain = generate.uniform(entry.rows, entry.cols, 1 - entry.nnz / (entry.rows * entry.cols), 0)
     assert entry.row_cov > 2 * plain.row_cov
@@ -73,14 +71,14 @@ def test_a_stand_in_is_far_from_uniform_where_the_real_layer_is() -> None:
 
 
 @pytest.mark.parametrize("path", [REDUCE, WIDE, QUERY, FFN2])
-def test_distinct_columns_match_the_measured_means(path: str) -> None:
+def test_distinct_columns_match_the_measured_means(path):
     """Not fitted: columns per four rows, from the means of the layer's kind and shape (uniform is 1-10% off)."""
     entry, matrix = index.dlmc()[path], standin.for_dlmc(path)
     measured = _mean_of("u4_real", entry)
     assert distinct(matrix) == pytest.approx(measured, rel=0.08)
 
 
-def _mean_of(column: str, entry: index.DlmcEntry) -> float:
+def _mean_of(column, entry):
     with (paths.datasets() / "synthetic_params.csv").open(newline="") as stream:
         for row in csv.DictReader(stream):
             key = (entry.group, entry.layer_kind, str(entry.rows), str(entry.cols))
@@ -89,7 +87,7 @@ def _mean_of(column: str, entry: index.DlmcEntry) -> float:
     raise AssertionError(f"no measured layer like {entry.path}")
 
 
-def test_nonzeros_cluster_in_filter_kernels() -> None:
+def test_nonzeros_cluster_in_filter_kernels():
     entry, matrix = index.dlmc()[CONV], standin.for_dlmc(CONV)
     near = index.nearest_parameters("conv3x3", entry.rows, entry.cols, 0.9)
     assert near is not None
@@ -97,12 +95,12 @@ def test_nonzeros_cluster_in_filter_kernels() -> None:
     assert kernels == pytest.approx(near.kernels, abs=0.03)
 
 
-def test_heads_explain_the_row_lengths_of_queries() -> None:
+def test_heads_explain_the_row_lengths_of_queries():
     lengths = standin.for_dlmc(QUERY).row_lengths.reshape(8, 64)
     assert lengths.mean(axis=1).var() / lengths.var() > 0.4
 
 
-def test_mobilenet_layers() -> None:
+def test_mobilenet_layers():
     for name, entry in index.weights().items():
         if entry.dlmc:
             continue
@@ -114,17 +112,17 @@ def test_mobilenet_layers() -> None:
     assert standin.for_weights("mbv1_pw05_weight", 664, 336, 0.9).nnz == round(0.1 * 664 * 336)
 
 
-def test_filters_share_the_pattern_of_their_dlmc_layer() -> None:
+def test_filters_share_the_pattern_of_their_dlmc_layer():
     entry = index.weights()["rn50_conv3x3_g1_s90_weight"]
     assert standin.for_weights(entry.name, 64, 576, 0.9).pattern_hash() == standin.for_dlmc(entry.dlmc).pattern_hash()
 
 
 @pytest.mark.parametrize("path", HASHES)
-def test_the_pattern_of_record(path: str) -> None:
+def test_the_pattern_of_record(path):
     assert standin.for_dlmc(path).pattern_hash() == HASHES[path]
 
 
-def test_every_matrix_has_a_target() -> None:
+def test_every_matrix_has_a_target():
     for entry in index.dlmc().values():
         target = standin.dlmc_target(entry)
         assert target.heavy_rows <= 3
@@ -132,7 +130,7 @@ def test_every_matrix_has_a_target() -> None:
         assert target.k % target.taps == 0
 
 
-def test_empty_and_unknown_matrices() -> None:
+def test_empty_and_unknown_matrices():
     empty = next(e for e in index.dlmc().values() if e.nnz == 0)
     assert standin.for_dlmc(empty.path).nnz == 0
     with pytest.raises(MatrixError, match="no such matrix in the DLMC index"):
@@ -142,7 +140,7 @@ def test_empty_and_unknown_matrices() -> None:
 
 
 @pytest.mark.parametrize("path", [REDUCE, EXPAND, WIDE, QUERY, FFN2])
-def test_against_the_real_file(path: str) -> None:
+def test_against_the_real_file(path):
     real, matrix = read_smtx(find(f"dlmc/{path}")), standin.for_dlmc(path)
     assert real.nnz == matrix.nnz == index.dlmc()[path].nnz
     assert real.row_cov == pytest.approx(matrix.row_cov, rel=0.02)

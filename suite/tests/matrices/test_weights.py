@@ -1,10 +1,7 @@
 """Weight arrays: read as they are, refused where they are not weights, never trusted."""
 
-from __future__ import annotations
-
 import struct
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from nnzbench.matrices.readers import weights
 from nnzbench.matrices.readers.weights import load_weights
 
 
-def test_npz_and_npy_give_the_same_matrix(tmp_path: Path) -> None:
+def test_npz_and_npy_give_the_same_matrix(tmp_path):
     array = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
     np.savez_compressed(tmp_path / "w.npz", conv=array, other=np.ones((2, 2), np.float32))
     np.save(tmp_path / "w.npy", np.asfortranarray(array))
@@ -23,7 +20,7 @@ def test_npz_and_npy_give_the_same_matrix(tmp_path: Path) -> None:
     assert np.array_equal(load_weights(tmp_path / "w.npy"), expected)
 
 
-def test_negative_zero_is_a_zero(tmp_path: Path) -> None:
+def test_negative_zero_is_a_zero(tmp_path):
     np.save(tmp_path / "w.npy", np.array([[-0.0, 1.0], [0.0, -2.0]], np.float32))
     matrix = CSR.from_dense(load_weights(tmp_path / "w.npy"))
     assert matrix.nnz == 2
@@ -42,7 +39,7 @@ def test_negative_zero_is_a_zero(tmp_path: Path) -> None:
         (np.array([[{}, 1]], dtype=object), "pickled"),
     ],
 )
-def test_arrays_that_are_no_weights(tmp_path: Path, array: np.ndarray, says: str) -> None:
+def test_arrays_that_are_no_weights(tmp_path, array, says):
     np.save(tmp_path / "w.npy", array, allow_pickle=True)
     np.savez(tmp_path / "w.npz", layer=array)
     for path, name in ((tmp_path / "w.npy", None), (tmp_path / "w.npz", "layer")):
@@ -50,7 +47,7 @@ def test_arrays_that_are_no_weights(tmp_path: Path, array: np.ndarray, says: str
             load_weights(path, name)
 
 
-def test_missing_things_are_named(tmp_path: Path) -> None:
+def test_missing_things_are_named(tmp_path):
     np.savez(tmp_path / "w.npz", layer=np.ones((2, 2)))
     with pytest.raises(MatrixError, match="array 'none': is not in the file"):
         load_weights(tmp_path / "w.npz", "none")
@@ -64,13 +61,13 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         load_weights(tmp_path / "text.npy")
 
 
-def _header(shape: str) -> bytes:
+def _header(shape):
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
     text += b" " * (64 - (10 + len(text) + 1) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def test_a_header_that_promises_more_than_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_promises_more_than_the_file_is_refused(tmp_path):
     content = _header("(1000000, 1000000)") + bytes(16)
     (tmp_path / "w.npy").write_bytes(content)
     with pytest.raises(MatrixError, match="needs 4000000000000 bytes, the file has 16"):
@@ -99,7 +96,7 @@ def test_a_header_that_promises_more_than_the_file_is_refused(tmp_path: Path) ->
     ],
     ids=str,
 )
-def test_an_impossible_header_is_one_sentence(tmp_path: Path, shape: str) -> None:
+def test_an_impossible_header_is_one_sentence(tmp_path, shape):
     content = _header(shape) + bytes(16)
     (tmp_path / "w.npy").write_bytes(content)
     with pytest.raises(MatrixError, match=r"w\.npy: h"):
@@ -110,7 +107,7 @@ def test_an_impossible_header_is_one_sentence(tmp_path: Path, shape: str) -> Non
         load_weights(tmp_path / "w.npz", "layer")
 
 
-def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path, monkeypatch):
     monkeypatch.setattr(weights, "MAX_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("layer.npy", _header("(1024, 1024)") + bytes(4 << 20))
@@ -119,7 +116,7 @@ def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("keep", [0, 5, 40, 127, 150])
-def test_truncation_is_one_sentence(tmp_path: Path, keep: int) -> None:
+def test_truncation_is_one_sentence(tmp_path, keep):
     np.save(tmp_path / "w.npy", np.ones((16, 16), np.float32))
     (tmp_path / "w.npy").write_bytes((tmp_path / "w.npy").read_bytes()[:keep])
     with pytest.raises(MatrixError, match=r"w\.npy"):

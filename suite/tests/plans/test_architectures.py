@@ -1,12 +1,9 @@
 """The table of architectures against the assembler, the data sheets, and the code that must ask it."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +13,12 @@ import pytest
 import nnzbench
 from nnzbench import paths
 from nnzbench.build import toolchain
-from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
+from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans import architectures
 from nnzbench.plans.architectures import ARCHITECTURES, CAPABILITIES, architecture, block_shared_bytes, number, sm_count
 from nnzbench.plans.occupancy import occupancy
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 
 FORMS = [name + suffix for name, one in ARCHITECTURES.items() for suffix in ("", *one.suffixes)]
 
@@ -56,7 +53,7 @@ INSTRUCTIONS = {
 }
 
 
-def module(arch: str, *capabilities: str) -> str:
+def module(arch, *capabilities):
     """A kernel of one instruction each, in a PTX version that knows all of them."""
     zeros = [f"mov.u32 r{i}, 0;" for i in range(6)] + [f"mov.f32 f{i}, 0f00000000;" for i in range(8)]
     lines = [
@@ -72,7 +69,7 @@ def module(arch: str, *capabilities: str) -> str:
 
 
 @functools.cache
-def assembler() -> tuple[int, int]:
+def assembler():
     """Version of nvJitLink; skips where there is none that knows PTX 8.8."""
     try:
         toolchain.assemble_text("", "sm_80")
@@ -85,13 +82,13 @@ def assembler() -> tuple[int, int]:
     return major, minor
 
 
-def test_every_capability_has_its_instruction() -> None:
+def test_every_capability_has_its_instruction():
     assert set(INSTRUCTIONS) == set(CAPABILITIES)
     assert all(one.capabilities | one.accelerated <= set(CAPABILITIES) for one in ARCHITECTURES.values())
 
 
 @pytest.mark.parametrize("arch", FORMS)
-def test_the_assembler_takes_what_the_table_says(arch: str) -> None:
+def test_the_assembler_takes_what_the_table_says(arch):
     major, _ = assembler()
     target = architecture(arch)
     if target.last_cuda is not None and major > target.last_cuda:
@@ -105,7 +102,7 @@ def test_the_assembler_takes_what_the_table_says(arch: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_ptx_version_is_the_oldest_that_knows_the_target(name: str) -> None:
+def test_the_ptx_version_is_the_oldest_that_knows_the_target(name):
     major, _ = assembler()
     target = ARCHITECTURES[name]
     if target.last_cuda is not None and major > target.last_cuda:
@@ -119,7 +116,7 @@ def test_the_ptx_version_is_the_oldest_that_knows_the_target(name: str) -> None:
         assert toolchain.assemble_text(text, name)[0] is None
 
 
-def test_the_table_is_consistent() -> None:
+def test_the_table_is_consistent():
     assert list(ARCHITECTURES) == sorted(ARCHITECTURES, key=number)
     for name, one in ARCHITECTURES.items():
         assert one.name == name
@@ -129,7 +126,7 @@ def test_the_table_is_consistent() -> None:
         assert bool(one.accelerated) == bool(one.suffixes)
 
 
-def test_best_known_parts_are_those_of_the_data_sheets() -> None:
+def test_best_known_parts_are_those_of_the_data_sheets():
     with (paths.datasets() / "gpus.csv").open() as stream:
         rows = [row for row in csv.DictReader(stream) if row["arch"] in ARCHITECTURES]
     known = {arch for arch in ARCHITECTURES if any(arch == row["arch"] for row in rows)}
@@ -140,7 +137,7 @@ def test_best_known_parts_are_those_of_the_data_sheets() -> None:
         assert counts == {sm_count(arch)}, part
 
 
-def test_forms_are_understood_in_one_place() -> None:
+def test_forms_are_understood_in_one_place():
     assert (number("sm_90a"), number("sm_120f"), number("sm_52")) == (90, 120, 52)
     assert architecture("sm_100f").name == "sm_100f"
     assert architecture("sm_100f").number == 100
@@ -164,7 +161,7 @@ def test_forms_are_understood_in_one_place() -> None:
         architecture("sm_90").has("tensor")
 
 
-def first_plans(kernel: Kernel, lister: PlanLister, arch: str) -> list[Plan]:
+def first_plans(kernel, lister, arch):
     """Of the first problem that the kernel has a plan for."""
     try:
         return [next(lister.plans(kernel, arch))]
@@ -172,7 +169,7 @@ def first_plans(kernel: Kernel, lister: PlanLister, arch: str) -> list[Plan]:
         return []
 
 
-def test_a_new_architecture_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_architecture_is_one_entry_of_the_table(monkeypatch):
     lister = PlanLister()
     ours = [one for one in kernels().values() if not isinstance(one, VendorKernel)]
     assert not any(
@@ -192,7 +189,7 @@ def test_a_new_architecture_is_one_entry_of_the_table(monkeypatch: pytest.Monkey
         architecture.cache_clear()
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
+def sources():
     root = Path(nnzbench.__file__).parent
     for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -200,7 +197,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(root).as_posix(), ast.parse(text)
 
 
-def test_no_architecture_is_named_or_compared_elsewhere() -> None:
+def test_no_architecture_is_named_or_compared_elsewhere():
     found: set[tuple[str, Any]] = set()
     for name, tree in sources():
         parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}

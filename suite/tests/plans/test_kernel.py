@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from nnzbench.problems.problem import Problem
 PROBLEM = Problem("t", "p", "spmm", 4, 6, 3, 0.5, "uniform:0")
 
 
-def plan(variant: str, math: str = "f32") -> Plan:
+def plan(variant, math="f32"):
     out = np.zeros(1, np.float32)
     return Plan(variant, "cuda", "t.cu", {}, {"out": out}, "out", (Launch("t", (1, 1, 1), (1, 1, 1), ("out",)),), math)
 
@@ -31,7 +28,7 @@ class Planner:
     dtypes: frozenset[str] = frozenset({"f32", "f16"})
     asked: list = dataclasses.field(default_factory=list)
 
-    def plans(self, problem, operands, arch) -> Iterator[Plan]:
+    def plans(self, problem, operands, arch):
         self.asked.append((problem, arch))
         yield plan("a")
         yield plan("b", "f16")

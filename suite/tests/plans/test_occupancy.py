@@ -1,7 +1,5 @@
 """Every expected number is worked out by hand from the limits table in the comments."""
 
-from __future__ import annotations
-
 import pytest
 
 from nnzbench.plans.architectures import ARCHITECTURES
@@ -36,23 +34,23 @@ CASES = [
 
 
 @pytest.mark.parametrize(("arguments", "expected"), CASES)
-def test_occupancy(arguments: tuple[str, int, int, int], expected: Occupancy) -> None:
+def test_occupancy(arguments, expected):
     assert occupancy(*arguments) == expected
 
 
-def test_one_register_more_never_raises_occupancy() -> None:
+def test_one_register_more_never_raises_occupancy():
     for arch in ARCHITECTURES:
         for threads in (32, 96, 256, 1000):
             blocks = [occupancy(arch, registers, 4096, threads).blocks for registers in range(256)]
             assert blocks == sorted(blocks, reverse=True)
 
 
-def test_unknown_architecture_names_the_known_ones() -> None:
+def test_unknown_architecture_names_the_known_ones():
     with pytest.raises(Unsupported, match="sm_61 is not in the table of architectures: sm_70"):
         occupancy("sm_61", 32, 0, 128)
 
 
 @pytest.mark.parametrize("arguments", [(32, 0, 0), (32, 0, 1025), (256, 0, 32), (-1, 0, 32), (32, -1, 32)])
-def test_impossible_blocks_are_refused(arguments: tuple[int, int, int]) -> None:
+def test_impossible_blocks_are_refused(arguments):
     with pytest.raises(ValueError, match=r"block has|make no kernel"):
         occupancy("sm_90", *arguments)

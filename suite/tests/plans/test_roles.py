@@ -1,10 +1,6 @@
 """Whose a kernel is decides what it counts for: nothing but its own word moves a cell, a headline or a limit."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 
 import fake_records
 import numpy as np
@@ -14,7 +10,7 @@ from fake_records import to_frame
 
 from nnzbench.facts import selector
 from nnzbench.facts.data import Data
-from nnzbench.facts.results import ResultSet, load
+from nnzbench.facts.results import load
 from nnzbench.facts.selector import CUBLAS, kernels_in, own, written_here
 from nnzbench.facts.table import Comparison, compare
 from nnzbench.kernels import registry as kernel
@@ -24,7 +20,7 @@ from nnzbench.matrices.formats import CSR
 from nnzbench.measure.roofline import dense_work, row_work
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record, append
+from nnzbench.records.record import append
 from nnzbench.records.selection import select
 from nnzbench.report.draw import style
 from nnzbench.report.draw.colours import LOOKS
@@ -41,20 +37,20 @@ class Made:
     ops = frozenset({"spmm"})
     dtypes = frozenset({"f32", "f16"})
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name = name
 
-    def plans(self, *_: object) -> Iterator[kernel.Plan]:
+    def plans(self, *_):
         yield from ()
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def registry(monkeypatch):
     monkeypatch.setattr(kernel, "_registry", kernels())  # copies: what a test registers stays in them
     monkeypatch.setattr(kernel, "_about", dict(kernel._about))
 
 
-def ten_times_cublas(name: str) -> list[Record]:
+def ten_times_cublas(name):
     """Rows that are ten times as fast as each of cuBLAS's."""
     out = []
     for row in fake_records.table1(policies=("hot",)):
@@ -64,20 +60,20 @@ def ten_times_cublas(name: str) -> list[Record]:
     return out
 
 
-def recorded(folder: Path, more: list[Record]) -> ResultSet:
+def recorded(folder, more):
     folder = folder / "reports" / "nvidia-h200" / "sparsert_table1"
     append(folder / "records.csv", select([*fake_records.table1(policies=("hot",)), *more]))
     return load(folder)
 
 
-def headline(results: ResultSet) -> str:
+def headline(results):
     """README's, which has a line on these records."""
     text = readme.headline(results.folder.parent)
     assert text.count("×**") == 1
     return text
 
 
-def best_cells(results: ResultSet) -> list[tuple[object, ...]]:
+def best_cells(results):
     """Every ratio of the best of ours over cuBLAS, problem by problem, and the cells of the generations."""
     facts = compare(Data(results), Comparison((written_here(), own()), (CUBLAS,), by=("stem",)))
     out = list(facts[["group", "subject", "policy", "ratio"]].itertuples(index=False, name=None))
@@ -87,7 +83,7 @@ def best_cells(results: ResultSet) -> list[tuple[object, ...]]:
     return out + list(marked[columns].itertuples(index=False, name=None))
 
 
-def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) -> None:
+def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path):
     register(Made("madelib"), LIBRARY)
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("madelib"))
     assert best_cells(beside) == best_cells(without)
@@ -97,7 +93,7 @@ def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("said", [None, About("guest"), About("external")])
-def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path: Path, said: About | None) -> None:
+def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path, said):
     register(Made("mine"), said)
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
     assert best_cells(beside) == best_cells(without)
@@ -105,15 +101,15 @@ def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path: Path, said
 
 
 @pytest.mark.parametrize("role", sorted(OURS))
-def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path: Path, role: str) -> None:
-    register(Made("mine"), About(role))  # type: ignore[arg-type]
+def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path, role):
+    register(Made("mine"), About(role))
     without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
     assert best_cells(beside) != best_cells(without)
     if role == "paper":  # which is no kernel of this project
         assert headline(beside) == headline(without)
 
 
-def test_a_dense_library_is_bounded_by_the_dense_product() -> None:
+def test_a_dense_library_is_bounded_by_the_dense_product():
     dense = np.ones((64, 256), np.float32)
     problem = Problem("sparsert_table1", "p", "spmm", 64, 256, 8, 0.5, "uniform:0")
     operands = Operands(CSR.from_dense(np.triu(dense)), {"b": np.zeros((256, 8), np.float32)}, "")
@@ -141,24 +137,24 @@ def test_a_dense_library_is_bounded_by_the_dense_product() -> None:
         ("nobody_knows_it", "v", "external"),
     ],
 )
-def test_every_row_belongs_to_one_role(name: str, variant: str, role: str) -> None:
+def test_every_row_belongs_to_one_role(name, variant, role):
     assert role_of(name, variant) == role
     assert list(to_frame([fake_records.record(kernel=name, variant=variant)])["role"]) == [role]
 
 
-def test_every_kernel_of_the_package_says_whose_it_is() -> None:
+def test_every_kernel_of_the_package_says_whose_it_is():
     for name, said in known().items():
         assert said.role != "external", name
         assert said.maths, name
         assert selector.kernel(name).ours == (said.role in OURS)
 
 
-def test_looks_are_of_kernels_that_there_are_in_colours_of_the_palette() -> None:
+def test_looks_are_of_kernels_that_there_are_in_colours_of_the_palette():
     assert set(LOOKS) <= set(known())
     assert {one.colour for one in LOOKS.values()} <= set(style.PALETTE)
 
 
-def test_a_retired_name_is_known_but_can_not_be_taken() -> None:
+def test_a_retired_name_is_known_but_can_not_be_taken():
     for name in RETIRED:
         assert name not in kernels()
         assert about(name).role in OURS

@@ -1,7 +1,5 @@
 """Shared work is done once, and charged to every plan that needs it."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from types import SimpleNamespace
@@ -17,23 +15,23 @@ MOMENT = 1e-2
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+def clock(monkeypatch):
     """The time that the module sees."""
     made = FakeClock()
     monkeypatch.setattr(shared_work, "time", SimpleNamespace(perf_counter=made))
     return made
 
 
-def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs(clock: FakeClock) -> None:
+def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs(clock):
     shared = SharedWork()
     made = []
 
-    def inner() -> str:
+    def inner():
         clock.now += 0.02
         made.append("inner")
         return "value"
 
-    def outer() -> str:
+    def outer():
         clock.now += 0.01
         return shared.once("inner", inner) + "!"
 
@@ -50,13 +48,13 @@ def test_work_is_done_once_and_charged_each_time_with_all_that_it_needs(clock: F
     assert shared.timer()() == pytest.approx(0, abs=MOMENT)
 
 
-def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives(clock: FakeClock) -> None:
+def test_what_is_made_for_an_owner_is_shared_as_long_as_it_lives(clock):
     class Thing:
         pass
 
     owner, other, made = Thing(), Thing(), []
 
-    def make() -> Thing:
+    def make():
         clock.now += 0.02
         value = Thing()
         made.append(weakref.ref(value))

@@ -1,7 +1,5 @@
 """Plans whose launches come from several programs. What devices compute of them is in `conformance.py`."""
 
-from __future__ import annotations
-
 import numpy as np
 from fake_gpu import open_fake
 
@@ -10,22 +8,22 @@ from nnzbench.plans.plan import Launch, Plan
 ONE = (1, 1, 1)
 
 
-def launch(entry: str, source: str = "", shared_bytes: int = 0, **defines: int) -> Launch:
+def launch(entry, source="", shared_bytes=0, **defines):
     return Launch(entry, ONE, ONE, ("y",), shared_bytes, source, defines)
 
 
-def plan(*launches: Launch) -> Plan:
+def plan(*launches):
     return Plan("v", "cuda", "own.cu", {"A": 1}, {"y": np.zeros(4, np.float32)}, "y", launches)
 
 
-def test_a_plan_of_one_program_is_its_own_only_stage() -> None:
+def test_a_plan_of_one_program_is_its_own_only_stage():
     one = plan(launch("f"), launch("g"))
     (stage,) = one.stages()
     assert stage is one
     assert len(plan().stages()) == 1
 
 
-def test_stages_keep_the_order_and_join_neighbours_of_one_program() -> None:
+def test_stages_keep_the_order_and_join_neighbours_of_one_program():
     stages = plan(launch("f"), launch("g", "other.cu", B=1), launch("h", "other.cu", B=1), launch("f")).stages()
     assert [(s.source, s.defines, [x.entry for x in s.launches]) for s in stages] == [
         ("own.cu", {"A": 1}, ["f"]),
@@ -34,12 +32,12 @@ def test_stages_keep_the_order_and_join_neighbours_of_one_program() -> None:
     ]
 
 
-def test_other_defines_are_another_program() -> None:
+def test_other_defines_are_another_program():
     first, second = plan(launch("g", "other.cu", B=1), launch("g", "other.cu", B=2)).stages()
     assert (first.defines, second.defines) == ({"B": 1}, {"B": 2})
 
 
-def test_a_gpu_loads_each_program_once_and_launches_in_order() -> None:
+def test_a_gpu_loads_each_program_once_and_launches_in_order():
     ran: list[str] = []
     device = open_fake({name: lambda *call, name=name: ran.append(name) for name in ("f", "g")})
     prepared = device.prepare(plan(launch("f"), launch("g", "other.cu"), launch("f")))
@@ -49,7 +47,7 @@ def test_a_gpu_loads_each_program_once_and_launches_in_order() -> None:
     assert prepared.compile_ms == 25.0
 
 
-def test_shared_memory_of_an_entry_is_opted_in_to_once_over_all_stages() -> None:
+def test_shared_memory_of_an_entry_is_opted_in_to_once_over_all_stages():
     """Opting in to less later would take away what the first launch needs."""
     device = open_fake({name: lambda *call: None for name in ("f", "g")})
     device.prepare(plan(launch("f", shared_bytes=90_000), launch("g", "other.cu"), launch("f", shared_bytes=60_000)))

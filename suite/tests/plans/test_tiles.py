@@ -1,8 +1,5 @@
 """Tile configurations: what follows from their fields, and the plan that is made of them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,10 +8,8 @@ import pytest
 
 from nnzbench.kernels.registry import Kernel, about, kernel, kernels
 from nnzbench.kernels.roles import About
-from nnzbench.plans.plan import Array, Launch, Plan
+from nnzbench.plans.plan import Launch
 from nnzbench.plans.tiles import TileConfiguration
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -26,26 +21,26 @@ class Tile(TileConfiguration):
     parts: int = 1
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"x{self.x}" + "_wide" * self.wide
 
     @property
-    def shared_bytes(self) -> int:
+    def shared_bytes(self):
         return 4 * self.x
 
 
-def buffers(dtype: type = np.float32) -> dict[str, Array]:
+def buffers(dtype=np.float32):
     return {"a": np.ones(3, np.float32), "c": np.zeros(3, dtype)}
 
 
-def test_all_follows_from_the_fields() -> None:
+def test_all_follows_from_the_fields():
     plan = Tile(8, wide=True).plan("scale", (3, 1, 1), (5,), buffers())
     assert (plan.variant, plan.source, plan.output, plan.math) == ("x8_wide", "scale.cu", "c", "f32")
     assert plan.defines == {"BLOCK_X": 8, "WARPS": 2, "WIDE": 1}
     assert plan.launches == (Launch("scale", (3, 1, 1), (64, 1, 1), (5, "a", "c"), 32),)
 
 
-def test_what_the_problem_adds() -> None:
+def test_what_the_problem_adds():
     then = (Launch("after", (1, 1, 1), (32, 1, 1), ("c",)),)
     added = {"defines": {"FILL": 4}, "label": "rule", "marks": ("", "i16"), "shared_bytes": 0, "then": then}
     plan = Tile(8).plan("scale", (1, 1, 1), ("c", 7, "a"), buffers(), "a", **added)
@@ -55,17 +50,17 @@ def test_what_the_problem_adds() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "math"), [(np.float16, "f16"), (np.uint16, "bf16"), (np.float32, "f32")])
-def test_arithmetic_follows_from_the_type_of_the_result(dtype: type, math: str) -> None:
+def test_arithmetic_follows_from_the_type_of_the_result(dtype, math):
     assert Tile(8).plan("scale", (1, 1, 1), (), buffers(dtype)).math == math
     assert Tile(8).plan("scale", (1, 1, 1), (), buffers(dtype), math="tf32").math == "tf32"
 
 
-def test_a_function_that_yields_plans_is_a_kernel_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_yields_plans_is_a_kernel_of_its_name(monkeypatch):
     for name in ("_registry", "_about"):
         monkeypatch.setattr(f"nnzbench.kernels.registry.{name}", {})
 
     @kernel("a paper", "spmm spmv", "f32", About("paper"))
-    def made(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
+    def made(problem, operands, arch):
         yield Tile(8).plan("scale", (1, 1, 1), (), buffers())
 
     assert kernels() == {"made": made}

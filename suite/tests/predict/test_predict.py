@@ -1,10 +1,7 @@
 """The prediction: its laws on invented times with known answers, and its errors on the published ones."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 
 import fake_records
 import numpy as np
@@ -24,11 +21,11 @@ from nnzbench.records.selection import select
 H200, T4, A100 = "nvidia-h200", "tesla-t4", "nvidia-a100-sxm4-40gb"
 
 
-def work(nnz: float = 1e5, m: float = 512, k: float = 512) -> Work:
+def work(nnz=1e5, m=512, k=512):
     return Work(2 * nnz * 512, 1e6, nnz, m, k)
 
 
-def test_gpus_are_found_by_slug_or_by_words_and_told_apart() -> None:
+def test_gpus_are_found_by_slug_or_by_words_and_told_apart():
     assert gpu("tesla-t4") == gpu("T4") == gpu("Tesla T4") == listed()["tesla-t4"]
     assert gpu("rtx 4090").arch == "sm_89"
     with pytest.raises(RecordError, match="may be any of tesla-v100-sxm2-16gb, tesla-v100-sxm2-32gb"):
@@ -37,7 +34,7 @@ def test_gpus_are_found_by_slug_or_by_words_and_told_apart() -> None:
         gpu("h20")
 
 
-def test_sparse_times_follow_issue_slots_and_loads_dense_ones_what_bounds_them() -> None:
+def test_sparse_times_follow_issue_slots_and_loads_dense_ones_what_bounds_them():
     t4, a100 = gpu(T4), gpu(A100)
     clocks = (108 * 1.41) / (40 * 1.59)
     assert slower("sparse", work(), a100, t4) == pytest.approx(clocks * math.sqrt(2))  # Turing loads half of it
@@ -52,7 +49,7 @@ def test_sparse_times_follow_issue_slots_and_loads_dense_ones_what_bounds_them()
     assert not refused(15.1, 5.0)
 
 
-def test_calibration_finds_the_law_that_the_times_follow() -> None:
+def test_calibration_finds_the_law_that_the_times_follow():
     rng = np.random.default_rng(1)
     sizes = rng.integers(64, 2048, 30).tolist()
     works = [work(nnz, m) for nnz, m in zip(rng.uniform(1e4, 1e6, 30).tolist(), sizes, strict=True)]
@@ -70,7 +67,7 @@ def test_calibration_finds_the_law_that_the_times_follow() -> None:
         calibrate(us[: FEWEST - 1], works[: FEWEST - 1], power[: FEWEST - 1])
 
 
-def written(reports: Path, slug: str, scale: float, count: int = 30) -> None:
+def written(reports, slug, scale, count=30):
     rows = []
     for at in range(count):
         for kernel, variant in (("sputnik", "y4"), ("cublas", "f32_default_nn")):
@@ -87,7 +84,7 @@ def written(reports: Path, slug: str, scale: float, count: int = 30) -> None:
     fake_records.write(reports / slug / "sparsert_table1", select(rows))
 
 
-def test_records_of_one_gpu_become_times_of_another_and_its_own_calibrate(tmp_path: Path) -> None:
+def test_records_of_one_gpu_become_times_of_another_and_its_own_calibrate(tmp_path):
     written(tmp_path, H200, 1.0)
     made = predict(tmp_path, "sparsert_table1", "A100-SXM4-40GB")
     first = made.rows[made.rows["kernel"] == "sputnik"].iloc[0]
@@ -102,7 +99,7 @@ def test_records_of_one_gpu_become_times_of_another_and_its_own_calibrate(tmp_pa
     assert rest["predicted_us"].to_numpy() == pytest.approx(2 * rest["source_us"].to_numpy(), rel=0.02)
 
 
-def test_what_a_gpu_can_not_run_has_no_time_there() -> None:
+def test_what_a_gpu_can_not_run_has_no_time_there():
     assert cannot("sputnik", "f32", "sm_75") == ""
     assert cannot("cublas", "f32", "sm_75") == ""
     assert cannot("cublas", "tf32", "sm_75") == "sm_75 has no tensor cores of tf32"
@@ -111,7 +108,7 @@ def test_what_a_gpu_can_not_run_has_no_time_there() -> None:
     assert cannot("tensor_spmm", "f16", "sm_89") == ""
 
 
-def test_the_command_tells_times_refusals_and_bad_input(tmp_path: Path) -> None:
+def test_the_command_tells_times_refusals_and_bad_input(tmp_path):
     written(tmp_path, H200, 0.05)
     run = CliRunner()
     told = run.invoke(main, ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path)])
@@ -135,7 +132,7 @@ def test_the_command_tells_times_refusals_and_bad_input(tmp_path: Path) -> None:
         assert reason in " ".join(refusal.output.split())
 
 
-def test_a_run_on_the_processor_is_no_gpu_to_predict_from(tmp_path: Path) -> None:
+def test_a_run_on_the_processor_is_no_gpu_to_predict_from(tmp_path):
     written(tmp_path, "cpu", 1.0)
     words = ["predict", "sparsert_table1", "--gpu", "T4", "--reports", str(tmp_path)]
     refusal = CliRunner().invoke(main, words)
@@ -147,12 +144,12 @@ def test_a_run_on_the_processor_is_no_gpu_to_predict_from(tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def errors(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+def errors(tmp_path_factory):
     reports = tmp_path_factory.mktemp("reports")
     return reports, holdouts.errors(reports)
 
 
-def test_sputnik_is_within_its_bar_on_every_pair_of_gpus(errors: tuple[Path, pd.DataFrame]) -> None:
+def test_sputnik_is_within_its_bar_on_every_pair_of_gpus(errors):
     found = errors[1]
     judged = found[(found["kernel"] == "sputnik") & (found["calibration"] == 0)]
     assert len(judged) == 12
@@ -162,7 +159,7 @@ def test_sputnik_is_within_its_bar_on_every_pair_of_gpus(errors: tuple[Path, pd.
     assert (found[found["calibration"] == 20]["count"] == 8 * holdouts.DRAWS).all()
 
 
-def test_an_error_is_recomputed_by_hand() -> None:
+def test_an_error_is_recomputed_by_hand():
     times = holdouts.strata("sputnik")
     names = sorted({four_gpus.stratum(f"{name}.x_1x1x512_50_dlmc") for name in ("magnitude_pruning.0.5",)})
     assert names == [("magnitude_pruning", 0.5)]
@@ -182,7 +179,7 @@ def test_an_error_is_recomputed_by_hand() -> None:
     assert row[10] == pytest.approx(math.exp(np.mean([math.log(1 + one) for one in signed])))
 
 
-def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path, pd.DataFrame]) -> None:
+def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors):
     text = page.write(*errors).read_text()
     assert "12 of 12 hold-outs that have a bar meet it." in text
     assert "| sputnik | A100 → V100 | time | without calibration |" in text
@@ -198,9 +195,7 @@ def test_the_page_tells_errors_bars_and_what_it_can_not_judge(errors: tuple[Path
     assert "sputnik, V100 to RTX 2080 Ti, without calibration (matrices): 30.0 %, 10.0 points over the bar" in kept
 
 
-def test_records_that_are_off_by_a_factor_are_all_bias_and_calibration_removes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_are_off_by_a_factor_are_all_bias_and_calibration_removes_it(tmp_path, monkeypatch):
     theirs = four_gpus.printed(of_all=True)
     a100 = theirs[(theirs["gpu"] == "A100") & (theirs["library"] == "sputnik")]
     mine = a100.assign(kind="measured", gpu="NVIDIA H200", policy="hot", geomean_us=0.3 * a100["geomean_us"])
@@ -214,7 +209,7 @@ def test_records_that_are_off_by_a_factor_are_all_bias_and_calibration_removes_i
     assert found["V100", 20][8] < 0.1
 
 
-def test_a_file_that_is_not_the_published_table_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_the_published_table_is_refused(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(RecordError, match="not the table of four GPUs"):
         holdouts.by_matrix(tmp_path / "x.csv", "sputnik")

@@ -1,10 +1,7 @@
 """Which law each recorded row is predicted by, which times stand as they are, and what the hold-outs divide."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 
 import fake_records
 import pandas as pd
@@ -17,23 +14,22 @@ from nnzbench.predict import holdouts
 from nnzbench.predict.gpu import Gpu, gpu
 from nnzbench.predict.model import FEWEST, Work, calibrate, scaled, slower
 from nnzbench.predict.records import NEVER_FLOOR_US, predict
-from nnzbench.records.record import Record
 from nnzbench.records.selection import select
 
 H200, T4, A100 = "nvidia-h200", "tesla-t4", "nvidia-a100-sxm4-40gb"
 
 
-def timed(kernel: str, us: float, variant: str = "v", **changes: object) -> Record:
+def timed(kernel, us, variant="v", **changes):
     same = {"problem": "01_64x256x3136_90_dlmc", "gpu": H200, "floor_us": 1.0}
     return fake_records.timed(kernel, us, variant, **{**same, **changes})
 
 
-def put(reports: Path, *rows: Record, experiment: str = "sparsert_table1") -> Path:
+def put(reports, *rows, experiment="sparsert_table1"):
     fake_records.write(reports / rows[0].gpu / experiment, select(rows))
     return reports
 
 
-def predicted(reports: Path, target: str, **which: str) -> pd.Series:
+def predicted(reports, target, **which):
     rows = predict(reports, "sparsert_table1", target, H200).rows
     for name, value in which.items():
         rows = rows[rows[name] == value]

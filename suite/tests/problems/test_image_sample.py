@@ -1,7 +1,5 @@
 """Checking a sample of a large batch: as strict as checking all of it, for what goes wrong in kernels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,14 +8,14 @@ import pytest
 from nnzbench.problems import image_sample
 from nnzbench.problems.check import TOLERANCE, passes, relative_error
 from nnzbench.problems.image_sample import ImageSample, sample_images
-from nnzbench.problems.operands import Operands, make_operands
-from nnzbench.problems.problem import ConvShape, DType, Problem
-from nnzbench.problems.reference import Reference, reference
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import ConvShape, Problem
+from nnzbench.problems.reference import reference
 
 SHAPE = ConvShape(40, 3, 9, 7, 5, 3, 3, 1, 1)
 
 
-def made(monkeypatch: pytest.MonkeyPatch, dtype: DType = "f32") -> tuple[Problem, Operands, Reference, np.ndarray]:
+def made(monkeypatch, dtype="f32"):
     """A problem, its operands, the reference of its sample, and a right result in the problem's dtype."""
     problem = Problem("t", "t", "conv2d", 5, 27, 40 * 63, 0.6, "uniform:0", dtype, conv=SHAPE)
     operands = make_operands(problem)
@@ -30,12 +28,12 @@ def made(monkeypatch: pytest.MonkeyPatch, dtype: DType = "f32") -> tuple[Problem
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_a_right_result_passes_well_within_the_tolerance(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_result_passes_well_within_the_tolerance(dtype, monkeypatch):
     *_, truth, result = made(monkeypatch, dtype)
     assert relative_error(result, truth) < (TOLERANCE[dtype] / 30 if dtype == "f32" else TOLERANCE[dtype] / 2)
 
 
-def test_one_wrong_element_anywhere_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_wrong_element_anywhere_fails(monkeypatch):
     *_, truth, result = made(monkeypatch)
     for image in range(40):
         wrong = result.copy()
@@ -46,7 +44,7 @@ def test_one_wrong_element_anywhere_fails(monkeypatch: pytest.MonkeyPatch) -> No
     assert relative_error(wrong, truth) == float("inf")
 
 
-def test_images_in_each_others_place_or_shifted_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_each_others_place_or_shifted_fail(monkeypatch):
     *_, truth, result = made(monkeypatch)
     assert truth.sample is not None
     kept = set(truth.sample.images)
@@ -58,7 +56,7 @@ def test_images_in_each_others_place_or_shifted_fail(monkeypatch: pytest.MonkeyP
     assert relative_error(result[:-1], truth) == float("inf")
 
 
-def test_a_dropped_weight_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_weight_fails(monkeypatch):
     problem, operands, truth, _ = made(monkeypatch)
     values = operands.sparse.values.copy()
     values[np.argmin(np.abs(values))] = 0.0
@@ -69,9 +67,7 @@ def test_a_dropped_weight_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_the_sum_found_in_parts_is_that_of_whole_images(
-    dtype: type, channels_last: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sum_found_in_parts_is_that_of_whole_images(dtype, channels_last, monkeypatch):
     monkeypatch.setattr(image_sample, "SUMMED_ELEMENTS", 50)
     batch = np.random.default_rng(2).standard_normal((9, 3, 9, 7)).astype(dtype)
     if channels_last:
@@ -89,7 +85,7 @@ def test_the_sum_found_in_parts_is_that_of_whole_images(
     np.testing.assert_array_equal(batch, kept)
 
 
-def test_only_large_batches_are_sampled_and_always_alike() -> None:
+def test_only_large_batches_are_sampled_and_always_alike():
     large = ConvShape(128, 64, 56, 56, 64, 3, 3, 1, 1)
     one, two = sample_images(large), sample_images(large)
     assert one is not None

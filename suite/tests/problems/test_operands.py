@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -17,7 +15,7 @@ def problem(op="spmm", m=7, k=9, n=5, conv=None, **changes):
     return Problem("t", "p", op, m, k, n, 0.5, "uniform:0", conv=conv, **changes)
 
 
-def with_empty_rows(operands: Operands) -> Operands:
+def with_empty_rows(operands):
     dense = operands.sparse.to_dense()
     dense[[0, -1]] = 0
     return dataclasses.replace(operands, sparse=CSR.from_dense(dense))
@@ -75,7 +73,7 @@ def test_softmax_agrees_with_loops_for_rows_empty_short_and_huge():
     assert (found.scale == 1).all()
 
 
-def convolution_loops(c: ConvShape, weights, x):
+def convolution_loops(c, weights, x):
     """Cross-correlation, element by element."""
     value = np.zeros(c.output)
     scale = np.zeros_like(value)

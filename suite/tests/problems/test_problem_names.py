@@ -1,7 +1,5 @@
 """The one parser of problem names, over every name that is recorded and every name that a table gives."""
 
-from __future__ import annotations
-
 import functools
 import re
 
@@ -17,7 +15,7 @@ COLLECTION = re.compile(r"_b(\d+)_\d+x\d+x\d+_")
 
 
 @functools.cache
-def recorded() -> dict[str, frozenset[str]]:
+def recorded():
     """Names of the records in the repository, by experiment."""
     found: dict[str, set[str]] = {}
     for folder in folders(paths.reports(), "*/*"):
@@ -25,11 +23,11 @@ def recorded() -> dict[str, frozenset[str]]:
     return {experiment: frozenset(names) for experiment, names in found.items()}
 
 
-def every_name() -> set[str]:
+def every_name():
     return set().union(*recorded().values())
 
 
-def test_names_of_tables_are_parsed_into_what_they_were_made_of() -> None:
+def test_names_of_tables_are_parsed_into_what_they_were_made_of():
     for experiment in tables.experiments_with_tables():
         for real in (True, False):
             for problem in tables.load(experiment, real):
@@ -42,12 +40,12 @@ def test_names_of_tables_are_parsed_into_what_they_were_made_of() -> None:
                 assert parts.kind == problem.source.partition(":")[0]
 
 
-def test_recorded_names_are_all_of_the_form() -> None:
+def test_recorded_names_are_all_of_the_form():
     assert len(every_name()) > 1000
     assert [name for name in every_name() if str(parse(name)) != name] == []
 
 
-def test_cases_and_stems_are_what_records_were_matched_by() -> None:
+def test_cases_and_stems_are_what_records_were_matched_by():
     case = re.compile(r"(.+_[0-9.]+)_[a-z_]+?(_f16|_bf16|_i8)?")
     for name in every_name():
         found = case.fullmatch(name)
@@ -56,7 +54,7 @@ def test_cases_and_stems_are_what_records_were_matched_by() -> None:
         assert stem_of(name) == re.sub(r"(_(?:dlmc|weights|standin))?(_(?:f16|bf16|i8))?$", "", name)
 
 
-def test_cases_and_stems_differ_where_they_are_meant_to() -> None:
+def test_cases_and_stems_differ_where_they_are_meant_to():
     assert sum(case_of(name) != stem_of(name) for name in every_name()) > 500
     for name in every_name():
         parts = parse(name)
@@ -69,7 +67,7 @@ def test_cases_and_stems_differ_where_they_are_meant_to() -> None:
     assert stem_of(name.format("dlmc_f16")) == stem_of(name.format("standin")) == "pw05_512x512x196_90"
 
 
-def test_labels_and_batches_of_recorded_names() -> None:
+def test_labels_and_batches_of_recorded_names():
     for name in recorded()["sputnik_dlmc"]:
         parts, found = parse(name), COLLECTION.search(name)
         assert parts is not None
@@ -78,7 +76,7 @@ def test_labels_and_batches_of_recorded_names() -> None:
         assert label_of(name) == "_".join(name.split("_")[:3])
 
 
-def test_other_text_is_left_alone() -> None:
+def test_other_text_is_left_alone():
     for text in ("", "t", "a problem", "l_1x2_90_uniform", "_1x2x3_90_uniform", "l_1x2x3_90"):
         assert parse(text) is None
         assert (case_of(text), stem_of(text), label_of(text)) == (text, text, "")

@@ -1,7 +1,5 @@
 """Real matrices as they are loaded: compared with the index, and looked for in every data folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import importlib.util

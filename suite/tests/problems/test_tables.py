@@ -1,13 +1,10 @@
 """Problem tables and published results: complete, consistent, and refused with file, line and column where wrong."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -56,17 +53,17 @@ EXPECTED = {
 
 
 @pytest.fixture(autouse=True)
-def no_real_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_real_data(monkeypatch, tmp_path):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NNZBENCH_DATA", raising=False)
 
 
-def test_every_experiment_has_its_table() -> None:
+def test_every_experiment_has_its_table():
     assert tables.experiments_with_tables() == sorted(EXPECTED)
 
 
 @pytest.mark.parametrize("experiment", EXPECTED)
-def test_loads_with_unique_names(experiment: str) -> None:
+def test_loads_with_unique_names(experiment):
     problems = tables.load(experiment)
     assert len(problems) == EXPECTED[experiment]
     assert len({p.name for p in problems}) == len(problems)
@@ -78,7 +75,7 @@ def test_loads_with_unique_names(experiment: str) -> None:
         assert not set(p.name) & set(" /\\,")
 
 
-def test_a_table_may_name_its_sample() -> None:
+def test_a_table_may_name_its_sample():
     some, every = tables.load("llm_layers"), tables.load("llm_layers", full=True)
     assert len(every) == 831
     assert set(some) < set(every)
@@ -88,7 +85,7 @@ def test_a_table_may_name_its_sample() -> None:
     assert changes == len(set(matrices))  # problems of one matrix follow one another
 
 
-def test_the_smaller_patterns_of_every_table_can_be_made() -> None:
+def test_the_smaller_patterns_of_every_table_can_be_made():
     for experiment in EXPECTED:
         for p in tables.load(experiment)[:60:7]:
             rows, columns = shape_of(p)
@@ -100,7 +97,7 @@ def test_the_smaller_patterns_of_every_table_can_be_made() -> None:
             assert abs(matrix.sparsity - p.sparsity) <= slack, p.name
 
 
-def test_table1_is_the_papers() -> None:
+def test_table1_is_the_papers():
     problems = tables.load("sparsert_table1", real=True)
     assert Counter(p.sparsity for p in problems) == {0.9: 20, 0.95: 11}
     with (paths.datasets() / "published" / "sparsert_table1_spmm.csv").open() as stream:
@@ -117,7 +114,7 @@ def test_table1_is_the_papers() -> None:
     assert sum(r.count for r in rows) == 257  # instances the paper counts
 
 
-def test_real_matrices_are_preferred_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_real_matrices_are_preferred_where_they_are(monkeypatch, tmp_path):
     real = tables.load("sparsert_table1", real=True)[0]
     path = tmp_path / "data" / "dlmc" / real.source.removeprefix("dlmc:")
     path.parent.mkdir(parents=True)
@@ -131,7 +128,7 @@ def test_real_matrices_are_preferred_where_they_are(monkeypatch: pytest.MonkeyPa
     assert (uniform.name, uniform.source, uniform.m) == ("01_64x256x3136_90_uniform", "uniform:0", 64)
 
 
-def test_convolutions_give_their_matrix_sizes() -> None:
+def test_convolutions_give_their_matrix_sizes():
     conv = tables.load("sparsert_table3")[0]
     assert (conv.m, conv.k, conv.n) == (64, 576, 3136)
     first = tables.load("direct_conv_table6")[0]
@@ -140,7 +137,7 @@ def test_convolutions_give_their_matrix_sizes() -> None:
     assert (one.op, one.m, one.k, one.n) == ("conv1d", 100, 600, 128 * 63)
 
 
-def test_rnn_cells_multiply_state_by_gates() -> None:
+def test_rnn_cells_multiply_state_by_gates():
     sizes = {p.label: (p.m, p.k, p.n) for p in tables.load("sputnik_rnn")}
     assert sizes["rnn1k_b32"] == (1024, 1024, 32)
     assert sizes["gru2k_b128"] == (6144, 2048, 128)
@@ -148,7 +145,7 @@ def test_rnn_cells_multiply_state_by_gates() -> None:
     assert sizes["sddmm_lstm1k_b32"] == (4096, 32, 1024)
 
 
-def test_the_collection_is_sputniks() -> None:
+def test_the_collection_is_sputniks():
     entries = tables.dlmc_selection()
     assert len(entries) == 3012
     assert len(index.dlmc()) == 3846
@@ -159,7 +156,7 @@ def test_the_collection_is_sputniks() -> None:
     assert sputnik[name].n == 52  # 49 positions in multiples of four
 
 
-def test_the_ablation_stands_for_all_of_sputniks_matrices() -> None:
+def test_the_ablation_stands_for_all_of_sputniks_matrices():
     """One matrix per shape and level: of the magnitude-pruned ones, where there are any, that of median variation."""
     strata: dict[tuple[str, int, int, str], list[index.DlmcEntry]] = {}
     for entry in tables.dlmc_selection():
@@ -191,7 +188,7 @@ def test_the_ablation_stands_for_all_of_sputniks_matrices() -> None:
     assert set(seen.values()) == {1}
 
 
-def test_the_sample_has_its_share_of_every_stratum() -> None:
+def test_the_sample_has_its_share_of_every_stratum():
     chosen, everything = tables.dlmc_sample(), tables.dlmc_selection()
     assert len(chosen) == 60
     assert {e.group for e in chosen} == {e.group for e in everything}
@@ -205,7 +202,7 @@ def test_the_sample_has_its_share_of_every_stratum() -> None:
     assert {p.name for p in tables.load("sputnik_dlmc")} < names  # a full run goes on with the sample's records
 
 
-def test_scaling_grows_fourfold_in_nonzeros_from_1e5_to_1e8() -> None:
+def test_scaling_grows_fourfold_in_nonzeros_from_1e5_to_1e8():
     problems = tables.load("spmm_scaling")
     assert {(p.op, p.dtype, p.sparsity, p.source) for p in problems} == {("spmm", "f32", 0.9, "uniform:0")}
     counts = (104_858, 419_430, 1_677_722, 6_710_886, 26_843_546, 107_374_182)
@@ -219,7 +216,7 @@ def test_scaling_grows_fourfold_in_nonzeros_from_1e5_to_1e8() -> None:
     assert {load_sparse(p).nnz for p in smallest} == {counts[0]}
 
 
-def test_mobilenet_widths_round_to_multiples_of_eight() -> None:
+def test_mobilenet_widths_round_to_multiples_of_eight():
     problems = {p.label: p for p in tables.load("sputnik_mobilenet", real=True)}
     assert problems["sparse_w1.3_pw00"].recorded_op == "gemm"
     assert (problems["sparse_w1.3_pw05"].m, problems["sparse_w1.3_pw05"].k) == (664, 336)
@@ -256,7 +253,7 @@ GOOD = "a,spmm,8,16,4,0.5,uniform:0"
         (f"{HEADER}\na,conv2d,8,16,4,0.5,uniform:0\n", "column 'batch'"),
     ],
 )
-def test_wrong_tables_name_the_place(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_tables_name_the_place(tmp_path, text, says):
     path = tmp_path / "mine.csv"
     path.write_text(text)
     with pytest.raises(TableError) as caught:
@@ -265,7 +262,7 @@ def test_wrong_tables_name_the_place(tmp_path: Path, text: str, says: str) -> No
     assert "mine.csv" in str(caught.value)
 
 
-def test_contradicting_sizes_and_unreadable_files(tmp_path: Path) -> None:
+def test_contradicting_sizes_and_unreadable_files(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text(
         "label,op,m,sparsity,matrix,batch,channels,height,width,filters,r,s\na,conv2d,9,0.5,uniform:0,1,4,8,8,8,3,3\n"
@@ -279,7 +276,7 @@ def test_contradicting_sizes_and_unreadable_files(tmp_path: Path) -> None:
         tables.load("none")
 
 
-def test_duplicate_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_names_are_refused(tmp_path, monkeypatch):
     (tmp_path / "problems").mkdir()
     (tmp_path / "problems" / "mine.csv").write_text(f"{HEADER}\n{GOOD}\n{GOOD}\n")
     monkeypatch.setattr(paths, "datasets", lambda: tmp_path)
@@ -287,19 +284,19 @@ def test_duplicate_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tables.load("mine")
 
 
-def published(name: str) -> list[dict[str, str]]:
+def published(name):
     with (paths.datasets() / "published" / name).open() as stream:
         return list(csv.DictReader(stream))
 
 
-def test_published_table1_has_the_papers_means() -> None:
+def test_published_table1_has_the_papers_means():
     rows = published("sparsert_table1_spmm.csv")
     for level, mean in (("0.9", 3.42), ("0.95", 5.41)):
         logs = [math.log(float(r["speedup"])) for r in rows if r["sparsity"] == level]
         assert math.exp(sum(logs) / len(logs)) == pytest.approx(mean, abs=0.005)
 
 
-def test_published_tables_meet_their_problem_tables() -> None:
+def test_published_tables_meet_their_problem_tables():
     layers = {r["layer"] for r in published("eie_table4_us.csv")}
     assert {p.label.rsplit("_", 1)[0] for p in tables.load("eie_table4")} == layers
     vgg = {f"vgg16_{r['layer']}_balanced" for r in published("balanced_table2_vgg16.csv") if r["layer"] != "total"}
@@ -310,7 +307,7 @@ def test_published_tables_meet_their_problem_tables() -> None:
     assert {round(256 * (1 - p.sparsity)) for p in tables.load("balanced_figure4")} == kept
 
 
-def test_gpus_are_consistent() -> None:
+def test_gpus_are_consistent():
     with (paths.datasets() / "gpus.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     halved = ("sm_70", "sm_75", "sm_80")  # 64 fp32 lanes an SM, where the others have 128
@@ -325,7 +322,7 @@ def test_gpus_are_consistent() -> None:
     assert {"nvidia-h200", "tesla-t4", "nvidia-l4", "nvidia-geforce-rtx-4090"} <= {r["slug"] for r in rows}
 
 
-def test_the_index_agrees_with_itself() -> None:
+def test_the_index_agrees_with_itself():
     for e in index.dlmc().values():
         assert e.path.startswith(f"{e.group}/")
         assert e.row_mean == pytest.approx(e.nnz / e.rows, rel=1e-4)
@@ -333,7 +330,7 @@ def test_the_index_agrees_with_itself() -> None:
         assert len(e.git_blob_sha1) == 40
 
 
-def test_real_files_are_those_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_files_are_those_of_the_index(monkeypatch):
     monkeypatch.undo()
     archive = find("real_weights.npz")
     for entry in index.weights().values():
@@ -343,7 +340,7 @@ def test_real_files_are_those_of_the_index(monkeypatch: pytest.MonkeyPatch) -> N
             assert (matrix != 0).sum() == entry.nnz  # half of the zeros are -0.0
 
 
-def test_filters_and_their_dlmc_pattern_are_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_and_their_dlmc_pattern_are_one_matrix(monkeypatch):
     monkeypatch.undo()
     entry = index.weights()["rn50_conv3x3_g2_s95_weight"]
     find(f"dlmc/{entry.dlmc}")

@@ -1,7 +1,5 @@
 """The two forms of records: which file counts, and that nothing is lost or added between them."""
 
-from __future__ import annotations
-
 import os
 
 import pyarrow as pa

@@ -3,8 +3,6 @@
 `NNZBENCH_HOSTILE=1` tries 400 damaged sets, and not 60.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -41,7 +39,7 @@ def folder(tmp_path):
     return write(tmp_path)
 
 
-def write(root: Path) -> Path:
+def write(root):
     made = fake_records.write(root / GPU / "sparsert_table1", fit_rows(), SNAPSHOT)
     (made / "tuning.csv").write_text(TUNING + TUNED)
     return made
@@ -233,13 +231,13 @@ BYTES = (b"[" * 5000, b'"', b"\0", b"NaN", b"{}", b"null")
 
 
 @cache
-def fit() -> dict[str, bytes]:
+def fit():
     with tempfile.TemporaryDirectory() as root:
         return {path.name: path.read_bytes() for path in write(Path(root)).iterdir() if path.is_file()}
 
 
 @st.composite
-def damages(draw: st.DrawFn) -> tuple[str, bytes]:
+def damages(draw):
     """A file of the set and its bytes after a few blows."""
     name = draw(st.sampled_from(sorted(fit())))
     data = fit()[name]

@@ -1,7 +1,5 @@
 """Device memory of attention's candidates: what is measured, written and read, and what is left out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`nnzbench validate`: every rule is broken once, on a set of a second, invented GPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """cuDNN's fused attention against float64, over a frontend that computes in NumPy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +21,7 @@ from nnzbench.measure.roofline import dense_work
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.report.data.networks import attention_bytes
 
@@ -41,7 +39,7 @@ MASKS = {
 }
 
 
-def make(mask: CSR, dtype: DType = "f16", features: int = 16):
+def make(mask, dtype="f16", features=16):
     problem = Problem("t", "p", "attention", mask.m, mask.k, features, 0.5, "uniform:0", dtype)
     mask = mask.with_values(np.ones(mask.nnz, np.float32))
     return problem, replace(make_operands(problem), sparse=mask).cast(dtype)
@@ -59,7 +57,7 @@ def every(problem, operands, device):
     return every_of("cudnn_attention", problem, operands, device)
 
 
-def full(mask: CSR) -> CSR:
+def full(mask):
     """The mask with a position in every row."""
     dense = mask.to_dense() != 0
     dense[~dense.any(axis=1), 0] = True

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
@@ -18,7 +16,7 @@ KERNELS = {"one entry": "plain", "no tile, empty rows, one full": "tiles0", "one
 
 @pytest.mark.parametrize("n", [32, 128])
 @pytest.mark.parametrize("case", AWKWARD)
-def test_products_on_awkward_shapes(case: str, n: int) -> None:
+def test_products_on_awkward_shapes(case, n):
     data = spmm_operands(AWKWARD[case], n)
     plan = spmm_plan(data.sparse, data.dense["b"])
     assert plan.variant == KERNELS.get(case, "tiles2" if n == 32 else "tiles4")
@@ -27,13 +25,13 @@ def test_products_on_awkward_shapes(case: str, n: int) -> None:
 
 @pytest.mark.parametrize("features", [32, 128])
 @pytest.mark.parametrize("case", AWKWARD)
-def test_sampled_products_on_awkward_shapes(case: str, features: int) -> None:
+def test_sampled_products_on_awkward_shapes(case, features):
     problem, data = sampled(AWKWARD[case], features)
     plan = sddmm_plan(data.sparse, data.dense["a"], data.dense["b"])
     assert passes(relative_error(execute(plan, "asan"), reference(problem, data)), "f32")
 
 
-def test_shared_memory_is_free_of_races() -> None:
+def test_shared_memory_is_free_of_races():
     data = spmm_operands(with_dense_columns(33, 300, 260), 32)
     result = execute(spmm_plan(data.sparse, data.dense["b"]), "tsan")
     assert passes(relative_error(result, reference(spmm_problem(data), data)), "f32")
@@ -42,7 +40,7 @@ def test_shared_memory_is_free_of_races() -> None:
     assert passes(relative_error(result, reference(spmm_problem(data), data)), "f32")
 
 
-def test_a_planted_missing_barrier_is_found() -> None:
+def test_a_planted_missing_barrier_is_found():
     data = spmm_operands(with_dense_columns(33, 300, 260), 32)
     before, barrier = "b + own_column(), n);\n", "    __syncthreads();\n"
     mutant = mutated(spmm_plan(data.sparse, data.dense["b"]), before + barrier, before)
@@ -50,7 +48,7 @@ def test_a_planted_missing_barrier_is_found() -> None:
         execute(mutant, "tsan")
 
 
-def test_every_nonzero_is_in_one_part_and_in_the_slot_of_its_column() -> None:
+def test_every_nonzero_is_in_one_part_and_in_the_slot_of_its_column():
     a = with_dense_columns(300, 500, 290, density=0.2)
     tiling = tile(a, 64)
     assert sorted(tiling.order) == list(range(a.nnz))
@@ -72,7 +70,7 @@ def test_every_nonzero_is_in_one_part_and_in_the_slot_of_its_column() -> None:
     assert (np.bincount(tiling.tiles[:, 0]) >= 4).all()  # 290 full columns are 4 tiles of 64 and a bit
 
 
-def test_a_tile_needs_three_quarters_of_its_slots_and_16_nonzeros_a_column() -> None:
+def test_a_tile_needs_three_quarters_of_its_slots_and_16_nonzeros_a_column():
     heavy = np.zeros((128, 64), np.float32)
     heavy[:16, :48] = 1
     assert len(tile(CSR.from_dense(heavy), 64).tiles) == 1
@@ -80,7 +78,7 @@ def test_a_tile_needs_three_quarters_of_its_slots_and_16_nonzeros_a_column() -> 
     assert len(tile(CSR.from_dense(heavy[1:]), 64).tiles) == 0
 
 
-def test_columns_of_one_residue_take_one_slot_of_successive_tiles() -> None:
+def test_columns_of_one_residue_take_one_slot_of_successive_tiles():
     dense = np.zeros((128, 256), np.float32)
     dense[:, :64] = dense[:, 128:192] = 1
     tiling = tile(CSR.from_dense(dense), 64)
@@ -88,7 +86,7 @@ def test_columns_of_one_residue_take_one_slot_of_successive_tiles() -> None:
     assert tiling.slots.tolist() == [list(range(64)), list(range(128, 192))]
 
 
-def test_uneven_remainders_are_split_and_even_short_rows_are_not_tiled() -> None:
+def test_uneven_remainders_are_split_and_even_short_rows_are_not_tiled():
     tiling = tile(uneven(), 256)
     assert tiling.long_rows
     assert tiling.chunks[:, 0].tolist() == [4, 4]
@@ -98,19 +96,19 @@ def test_uneven_remainders_are_split_and_even_short_rows_are_not_tiled() -> None
     assert untiled(uneven()).order.tolist() == list(range(uneven().nnz))
 
 
-def test_restrictions_are_told() -> None:
+def test_restrictions_are_told():
     data = spmm_operands(matrix(8, 8), 33)
     with pytest.raises(Unsupported, match="32 or 128 columns, not 33"):
         spmm_plan(data.sparse, data.dense["b"])
     problem, sample = sampled(matrix(8, 8), 64)
     with pytest.raises(Unsupported, match="32 or 128 features, not 64"):
-        list(kernels()["aspt_sddmm"].plans(problem, sample, "sm_90"))  # type: ignore[union-attr]
+        list(kernels()["aspt_sddmm"].plans(problem, sample, "sm_90"))
     with pytest.raises(Unsupported, match="no nonzeros"):
         spmm_plan(matrix(8, 8, density=0.0), np.zeros((8, 32), np.float32))
 
 
-def test_kernels_give_the_plan_of_their_operation() -> None:
+def test_kernels_give_the_plan_of_their_operation():
     data = spmm_operands(matrix(8, 8), 32)
-    plans: list[Plan] = list(kernels()["aspt"].plans(spmm_problem(data), data, "sm_90"))  # type: ignore[union-attr]
+    plans: list[Plan] = list(kernels()["aspt"].plans(spmm_problem(data), data, "sm_90"))
     assert [plan.output for plan in plans] == ["c"]
     assert plans[0].generate_ms > 0

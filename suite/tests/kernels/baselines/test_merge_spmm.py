@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
@@ -8,13 +6,12 @@ from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.merge_spmm import merge_based, merge_plan, row_split_plan
 from nnzbench.kernels.registry import kernels, role_of
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
 from nnzbench.problems.reference import reference
 
 
-def short_rows() -> CSR:
+def short_rows():
     """Rows of 0 to 7 nonzeros, so that a tile of 128 holds many, with a run of 300 empty ones inside a tile."""
     rng = np.random.default_rng(4)
     lengths = rng.integers(0, 8, 500)
@@ -36,11 +33,11 @@ AWKWARD = {
 }
 
 
-def both(data: Operands) -> list[Plan]:
+def both(data):
     return [merge_plan(data.sparse, data.dense["b"]), row_split_plan(data.sparse, data.dense["b"])]
 
 
-def error_of(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
+def error_of(plan, data, build="plain", order="forward"):
     return relative_error(execute(plan, build, order), reference(spmm_problem(data), data))
 
 
@@ -51,14 +48,14 @@ RACES = ("one row over several tiles, N of 7", "rows of 33")
 @pytest.mark.parametrize(
     ("case", "build"), [*((case, "asan") for case in AWKWARD), *((case, "tsan") for case in RACES)]
 )
-def test_awkward_shapes(case: str, build: str) -> None:
+def test_awkward_shapes(case, build):
     data = spmm_operands(*AWKWARD[case])
     for plan in both(data):
         assert passes(error_of(plan, data, build), "f32"), plan.variant
 
 
 @pytest.mark.parametrize("n", [64])
-def test_the_pitch_known_to_the_compiler_gives_the_same_bits(n: int) -> None:
+def test_the_pitch_known_to_the_compiler_gives_the_same_bits(n):
     data = spmm_operands(matrix(37, 70, empty=(0, 5, 36), full=9), n)
     a, b = data.sparse, data.dense["b"]
     fixed = row_split_plan(a, b, fixed=True)
@@ -68,19 +65,19 @@ def test_the_pitch_known_to_the_compiler_gives_the_same_bits(n: int) -> None:
     assert (result == execute(row_split_plan(a, b), "asan")).all()
 
 
-def test_sums_by_nonzeros_do_not_depend_on_the_order_of_threads() -> None:
+def test_sums_by_nonzeros_do_not_depend_on_the_order_of_threads():
     data = spmm_operands(matrix(5, 200, density=0.6), 40)
     plan = merge_plan(data.sparse, data.dense["b"])
     first, *others = (execute(plan, order=order) for order in ("forward", "backward", "random:3"))
     assert all((first == other).all() for other in others)
 
 
-def test_the_mean_row_length_chooses() -> None:
+def test_the_mean_row_length_chooses():
     names = []
     for length in (9, 10):
         data = spmm_operands(matrix(16, length, density=1.0), 64)
         assert merge_based(data.sparse) == (length == 9)
-        plans = list(kernels()["merge_spmm"].plans(spmm_problem(data), data, "sm_90"))  # type: ignore[union-attr]
+        plans = list(kernels()["merge_spmm"].plans(spmm_problem(data), data, "sm_90"))
         names.append([plan.variant for plan in plans])
     assert names == [
         ["heuristic_merge", "row_split_n64", "row_split"],
@@ -89,7 +86,7 @@ def test_the_mean_row_length_chooses() -> None:
     assert role_of("merge_spmm", "merge") == "paper"
 
 
-def test_only_empty_rows_are_cleared_beforehand() -> None:
+def test_only_empty_rows_are_cleared_beforehand():
     full, some = (spmm_operands(matrix(8, 40, density=1.0, empty=empty), 32) for empty in ((), (3,)))
     entries = [[one.entry for one in merge_plan(d.sparse, d.dense["b"]).launches] for d in (full, some)]
     assert entries == [
@@ -99,9 +96,9 @@ def test_only_empty_rows_are_cleared_beforehand() -> None:
     assert merge_plan(some.sparse, some.dense["b"]).variant == "merge_cleared"
 
 
-def test_an_empty_matrix_has_rows_and_no_tiles() -> None:
+def test_an_empty_matrix_has_rows_and_no_tiles():
     data = spmm_operands(matrix(3, 5, density=0.0), 4)
-    (plan,) = kernels()["merge_spmm"].plans(spmm_problem(data), data, "sm_90")  # type: ignore[union-attr]
+    (plan,) = kernels()["merge_spmm"].plans(spmm_problem(data), data, "sm_90")
     assert (execute(plan, "asan") == 0).all()
     with pytest.raises(Unsupported, match="without nonzeros"):
         merge_plan(data.sparse, data.dense["b"])
@@ -112,7 +109,7 @@ def test_an_empty_matrix_has_rows_and_no_tiles() -> None:
         row_split_plan(data.sparse, huge)
 
 
-def test_a_planted_missing_barrier_is_found() -> None:
+def test_a_planted_missing_barrier_is_found():
     data = spmm_operands(matrix(5, 200, density=0.9), 32)
     text = "? __ffs(static_cast<int>(ends)) - 1 : 0);\n    __syncthreads();"
     mutant = mutated(merge_plan(data.sparse, data.dense["b"]), text, text.partition("\n")[0])
@@ -120,7 +117,7 @@ def test_a_planted_missing_barrier_is_found() -> None:
         execute(mutant, "tsan")
 
 
-def test_a_planted_read_past_the_last_column_is_found() -> None:
+def test_a_planted_read_past_the_last_column_is_found():
     data = spmm_operands(matrix(5, 33, density=0.5), 7)
     mutant = mutated(row_split_plan(data.sparse, data.dense["b"]), "column < n ? column : n - 1", "true ? column : 0")
     with pytest.raises(SanitizerError, match="heap-buffer-overflow"):

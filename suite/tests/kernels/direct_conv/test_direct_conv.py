@@ -1,9 +1,7 @@
 """Direct sparse convolution against float64 on the processor."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import ptx_interpreter
@@ -16,9 +14,9 @@ from nnzbench.kernels.direct_conv import convolution as direct_conv
 from nnzbench.kernels.direct_conv.model import ConvModel
 from nnzbench.kernels.direct_conv.program import make_program
 from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
-from nnzbench.plans.plan import Array, Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.problem import ConvShape, DType
+from nnzbench.problems.problem import ConvShape
 from nnzbench.problems.reference import reference
 
 __all__ = ["fresh_cache"]
@@ -42,14 +40,7 @@ ORDERED = (
 )
 
 
-def copied_late(
-    parts: list[str],
-    operands: list[str],
-    registers: dict[str, Any],
-    active: Array,
-    memory: ptx_interpreter.Memory,
-    shared: ptx_interpreter.Shared,
-) -> None:
+def copied_late(parts, operands, registers, active, memory, shared):
     """Asynchronous copies of any size that land group by group, at the latest wait that covers them."""
     groups = registers.setdefault("groups of copies", [[]])
     if parts[2] == "commit_group":
@@ -65,7 +56,7 @@ def copied_late(
         groups[-1].append((to, data[offsets[:, None] + np.arange(int(operands[2]))]))
 
 
-def interpret(plan: Plan, backward: bool) -> Array:
+def interpret(plan, backward):
     """The output of the plan's PTX text."""
     buffers = {name: array.copy() for name, array in plan.buffers.items()}
     buffers["y"].fill(np.nan)
@@ -77,9 +68,7 @@ def interpret(plan: Plan, backward: bool) -> Array:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize(("shape", "tiling"), OWN + ORDERED, ids=str)
-def test_the_generated_text_convolves(
-    shape: ConvShape, tiling: ConvTiling, dtype: DType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_generated_text_convolves(shape, tiling, dtype, monkeypatch):
     monkeypatch.setattr(ptx_interpreter, "_copy", copied_late)
     problem, operands = layer(shape, dtype, empty=(1,), full=0)
     truth = reference(problem, operands)
@@ -89,14 +78,14 @@ def test_the_generated_text_convolves(
         assert relative_error(interpret(plan, backward), truth) < limit, arch
 
 
-def test_only_padding_is_cleared() -> None:
+def test_only_padding_is_cleared():
     for pad, cleared in ((0, False), (1, True)):
         problem, operands = layer(ConvShape(4, 3, 8, 8, 5, 3, 3, pad, pad))
         plan = direct_conv.make_plan(problem, operands, ConvTiling(5, 2, problem.conv.out_height, 8, 2), "sm_90")
         assert ("st.shared.v4.f32" in plan.source) == cleared
 
 
-def test_launches_share_out_the_nonzeros_of_long_programs() -> None:
+def test_launches_share_out_the_nonzeros_of_long_programs():
     shape = ConvShape(8, 512, 14, 14, 512, 3, 3, 1, 1)
     for tiling in ConvModel(shape, 188_744, 4, "sm_90").candidates(3):
         program = make_program(matrix(512, 4608, 0.08), shape, tiling, 4)
@@ -108,7 +97,7 @@ def test_launches_share_out_the_nonzeros_of_long_programs() -> None:
     assert few.launches == 1
 
 
-def test_candidates_hold_the_tilings_that_measured_best_on_an_h200() -> None:
+def test_candidates_hold_the_tilings_that_measured_best_on_an_h200():
     for shape, nonzeros, best in (
         (ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1), 3712, "staged_r64_1x8x32_c8_b3"),
         (ConvShape(128, 64, 112, 112, 128, 3, 3, 1, 1), 5888, "staged_r64_1x13x56_c6_b1_grouped"),
@@ -120,7 +109,7 @@ def test_candidates_hold_the_tilings_that_measured_best_on_an_h200() -> None:
         assert best in {tiling.name for tiling in ConvModel(shape, nonzeros, 4, "sm_90").candidates(6)}
 
 
-def test_both_orders_of_blocks_are_tried_only_where_both_promise_much() -> None:
+def test_both_orders_of_blocks_are_tried_only_where_both_promise_much():
     words = ConvModel(ConvShape(128, 300, 1, 64, 100, 1, 2), 10200, 4, "sm_90").candidates(6)
     assert sum(tiling.grouped for tiling in words) == 3
     pointwise = ConvModel(ConvShape(128, 64, 32, 32, 256, 1, 1), 1536, 4, "sm_90").candidates(6)
@@ -128,7 +117,7 @@ def test_both_orders_of_blocks_are_tried_only_where_both_promise_much() -> None:
     assert not any(tiling.grouped for tiling in pointwise)
 
 
-def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch):
     monkeypatch.setattr(ptx_interpreter, "_copy", copied_late)
     problem, operands = layer(OWN[0][0])
     plan = direct_conv.make_plan(problem, operands, OWN[0][1], "sm_90")
@@ -151,21 +140,21 @@ def test_a_missing_barrier_or_wait_would_be_seen(monkeypatch: pytest.MonkeyPatch
         (7, "f32", "plain"),
     ],
 )
-def test_the_cpp_form_convolves(index: int, dtype: DType, build: str) -> None:
+def test_the_cpp_form_convolves(index, dtype, build):
     shape, tiling = (OWN + ORDERED)[index]
     problem, operands = layer(shape, dtype, empty=(1, 3))
     plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
     assert passes(relative_error(execute(plan, build, "random:1"), reference(problem, operands)), dtype)
 
 
-def test_weights_without_nonzeros_give_zeros() -> None:
+def test_weights_without_nonzeros_give_zeros():
     problem, operands = layer(ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1), density=0.0)
     plan = next(direct_conv.direct_conv.plans(problem, operands, "sm_90"))
     assert relative_error(execute(plan), reference(problem, operands)) == 0
 
 
 @pytest.mark.parametrize(("shape", "tiling"), OWN, ids=str)
-def test_every_tap_of_every_lane_reads_its_own_input(shape: ConvShape, tiling: ConvTiling) -> None:
+def test_every_tap_of_every_lane_reads_its_own_input(shape, tiling):
     """Staged places of distinct input elements differ, and the last one lies within the stage."""
     tile = ConvTile(shape, tiling, 4)
     highest = (tiling.images - 1) * tile.image_pitch + tile.skew
@@ -176,7 +165,7 @@ def test_every_tap_of_every_lane_reads_its_own_input(shape: ConvShape, tiling: C
     assert tile.image_pitch >= tile.rows * tile.pitch
 
 
-def test_a_warp_that_crosses_rows_and_images_reads_32_banks() -> None:
+def test_a_warp_that_crosses_rows_and_images_reads_32_banks():
     for size, tiling in ((14, ConvTiling(8, 3, 14, 14, 4)), (28, ConvTiling(8, 1, 28, 28, 4))):
         tile = ConvTile(ConvShape(128, 8, size, size, 8, 3, 3, 1, 1), tiling, 4)
         output = np.arange(tiling.outputs // 32 * 32)
@@ -197,7 +186,7 @@ LAYERS = (
 
 
 @pytest.mark.parametrize("shape", LAYERS, ids=str)
-def test_the_model_finds_tilings_that_fit(shape: ConvShape) -> None:
+def test_the_model_finds_tilings_that_fit(shape):
     weights = shape.filters * shape.channels * shape.r * shape.s
     one_output = replace(shape, batch=1, height=shape.r, width=shape.s, pad_h=0, pad_w=0)
     sparse = layer(one_output, density=0.01)[1].sparse
@@ -212,7 +201,7 @@ def test_the_model_finds_tilings_that_fit(shape: ConvShape) -> None:
                 assert tiling.images * tiling.height * tiling.width <= 1024
 
 
-def test_the_assembler_keeps_all_sums_in_registers() -> None:
+def test_the_assembler_keeps_all_sums_in_registers():
     problem, operands = layer(ConvShape(8, 32, 28, 28, 104, 3, 3, 1, 1), density=0.08)
     for tiling in (ConvTiling(52, 8, 4, 28, 6), ConvTiling(64, 1, 24, 28, 6, depth=3)):
         plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
@@ -225,7 +214,7 @@ def test_the_assembler_keeps_all_sums_in_registers() -> None:
         assert resources.registers * tiling.allotted_threads <= 65536
 
 
-def test_what_does_not_fit_is_refused_in_words() -> None:
+def test_what_does_not_fit_is_refused_in_words():
     problem, operands = layer(ConvShape(2, 3, 9, 200, 3, 3, 3, 1, 1))
     for tiling, words in (
         (ConvTiling(3, 2, 9, 200, 1), "threads a block"),

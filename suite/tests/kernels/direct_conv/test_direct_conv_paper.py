@@ -1,7 +1,5 @@
 """The published direct sparse convolution against float64 on the processor: its blocks, entries and variants."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +10,9 @@ from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
 from nnzbench.matrices import codebook
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.problem import ConvShape, DType
 from nnzbench.problems.reference import reference
 
 __all__ = ["fresh_cache"]
@@ -40,12 +37,12 @@ WIDE = ConvShape(1, 2, 250, 262, 3, 3, 3, 1, 1)
 TABLE8 = ConvShape(128, 300, 1, 64, 100, 1, 2)
 
 
-def plans(problem: Problem, operands: Operands) -> dict[str, Plan]:
+def plans(problem, operands):
     return {plan.variant: plan for plan in direct_conv_paper.plans(problem, operands)}
 
 
 @pytest.mark.parametrize("shape", IMAGES + SIGNALS, ids=str)
-def test_the_published_variants_convolve(shape: ConvShape) -> None:
+def test_the_published_variants_convolve(shape):
     problem, operands = conv_layer(shape, empty=(1,), full=0)
     found = plans(problem, operands)
     truth = reference(problem, operands)
@@ -59,7 +56,7 @@ def test_the_published_variants_convolve(shape: ConvShape) -> None:
 
 
 @pytest.mark.parametrize("shape", [IMAGES[0], SIGNALS[2], WIDE], ids=str)
-def test_half_weights_are_summed_in_fp32(shape: ConvShape) -> None:
+def test_half_weights_are_summed_in_fp32(shape):
     problem, operands = conv_layer(shape, "f16", empty=(2,), full=0)
     found = plans(problem, operands)
     truth = reference(problem, operands)
@@ -72,7 +69,7 @@ def test_half_weights_are_summed_in_fp32(shape: ConvShape) -> None:
         assert error < 5e-4, "more than rounding the result once"
 
 
-def test_stored_weights_take_8_bytes_or_4() -> None:
+def test_stored_weights_take_8_bytes_or_4():
     sizes: tuple[tuple[DType, int], ...] = (("f32", 8), ("f16", 4))
     for dtype, size in sizes:
         problem, operands = conv_layer(TABLE8, dtype, 0.2)
@@ -83,7 +80,7 @@ def test_stored_weights_take_8_bytes_or_4() -> None:
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [(IMAGES[0], "f32"), (SIGNALS[2], "f16"), (WIDE, "f16")], ids=str)
-def test_entries_lead_to_their_column(shape: ConvShape, dtype: DType) -> None:
+def test_entries_lead_to_their_column(shape, dtype):
     weights = conv_layer(shape, dtype)[1].sparse
     stored = entries(weights, shape, dtype)
     channel, tap = np.divmod(weights.indices, shape.r * shape.s)
@@ -95,7 +92,7 @@ def test_entries_lead_to_their_column(shape: ConvShape, dtype: DType) -> None:
     assert np.array_equal(stored["weight"], weights.values)
 
 
-def test_rows_are_filled_up_to_the_longest_with_places_of_their_own() -> None:
+def test_rows_are_filled_up_to_the_longest_with_places_of_their_own():
     shape = IMAGES[0]
     weights = conv_layer(shape, empty=(1,), full=0)[1].sparse
     rows = unified(entries(weights, shape, "f32"), weights.row_lengths)
@@ -109,14 +106,14 @@ def test_rows_are_filled_up_to_the_longest_with_places_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [IMAGES[0], SIGNALS[2]], ids=str)
-def test_filling_changes_the_work_and_not_the_result(shape: ConvShape) -> None:
+def test_filling_changes_the_work_and_not_the_result(shape):
     problem, operands = conv_layer(shape, empty=(1,), full=0)
     found = plans(problem, operands)
     assert {f"paper_counts_sbs{images}" for images in SUB_BATCHES} <= set(found)
     assert np.array_equal(execute(found["paper_sbs4"]), execute(found["paper_counts_sbs4"]))
 
 
-def test_weights_without_nonzeros_give_zeros() -> None:
+def test_weights_without_nonzeros_give_zeros():
     problem, operands = conv_layer(SIGNALS[2], "f16", density=0.0)
     found = plans(problem, operands)
     for variant in ("paper_sbs2", "paper_counts_sbs8"):
@@ -124,7 +121,7 @@ def test_weights_without_nonzeros_give_zeros() -> None:
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [(IMAGES[0], "f32"), (WIDE, "f16")], ids=str)
-def test_weights_of_a_codebook_are_read_by_their_index(shape: ConvShape, dtype: DType) -> None:
+def test_weights_of_a_codebook_are_read_by_their_index(shape, dtype):
     problem, operands = conv_layer(shape, dtype, empty=(1,), full=0)
     assert not any(variant.startswith("codebook") for variant in plans(problem, operands))
     operands = replace(operands, sparse=codebook.shared(operands.sparse)).cast(dtype)
@@ -137,7 +134,7 @@ def test_weights_of_a_codebook_are_read_by_their_index(shape: ConvShape, dtype: 
     assert passes(relative_error(execute(one, "asan", "backward"), reference(problem, operands)), dtype)
 
 
-def test_a_row_takes_no_more_threads_than_it_has_outputs() -> None:
+def test_a_row_takes_no_more_threads_than_it_has_outputs():
     """Table 8's 63 and 62 outputs are a block each; longer rows are shared out evenly."""
     assert block_of(TABLE8) == (63, 1)
     assert block_of(ConvShape(1, 1, 1, 256, 1, 1, 1)) == (256, 1)
@@ -155,19 +152,19 @@ def test_a_row_takes_no_more_threads_than_it_has_outputs() -> None:
         assert (launch.grid, launch.block) == ((1, 1, blocks), (63, 1, 1))
 
 
-def test_images_keep_their_tiles() -> None:
+def test_images_keep_their_tiles():
     assert block_of(ConvShape(128, 64, 224, 224, 64, 3, 3, 1, 1)) == (32, 8)
     assert block_of(ConvShape(128, 512, 14, 14, 512, 3, 3, 1, 1)) == (16, 16)
 
 
-def test_what_16_bits_cannot_name_is_refused() -> None:
+def test_what_16_bits_cannot_name_is_refused():
     problem, operands = conv_layer(ConvShape(1, 7300, 3, 3, 1, 3, 3), "f16", 0.001)
     with pytest.raises(Unsupported, match="65536 weights"):
         plans(problem, operands)
     assert plans(*conv_layer(ConvShape(1, 7300, 3, 3, 1, 3, 3), "f32", 0.001))
 
 
-def test_no_thread_races_with_another() -> None:
+def test_no_thread_races_with_another():
     for shape in (ConvShape(3, 6, 5, 9, 4, 3, 3, 1, 1), SIGNALS[2]):
         problem, operands = conv_layer(shape, empty=(3,))
         found = plans(problem, operands)
@@ -175,7 +172,7 @@ def test_no_thread_races_with_another() -> None:
             assert relative_error(execute(found[variant], "tsan", "random:3"), reference(problem, operands)) < 1e-6
 
 
-def test_a_missing_barrier_and_a_wrong_place_are_noticed() -> None:
+def test_a_missing_barrier_and_a_wrong_place_are_noticed():
     problem, operands = conv_layer(SIGNALS[2], "f16", full=0)
     plan = plans(problem, operands)["paper_whole"]  # two passes, so that the second stages over what the first reads
     with pytest.raises(SanitizerError, match="data race"):

@@ -1,7 +1,5 @@
 """Attention, 1x1 and depthwise convolutions with bias and ReLU: references, our kernels, dense baselines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,33 +18,33 @@ from nnzbench.plans.chain import Step, chain
 from nnzbench.plans.plan import Launch, Plan, Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, make_operands, storage_dtype
-from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.reference import reference
 from nnzbench.report.data.networks import attention_bytes
 
 
-def problem(op: Op, m: int, k: int, n: int, sparsity: float = 0.8, conv: ConvShape | None = None) -> Problem:
+def problem(op, m, k, n, sparsity=0.8, conv=None):
     return Problem("test", "p", op, m, k, n, sparsity, "uniform:0", conv=conv)
 
 
-def attention(m: int = 45, k: int = 70, features: int = 12, dtype: DType = "f32") -> tuple[Problem, Operands]:
+def attention(m=45, k=70, features=12, dtype="f32"):
     one = replace(problem("attention", m, k, features), dtype=dtype)
     operands = make_operands(one)
     return one, replace(operands, sparse=matrix(m, k, 0.2, empty=(0, 17), full=3)).cast(dtype)
 
 
-def depthwise(channels: int, height: int, width: int, stride: int, batch: int = 1) -> Problem:
+def depthwise(channels, height, width, stride, batch=1):
     conv = ConvShape(batch, channels, height, width, channels, 3, 3, 1, 1, stride, channels)
     return problem("depthwise", channels, 9, batch * conv.out_height * conv.out_width, 0.0, conv)
 
 
-def softmax_rows(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def softmax_rows(scores, mask):
     e = np.where(mask, np.exp(scores - np.max(scores, axis=1, keepdims=True)), 0)
     total = e.sum(axis=1, keepdims=True)
     return np.divide(e, total, out=np.zeros_like(e), where=total > 0)
 
 
-def test_attention_reference_is_masked_softmax() -> None:
+def test_attention_reference_is_masked_softmax():
     one, operands = attention()
     q, k, v = (operands.dense[name].astype(np.float64) for name in "qkv")
     weights = softmax_rows(q @ k.T, operands.sparse.to_dense() != 0)
@@ -54,7 +52,7 @@ def test_attention_reference_is_masked_softmax() -> None:
     assert np.std(q @ k.T) == pytest.approx(1, rel=0.1)  # the factor of scores is in q
 
 
-def test_depthwise_reference_agrees_with_the_convolution_of_each_channel_alone() -> None:
+def test_depthwise_reference_agrees_with_the_convolution_of_each_channel_alone():
     one = depthwise(4, 7, 9, 2, batch=2)
     operands = make_operands(one)
     result = reference(one, operands)
@@ -70,10 +68,10 @@ def test_depthwise_reference_agrees_with_the_convolution_of_each_channel_alone()
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("build", ["plain", "asan"])
-def test_sparse_attention(build: str, dtype: DType) -> None:
+def test_sparse_attention(build, dtype):
     rows = 48 if build == "plain" else 45  # 48 rows fill their blocks, 45 do not
     one, operands = attention(rows, dtype=dtype)
-    plans = list(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
     assert plans[0].variant.startswith("heuristic_")
     assert len({plan.variant for plan in plans}) == len(plans) > 4
     truth = reference(one, operands)
@@ -85,29 +83,29 @@ def test_sparse_attention(build: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("features", [1, 7, 49])
-def test_sparse_attention_in_fp16_of_odd_heads(features: int) -> None:
+def test_sparse_attention_in_fp16_of_odd_heads(features):
     one, operands = attention(features=features, dtype="f16")
-    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
     assert passes(relative_error(execute(plan, "asan"), reference(one, operands)), "f16")
 
 
-def test_attention_to_every_key_is_left_to_the_dense_kernels() -> None:
+def test_attention_to_every_key_is_left_to_the_dense_kernels():
     one, operands = attention()
     with pytest.raises(Unsupported, match="left to the dense kernels"):
-        next(kernels()["sparse_attention"].plans(replace(one, sparsity=0.0), operands, "sm_90"))  # type: ignore[union-attr]
+        next(kernels()["sparse_attention"].plans(replace(one, sparsity=0.0), operands, "sm_90"))
 
 
-def test_sparse_attention_notices_a_step_that_is_left_out() -> None:
+def test_sparse_attention_notices_a_step_that_is_left_out():
     one, operands = attention()
-    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
     for gone in range(3):
         rest = plan.launches[:gone] + plan.launches[gone + 1 :]
         assert not passes(relative_error(execute(replace(plan, launches=rest)), reference(one, operands)), "f32")
 
 
-def test_attention_buffers_grow_with_the_mask_and_not_with_its_square() -> None:
+def test_attention_buffers_grow_with_the_mask_and_not_with_its_square():
     one, operands = attention(400, 400, 8)
-    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
     size = {name: array.nbytes for name, array in plan.buffers.items()}
     nnz = operands.sparse.nnz
     assert {"q", "keys", "v", "scores", "weights", "context", "indices"} < set(size)
@@ -118,54 +116,54 @@ def test_attention_buffers_grow_with_the_mask_and_not_with_its_square() -> None:
 
 @pytest.mark.parametrize("name", ["sputnik_bias_relu", "row_stream_bias_relu"])
 @pytest.mark.parametrize("n", [49, 64])
-def test_pointwise(name: str, n: int) -> None:
+def test_pointwise(name, n):
     one = problem("pointwise", 40, 70, n)
     operands = replace(make_operands(one), sparse=matrix(40, 70, 0.2, empty=(0, 17), full=3))
     truth = reference(one, operands)
     assert (truth.value == 0).mean() == pytest.approx(0.5, abs=0.2)
     np.testing.assert_array_equal(truth.value[0], np.full(n, max(operands.dense["bias"][0], 0)))
-    plans = list(kernels()[name].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernels()[name].plans(one, operands, "sm_90"))
     for plan in plans[:2]:
         assert passes(relative_error(execute(plan, "asan"), truth), "f32")
 
 
 @pytest.mark.parametrize("name", ["sputnik_bias_relu", "row_stream_bias_relu"])
-def test_dense_layers_are_left_to_the_dense_kernel(name: str) -> None:
+def test_dense_layers_are_left_to_the_dense_kernel(name):
     one = problem("pointwise", 8, 8, 4, 0.0)
     with pytest.raises(Unsupported, match="dense"):
-        next(kernels()[name].plans(one, make_operands(one), "sm_90"))  # type: ignore[union-attr]
+        next(kernels()[name].plans(one, make_operands(one), "sm_90"))
 
 
 @pytest.mark.parametrize("build", ["plain", "asan"])
 @pytest.mark.parametrize(
     "shape", [(5, 7, 7, 1, 1), (3, 8, 13, 2, 2), (1, 1, 1, 1, 1), (4, 2, 1, 2, 1), (33, 14, 14, 2, 1)]
 )
-def test_depthwise(shape: tuple[int, int, int, int, int], build: str) -> None:
+def test_depthwise(shape, build):
     one = depthwise(*shape)
     operands = make_operands(one)
-    plans = list(kernels()["depthwise_conv"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernels()["depthwise_conv"].plans(one, operands, "sm_90"))
     for plan in (plans[0], plans[2]):
         assert passes(relative_error(execute(plan, build), reference(one, operands)), "f32")
 
 
-def test_depthwise_error_is_seen() -> None:
+def test_depthwise_error_is_seen():
     one = depthwise(3, 8, 8, 1)
     operands = make_operands(one)
-    plan = next(kernels()["depthwise_conv"].plans(one, operands, "sm_90"))  # type: ignore[union-attr]
+    plan = next(kernels()["depthwise_conv"].plans(one, operands, "sm_90"))
     wrong = mutated(plan, "column >= 0 && column < width", "column >= 0 && column < width - 1")
     assert not passes(relative_error(execute(wrong), reference(one, operands)), "f32")
 
 
-def test_other_filters_are_refused() -> None:
+def test_other_filters_are_refused():
     conv = ConvShape(1, 4, 8, 8, 4, 5, 5, 2, 2, 1, 4)
     one = problem("depthwise", 4, 25, 64, 0.0, conv)
     with pytest.raises(Unsupported, match="3x3"):
-        next(kernels()["depthwise_conv"].plans(one, make_operands(one), "sm_90"))  # type: ignore[union-attr]
+        next(kernels()["depthwise_conv"].plans(one, make_operands(one), "sm_90"))
 
 
 @pytest.mark.parametrize("build", ["plain", "asan", "tsan"])
 @pytest.mark.parametrize("columns", [70, 600])
-def test_masked_softmax(columns: int, build: str) -> None:
+def test_masked_softmax(columns, build):
     mask = matrix(9, columns, 0.2, empty=(0, 8), full=3)
     scores = np.random.default_rng(2).standard_normal((9, columns)).astype(np.float32)
     plan = masked_softmax_plan(mask, scores)
@@ -173,21 +171,21 @@ def test_masked_softmax(columns: int, build: str) -> None:
     expected = softmax_rows(scores.astype(np.float64), mask.to_dense() != 0)
     from nnzbench.devices.cpu_device import CpuDevice
 
-    device = CpuDevice(build)  # type: ignore[arg-type]
+    device = CpuDevice(build)
     prepared = device.prepare(read)  # in place: not poisoned before
     prepared.run()
     np.testing.assert_allclose(prepared.read(), expected, atol=1e-6)
     device.close()
 
 
-def test_mask_bits_name_the_positions() -> None:
+def test_mask_bits_name_the_positions():
     mask = matrix(5, 70, 0.3)
     bits = mask_bits(mask)
     columns = np.arange(70)
     np.testing.assert_array_equal(bits[:, columns // 32] >> (columns % 32).astype(np.uint32) & 1, mask.to_dense() != 0)
 
 
-def test_too_long_rows_are_refused() -> None:
+def test_too_long_rows_are_refused():
     with pytest.raises(Unsupported, match="more than a block holds"):
         masked_softmax_plan(matrix(1, 64 * 512 + 1, 0.001), np.zeros((0, 0), np.float32))
 
@@ -229,13 +227,13 @@ def check_all(gpu, name, one, operands):
     return [candidate.variant for candidate in found]
 
 
-def test_dense_attention(gpu) -> None:
+def test_dense_attention(gpu):
     one, operands = attention()
     assert check_all(gpu, "dense_attention", one, operands) == ["f32", "tf32"]
     assert row_work("dense_attention", one, operands).flops > row_work("sparse_attention", one, operands).flops
 
 
-def test_dense_attention_takes_what_is_counted(gpu) -> None:
+def test_dense_attention_takes_what_is_counted(gpu):
     one, operands = attention()
     for candidate in candidates(kernels()["dense_attention"], one, operands, gpu.device):
         candidate.prepare().close()  # the handle's workspace stays
@@ -246,7 +244,7 @@ def test_dense_attention_takes_what_is_counted(gpu) -> None:
         assert use.taken_bytes == counted
 
 
-def test_dense_pointwise(gpu) -> None:
+def test_dense_pointwise(gpu):
     one = problem("pointwise", 12, 20, 9, 0.0)
     variants = check_all(gpu, "cublas_bias_relu", one, make_operands(one))
     assert variants == ["f32_rowmajor", "f32_colmajor", "tf32_rowmajor", "tf32_colmajor"]
@@ -255,7 +253,7 @@ def test_dense_pointwise(gpu) -> None:
 # -------------------------------------------------------------------------------------------------- names, chaining
 
 
-def test_steps_are_recorded_as_products_told_apart_by_shape() -> None:
+def test_steps_are_recorded_as_products_told_apart_by_shape():
     assert (attention()[0].recorded_op, attention()[0].shape) == ("spmm", "attention")
     one = problem("pointwise", 8, 8, 4)
     assert (one.recorded_op, replace(one, sparsity=0.0).recorded_op, one.shape) == ("spmm", "gemm", "bias_relu")
@@ -264,8 +262,8 @@ def test_steps_are_recorded_as_products_told_apart_by_shape() -> None:
     assert problem("spmm", 8, 8, 4).recorded_op == "spmm"
 
 
-def test_a_chain_shares_what_it_is_told_to_share() -> None:
-    def step(entry: str, size: int) -> Plan:
+def test_a_chain_shares_what_it_is_told_to_share():
+    def step(entry, size):
         buffers = {"x": np.zeros(size, np.float32), "y": np.zeros(size, np.float32)}
         return Plan(
             entry, "cuda", f"{entry}.cu", {"N": size}, buffers, "y", (Launch(entry, (1,) * 3, (1,) * 3, ("x", "y")),)
@@ -278,8 +276,8 @@ def test_a_chain_shares_what_it_is_told_to_share() -> None:
     assert (plan.variant, plan.output) == ("both", "1.y")
 
 
-def test_a_chain_refuses_to_share_different_data() -> None:
-    def step(entry: str, data: list[int]) -> Plan:
+def test_a_chain_refuses_to_share_different_data():
+    def step(entry, data):
         buffers = {"x": np.array(data, dtype=np.int32)}
         return Plan("one", "cuda", "some.cu", {}, buffers, "x", (Launch(entry, (1, 1, 1), (32, 1, 1), ("x",)),))
 

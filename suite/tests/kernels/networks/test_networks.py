@@ -1,7 +1,5 @@
 """Whole networks, small, on the processor against float64."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -24,14 +22,14 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.networks import EPSILON, HEADS, LAYERS, MobileNet, blocks_of
-from nnzbench.problems.operands import Operands, make_operands
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 
 
-def error_of(name: str, problem: Problem, data: Operands, which: int, build: str = "plain") -> float:
+def error_of(name, problem, data, which, build="plain"):
     """Of the kernel's candidate of that number, run twice: the second run must not see the first one's residuals."""
-    device = CpuDevice(build)  # type: ignore[arg-type]
+    device = CpuDevice(build)
     try:
         candidate = list(candidates(kernels()[name], problem, data, device))[which]
         prepared = candidate.prepare()
@@ -46,30 +44,30 @@ def error_of(name: str, problem: Problem, data: Operands, which: int, build: str
 @pytest.mark.parametrize(
     ("name", "which"), [("sparse_transformer", 0), ("sparse_transformer", 2), ("dense_transformer", 1)]
 )
-def test_transformers_match_float64(name: str, which: int) -> None:
+def test_transformers_match_float64(name, which):
     data = make_operands(TRANSFORMER)
     assert passes(error_of(name, TRANSFORMER, data, which), "f32")
 
 
 @pytest.mark.parametrize(("name", "sparsity"), [("sparse_mobilenet", 0.9), ("dense_mobilenet", 0.0)])
-def test_mobilenets_match_float64(name: str, sparsity: float) -> None:
+def test_mobilenets_match_float64(name, sparsity):
     problem = mobilenet(sparsity)
     assert passes(error_of(name, problem, make_operands(problem), 0), "f32")
 
 
-def test_both_transformers_are_clean_under_the_address_sanitizer() -> None:
+def test_both_transformers_are_clean_under_the_address_sanitizer():
     problem = replace(TRANSFORMER, m=19, k=19)
     data = make_operands(problem)
     for name in ("sparse_transformer", "dense_transformer"):
         assert passes(error_of(name, problem, data, 0, "asan"), "f32")
 
 
-def test_the_sparse_mobilenet_is_clean_under_the_address_sanitizer() -> None:
+def test_the_sparse_mobilenet_is_clean_under_the_address_sanitizer():
     problem = mobilenet(0.9, 0.125)
     assert passes(error_of("sparse_mobilenet", problem, make_operands(problem), 0, "asan"), "f32")
 
 
-def test_a_wrong_layer_shows_in_the_result() -> None:
+def test_a_wrong_layer_shows_in_the_result():
     data = make_operands(TRANSFORMER)
     other = dict(data.dense)
     other["1.o"] = other["1.o"] * np.float32(1.01)
@@ -84,17 +82,17 @@ def test_a_wrong_layer_shows_in_the_result() -> None:
 
 
 @pytest.fixture
-def gpu(monkeypatch):  # type: ignore[no-untyped-def]
+def gpu(monkeypatch):
     """A fake GPU whose cuBLAS multiplies and on which the dense Transformer's kernels of ours are NumPy."""
 
-    def floats(backend, pointer, *shape):  # type: ignore[no-untyped-def]
+    def floats(backend, pointer, *shape):
         return backend.array(pointer, np.float32, int(np.prod(shape))).reshape(shape)
 
-    def copy(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+    def copy(backend, grid, block, args, shared_bytes):
         size, x, y = args
         floats(backend, y, int(size))[:] = floats(backend, x, int(size))
 
-    def layer_norm(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+    def layer_norm(backend, grid, block, args, shared_bytes):
         m, n, *pointers = args
         x, gain, shift, y = (
             floats(backend, pointer, *shape)
@@ -103,12 +101,12 @@ def gpu(monkeypatch):  # type: ignore[no-untyped-def]
         spread = np.sqrt(x.var(axis=1, keepdims=True) + EPSILON)
         y[:] = (x - x.mean(axis=1, keepdims=True)) / spread * gain + shift
 
-    def bias_relu_columns(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+    def bias_relu_columns(backend, grid, block, args, shared_bytes):
         size, n, bias, x = args
         values = floats(backend, x, int(size) // int(n), int(n))
         values[:] = np.maximum(values + floats(backend, bias, int(n)), 0)
 
-    def masked_softmax(backend, grid, block, args, shared_bytes):  # type: ignore[no-untyped-def]
+    def masked_softmax(backend, grid, block, args, shared_bytes):
         n, words, mask, x = args
         scores = floats(backend, x, grid[0], int(n))
         bits = backend.array(mask, np.uint32, grid[0] * int(words)).reshape(grid[0], int(words))
@@ -123,7 +121,7 @@ def gpu(monkeypatch):  # type: ignore[no-untyped-def]
     return device
 
 
-def test_on_a_gpu_cublas_computes_the_products_between_our_launches(gpu) -> None:  # type: ignore[no-untyped-def]
+def test_on_a_gpu_cublas_computes_the_products_between_our_launches(gpu):
     data = make_operands(TRANSFORMER)
     found = list(candidates(kernels()["dense_transformer"], TRANSFORMER, data, gpu))
     assert [one.variant for one in found] == [
@@ -146,7 +144,7 @@ def test_on_a_gpu_cublas_computes_the_products_between_our_launches(gpu) -> None
     assert together - one == (HEADS - 1) * 4 * 45 * 45
 
 
-def test_the_layers_are_those_of_the_table_of_layers() -> None:
+def test_the_layers_are_those_of_the_table_of_layers():
     networks: dict[str, list[Problem]] = {}
     for row in tables.rows("sputnik_mobilenet"):
         networks.setdefault(row.problem.label.rpartition("_")[0], []).extend([row.problem] * row.count)
@@ -158,14 +156,14 @@ def test_the_layers_are_those_of_the_table_of_layers() -> None:
         assert [p.conv for p in layers if p.op == "depthwise"] == [b.depthwise for b in net.blocks]
 
 
-def test_all_layers_but_the_first_are_pruned() -> None:
+def test_all_layers_but_the_first_are_pruned():
     problem = mobilenet(0.9, 1.0, 32)
     matrices = list(blocks_of(MobileNet.of(problem.source), make_operands(problem).sparse))
     assert matrices[0].sparsity == 0
     assert all(one.sparsity == pytest.approx(0.9, abs=0.01) for one in matrices[1:])
 
 
-def test_one_graph_has_every_launch_of_the_network() -> None:
+def test_one_graph_has_every_launch_of_the_network():
     data = make_operands(TRANSFORMER)
     plan = transformer_plan("t", data.dense, DenseHeads(data.sparse, 8), together=False)
     products = [launch for launch in plan.launches if launch.entry == PRODUCT]
@@ -179,7 +177,7 @@ def test_one_graph_has_every_launch_of_the_network() -> None:
     assert sum(launch.entry == PRODUCT for launch in sparse.launches) == 1
 
 
-def test_work_counts_what_the_network_multiplies() -> None:
+def test_work_counts_what_the_network_multiplies():
     problem = mobilenet(0.0, 1.0, 224)
     data = make_operands(problem)
     assert dense_work(problem, data).flops == useful_work(problem, data).flops
@@ -192,7 +190,7 @@ def test_work_counts_what_the_network_multiplies() -> None:
     assert useful_work(TRANSFORMER, make_operands(TRANSFORMER)).flops < dense_work(full, mask).flops
 
 
-def test_wrong_sources_and_dense_networks_are_refused() -> None:
+def test_wrong_sources_and_dense_networks_are_refused():
     for source in ("mobilenet:1:224", "mobilenet:x:224:0", "mobilenet:0:224:0", "mobilenet:1:8:0", "uniform:0"):
         with pytest.raises(MatrixError, match="is not mobilenet"):
             MobileNet.of(source)

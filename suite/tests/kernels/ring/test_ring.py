@@ -1,9 +1,6 @@
 """The ring kernel against float64 on the processor, and its packed form against the matrix it holds."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from nnzbench.kernels.ring import spmm as ring
 from nnzbench.kernels.ring.spmm import Tiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands, round_to
 from nnzbench.problems.problem import DType, Problem
 from nnzbench.problems.reference import reference
@@ -44,13 +41,13 @@ DTYPES: tuple[DType, ...] = ("f32", "f16")
 SHAPES = ((70, 130, 128, 0.1), (37, 65, 50, 0.2), (13, 64, 7, 0.5), (1, 300, 1, 0.1), (33, 40, 32, 1.0))
 
 
-def half_operands(sparse: CSR, n: int) -> Operands:
+def half_operands(sparse, n):
     """Whole numbers, so that fp32 sums are exact and many need rounding to fp16."""
     b = np.random.default_rng(3).integers(-100, 100, (sparse.k, n))
     return Operands(sparse.with_values(np.round(64 * sparse.values)), {"b": b}, "").cast("f16")
 
 
-def assert_exact(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> None:
+def assert_exact(plan, data, build="plain", order="forward"):
     """The result is the exact product, rounded once."""
     result = execute(plan, build, order)
     assert result.dtype == np.float16
@@ -58,16 +55,16 @@ def assert_exact(plan: Plan, data: Operands, build: str = "plain", order: str = 
         assert np.array_equal(result, reference(problem(data), data).value.astype(np.float16)), plan.variant
 
 
-def plan_of(data: Operands, tiling: Tiling) -> Plan:
+def plan_of(data, tiling):
     return ring.make_plan(problem(data), data, tiling)
 
 
-def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
+def error(plan, data, build="plain", order="forward"):
     return error_of(plan, problem(data), data, build, order)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+def test_matches_float64_on_awkward_shapes(shape):
     m, k, n, density = shape
     data = operands(matrix(m, k, density), n)
     start = SHAPES.index(shape)
@@ -87,13 +84,13 @@ def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -
     ],
     ids=str,
 )
-def test_fp16_is_the_exact_product_rounded_once(shape: tuple[int, int, int, float], tiling: Tiling) -> None:
+def test_fp16_is_the_exact_product_rounded_once(shape, tiling):
     m, k, n, density = shape
     data = half_operands(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n)
     assert_exact(plan_of(data, tiling), data)
 
 
-def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
+def test_empty_rows_a_dense_row_and_an_empty_matrix():
     uneven = matrix(41, 90, 0.05, empty=(0, 3, 40), full=7)
     empty = CSR.from_dense(np.zeros((41, 90), dtype=np.float32))
     for sparse, tilings in ((uneven, (*TILINGS[:3], TILINGS[-1])), (empty, TILINGS[:1])):
@@ -102,7 +99,7 @@ def test_empty_rows_a_dense_row_and_an_empty_matrix() -> None:
             assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
-def test_sums_of_many_warps_need_not_fit_in_a_small_ring() -> None:
+def test_sums_of_many_warps_need_not_fit_in_a_small_ring():
     data = half_operands(matrix(40, 40, 0.4), 64)
     tiling = Tiling(8, 8, 16, 2, 32, 2, 2, 2, ksplit=8, value_bytes=2)
     assert tiling.shared_bytes > tiling.row_bytes * (tiling.stages * tiling.block_k + 1)
@@ -110,7 +107,7 @@ def test_sums_of_many_warps_need_not_fit_in_a_small_ring() -> None:
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
+def test_clean_under_sanitizers_and_any_schedule(build, order):
     data = operands(matrix(70, 150, 0.2), 36)
     for tiling in (TILINGS[1], TILINGS[2]) if build == "plain" else (TILINGS[2], TILINGS[-1]):
         assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
@@ -118,14 +115,14 @@ def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None
     assert_exact(plan_of(half, HALF_TILINGS[2]), half, build, order)
 
 
-def test_a_copy_that_lands_too_late_is_noticed() -> None:
+def test_a_copy_that_lands_too_late_is_noticed():
     data = operands(matrix(70, 150, 0.2), 36)
     broken = mutated(plan_of(data, TILINGS[0]), "cp_async_wait<kAhead - 1>", "cp_async_wait<kAhead>")
     assert not error(broken, data) < 1e-3
 
 
 @pytest.mark.parametrize("tiling", [TILINGS[0], HALF_TILINGS[0]], ids=("f32", "f16"))
-def test_inf_and_nan_in_unused_rows_of_b_do_not_leak(tiling: Tiling) -> None:
+def test_inf_and_nan_in_unused_rows_of_b_do_not_leak(tiling):
     sparse = CSR.from_dense(without_columns(matrix(20, 64, 0.2).to_dense(), 0, 17, 63))
     make = half_operands if tiling.value_bytes == 2 else operands
     data, clean = make(sparse, 32), make(sparse, 32)
@@ -133,7 +130,7 @@ def test_inf_and_nan_in_unused_rows_of_b_do_not_leak(tiling: Tiling) -> None:
     assert np.array_equal(execute(plan_of(data, tiling)), execute(plan_of(clean, tiling)))
 
 
-def test_fp16_keeps_inf_and_nan_and_overflows_to_inf() -> None:
+def test_fp16_keeps_inf_and_nan_and_overflows_to_inf():
     data = half_operands(CSR.from_dense(np.eye(4, 32, dtype=np.float32)), 8)
     data.dense["b"][:3] = [[np.inf], [np.nan], [2000]]
     result = execute(plan_of(data, HALF_TILINGS[0]))
@@ -142,7 +139,7 @@ def test_fp16_keeps_inf_and_nan_and_overflows_to_inf() -> None:
     assert np.isfinite(result[3]).all()
 
 
-def unpacked(packed: ring.Packed, tiling: Tiling, m: int, k: int) -> np.ndarray[Any, Any]:
+def unpacked(packed, tiling, m, k):
     """The dense matrix that the packed form holds, walked as the kernel does; fails where a chunk is not there."""
     dense = np.zeros((m, k), dtype=np.float32)
     ring_rows = tiling.stages * tiling.block_k
@@ -180,7 +177,7 @@ def unpacked(packed: ring.Packed, tiling: Tiling, m: int, k: int) -> np.ndarray[
 
 
 @pytest.mark.parametrize("tiling", [*TILINGS, *HALF_TILINGS], ids=str)
-def test_every_nonzero_is_used_once_and_while_its_chunk_is_there(tiling: Tiling) -> None:
+def test_every_nonzero_is_used_once_and_while_its_chunk_is_there(tiling):
     for sparse in (matrix(75, 150, 0.15, full=4), matrix(20, 97, 0.9, empty=(2,)), matrix(64, 64, 0.1)):
         sparse = sparse.with_values(round_to(sparse.values, "f16" if tiling.value_bytes == 2 else "f32"))
         packed = ring.pack(sparse, tiling)
@@ -188,7 +185,7 @@ def test_every_nonzero_is_used_once_and_while_its_chunk_is_there(tiling: Tiling)
         assert sorted(packed.row_ids[packed.row_ids >= 0]) == list(range(sparse.m))
 
 
-def test_a_window_keeps_padding_low_and_warps_even() -> None:
+def test_a_window_keeps_padding_low_and_warps_even():
     sparse = matrix(1024, 1024, 0.1, seed=1)
     wide = Tiling(4, 16, 16, 1, 64, 6, 2, 8)
     narrow = Tiling(4, 16, 16, 1, 64, 1, 2, 3)
@@ -200,7 +197,7 @@ def test_a_window_keeps_padding_low_and_warps_even() -> None:
     assert per_warp.sum(axis=(1, 2)).max() < 1.02 * per_warp.sum(axis=(1, 2)).mean()
 
 
-def test_tilings_fit_every_architecture_and_are_few() -> None:
+def test_tilings_fit_every_architecture_and_are_few():
     shapes = ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (4096, 1024, 128), (2048, 2048, 32))
     for (m, k, n), dtype in itertools.product(shapes, DTYPES):
         wanted = Problem("test", "test", "spmm", m, k, n, 0.9, "uniform:0", dtype)
@@ -210,7 +207,7 @@ def test_tilings_fit_every_architecture_and_are_few() -> None:
             assert all(tiling.shared_bytes <= block_shared_bytes(arch) for tiling in found)
 
 
-def test_refuses_what_it_is_not_made_for() -> None:
+def test_refuses_what_it_is_not_made_for():
     small = operands(matrix(8, 8, 0.5), 4)
     with pytest.raises(Unsupported, match="too few tiles"):
         list(ring.ring.plans(problem(small), small, "sm_90"))
@@ -219,14 +216,14 @@ def test_refuses_what_it_is_not_made_for() -> None:
         plan_of(dense, Tiling(8, 4, 2, 1, 600, 1, 1, 1))
 
 
-def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps() -> None:
+def test_a_row_that_outlasts_the_rest_is_shared_by_more_warps():
     wanted = Problem("test", "test", "spmm", 4096, 4096, 128, 0.99, "uniform:0")
     even = np.full(4096, 40)
     uneven = np.where(np.arange(4096) == 7, 4096, even)
     assert ring.tilings(wanted, uneven, "sm_90")[0].ksplit > ring.tilings(wanted, even, "sm_90")[0].ksplit
 
 
-def test_tilings_for_uneven_rows_average_many_rows_per_warp_and_read_further_ahead() -> None:
+def test_tilings_for_uneven_rows_average_many_rows_per_warp_and_read_further_ahead():
     wanted = Problem("test", "test", "spmm", 8192, 2048, 128, 0.75, "uniform:0")
     uneven = np.random.default_rng(0).gamma(4.0, 128.0, 8192).clip(0, 2048).astype(np.int64)
     first = ring.tilings(wanted, uneven, "sm_90")[0]

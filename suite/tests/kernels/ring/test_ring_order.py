@@ -1,7 +1,5 @@
 """When the ring kernels take nonzeros: never before they land, never after they leave, at an even pace."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,14 +10,14 @@ ROWS = WARPS * SETS * SUB - 1
 BUNDLES = np.insert(np.random.default_rng(0).permutation(ROWS), 7, -1).reshape(-1, SUB)
 
 
-def nonzeros(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def nonzeros(seed):
     """Row and step of about 20 nonzeros of each row, row after row."""
     rng = np.random.default_rng(seed)
     row = np.sort(rng.integers(0, ROWS, 20 * ROWS))
     return row, np.sort(row * STEPS + rng.integers(0, STEPS, row.size)) % STEPS
 
 
-def strands(row: np.ndarray, step: np.ndarray) -> Strands:
+def strands(row, step):
     """All rows, whose nonzeros are in columns 10 times their step; with each comes its number."""
     lengths = np.bincount(row, minlength=ROWS)
     starts = np.cumsum(lengths) - lengths
@@ -29,11 +27,11 @@ def strands(row: np.ndarray, step: np.ndarray) -> Strands:
     )
 
 
-def landed_nonzeros(row: np.ndarray, step: np.ndarray) -> np.ndarray:
+def landed_nonzeros(row, step):
     return in_bundles(strands(row, step).landed(np.arange(10 * STEPS) // 10, STEPS), BUNDLES)
 
 
-def scheduled(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scheduled(seed):
     row, step = nonzeros(seed)
     landed = landed_nonzeros(row, step)
     progress = even_progress(np.arange(1, STEPS + 1), (WINDOW - 1) / 2, STEPS)
@@ -41,14 +39,14 @@ def scheduled(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return landed, *schedule(landed, due, progress, warp_phases(1, WARPS, SETS), UNIT)
 
 
-def test_deadlines_follow_the_chunk_that_leaves_and_the_last_step_ends_all() -> None:
+def test_deadlines_follow_the_chunk_that_leaves_and_the_last_step_ends_all():
     assert deadlines(6, 3, 2).tolist() == [-1, -1, 0, 1, 2, 5]
     assert deadlines(6, 3, 3).tolist() == [-1, -1, -1, 1, 2, 5]
     assert deadlines(1, 1, 1).tolist() == [0]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nonzeros_are_taken_between_landing_and_leaving(seed: int) -> None:
+def test_nonzeros_are_taken_between_landing_and_leaving(seed):
     landed, units, taken = scheduled(seed)
     done = np.cumsum(taken, axis=2)
     assert (done <= landed).all()
@@ -57,7 +55,7 @@ def test_nonzeros_are_taken_between_landing_and_leaving(seed: int) -> None:
     assert (taken <= UNIT * units[:, None]).all()
 
 
-def test_strands_take_every_so_many_nonzeros_in_order() -> None:
+def test_strands_take_every_so_many_nonzeros_in_order():
     columns, payload = np.arange(100, 107, dtype=np.int32), np.arange(7, dtype=np.uint32)
     shared = Strands.of(np.array([0, 1, 4]), np.array([2, 2, 1]), np.array([2, 2, 3]), columns, payload, (9, 8))
     halves = shared.words.view(np.uint32).reshape(-1, 2)
@@ -66,14 +64,14 @@ def test_strands_take_every_so_many_nonzeros_in_order() -> None:
     assert shared.landed(np.arange(107) // 104, 2).tolist() == [[2, 2], [2, 2], [0, 3], [0, 0]]
 
 
-def test_counts_are_those_of_each_row() -> None:
+def test_counts_are_those_of_each_row():
     row, step = nonzeros(1)
     landed = landed_nonzeros(row, step)
     assert landed[0, 2, 4] == np.count_nonzero((row == BUNDLES[0, 2]) & (step <= 4))
     assert not landed[2, 1].any()
 
 
-def test_every_nonzero_has_a_place_in_its_warp_and_step() -> None:
+def test_every_nonzero_has_a_place_in_its_warp_and_step():
     row, step = nonzeros(2)
     _, units, taken = scheduled(2)
     held = strands(row, step)

@@ -1,7 +1,5 @@
 """The SDDMM ring against float64 on the processor, and its packed form against the pattern it holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernel_problems import sampled, without_columns
@@ -11,7 +9,7 @@ from nnzbench.kernels.ring import sddmm as ring_sddmm
 from nnzbench.kernels.ring.sddmm import Tiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
@@ -35,30 +33,30 @@ SHAPES = (
 )
 
 
-def operands(pattern: CSR, k: int) -> Operands:
+def operands(pattern, k):
     return sampled(pattern, k)[1]
 
 
-def problem(data: Operands) -> Problem:
+def problem(data):
     pattern, k = data.sparse, data.dense["a"].shape[1]
     return Problem("test", "test", "sddmm", pattern.m, k, pattern.k, pattern.sparsity, "uniform:0")
 
 
-def fitted(tiling: Tiling, n: int) -> Tiling:
+def fitted(tiling, n):
     """`tiling` with fewer parts where the columns are too few."""
     return tiling if tiling.parts * tiling.block_k <= n else Tiling(**{**vars(tiling), "parts": 1})
 
 
-def plan_of(data: Operands, tiling: Tiling) -> Plan:
+def plan_of(data, tiling):
     return ring_sddmm.make_plan(problem(data), data, fitted(tiling, data.sparse.k))
 
 
-def error(plan: Plan, data: Operands, build: str = "plain", order: str = "forward") -> float:
+def error(plan, data, build="plain", order="forward"):
     return error_of(plan, problem(data), data, build, order)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -> None:
+def test_matches_float64_on_awkward_shapes(shape):
     m, n, k, density = shape
     data = operands(matrix(m, n, density), k)
     start = SHAPES.index(shape)
@@ -66,20 +64,20 @@ def test_matches_float64_on_awkward_shapes(shape: tuple[int, int, int, float]) -
         assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
-def test_empty_rows_and_a_dense_row() -> None:
+def test_empty_rows_and_a_dense_row():
     data = operands(matrix(41, 190, 0.05, empty=(0, 3, 40), full=7), 36)
     for tiling in TILINGS[:3]:
         assert error(plan_of(data, tiling), data) < 1e-6, tiling
 
 
-def test_many_slices_are_added_up_by_several_threads() -> None:
+def test_many_slices_are_added_up_by_several_threads():
     data = operands(matrix(9, 70, 0.3), 32 * 33 + 4)
     plan = plan_of(data, TILINGS[2])
     assert plan.defines["SUM_STRANDS"] == 4
     assert error(plan, data) < 1e-6
 
 
-def test_sums_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_that_take_too_much_memory_are_refused(monkeypatch):
     monkeypatch.setattr(ring_sddmm, "_MOST_SUM_BYTES", 1000)
     data = operands(matrix(20, 30, 0.5), 300)
     with pytest.raises(Unsupported, match="too many sums"):
@@ -87,19 +85,19 @@ def test_sums_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_any_schedule(build: str, order: str) -> None:
+def test_clean_under_sanitizers_and_any_schedule(build, order):
     data = operands(matrix(40, 150, 0.2, full=3), 36)
     for tiling in TILINGS[2:3] if build == "tsan" else TILINGS[1:3]:
         assert error(plan_of(data, tiling), data, build, order) < 1e-6, tiling
 
 
-def test_a_copy_that_lands_too_late_is_noticed() -> None:
+def test_a_copy_that_lands_too_late_is_noticed():
     data = operands(matrix(70, 150, 0.2), 36)
     broken = mutated(plan_of(data, TILINGS[0]), "cp_async_wait<kAhead - 1>", "cp_async_wait<kAhead + 1>")
     assert not error(broken, data) < 1e-3
 
 
-def test_inf_and_nan_in_unused_rows_do_not_leak() -> None:
+def test_inf_and_nan_in_unused_rows_do_not_leak():
     clean = operands(CSR.from_dense(without_columns(matrix(20, 64, 0.2, empty=(5,)).to_dense(), 0, 17, 63)), 50)
     a, b = clean.dense["a"].copy(), clean.dense["b"].copy()
     a[5] = np.nan
@@ -108,7 +106,7 @@ def test_inf_and_nan_in_unused_rows_do_not_leak() -> None:
     assert error(plan, clean) < 1e-6
 
 
-def entries(packed: ring_sddmm.Packed, tiling: Tiling, pattern: CSR) -> list[int]:
+def entries(packed, tiling, pattern):
     """The entries of the packed form, walked as the kernel does; fails where a row of B is not there."""
     chunks = tiling.chunks(pattern.k)
     ring_rows = tiling.stages * tiling.block_k
@@ -140,13 +138,13 @@ def entries(packed: ring_sddmm.Packed, tiling: Tiling, pattern: CSR) -> list[int
 
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
-def test_every_entry_is_computed_once_and_while_its_chunk_is_there(tiling: Tiling) -> None:
+def test_every_entry_is_computed_once_and_while_its_chunk_is_there(tiling):
     for pattern in (matrix(75, 144, 0.15, full=4), matrix(20, 97, 0.9, empty=(2,)), matrix(64, 130, 0.02, full=9)):
         fits = fitted(tiling, pattern.k)
         assert sorted(entries(ring_sddmm.pack(pattern, fits), fits, pattern)) == list(range(pattern.nnz))
 
 
-def test_a_part_of_the_columns_may_have_no_entries() -> None:
+def test_a_part_of_the_columns_may_have_no_entries():
     dense = matrix(40, 200, 0.2).to_dense()
     dense[:, 128:] = 0
     pattern = CSR.from_dense(dense)
@@ -154,7 +152,7 @@ def test_a_part_of_the_columns_may_have_no_entries() -> None:
     assert sorted(entries(ring_sddmm.pack(pattern, TILINGS[1]), TILINGS[1], pattern)) == list(range(pattern.nnz))
 
 
-def test_long_rows_are_shared_out_and_padding_is_low() -> None:
+def test_long_rows_are_shared_out_and_padding_is_low():
     tiling = Tiling(8, 16, 16, 2, 64, 4, 2, 7, drift=True)
     even = ring_sddmm.pack(matrix(1024, 1024, 0.1, seed=1), tiling)
     assert even.fill < 1.06
@@ -165,7 +163,7 @@ def test_long_rows_are_shared_out_and_padding_is_low() -> None:
     assert warps.max() < 1.5 * warps.mean()
 
 
-def test_tilings_fit_every_architecture_and_are_few() -> None:
+def test_tilings_fit_every_architecture_and_are_few():
     for m, n, k in ((8192, 2048, 128), (512, 2048, 2048), (2048, 512, 2048), (2048, 2048, 32), (70, 30, 7), (9, 4, 1)):
         wanted = Problem("test", "test", "sddmm", m, k, n, 0.9, "uniform:0")
         for arch in ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100"):
@@ -179,7 +177,7 @@ def test_tilings_fit_every_architecture_and_are_few() -> None:
                 assert tiling.window * tiling.block_k <= 1020
 
 
-def test_first_plans_are_right_and_nothing_to_compute_is_refused() -> None:
+def test_first_plans_are_right_and_nothing_to_compute_is_refused():
     data = operands(matrix(150, 200, 0.1), 40)
     plans = ring_sddmm.ring_sddmm.plans(problem(data), data, "sm_70")
     assert error(next(plans), data) < 1e-6

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ptx_interpreter import Kernel, PtxError
@@ -34,7 +32,7 @@ TILINGS = [
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=lambda t: t.name)
 @pytest.mark.parametrize(("m", "k", "n"), [(37, 29, 100), (130, 64, 49), (5, 17, 7), (1, 40, 1)])
-def test_emitted_ptx_multiplies(tiling: Tiling, m: int, k: int, n: int) -> None:
+def test_emitted_ptx_multiplies(tiling, m, k, n):
     matrix = random_matrix(m, k, 0.2 if m < 100 else 0.08)
     try:
         plan, b = spmm_plan(matrix, n, tiling)
@@ -48,14 +46,14 @@ def test_emitted_ptx_multiplies(tiling: Tiling, m: int, k: int, n: int) -> None:
 @pytest.mark.parametrize("columns", [2, 4])
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("staged", [False, True])
-def test_several_columns_per_thread(columns: int, parts: int, staged: bool) -> None:
+def test_several_columns_per_thread(columns, parts, staged):
     matrix = random_matrix(37, 48, 0.2)
     tiling = Tiling(8, parts=parts, columns_per_thread=columns, row_tiles=2, staged=staged)
     plan, b = spmm_plan(matrix, 100, tiling)
     assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
 
 
-def test_staging_without_asynchronous_copies() -> None:
+def test_staging_without_asynchronous_copies():
     matrix = random_matrix(37, 48, 0.2)
     for n in (100, 49):
         plan, b = spmm_plan(matrix, n, Tiling(8, row_tiles=4, staged=True), arch="sm_75")
@@ -63,7 +61,7 @@ def test_staging_without_asynchronous_copies() -> None:
         assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
 
 
-def degenerate() -> dict[str, CSR]:
+def degenerate():
     dense = np.zeros((40, 30), np.float32)
     one_row = dense.copy()
     one_row[17] = 1.5
@@ -75,13 +73,13 @@ def degenerate() -> dict[str, CSR]:
 
 @pytest.mark.parametrize("name", degenerate())
 @pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=4), Tiling(8, row_tiles=2, parts=2)])
-def test_empty_rows_and_columns(name: str, tiling: Tiling) -> None:
+def test_empty_rows_and_columns(name, tiling):
     matrix = degenerate()[name]
     plan, b = spmm_plan(matrix, 33, tiling)
     assert relative_error(interpret(plan), truth(matrix, b)) <= 1e-6
 
 
-def test_constants_keep_their_bits() -> None:
+def test_constants_keep_their_bits():
     bits = [0x80000000, 0x00000001, 0x807FFFFF, 0x7F61B1E6, 0x7F7FFFFF, 0x3DCCCCCD]
     values = np.array(bits, np.uint32).view(np.float32)
     assert [immediate(v) for v in values] == [f"0f{b:08X}" for b in bits]
@@ -94,7 +92,7 @@ def test_constants_keep_their_bits() -> None:
 
 
 @pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=4), Tiling(8, parts=2, row_tiles=2, staged=True)])
-def test_values_in_a_buffer_change_without_new_code(tiling: Tiling) -> None:
+def test_values_in_a_buffer_change_without_new_code(tiling):
     matrix = random_matrix(37, 29, 0.3)
     other = matrix.with_values((matrix.values * 3 + 1).astype(np.float32))
     plan, b = spmm_plan(matrix, 40, tiling, values="buffer")
@@ -107,7 +105,7 @@ def test_values_in_a_buffer_change_without_new_code(tiling: Tiling) -> None:
 @pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("staged", [False, True])
-def test_half_precision_accumulates_in_single(columns: int, parts: int, staged: bool) -> None:
+def test_half_precision_accumulates_in_single(columns, parts, staged):
     matrix = random_matrix(37, 48, 0.3)
     matrix = matrix.with_values(matrix.values.astype(np.float16))
     tiling = Tiling(8, parts=parts, columns_per_thread=columns, row_tiles=2, staged=staged)
@@ -118,7 +116,7 @@ def test_half_precision_accumulates_in_single(columns: int, parts: int, staged: 
 
 @pytest.mark.parametrize("shape", CONVOLUTIONS, ids=str)
 @pytest.mark.parametrize("tiling", [Tiling(8), Tiling(8, parts=3), Tiling(4, parts=2, row_tiles=2, column_tiles=2)])
-def test_convolution_by_virtual_im2col(shape: ConvShape, tiling: Tiling) -> None:
+def test_convolution_by_virtual_im2col(shape, tiling):
     plan, expected = conv_plan(shape, tiling)
     assert passes(relative_error(interpret(plan), expected), "f32")
 
@@ -126,7 +124,7 @@ def test_convolution_by_virtual_im2col(shape: ConvShape, tiling: Tiling) -> None
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("shape", POINTWISE, ids=str)
 @pytest.mark.parametrize("tiling", [*STAGED, Tiling(8, columns_per_thread=2)], ids=lambda t: t.name)
-def test_pointwise_convolution_of_several_images(tiling: Tiling, shape: ConvShape, dtype: str) -> None:
+def test_pointwise_convolution_of_several_images(tiling, shape, dtype):
     if tiling.columns_per_thread == 2 and shape.out_height * shape.out_width % 2:
         with pytest.raises(Unsupported, match="2 columns side by side"):
             conv_plan(shape, tiling, dtype=dtype)
@@ -144,7 +142,7 @@ SCATTERED = [
 
 
 @pytest.mark.parametrize("shape", SCATTERED, ids=str)
-def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape: ConvShape) -> None:
+def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape):
     with pytest.raises(Unsupported, match="staging needs columns side by side"):
         conv_plan(shape, Tiling(8, row_tiles=4, staged=True))
     with pytest.raises(Unsupported, match="2 columns side by side"):
@@ -154,7 +152,7 @@ def test_columns_that_do_not_lie_side_by_side_are_not_copied_together(shape: Con
 
 
 @pytest.mark.parametrize("shape", [*POINTWISE, *SCATTERED], ids=str)
-def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape: ConvShape) -> None:
+def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape):
     matrix = random_matrix(shape.filters, shape.channels * shape.r * shape.s, 0.3)
     kinds = {
         (t.columns_per_thread, t.staged, t.parts > 1): t for t in Planner(matrix, ImagePixels(shape), "sm_90").grid()
@@ -165,7 +163,7 @@ def test_every_kind_of_tiling_searched_for_a_convolution_computes_it(shape: Conv
         assert passes(relative_error(interpret(plan), expected), "f32"), tiling.name
 
 
-def test_every_body_is_in_the_jump_table_and_runs() -> None:
+def test_every_body_is_in_the_jump_table_and_runs():
     matrix = random_matrix(64, 64, 0.2)
     plan, _ = spmm_plan(matrix, 32, Tiling(8, parts=4, row_tiles=2))
     kernel = Kernel(plan.source)
@@ -177,7 +175,7 @@ def test_every_body_is_in_the_jump_table_and_runs() -> None:
     assert kernel.reached == set(range(len(kernel.code)))
 
 
-def test_a_missing_label_or_a_wild_access_is_caught() -> None:
+def test_a_missing_label_or_a_wild_access_is_caught():
     matrix = random_matrix(16, 16, 0.3)
     plan, _ = spmm_plan(matrix, 32, Tiling(8))
     with pytest.raises(PtxError, match="do not exist"):
@@ -187,7 +185,7 @@ def test_a_missing_label_or_a_wild_access_is_caught() -> None:
         Kernel(plan.source).launch(plan.launches[0].grid, 32, buffers, 0)
 
 
-def test_parts_have_equal_work_and_tiles_equal_nonzeros() -> None:
+def test_parts_have_equal_work_and_tiles_equal_nonzeros():
     matrix = random_matrix(256, 256, 0.1)
     schedule = make_schedule(matrix, Tiling(32, parts=8))
     work = np.array([body.instructions for body in schedule.bodies])
@@ -201,7 +199,7 @@ def test_parts_have_equal_work_and_tiles_equal_nonzeros() -> None:
     assert tile_costs(matrix, shared)[:, 1].sum() < tile_costs(matrix, tiles)[:, 1].sum()
 
 
-def test_kernel_offers_different_tilings_that_all_compute() -> None:
+def test_kernel_offers_different_tilings_that_all_compute():
     matrix = random_matrix(64, 64, 0.1)
     problem = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
     b = np.random.default_rng(1).standard_normal((64, 100)).astype(np.float32)
@@ -213,7 +211,7 @@ def test_kernel_offers_different_tilings_that_all_compute() -> None:
         assert passes(relative_error(interpret(plan), truth(matrix, b)), "f32")
 
 
-def test_a_matrix_beyond_sensible_code_gets_a_reason() -> None:
+def test_a_matrix_beyond_sensible_code_gets_a_reason():
     matrix = random_matrix(1024, 1024, 0.12)
     assert matrix.nnz > MAX_NONZEROS
     problem = Problem("t", "t", "spmm", 1024, 1024, 49, 0.9, "uniform:0")
@@ -222,8 +220,8 @@ def test_a_matrix_beyond_sensible_code_gets_a_reason() -> None:
         next(sparsert.sparsert.plans(problem, operands, "sm_90"))
 
 
-def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() -> None:
-    def planner(nonzeros: int) -> Planner:
+def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers():
+    def planner(nonzeros):
         per_row = nonzeros // 512
         indices = np.tile(np.arange(per_row, dtype=np.int32), 512)
         matrix = CSR(512, 4608, np.arange(513) * per_row, indices, np.ones(indices.size, np.float32))
@@ -234,14 +232,14 @@ def test_a_convolution_is_refused_only_beyond_the_largest_layer_of_the_papers() 
         planner(270_000).check()
 
 
-def test_targets_per_architecture() -> None:
+def test_targets_per_architecture():
     assert architecture("sm_70").ptx_header() == [".version 6.0", ".target sm_70", ".address_size 64"]
     assert architecture("sm_90a").ptx_header()[1] == ".target sm_90"
     with pytest.raises(Unsupported, match="sm_35"):
         architecture("sm_35").ptx_header()
 
 
-def test_oversized_tilings_are_refused_with_a_sentence() -> None:
+def test_oversized_tilings_are_refused_with_a_sentence():
     matrix = random_matrix(64, 64, 0.1)
     with pytest.raises(Unsupported, match="register file"):
         spmm_plan(matrix, 64, Tiling(64, parts=32))
@@ -250,7 +248,7 @@ def test_oversized_tilings_are_refused_with_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 49, 196, 3136, 12544, 65537])
-def test_division_by_a_constant_is_exact(divisor: int) -> None:
+def test_division_by_a_constant_is_exact(divisor):
     lines = divide("%q", "%x", divisor)
     for x in [*range(200), *(divisor * j + d for j in (1, 5, 99, 2**20) for d in (-1, 0, 1)), 2**31 - 1]:
         if x >= 2**31:
@@ -265,7 +263,7 @@ def test_division_by_a_constant_is_exact(divisor: int) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"])
-def test_ptx_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ptx_assembles(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     matrix = random_matrix(64, 64, 0.1)
     for tiling in (Tiling(16, parts=4, column_tiles=2, loop=2), Tiling(8, row_tiles=4, staged=True)):

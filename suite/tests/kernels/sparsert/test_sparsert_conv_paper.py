@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import execute
@@ -13,7 +11,7 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
-from nnzbench.problems.reference import Reference, reference
+from nnzbench.problems.reference import reference
 
 WHOLE_WARPS = [
     ConvShape(1, 5, 8, 8, 12, 3, 3, 1, 1),
@@ -32,7 +30,7 @@ ODD = [
 ]
 
 
-def work_of(shape: ConvShape, arch: str = "sm_90", density: float = 0.3) -> tuple[Work, Reference, Problem]:
+def work_of(shape, arch="sm_90", density=0.3):
     dense = random_matrix(shape.filters, shape.channels * shape.r * shape.s, density).to_dense()
     dense[shape.filters // 2 :: 5] = 0
     matrix = CSR.from_dense(dense)
@@ -46,14 +44,14 @@ def work_of(shape: ConvShape, arch: str = "sm_90", density: float = 0.3) -> tupl
 
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("shape", WHOLE_WARPS, ids=str)
-def test_emitted_ptx_convolves_and_reads_nothing_outside_the_image(shape: ConvShape, groups: int) -> None:
+def test_emitted_ptx_convolves_and_reads_nothing_outside_the_image(shape, groups):
     work, expected, problem = work_of(shape)
     plan = unrolled_plan(work, PaperTiling(2, problem.n // 32, groups))
     assert passes(relative_error(interpret(plan), expected), "f32")
 
 
 @pytest.mark.parametrize("shape", ODD, ids=str)
-def test_on_the_processor(shape: ConvShape) -> None:
+def test_on_the_processor(shape):
     work, expected, problem = work_of(shape, "sm_80")
     plans = list(sparsert_conv_paper.plans(problem, Operands(work.matrix, {"x": work.b}, "p"), "sm_80"))
     assert len({plan.variant for plan in plans}) == len(plans)
@@ -61,7 +59,7 @@ def test_on_the_processor(shape: ConvShape) -> None:
         assert passes(relative_error(run_on_cpu(plan), expected), "f32")
 
 
-def test_filters_without_nonzeros_give_zeros_on_the_processor() -> None:
+def test_filters_without_nonzeros_give_zeros_on_the_processor():
     work, expected, _ = work_of(ConvShape(1, 2, 7, 7, 9, 3, 3, 1, 1), "sm_80", density=0.0)
     assert work.matrix.nnz == 0
     result = run_on_cpu(unrolled_plan(work, PaperTiling(3, 7, 2)))
@@ -69,7 +67,7 @@ def test_filters_without_nonzeros_give_zeros_on_the_processor() -> None:
     assert not result.any()
 
 
-def test_a_tap_that_stays_inside_the_image_is_not_checked() -> None:
+def test_a_tap_that_stays_inside_the_image_is_not_checked():
     dense = VirtualIm2col(ConvShape(1, 2, 8, 8, 4, 3, 3, 1, 1))
     assert ["%b" in dense.load(tap) for tap in range(9)] == [tap == 4 for tap in range(9)]
     assert sum(line.startswith("selp") for line in dense.pointers()) == 8
@@ -85,7 +83,7 @@ def test_a_tap_that_stays_inside_the_image_is_not_checked() -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assembles(arch, tmp_path, monkeypatch):
     pool = pytest.importorskip("nnzbench.build.pool")
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     work, _, _ = work_of(ConvShape(1, 5, 7, 7, 13, 3, 3, 1, 1), arch)
@@ -97,7 +95,7 @@ def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("build", ["asan", "tsan"])
-def test_clean_under_sanitizers_and_any_schedule(build: str) -> None:
+def test_clean_under_sanitizers_and_any_schedule(build):
     work, expected, _ = work_of(ConvShape(1, 3, 7, 7, 11, 3, 3, 1, 1), "sm_80")
     plan = unrolled_plan(work, PaperTiling(3, 7, 3))
     for order in ("backward", "random:3"):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sparsert_programs import (  # noqa: F401
@@ -17,7 +15,6 @@ from sparsert_programs import (  # noqa: F401
 
 from nnzbench.kernels.codegen.tiling import Tiling
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.problem import ConvShape
 
 
 @pytest.mark.parametrize(
@@ -31,7 +28,7 @@ from nnzbench.problems.problem import ConvShape
     ],
     ids=["plain", "parts", "staged", "pattern", "half"],
 )
-def test_the_cpp_form_multiplies(tiling: Tiling, options: dict[str, object]) -> None:
+def test_the_cpp_form_multiplies(tiling, options):
     matrix = random_matrix(37, 48, 0.2)
     plan, b = spmm_plan(matrix, 100, tiling, arch="sm_80", **options)
     if "element" in options:
@@ -41,7 +38,7 @@ def test_the_cpp_form_multiplies(tiling: Tiling, options: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize("shape", [CONVOLUTIONS[1], CONVOLUTIONS[3]], ids=str)
-def test_the_cpp_form_convolves(shape: ConvShape) -> None:
+def test_the_cpp_form_convolves(shape):
     plan, expected = conv_plan(shape, Tiling(8, parts=3), "sm_80")
     assert passes(relative_error(run_on_cpu(plan), expected), "f32")
 
@@ -51,7 +48,7 @@ def test_the_cpp_form_convolves(shape: ConvShape) -> None:
     [(POINTWISE[0], STAGED[3], "f16"), (POINTWISE[1], STAGED[0], "f32"), (POINTWISE[2], STAGED[2], "f16")],
     ids=["vectors", "odd", "parts"],
 )
-def test_the_cpp_form_stages_several_images(shape: ConvShape, tiling: Tiling, dtype: str) -> None:
+def test_the_cpp_form_stages_several_images(shape, tiling, dtype):
     plan, expected = conv_plan(shape, tiling, "sm_80", dtype)
     on_cpu = run_on_cpu(plan)
     assert passes(relative_error(on_cpu, expected), dtype)

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,34 +12,34 @@ from nnzbench.kernels.sparsert.paper import MAX_NONZEROS, PaperKernel, Work, rol
 from nnzbench.kernels.sparsert.paper_schedule import MatrixB, PaperTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 
 
-def uneven_matrix() -> CSR:
+def uneven_matrix():
     dense = random_matrix(48, 40, 0.3).to_dense()
     dense[:20] *= np.random.default_rng(5).random((20, 40)) < 0.2
     dense[7] = 0
     return CSR.from_dense(dense)
 
 
-def spmm(matrix: CSR, n: int, arch: str = "sm_90") -> Work:
+def spmm(matrix, n, arch="sm_90"):
     b = np.random.default_rng(1).standard_normal((matrix.k, n)).astype(np.float32)
     return Work(matrix, b, MatrixB(matrix.k, n), (matrix.m, n), arch)
 
 
 @pytest.mark.parametrize("balanced", [True, False])
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_emitted_ptx_multiplies(groups: int, balanced: bool) -> None:
+def test_emitted_ptx_multiplies(groups, balanced):
     matrix = uneven_matrix()
     work = spmm(matrix, 64)
     plan = unrolled_plan(work, PaperTiling(6, 2, groups, balanced))
     assert passes(relative_error(interpret(plan), truth(matrix, work.b)), "f32")
 
 
-def test_tilings_that_differ_in_width_alone_share_a_program() -> None:
+def test_tilings_that_differ_in_width_alone_share_a_program():
     matrix = uneven_matrix()
     work = spmm(matrix, 64)
     plans = [unrolled_plan(work, PaperTiling(6, n_blocks, 2), 128) for n_blocks in (1, 2)]
@@ -54,15 +51,13 @@ def test_tilings_that_differ_in_width_alone_share_a_program() -> None:
 
 @pytest.mark.parametrize("make", [unrolled_plan, rolled_plan])
 @pytest.mark.parametrize("tiling", [PaperTiling(6, 1, 1), PaperTiling(3, 7, 4), PaperTiling(6, 7, 2, balanced=False)])
-def test_on_the_processor_with_groups_narrower_than_a_warp(
-    make: Callable[[Work, PaperTiling], Plan], tiling: PaperTiling
-) -> None:
+def test_on_the_processor_with_groups_narrower_than_a_warp(make, tiling):
     matrix = uneven_matrix()
     work = spmm(matrix, 49, "sm_80")
     assert passes(relative_error(run_on_cpu(make(work, tiling)), truth(matrix, work.b)), "f32")
 
 
-def one_dense_row() -> CSR:
+def one_dense_row():
     dense = random_matrix(37, 29, 0.1).to_dense()
     dense[11], dense[20:] = 1.5, 0
     return CSR.from_dense(dense)
@@ -74,7 +69,7 @@ def one_dense_row() -> CSR:
     ids=["empty", "one dense row", "one row"],
 )
 @pytest.mark.parametrize("name", ["tuned", "unbalanced"])
-def test_awkward_matrices_on_the_processor(matrix: CSR, n: int, name: str) -> None:
+def test_awkward_matrices_on_the_processor(matrix, n, name):
     problem = Problem("t", "t", "spmm", matrix.m, matrix.k, n, 0.9, "uniform:0")
     b = np.random.default_rng(2).standard_normal((matrix.k, n)).astype(np.float32)
     kernel = PaperKernel(name, balanced=name == "tuned")
@@ -84,10 +79,10 @@ def test_awkward_matrices_on_the_processor(matrix: CSR, n: int, name: str) -> No
         assert passes(relative_error(run_on_cpu(plan), truth(matrix, b)), "f32")
 
 
-def test_balancing_between_blocks_is_what_can_be_left_out() -> None:
+def test_balancing_between_blocks_is_what_can_be_left_out():
     matrix = uneven_matrix()
 
-    def worst(balanced: bool) -> tuple[int, int]:
+    def worst(balanced):
         dealt = paper.deal(matrix, PaperTiling(6, 2, 4, balanced))
         groups = np.array([body.rows.size for body in dealt.bodies]).reshape(6, 4)
         assert groups.sum() == matrix.nnz
@@ -99,7 +94,7 @@ def test_balancing_between_blocks_is_what_can_be_left_out() -> None:
     assert set(np.diff(paper.deal(matrix, PaperTiling(6, 2, 4, False)).row_start)) == {8}
 
 
-def test_grid_is_feasible_and_small() -> None:
+def test_grid_is_feasible_and_small():
     for m, n in ((64, 12544), (512, 49), (2048, 256), (37, 7), (1, 1)):
         tilings = paper.grid(m, n)
         assert 1 <= len(tilings) <= 21
@@ -112,7 +107,7 @@ def test_grid_is_feasible_and_small() -> None:
 
 
 @pytest.mark.parametrize("experiment", ["sparsert_table1", "sparsert_ablation", "sparsert_table3"])
-def test_no_problem_of_the_paper_is_refused(experiment: str) -> None:
+def test_no_problem_of_the_paper_is_refused(experiment):
     for problem in EXPERIMENTS[experiment].problems(real=False):
         assert problem.m * problem.k * (1 - problem.sparsity) < MAX_NONZEROS
         for t in paper.grid(problem.m, problem.n):
@@ -123,7 +118,7 @@ def test_no_problem_of_the_paper_is_refused(experiment: str) -> None:
             assert t.groups == 1 or 2 * rows * width * 4 <= 48 * 1024
 
 
-def test_kernels_of_the_ablation_differ_as_named() -> None:
+def test_kernels_of_the_ablation_differ_as_named():
     matrix = uneven_matrix()
     problem = Problem("t", "t", "spmm", 48, 40, 64, 0.7, "uniform:0")
     operands = Operands(matrix, {"b": np.zeros((40, 64), np.float32)}, "p")
@@ -140,7 +135,7 @@ def test_kernels_of_the_ablation_differ_as_named() -> None:
         next(PaperKernel("t").plans(replace(problem, n=0), operands, "sm_90"))
 
 
-def test_what_does_not_fit_is_refused_with_a_sentence() -> None:
+def test_what_does_not_fit_is_refused_with_a_sentence():
     matrix = random_matrix(64, 16, 0.5)
     with pytest.raises(Unsupported, match="1024 threads with 64 accumulators"):
         unrolled_plan(spmm(matrix, 1024), PaperTiling(1, 1, 1))
@@ -159,7 +154,7 @@ def test_what_does_not_fit_is_refused_with_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
-def test_assembles(arch: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assembles(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     work = spmm(uneven_matrix(), 49, arch)
     try:

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,7 @@ from nnzbench.cli.tune import command
 from nnzbench.kernels.codegen.tiling import Tiling, Tuned, recall, remember, search_name
 from nnzbench.kernels.sparsert.spmm import sparsert
 from nnzbench.measure.exhaustive import tune
-from nnzbench.plans.plan import Plan, Prepared, Unsupported
+from nnzbench.plans.plan import Prepared, Unsupported
 from nnzbench.problems.operands import Operands, make_operands
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.reference import reference
@@ -24,13 +21,13 @@ PROBLEM = Problem("t", "t", "spmm", 64, 64, 100, 0.9, "uniform:0")
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NNZBENCH_CACHE", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
-def operands() -> Operands:
+def operands():
     b = np.random.default_rng(1).standard_normal((64, 100)).astype(np.float32)
     return Operands(random_matrix(64, 64, 0.1), {"b": b}, "0123456789abcdef")
 
@@ -40,28 +37,28 @@ class Device:
 
     name, gpu, arch = "fake", "fake", "sm_90"
 
-    def __init__(self, operands: Operands, time_of: Callable[[str], float], wrong: str = "") -> None:
+    def __init__(self, operands, time_of, wrong=""):
         self.right = truth(operands.sparse, operands.dense["b"]).value.astype(np.float32)
         self.time_of, self.wrong, self.current = time_of, wrong, 10.0
         self.timer: FakeTimer | None = FakeTimer(times=iter(lambda: self.current, None))
         self.prepared: list[str] = []
 
-    def prepare(self, plan: Plan) -> Prepared:
+    def prepare(self, plan):
         assert self.timer is not None
         self.prepared.append(plan.variant)
         self.current = self.time_of(plan.variant)
         result = self.right + 1 if plan.variant == self.wrong else self.right
         return Prepared(self.timer.launch, lambda: result, lambda: None, lambda: None)
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
 @pytest.fixture
-def assembler(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+def assembler(monkeypatch):
     """Stands for the real one; jobs whose number is in the set time out."""
     late: set[int] = set()
 
-    def assemble(jobs: list[object], workers: int | None, timeout_s: float | None) -> list[tuple[int, object]]:
+    def assemble(jobs, workers, timeout_s):
         assert timeout_s == 60.0
         done = Compiled(Path("x"), {}, 1.0, False, "")
         return [(i, CompileTimeout("late") if i in late else done) for i in range(len(jobs))]
@@ -70,12 +67,12 @@ def assembler(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return late
 
 
-def test_fastest_correct_tiling_is_found_and_remembered(operands: Operands, assembler: set[int]) -> None:
+def test_fastest_correct_tiling_is_found_and_remembered(operands, assembler):
     assembler.add(0)
     seen: list[tuple[int, int, float]] = []
     names: list[str] = []
 
-    def time_of(name: str) -> float:
+    def time_of(name):
         names.append(name)
         return {1: 2.0, 3: 3.0}.get(len(names), 9.0)  # the first one prepared is fastest, and wrong
 
@@ -93,7 +90,7 @@ def test_fastest_correct_tiling_is_found_and_remembered(operands: Operands, asse
     assert recall(search_name(operands.pattern, PROBLEM, "sm_90")) == found
 
 
-def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample(assembler: set[int]) -> None:
+def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample(assembler):
     conv = ConvShape(128, 2, 128, 128, 6, 1, 1)
     problem = Problem("t", "sampled", "conv2d", 6, 2, 128 * 128 * 128, 0.5, "uniform:0", conv=conv)
     operands = make_operands(problem)
@@ -101,7 +98,7 @@ def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample
     outputs: list[tuple[int, ...]] = []
 
     class Whole(Device):
-        def prepare(self, plan: Plan) -> Prepared:
+        def prepare(self, plan):
             outputs.append(plan.buffers[plan.output].shape)
             return super().prepare(plan)
 
@@ -112,7 +109,7 @@ def test_the_output_of_a_convolution_is_whole_where_its_reference_is_of_a_sample
     assert outputs == [conv.output]
 
 
-def sorted_names(operands: Operands) -> list[str]:
+def sorted_names(operands):
     from nnzbench.kernels.codegen.addressing import MatrixColumns
     from nnzbench.kernels.codegen.model import Planner
 
@@ -120,7 +117,7 @@ def sorted_names(operands: Operands) -> list[str]:
     return [t.name for t in sorted(planner.grid(), key=planner.cycles)]
 
 
-def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns() -> None:
+def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns():
     from nnzbench.kernels.codegen.addressing import MatrixColumns
     from nnzbench.kernels.codegen.model import Planner
 
@@ -131,7 +128,7 @@ def test_a_small_matrix_gets_the_papers_tiling_where_it_divides_the_columns() ->
     assert papers not in found[3135]
 
 
-def test_kernel_offers_the_remembered_tiling_first(operands: Operands) -> None:
+def test_kernel_offers_the_remembered_tiling_first(operands):
     name = search_name(operands.pattern, PROBLEM, "sm_90")
     assert recall(name) is None
     before = [plan.variant for plan in sparsert.plans(PROBLEM, operands, "sm_90")]
@@ -144,13 +141,13 @@ def test_kernel_offers_the_remembered_tiling_first(operands: Operands) -> None:
     assert winner.name not in other_arch
 
 
-def test_a_damaged_entry_is_no_entry(cache: Path, operands: Operands) -> None:
+def test_a_damaged_entry_is_no_entry(cache, operands):
     path = remember("x", Tuned(Tiling(8), 1.0, 1, 1, 0.0, 0.0, 0.0))
     path.write_text(path.read_text()[:20])
     assert recall("x") is None
 
 
-def test_reasons_not_to_tune(operands: Operands, assembler: set[int]) -> None:
+def test_reasons_not_to_tune(operands, assembler):
     device = Device(operands, lambda name: 1.0)
     assembler.update(range(64))
     with pytest.raises(Unsupported, match="none of 5 tilings"):
@@ -160,7 +157,7 @@ def test_reasons_not_to_tune(operands: Operands, assembler: set[int]) -> None:
         tune(PROBLEM, operands, device)
 
 
-def test_command_says_why_it_can_not_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_says_why_it_can_not_tune(monkeypatch):
     monkeypatch.setattr("nnzbench.cli.tune.open_device", lambda name: CpuLike())
     runner = CliRunner()
     nothing = runner.invoke(command, ["sparsert_table1", "--problem", "no such*"])
@@ -174,4 +171,4 @@ def test_command_says_why_it_can_not_tune(monkeypatch: pytest.MonkeyPatch) -> No
 class CpuLike:
     name, gpu, arch, timer = "cpu", "cpu", "sm_80", None
 
-    def close(self) -> None: ...
+    def close(self): ...

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,21 +9,21 @@ from nnzbench.kernels.registry import kernels
 from nnzbench.kernels.rows import row_records, transpose, vector_width
 from nnzbench.kernels.sputnik.spmm import Switches, Tile, heuristic_tile, oracle_tiles, spmm_plan, warp_steps
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.plan import Array, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import Reference, reference
 
 NARROW = Tile(y=4, x=32, width=8, vector_b=4, ahead=8)
 SCALAR = Tile(y=2, x=16, width=16, vector_b=1, vector_a=4, ahead=8, prefetch=True, rows_fastest=True)
 
 
-def dense(k: int, n: int, dtype: type = np.float32) -> Array:
+def dense(k, n, dtype=np.float32):
     return np.random.default_rng(1).standard_normal((k, n)).astype(dtype)
 
 
-def product(a: CSR, b: Array) -> Reference:
+def product(a, b):
     return Reference(a.to_scipy() @ b.astype(np.float64), abs(a.to_scipy()) @ abs(b.astype(np.float64)))
 
 
@@ -41,7 +39,7 @@ AWKWARD = {
 
 @pytest.mark.parametrize("build", ["plain", "asan"])
 @pytest.mark.parametrize("case", AWKWARD)
-def test_awkward_shapes(case: str, build: str) -> None:
+def test_awkward_shapes(case, build):
     a, n = AWKWARD[case]
     b = dense(a.k, n)
     assert passes(relative_error(execute(spmm_plan(a, b, NARROW), build), product(a, b)), "f32")
@@ -49,7 +47,7 @@ def test_awkward_shapes(case: str, build: str) -> None:
 
 @pytest.mark.parametrize("build", ["plain", "asan"])
 @pytest.mark.parametrize("n", [1, 7, 49, 100])
-def test_any_number_of_columns(n: int, build: str) -> None:
+def test_any_number_of_columns(n, build):
     a, b = matrix(37, 70, empty=(0, 5, 36), full=9), dense(70, n)
     assert passes(relative_error(execute(spmm_plan(a, b, SCALAR), build), product(a, b)), "f32")
 
@@ -64,7 +62,7 @@ def test_any_number_of_columns(n: int, build: str) -> None:
         Switches(load_balancing=False, vector=False, residue_unroll=False, prescale=False),
     ],
 )
-def test_every_optimisation_can_be_switched_off(switches: Switches) -> None:
+def test_every_optimisation_can_be_switched_off(switches):
     a, b = matrix(37, 70, empty=(5,), full=9), dense(70, 36)
     plan = spmm_plan(a, b, NARROW, switches=switches)
     complete = spmm_plan(a, b, NARROW)
@@ -73,11 +71,11 @@ def test_every_optimisation_can_be_switched_off(switches: Switches) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 7, 49, 72])
-def test_ablation_variants_match_float64(n: int) -> None:
+def test_ablation_variants_match_float64(n):
     a = matrix(37, 130, empty=(0, 5, 36), full=9)
     operands = Operands(a, {"b": dense(130, n)}, "")
     problem = Problem("test", "t", "spmm", 37, 130, n, 0.7, "")
-    plans = list(kernels()["sputnik_ablation"].plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernels()["sputnik_ablation"].plans(problem, operands, "sm_90"))
     assert len(plans) == 5
     for plan in plans:
         assert plan.defines["OFFSET64"] == 0
@@ -86,7 +84,7 @@ def test_ablation_variants_match_float64(n: int) -> None:
         assert passes(error, "f32"), plan.variant
 
 
-def test_shared_memory_is_free_of_races() -> None:
+def test_shared_memory_is_free_of_races():
     a, b = matrix(9, 90, density=0.6), dense(90, 36)
     result = execute(spmm_plan(a, b, replace(NARROW, prefetch=True)), "tsan")
     assert passes(relative_error(result, product(a, b)), "f32")
@@ -94,19 +92,19 @@ def test_shared_memory_is_free_of_races() -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("name", ["sputnik", "sputnik_transposed", "sputnik_ablation"])
-def test_first_plans_are_correct(name: str, dtype: DType) -> None:
+def test_first_plans_are_correct(name, dtype):
     """Of every kernel two plans here; all of them run in the sweep."""
     problem = Problem("test", "awkward", "spmm", 13, 70, 24, 0.7, "", dtype)
     operands = Operands(matrix(13, 70, full=2, empty=(3,)), {"b": dense(70, 24)}, "").cast(dtype)
     kernel = kernels()[name]
-    plans = list(kernel.plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernel.plans(problem, operands, "sm_90"))
     assert len({plan.variant for plan in plans}) == len(plans)
     for plan in plans[:2]:
         assert passes(relative_error(execute(plan), reference(problem, operands)), plan.math)
 
 
 @pytest.mark.parametrize("tile", [NARROW, SCALAR], ids=["narrow", "scalar"])
-def test_unused_rows_of_b_never_leak(tile: Tile) -> None:
+def test_unused_rows_of_b_never_leak(tile):
     a = matrix(23, 40, density=0.4)
     pattern = a.to_dense()
     pattern[:, [0, 7, 20, 39]] = 0
@@ -124,7 +122,7 @@ def test_unused_rows_of_b_never_leak(tile: Tile) -> None:
     assert not np.isfinite(result[uses]).any()
 
 
-def test_bias_and_relu_are_fused() -> None:
+def test_bias_and_relu_are_fused():
     a, b = matrix(37, 70, empty=(0,)), dense(70, 36)
     bias = np.linspace(-2, 2, 37, dtype=np.float32)
     expected = np.maximum(product(a, b).value + bias[:, None], 0)
@@ -133,7 +131,7 @@ def test_bias_and_relu_are_fused() -> None:
     assert (expected[0] == 0).all() != (expected[-1] == 0).all()
 
 
-def test_half_precision_takes_32_bit_indices_for_many_columns() -> None:
+def test_half_precision_takes_32_bit_indices_for_many_columns():
     k = 70000
     indices = np.array([0, 3, 65535, 65536, 69999], dtype=np.int32)
     values = np.arange(1, 6).astype(np.float16)
@@ -145,7 +143,7 @@ def test_half_precision_takes_32_bit_indices_for_many_columns() -> None:
     assert passes(relative_error(execute(plan), product(a, b)), "f16")
 
 
-def test_offsets_beyond_31_bits_are_not_prescaled() -> None:
+def test_offsets_beyond_31_bits_are_not_prescaled():
     a = CSR(1, 2**20, np.array([0, 1], np.int32), np.array([5], np.int32), np.ones(1, np.float32))
     huge = np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (2**20, 4096), (0, 0))
     with pytest.MonkeyPatch.context() as patch:
@@ -161,14 +159,14 @@ def test_offsets_beyond_31_bits_are_not_prescaled() -> None:
     assert passes(relative_error(execute(wide), product(small, b)), "f32")
 
 
-def test_nothing_to_compute_is_unsupported() -> None:
+def test_nothing_to_compute_is_unsupported():
     with pytest.raises(Unsupported, match="empty"):
         spmm_plan(matrix(0, 5), dense(5, 4), NARROW)
     with pytest.raises(Unsupported, match="empty"):
         spmm_plan(matrix(4, 5), dense(5, 0), NARROW)
 
 
-def test_a_planted_read_past_the_end_is_found() -> None:
+def test_a_planted_read_past_the_end_is_found():
     a, b = matrix(5, 33, density=0.5), dense(33, 36)
     mutant = mutated(spmm_plan(a, b, NARROW), "wanted < last ? wanted : last", "wanted")
     with pytest.raises(SanitizerError, match="heap-buffer-overflow"):
@@ -186,13 +184,13 @@ STAGED, MULTIPLIED, BARRIER = "s_offsets, n, lane);", "columns, kItemsK, n);\n  
     ],
     ids=["after staging", "before staging"],
 )
-def test_a_planted_missing_barrier_is_found(barrier: str, without: str) -> None:
+def test_a_planted_missing_barrier_is_found(barrier, without):
     a, b = matrix(5, 90, density=0.9), dense(90, 36)
     with pytest.raises(SanitizerError, match="data race"):
         execute(mutated(spmm_plan(a, b, NARROW), barrier, without), "tsan")
 
 
-def test_a_missing_barrier_shows_in_some_order_of_threads() -> None:
+def test_a_missing_barrier_shows_in_some_order_of_threads():
     a, b = matrix(5, 90, density=0.9), dense(90, 36)
     plan = mutated(spmm_plan(a, b, NARROW), STAGED + BARRIER, STAGED)
     errors = [
@@ -201,14 +199,14 @@ def test_a_missing_barrier_shows_in_some_order_of_threads() -> None:
     assert not all(passes(error, "f32") for error in errors)
 
 
-def test_the_heuristic_is_the_papers() -> None:
+def test_the_heuristic_is_the_papers():
     assert [heuristic_tile(n, 4).x for n in (1, 7, 32, 49, 64, 128, 3136)] == [1, 8, 32, 64, 64, 64, 64]
     assert [heuristic_tile(n, 4).vector_b for n in (49, 50, 196)] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("n", [1, 3, 8, 30, 49, 196, 256, 12544])
-def test_every_tile_fits_its_problem(n: int, itemsize: int) -> None:
+def test_every_tile_fits_its_problem(n, itemsize):
     for tile in [heuristic_tile(n, itemsize), *oracle_tiles(n, itemsize)]:
         assert n % tile.vector_b == 0
         assert tile.x % (tile.width * tile.vector_b) == 0
@@ -217,7 +215,7 @@ def test_every_tile_fits_its_problem(n: int, itemsize: int) -> None:
         assert tile.x < 2 * n or tile.x == 1
 
 
-def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_none_of_their_own() -> None:
+def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_none_of_their_own():
     tile = Tile(y=8, x=32, width=8, vector_b=4)
     lengths = (70, 33, 32, 5, 4, 0)
     offsets = np.cumsum([0, *lengths]).astype(np.int32)
@@ -231,7 +229,7 @@ def test_the_rows_of_a_warp_take_equally_many_steps_and_those_behind_the_last_no
     assert warp_steps(row_records(a), replace(tile, y=1, width=32))[:, 3].tolist() == [3, 2, 2, 1, 1, 0]
 
 
-def test_rows_go_by_falling_length() -> None:
+def test_rows_go_by_falling_length():
     a = matrix(20, 50, empty=(4,), full=11)
     records = row_records(a)
     lengths = records[:, 2] - records[:, 1]
@@ -241,7 +239,7 @@ def test_rows_go_by_falling_length() -> None:
     assert (row_records(a, swizzle=False)[:, 0] == np.arange(20)).all()
 
 
-def test_the_cached_transpose_follows_new_values() -> None:
+def test_the_cached_transpose_follows_new_values():
     w = matrix(11, 17, empty=(2,))
     topology, positions = transpose(w)
     for factor in (1, 3):
@@ -250,6 +248,6 @@ def test_the_cached_transpose_follows_new_values() -> None:
         assert (moved.to_dense() == w.with_values(values).to_dense().T).all()
 
 
-def test_vectors_divide_the_row() -> None:
+def test_vectors_divide_the_row():
     assert [vector_width(n, 4) for n in (1, 2, 6, 8, 49)] == [1, 2, 2, 4, 1]
     assert [vector_width(n, 2) for n in (4, 8, 12)] == [4, 8, 4]

@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.registry import kernels
-from nnzbench.kernels.rows import StripOrder, row_strips
+from nnzbench.kernels.rows import row_strips
 from nnzbench.kernels.sputnik.sddmm import (
     SCALAR,
     Strip,
@@ -18,23 +16,23 @@ from nnzbench.kernels.sputnik.sddmm import (
 )
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.plan import Array, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
-from nnzbench.problems.reference import Reference, reference
+from nnzbench.problems.problem import Problem
+from nnzbench.problems.reference import reference
 
 VECTOR = Strip(items=16, width=8, vector=4, strips=4)
 BY_COLUMNS = Strip(items=16, width=8, vector=4, strips=8, by_columns=True)
 
 
-def factors(pattern: CSR, k: int) -> tuple[Array, Array]:
+def factors(pattern, k):
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((pattern.m, k)), rng.standard_normal((pattern.k, k))
     return a.astype(np.float32), b.astype(np.float32)
 
 
-def expected(pattern: CSR, a: Array, b: Array) -> Reference:
+def expected(pattern, a, b):
     problem = Problem("test", "t", "sddmm", pattern.m, a.shape[1], pattern.k, 0.0, "")
     return reference(problem, Operands(pattern, {"a": a, "b": b}, ""))
 
@@ -50,7 +48,7 @@ AWKWARD = {
 
 @pytest.mark.parametrize("build", ["plain", "asan"])
 @pytest.mark.parametrize("case", AWKWARD)
-def test_awkward_shapes(case: str, build: str) -> None:
+def test_awkward_shapes(case, build):
     pattern, k = AWKWARD[case]
     a, b = factors(pattern, k)
     plan = sddmm_plan(pattern, a, b, VECTOR if k % 4 == 0 else SCALAR)
@@ -58,23 +56,23 @@ def test_awkward_shapes(case: str, build: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 7, 31, 32, 33, 49, 100])
-def test_without_vectors_32_lanes_load_32_neighbours(k: int) -> None:
+def test_without_vectors_32_lanes_load_32_neighbours(k):
     pattern = matrix(37, 70, empty=(0, 5, 36), full=9)
     a, b = factors(pattern, k)
     problem = Problem("test", "t", "sddmm", pattern.m, k, pattern.k, 0.7, "")
     operands = Operands(pattern, {"a": a, "b": b}, "")
-    plans = list(kernels()["sputnik_sddmm_ablation"].plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernels()["sputnik_sddmm_ablation"].plans(problem, operands, "sm_90"))
     scalar = plans[-1]
     assert [plan.variant.split("_s32")[0] for plan in plans] == ["complete", "no_load_balancing", "no_vector"]
     assert (scalar.variant, scalar.launches[0].block) == ("no_vector_s32_w32_v1_y1", (32, 1, 1))
     assert {scalar.defines[name] for name in ("BLOCK_WIDTH", "STRIP")} == {32}
     assert scalar.defines["VECTOR"] == 1
-    assert plans[0].launches[0].block[0] * plans[0].defines["VECTOR"] == 32  # type: ignore[operator]
+    assert plans[0].launches[0].block[0] * plans[0].defines["VECTOR"] == 32
     for build in ("asan", "tsan") if k in (33, 49) else ("plain",):
         assert passes(relative_error(execute(scalar, build), expected(pattern, a, b)), "f32")
 
 
-def test_strips_by_columns_compute_the_same() -> None:
+def test_strips_by_columns_compute_the_same():
     pattern = matrix(37, 70, empty=(0, 5, 36), full=9)
     a, b = factors(pattern, 100)
     assert passes(relative_error(execute(sddmm_plan(pattern, a, b, BY_COLUMNS)), expected(pattern, a, b)), "f32")
@@ -82,24 +80,24 @@ def test_strips_by_columns_compute_the_same() -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("name", ["sputnik_sddmm", "sputnik_sddmm_ablation"])
-def test_first_plans_are_correct(name: str, dtype: DType) -> None:
+def test_first_plans_are_correct(name, dtype):
     problem = Problem("test", "t", "sddmm", 13, 40, 70, 0.7, "", dtype)
     pattern = matrix(13, 70, full=2, empty=(3,))
     a, b = factors(pattern, 40)
     operands = Operands(pattern, {"a": a, "b": b}, "").cast(dtype)
-    plans = list(kernels()[name].plans(problem, operands, "sm_90"))  # type: ignore[union-attr]
+    plans = list(kernels()[name].plans(problem, operands, "sm_90"))
     assert len({plan.variant for plan in plans}) == len(plans)
     for plan in plans[:3]:
         assert passes(relative_error(execute(plan), reference(problem, operands)), plan.math)
 
 
-def test_shuffles_and_staging_are_free_of_races() -> None:
+def test_shuffles_and_staging_are_free_of_races():
     pattern = matrix(9, 60, density=0.6)
     a, b = factors(pattern, 36)
     assert passes(relative_error(execute(sddmm_plan(pattern, a, b, VECTOR), "tsan"), expected(pattern, a, b)), "f32")
 
 
-def test_unused_rows_of_b_never_leak() -> None:
+def test_unused_rows_of_b_never_leak():
     dense = matrix(23, 40, density=0.4).to_dense()
     dense[:, [0, 7, 39]] = 0
     pattern = CSR.from_dense(dense)
@@ -109,13 +107,13 @@ def test_unused_rows_of_b_never_leak() -> None:
     assert passes(relative_error(execute(sddmm_plan(pattern, a, b, VECTOR)), truth), "f32")
 
 
-def test_no_nonzeros_is_unsupported() -> None:
+def test_no_nonzeros_is_unsupported():
     pattern = matrix(3, 4, density=0.0)
     with pytest.raises(Unsupported, match="no nonzeros"):
         sddmm_plan(pattern, *factors(pattern, 8), VECTOR)
 
 
-def test_a_planted_read_past_the_end_is_found() -> None:
+def test_a_planted_read_past_the_end_is_found():
     pattern = matrix(5, 33, density=0.5)
     mutant = mutated(
         sddmm_plan(pattern, *factors(pattern, 36), VECTOR), "const bool inside = at < k;", "const bool inside = true;"
@@ -124,7 +122,7 @@ def test_a_planted_read_past_the_end_is_found() -> None:
         execute(mutant, "asan")
 
 
-def test_a_planted_missing_barrier_is_found() -> None:
+def test_a_planted_missing_barrier_is_found():
     pattern = matrix(5, 33, density=0.5)
     mutant = mutated(sddmm_plan(pattern, *factors(pattern, 36), VECTOR), "    __syncwarp();\n", "")
     with pytest.raises(SanitizerError, match="data race"):
@@ -132,7 +130,7 @@ def test_a_planted_missing_barrier_is_found() -> None:
 
 
 @pytest.mark.parametrize("order", ["rows", "length", "columns"])
-def test_strips_cover_every_entry_once(order: StripOrder) -> None:
+def test_strips_cover_every_entry_once(order):
     pattern = matrix(20, 50, empty=(4,), full=11)
     strips = row_strips(pattern, 16, order, 10)
     lengths = strips[:, 2] - strips[:, 1]
@@ -151,22 +149,22 @@ def test_strips_cover_every_entry_once(order: StripOrder) -> None:
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("k", [1, 7, 32, 64, 2048])
-def test_every_strip_fits_its_problem(k: int, itemsize: int) -> None:
+def test_every_strip_fits_its_problem(k, itemsize):
     for strip in [heuristic_strip(k, itemsize), *candidates(k, itemsize)]:
         assert k % strip.vector == 0
         assert strip.items % strip.width == 0
         assert strip.width * strip.strips % 32 == 0
 
 
-def variants(pattern: CSR, k: int, dtype: DType = "f32") -> list[str]:
+def variants(pattern, k, dtype="f32"):
     a, b = factors(pattern, k)
     problem = Problem("test", "t", "sddmm", pattern.m, k, pattern.k, 0.0, "", dtype)
-    plans = kernels()["sputnik_sddmm"].plans(problem, Operands(pattern, {"a": a, "b": b}, "").cast(dtype), "sm_90")  # type: ignore[union-attr]
+    plans = kernels()["sputnik_sddmm"].plans(problem, Operands(pattern, {"a": a, "b": b}, "").cast(dtype), "sm_90")
     return [plan.variant for plan in plans]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_the_rule_comes_first_then_the_paper_then_the_rest(dtype: DType) -> None:
+def test_the_rule_comes_first_then_the_paper_then_the_rest(dtype):
     pattern, itemsize = matrix(37, 70, empty=(0, 5), full=9), 4 if dtype == "f32" else 2
     index = "_i16" if dtype == "f16" else ""
     ruled, paper = rule_strip(pattern, 64, itemsize, sm_count("sm_90")), heuristic_strip(64, itemsize)
@@ -177,7 +175,7 @@ def test_the_rule_comes_first_then_the_paper_then_the_rest(dtype: DType) -> None
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 @pytest.mark.parametrize("k", [1, 7, 32, 2048])
-def test_the_committed_constants_choose_a_strip_for_any_pattern(k: int, itemsize: int) -> None:
+def test_the_committed_constants_choose_a_strip_for_any_pattern(k, itemsize):
     awkward = (matrix(37, 70, empty=(0, 5), full=9), matrix(3, 4, density=0.0), CSR.from_dense(np.zeros((0, 4))))
     for pattern in awkward:
         strip = rule_strip(pattern, k, itemsize, 132)
@@ -185,7 +183,7 @@ def test_the_committed_constants_choose_a_strip_for_any_pattern(k: int, itemsize
         assert strip == rule_strip(pattern, k, itemsize, 132)
 
 
-def test_the_rule_follows_the_shape() -> None:
+def test_the_rule_follows_the_shape():
     """Few strips over a long k are shared out among as many threads as there are; a short k feeds few."""
     pattern = matrix(64, 256, density=0.1)
     long, short = rule_strip(pattern, 2048, 4, 132), rule_strip(matrix(512, 512, density=0.5), 32, 4, 132)
@@ -193,7 +191,7 @@ def test_the_rule_follows_the_shape() -> None:
     assert short.width == 8
 
 
-def test_features_count_trips_waves_and_bytes() -> None:
+def test_features_count_trips_waves_and_bytes():
     """Rows of 40: three strips of 16, one of them short; five trips of eight outputs per step along k."""
     lengths, strip = np.array([40, 0]), Strip(items=16, width=8, vector=4, strips=1)
     values = strip_features(strip, lengths, 64, 4, 1)

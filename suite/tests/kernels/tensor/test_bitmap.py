@@ -1,16 +1,14 @@
 """SpInfer's format against the matrix that it holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import matrix
 
-from nnzbench.kernels.tensor.spinfer import Bitmaps, pack
+from nnzbench.kernels.tensor.spinfer import pack
 from nnzbench.matrices.formats import CSR
 
 
-def unpacked(packed: Bitmaps, m: int, k: int) -> np.ndarray:
+def unpacked(packed, m, k):
     """Bit by bit, as the header of `spinfer.cu` tells."""
     dense = np.zeros((m, k), dtype=np.float16)
     values = packed.values.view(np.float16).ravel()
@@ -33,7 +31,7 @@ def unpacked(packed: Bitmaps, m: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("density", [0.0, 0.03, 0.4, 1.0])
-def test_packed_tiles_hold_the_matrix(density: float) -> None:
+def test_packed_tiles_hold_the_matrix(density):
     sparse = matrix(128, 192, density, empty=(5,), full=9 if density else -1)
     sparse = sparse.with_values(sparse.values.astype(np.float16))
     packed = pack(sparse)
@@ -43,7 +41,7 @@ def test_packed_tiles_hold_the_matrix(density: float) -> None:
     assert packed.most_values == -(-np.count_nonzero(tiles, axis=1).max() // 8) * 8
 
 
-def test_values_that_are_zero_count_as_absent() -> None:
+def test_values_that_are_zero_count_as_absent():
     values = np.array([0.0, -0.0, 2.0], np.float16)
     offsets = np.concatenate([[0], np.full(64, 3)]).astype(np.int32)
     packed = pack(CSR(64, 64, offsets, np.array([0, 1, 3], np.int32), values))

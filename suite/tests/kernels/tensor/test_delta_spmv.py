@@ -1,7 +1,5 @@
 """`delta_spmv` against float64 on the processor, and its packed chunks against the matrix that they hold."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -17,7 +15,6 @@ from nnzbench.plans.architectures import block_shared_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType
 from nnzbench.problems.reference import reference
 
 # m, k, density, lanes: one row, steps beyond 32 columns, rows shorter than a chunk and of several rounds of all lanes
@@ -31,9 +28,7 @@ CASES = (
 )
 
 
-def assert_exact(
-    sparse: CSR, lanes: int, dtype: DType = "f16", build: str = "plain", order: str = "forward", arch: str = "sm_90"
-) -> None:
+def assert_exact(sparse, lanes, dtype="f16", build="plain", order="forward", arch="sm_90"):
     data = whole(sparse, 1, dtype)
     expected = reference(problem(data, dtype), data).value
     assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
@@ -41,22 +36,22 @@ def assert_exact(
 
 
 @pytest.mark.parametrize(("m", "k", "density", "lanes"), CASES)
-def test_every_sum_is_right(m: int, k: int, density: float, lanes: int) -> None:
+def test_every_sum_is_right(m, k, density, lanes):
     assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), lanes)
 
 
-def test_bf16() -> None:
+def test_bf16():
     assert_exact(matrix(40, 600, 0.2), 4, "bf16")
 
 
-def test_empty_matrices_and_one_dense_row_among_empty_ones() -> None:
+def test_empty_matrices_and_one_dense_row_among_empty_ones():
     dense = np.zeros((41, 900), dtype=np.float32)
     assert_exact(CSR.from_dense(dense), 8)
     dense[40] = 1
     assert_exact(CSR.from_dense(dense), 8)
 
 
-def test_blocks_go_through_many_rows() -> None:
+def test_blocks_go_through_many_rows():
     """More rows than all warps take at once: the next row's first chunk travels while one is multiplied."""
     rng = np.random.default_rng(1)
     lengths = rng.integers(0, 3, 132 * 2 * 16 * 32 + 1000)
@@ -66,18 +61,18 @@ def test_blocks_go_through_many_rows() -> None:
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "backward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None:
+def test_clean_under_sanitizers_and_in_any_order(build, order):
     assert_exact(matrix(70, 331, 0.3, empty=(0, 69), full=20), 4, "f16", build, order)
 
 
-def test_values_are_summed_in_fp32() -> None:
+def test_values_are_summed_in_fp32():
     data = operands(matrix(64, 900, 0.4), 1).cast("f16")
     for lanes in (1, 32):
         plan = make_plan(problem(data, "f16"), data, "sm_90", lanes, 2)
         assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
 
 
-def test_inf_and_nan_touch_only_the_rows_that_use_them() -> None:
+def test_inf_and_nan_touch_only_the_rows_that_use_them():
     data = operands(matrix(200, 700, 0.02, empty=(4,), full=9), 1).cast("f16")
     for value in (np.inf, np.nan):
         b = np.zeros((700, 1), dtype=np.float16)
@@ -92,13 +87,13 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them() -> None:
         assert np.array_equal(found[~np.isnan(expected)], expected[~np.isnan(expected)].astype(np.float16))
 
 
-def test_a_forgotten_wait_is_noticed() -> None:
+def test_a_forgotten_wait_is_noticed():
     data = whole(matrix(40, 300, 0.3), 1)
     plan = mutated(make_plan(problem(data, "f16"), data, "sm_90", 4, 2), "nnz::cp_async_wait<0>();", "")
     assert not np.array_equal(execute(plan), reference(problem(data, "f16"), data).value)
 
 
-def unpacked(packed: Chunks, m: int, k: int) -> np.ndarray:
+def unpacked(packed, m, k):
     """Entry by entry, as the header of `delta_spmv.cu` tells."""
     dense = np.zeros((m, k + CHUNK), dtype=np.float16)
     for row in range(m):
@@ -114,7 +109,7 @@ def unpacked(packed: Chunks, m: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.3, 1.0])
-def test_packed_chunks_hold_the_matrix(density: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_chunks_hold_the_matrix(density, monkeypatch):
     sparse = matrix(45, 600, density, empty=(44,), full=3 if density else -1)
     sparse = sparse.with_values(sparse.values.astype(np.float16))
     packed = pack(sparse)
@@ -124,7 +119,7 @@ def test_packed_chunks_hold_the_matrix(density: float, monkeypatch: pytest.Monke
         assert np.array_equal(part, getattr(packed, name)), name
 
 
-def test_columns_far_apart_and_values_that_are_zero() -> None:
+def test_columns_far_apart_and_values_that_are_zero():
     columns = np.array([0, 1, 33, 34, 67, 600, 65535], np.int32)
     values = np.array([1, 2, 3, -0.0, 5, 6, 7], np.float16)
     sparse = CSR(1, 65536, np.array([0, 7], np.int32), columns, values)
@@ -134,14 +129,14 @@ def test_columns_far_apart_and_values_that_are_zero() -> None:
 @pytest.mark.parametrize(
     ("m", "k", "n", "reason"), [(8, 8, 2, "one column"), (1, 70000, 1, "16 bits"), (0, 8, 1, "empty")]
 )
-def test_what_it_does_not_compute(m: int, k: int, n: int, reason: str) -> None:
+def test_what_it_does_not_compute(m, k, n, reason):
     empty = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
     data = operands(empty, n).cast("f16")
     with pytest.raises(Unsupported, match=reason):
         next(delta_spmv.plans(problem(data, "f16"), data, "sm_90"))
 
 
-def test_a_vector_that_does_not_fit_in_shared_memory() -> None:
+def test_a_vector_that_does_not_fit_in_shared_memory():
     data = operands(matrix(4, 60000, 0.001), 1).cast("f16")
     with pytest.raises(Unsupported, match="shared memory"):
         next(delta_spmv.plans(problem(data, "f16"), data, "sm_86"))
@@ -150,7 +145,7 @@ def test_a_vector_that_does_not_fit_in_shared_memory() -> None:
     )
 
 
-def test_entries_of_either_zero_take_no_place() -> None:
+def test_entries_of_either_zero_take_no_place():
     zeros = CSR.from_dense(np.ones((2, 5), np.float16)).with_values(np.array([1, 0.0, -0.0, 2, 3] * 2, np.float16))
     packed, wanted = pack(zeros), pack(CSR.from_dense(zeros.to_dense()))
     for field in dataclasses.fields(Chunks):

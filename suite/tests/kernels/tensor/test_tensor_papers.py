@@ -1,7 +1,5 @@
 """Papers' tensor-core SpMMs against float64 on the processor, and what they refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
@@ -12,9 +10,9 @@ from test_tensor_spmm import whole
 from nnzbench.kernels.registry import Kernel, about, kernels
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes
-from nnzbench.plans.plan import Plan, Unsupported
+from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.operands import Operands, make_operands
+from nnzbench.problems.operands import make_operands
 from nnzbench.problems.reference import reference
 
 # kernel, m, k, n, density, parts of k: each form, k in one part, in equal ones and with a short last one
@@ -34,13 +32,13 @@ CASES = (
 NAMES = tuple(dict.fromkeys(case[0] for case in CASES))
 
 
-def planned(name: str, data: Operands, parts: int = 1, arch: str = "sm_90") -> Plan:
+def planned(name, data, parts=1, arch="sm_90"):
     kernel = kernels()[name]
     assert isinstance(kernel, Kernel)
     return next(p for p in kernel.plans(problem(data), data, arch) if p.variant.endswith(f"_s{parts}"))
 
 
-def product(name: str, sparse: CSR, n: int, parts: int = 1, build: str = "plain", order: str = "forward") -> None:
+def product(name, sparse, n, parts=1, build="plain", order="forward"):
     """Whole numbers, so that every sum is exact: the product must be, too."""
     data = whole(sparse, n)
     expected = reference(problem(data), data).value
@@ -49,13 +47,13 @@ def product(name: str, sparse: CSR, n: int, parts: int = 1, build: str = "plain"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_sum_is_right(case: tuple[str, int, int, int, float, int]) -> None:
+def test_every_sum_is_right(case):
     name, m, k, n, density, parts = case
     product(name, matrix(m, k, density, empty=(0, m - 1), full=m // 2), n, parts)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_empty_matrices_and_one_dense_row(name: str) -> None:
+def test_empty_matrices_and_one_dense_row(name):
     dense = np.zeros((256, 128), dtype=np.float32)
     product(name, CSR.from_dense(dense), 8, 2)
     dense[130] = 1
@@ -64,12 +62,12 @@ def test_empty_matrices_and_one_dense_row(name: str) -> None:
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "backward"), ("tsan", "forward"), ("plain", "random:5")])
 @pytest.mark.parametrize("name", NAMES)
-def test_clean_under_sanitizers_and_in_any_order(name: str, build: str, order: str) -> None:
+def test_clean_under_sanitizers_and_in_any_order(name, build, order):
     product(name, matrix(256, 192, 0.3, empty=(0, 255), full=20), 8, 2, build, order)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_random_values_are_within_their_tolerance(name: str) -> None:
+def test_random_values_are_within_their_tolerance(name):
     data = operands(matrix(256, 320, 0.3), 8).cast("f16")
     for parts in (1, 5):
         plan = planned(name, data, parts)
@@ -90,20 +88,20 @@ def test_random_values_are_within_their_tolerance(name: str) -> None:
         (256, 0, 8, "size is 0"),
     ],
 )
-def test_sizes_that_are_no_multiples_of_tiles_are_refused(name: str, m: int, k: int, n: int, reason: str) -> None:
+def test_sizes_that_are_no_multiples_of_tiles_are_refused(name, m, k, n, reason):
     with pytest.raises(Unsupported, match=reason):
         planned(name, operands(CSR.from_dense(np.zeros((m, k), np.float32)), n).cast("f16"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_older_tensor_cores_are_refused(name: str) -> None:
+def test_older_tensor_cores_are_refused(name):
     data = operands(matrix(256, 128), 8).cast("f16")
     with pytest.raises(Unsupported, match="m16n8k16"):
         planned(name, data, arch="sm_75")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_form_is_among_the_samples_and_fits_every_architecture(name: str) -> None:
+def test_every_form_is_among_the_samples_and_fits_every_architecture(name):
     kernel = kernels()[name]
     assert isinstance(kernel, Kernel)
     forms = set()
@@ -129,7 +127,7 @@ def test_every_form_is_among_the_samples_and_fits_every_architecture(name: str) 
     ],
     ids=("tile not cleared", "B over A", "words not scattered"),
 )
-def test_a_mistake_in_the_pipeline_of_flash_llm_is_noticed(old: str, new: str) -> None:
+def test_a_mistake_in_the_pipeline_of_flash_llm_is_noticed(old, new):
     data = whole(matrix(256, 256, 0.3), 8)
     broken = mutated(planned("flash_llm", data), old, new)
     assert not np.array_equal(execute(broken), reference(problem(data), data).value)
@@ -143,7 +141,7 @@ def test_a_mistake_in_the_pipeline_of_flash_llm_is_noticed(old: str, new: str) -
     ],
     ids=("values not waited for", "wrong start"),
 )
-def test_a_mistake_in_spinfer_is_noticed(old: str, new: str) -> None:
+def test_a_mistake_in_spinfer_is_noticed(old, new):
     data = whole(matrix(64, 256, 0.3), 8)
     broken = mutated(planned("spinfer", data), old, new)
     assert not np.array_equal(execute(broken), reference(problem(data), data).value)

@@ -1,7 +1,5 @@
 """`tensor_spmm` against float64 on the processor, and the tilings that it is tried with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +18,7 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems import tables
 from nnzbench.problems.check import relative_error
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.problems.sources import load_sparse
 
@@ -64,12 +62,12 @@ CASES = (
 )
 
 
-def problem(data: Operands, dtype: DType) -> Problem:
+def problem(data, dtype):
     sparse, b = data.sparse, data.dense["b"]
     return Problem("test", "test", "spmm", sparse.m, sparse.k, b.shape[1], sparse.sparsity, "uniform:0", dtype)
 
 
-def whole(sparse: CSR, n: int, dtype: DType = "f16") -> Operands:
+def whole(sparse, n, dtype="f16"):
     """Small whole numbers: products and sums are exact, and so is rounding them."""
     rng = np.random.default_rng(5)
     values = rng.integers(1, 4, sparse.nnz) * rng.choice((-1, 1), sparse.nnz)
@@ -77,21 +75,19 @@ def whole(sparse: CSR, n: int, dtype: DType = "f16") -> Operands:
     return Operands(sparse.with_values(values.astype(np.float32)), {"b": b.astype(np.float32)}, "").cast(dtype)
 
 
-def assert_exact(
-    data: Operands, tiling: Tiling, dtype: DType = "f16", build: str = "plain", order: str = "forward"
-) -> None:
+def assert_exact(data, tiling, dtype="f16", build="plain", order="forward"):
     expected = reference(problem(data, dtype), data).value
     assert np.abs(expected).max(initial=0) < 256  # a whole number of either type
     assert np.array_equal(execute(make_plan(problem(data, dtype), data, tiling), build, order), expected), tiling
 
 
 @pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
-def test_every_sum_is_right(shape: tuple[int, int, int, float], tiling: Tiling) -> None:
+def test_every_sum_is_right(shape, tiling):
     m, k, n, density = shape
     assert_exact(whole(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n), tiling)
 
 
-def test_bf16_and_rounding() -> None:
+def test_bf16_and_rounding():
     data = operands(matrix(40, 200, 0.3), 20).cast("bf16")
     plan = make_plan(problem(data, "bf16"), data, TILINGS[2])
     assert plan.math == "bf16"
@@ -101,13 +97,13 @@ def test_bf16_and_rounding() -> None:
     assert_exact(whole(matrix(40, 200, 0.3), 20, "bf16"), TILINGS[3], "bf16")
 
 
-def test_values_in_fp16_are_summed_in_fp32() -> None:
+def test_values_in_fp16_are_summed_in_fp32():
     data = operands(matrix(64, 500, 0.2), 24).cast("f16")
     plan = make_plan(problem(data, "f16"), data, TILINGS[2])
     assert relative_error(execute(plan), reference(problem(data, "f16"), data)) < 5e-4
 
 
-def test_empty_matrices_and_uneven_rows() -> None:
+def test_empty_matrices_and_uneven_rows():
     for tiling in (TILINGS[0], TILINGS[1]):
         assert_exact(whole(CSR.from_dense(np.zeros((41, 190), np.float32)), 16), tiling)
     dense = np.zeros((70, 300), dtype=np.float32)
@@ -117,7 +113,7 @@ def test_empty_matrices_and_uneven_rows() -> None:
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None:
+def test_clean_under_sanitizers_and_in_any_order(build, order):
     for tiling, n in ((TILINGS[0], 7), (TILINGS[1], 16), (TILINGS[2], 20), (TILINGS[3], 40)):
         data = whole(matrix(50, 300, 0.35, empty=(0, 49), full=20), n)
         assert_exact(data, tiling, "f16", build, order)
@@ -126,7 +122,7 @@ def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None
 
 
 @pytest.mark.parametrize("tiling", [*(TILINGS[at] for at in (0, 2, 3, 6, 8, 10))], ids=str)
-def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling: Tiling) -> None:
+def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling):
     data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11).cast("f16")
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
@@ -143,13 +139,13 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them(tiling: Tiling) -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 11, 2))
-def test_the_uneven_rows_of_figure_7(at: int) -> None:
+def test_the_uneven_rows_of_figure_7(at):
     """Its coefficients of variation, on smaller matrices."""
     one = replace(tables.load("sputnik_figure7")[at], m=64, k=256, n=16)
     assert_exact(whole(load_sparse(one), 16), TILINGS[1])
 
 
-def test_negative_zeros_and_overflow() -> None:
+def test_negative_zeros_and_overflow():
     sparse = matrix(33, 128, 0.3)
     data = operands(sparse, 8).cast("f16")
     zeros = Operands(data.sparse, {"b": np.full((128, 8), -0.0, np.float16)}, "")
@@ -162,7 +158,7 @@ def test_negative_zeros_and_overflow() -> None:
     ).all()  # behind fp16, not behind fp32
 
 
-def test_results_are_the_same_in_any_order() -> None:
+def test_results_are_the_same_in_any_order():
     data = operands(matrix(40, 700, 0.3), 16).cast("f16")
     tiling = Tiling(16, 4, 1, 2, 128, 2, 1, 6)
     first = execute(make_plan(problem(data, "f16"), data, tiling)).tobytes()
@@ -173,7 +169,7 @@ def test_results_are_the_same_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("tiling", [TILINGS[0], TILINGS[10]], ids=str)
-def test_counters_are_ready_for_the_next_launch(tiling: Tiling) -> None:
+def test_counters_are_ready_for_the_next_launch(tiling):
     data = whole(matrix(40, 390, 0.3), 8)
     prepared = CpuDevice().prepare(make_plan(problem(data, "f16"), data, tiling))
     for _ in range(3):
@@ -192,7 +188,7 @@ def test_counters_are_ready_for_the_next_launch(tiling: Tiling) -> None:
     ],
     ids=("added before all arrived", "not waited for", "left counted"),
 )
-def test_a_mistake_in_sharing_sums_is_noticed(old: str, new: str) -> None:
+def test_a_mistake_in_sharing_sums_is_noticed(old, new):
     data = whole(matrix(40, 390, 0.3), 8)
     plan = mutated(make_plan(problem(data, "f16"), data, TILINGS[10]), old, new, "tensor_spmm_sums.cuh")
     prepared = CpuDevice().prepare(plan)
@@ -206,7 +202,7 @@ def test_a_mistake_in_sharing_sums_is_noticed(old: str, new: str) -> None:
     assert not all(np.array_equal(one, right) for one in found)
 
 
-def test_tilings_are_as_their_matrix_allows() -> None:
+def test_tilings_are_as_their_matrix_allows():
     for n in (1, 8, 16, 32, 64, 128):
         data = operands(matrix(2048, 1024, 0.02), n).cast("f16")
         found = tilings(problem(data, "f16"), data.sparse, "sm_90")
@@ -232,7 +228,7 @@ def test_tilings_are_as_their_matrix_allows() -> None:
     ],
     ids=("late chunk", "bulk copy not waited for", "slot overwritten"),
 )
-def test_a_mistake_in_the_ring_is_noticed(old: str, new: str, header: str) -> None:
+def test_a_mistake_in_the_ring_is_noticed(old, new, header):
     data = whole(matrix(70, 500, 0.3), 8)
     plan = make_plan(problem(data, "f16"), data, Tiling(8, 4, 1, 3, 128, 2, 1, 1, bulk="barrier" in old))
     broken = mutated(plan, old, new, header)
@@ -245,7 +241,7 @@ def test_a_mistake_in_the_ring_is_noticed(old: str, new: str, header: str) -> No
 
 @pytest.mark.parametrize("n", [1, 7, 8, 49, 64, 128, 256])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_120"])
-def test_plans_fit_their_architecture(arch: str, n: int) -> None:
+def test_plans_fit_their_architecture(arch, n):
     data = operands(matrix(300, 1000, 0.3), n).cast("f16")
     plans = list(tensor_spmm.plans(problem(data, "f16"), data, arch))
     assert len({plan.variant for plan in plans}) == len(plans) > 0
@@ -256,7 +252,7 @@ def test_plans_fit_their_architecture(arch: str, n: int) -> None:
         assert arch == "sm_90" or not plan.defines["WIDE"]
 
 
-def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch):
     seen = []
     monkeypatch.setattr(gpu, "build", lambda program: seen.append(program.arch) or 1 / 0)
     data = operands(matrix(32, 64, 0.3), 8).cast("f16")
@@ -266,14 +262,14 @@ def test_wide_tiles_are_compiled_for_their_architecture_alone(monkeypatch: pytes
     assert seen == ["sm_90", "sm_90a"]
 
 
-def test_older_tensor_cores_are_refused() -> None:
+def test_older_tensor_cores_are_refused():
     data = operands(matrix(32, 64, 0.3), 8).cast("f16")
     with pytest.raises(Unsupported, match="2:4"):
         next(tensor_spmm.plans(problem(data, "f16"), data, "sm_75"))
 
 
-def test_large_layers_fill_one_wave() -> None:
-    def chosen(m: int, k: int) -> list[int]:
+def test_large_layers_fill_one_wave():
+    def chosen(m, k):
         sparse = CSR(m, k, np.zeros(m + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float16))
         some = Problem("t", "t", "spmm", m, k, 16, 0.9, "uniform:0", "f16")
         return sorted({tiling.slices for tiling in tilings(some, sparse, "sm_90") if tiling.blocks == 2})

@@ -1,7 +1,5 @@
 """`tensor_spmm_tf32` against float64 on the processor, and its packed strips against the matrix they hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from on_cpu import execute, fresh_cache, matrix  # noqa: F401
@@ -11,7 +9,7 @@ from test_tensor_spmm import problem, whole
 from nnzbench.kernels.registry import about
 from nnzbench.kernels.tensor import tf32_strips
 from nnzbench.kernels.tensor.spmm import Tiling, make_plan
-from nnzbench.kernels.tensor.strips import STRIP_ROWS, Strips
+from nnzbench.kernels.tensor.strips import STRIP_ROWS
 from nnzbench.kernels.tensor.tf32 import tensor_spmm_tf32
 from nnzbench.kernels.tensor.tf32_strips import pack, rounded
 from nnzbench.matrices.formats import CSR
@@ -41,7 +39,7 @@ CASES = (
 )
 
 
-def assert_exact(sparse: CSR, n: int, tiling: Tiling, build: str = "plain", order: str = "forward") -> None:
+def assert_exact(sparse, n, tiling, build="plain", order="forward"):
     """Whole numbers: every product and sum is exact in TF32, too."""
     data = whole(sparse, n, "f32")
     found = execute(make_plan(problem(data, "f32"), data, tiling), build, order)
@@ -49,12 +47,12 @@ def assert_exact(sparse: CSR, n: int, tiling: Tiling, build: str = "plain", orde
 
 
 @pytest.mark.parametrize(("shape", "tiling"), CASES, ids=str)
-def test_every_sum_is_right(shape: tuple[int, int, int, float], tiling: Tiling) -> None:
+def test_every_sum_is_right(shape, tiling):
     m, k, n, density = shape
     assert_exact(matrix(m, k, density, empty=(m - 1,) if m > 1 else (), full=m // 2), n, tiling)
 
 
-def test_empty_matrices_and_one_dense_row() -> None:
+def test_empty_matrices_and_one_dense_row():
     dense = np.zeros((41, 190), np.float32)
     assert_exact(CSR.from_dense(dense), 7, TILINGS[0])
     dense[40] = 1
@@ -62,12 +60,12 @@ def test_empty_matrices_and_one_dense_row() -> None:
 
 
 @pytest.mark.parametrize(("build", "order"), [("asan", "forward"), ("tsan", "forward"), ("plain", "random:5")])
-def test_clean_under_sanitizers_and_in_any_order(build: str, order: str) -> None:
+def test_clean_under_sanitizers_and_in_any_order(build, order):
     assert_exact(matrix(50, 300, 0.35, empty=(0, 49), full=20), 7, TILINGS[0], build, order)
 
 
 @pytest.mark.parametrize("tiling", [TILINGS[1], TILINGS[2]], ids=str)
-def test_random_values_are_within_the_tolerance_of_tf32(tiling: Tiling) -> None:
+def test_random_values_are_within_the_tolerance_of_tf32(tiling):
     data = operands(matrix(64, 500, 0.2), 24)
     plan = make_plan(problem(data, "f32"), data, tiling)
     assert plan.math == "tf32"
@@ -76,7 +74,7 @@ def test_random_values_are_within_the_tolerance_of_tf32(tiling: Tiling) -> None:
     assert not passes(error, "f32")
 
 
-def test_inf_and_nan_touch_only_the_rows_that_use_them() -> None:
+def test_inf_and_nan_touch_only_the_rows_that_use_them():
     data = operands(matrix(45, 290, 0.3, empty=(4,), full=9), 11)
     b = data.dense["b"].copy()
     b[7, 3], b[130, 3], b[131, 5], b[289, 10] = np.inf, -np.inf, np.nan, np.inf
@@ -92,14 +90,14 @@ def test_inf_and_nan_touch_only_the_rows_that_use_them() -> None:
     assert np.abs(found[usual] - expected[usual]).max() < 0.1
 
 
-def test_rounding_to_tf32() -> None:
+def test_rounding_to_tf32():
     step = np.float32(2.0**-10)
     values = np.array([1, 1 + step / 2, 1 + step / 4, -1 - step / 2, 3.4028235e38, 1e-45, 0, -0.0], np.float32)
     expected = np.array([1, 1 + step, 1, -1 - step, (2 - 2.0**-10) * 2.0**127, 0, 0, -0.0], np.float32)
     assert np.array_equal(rounded(values), expected.view(np.uint32))
 
 
-def unpacked(strips: Strips, map_words: int, m: int, k: int) -> np.ndarray:
+def unpacked(strips, map_words, m, k):
     """Register by register, as the header of `tensor_spmm_tf32.cuh` tells."""
     columns = tf32_strips.chunk_columns(map_words)
     chunks = -(-k // columns)
@@ -119,9 +117,7 @@ def unpacked(strips: Strips, map_words: int, m: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("density", "map_words", "panel"), [(0.1, 1, 32), (0.5, 4, 256), (1.0, 2, 64), (0.0, 2, 64)])
-def test_packed_strips_hold_the_matrix(
-    density: float, map_words: int, panel: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_strips_hold_the_matrix(density, map_words, panel, monkeypatch):
     sparse = whole(matrix(75, 300, density, full=3 if density else -1), 1, "f32").sparse
     packed = pack(sparse, map_words, panel)
     assert np.array_equal(unpacked(packed, map_words, 75, 300), sparse.to_dense())
@@ -133,7 +129,7 @@ def test_packed_strips_hold_the_matrix(
 
 
 @pytest.mark.parametrize("n", [1, 7, 16, 49, 256])
-def test_plans_fit_their_architecture(n: int) -> None:
+def test_plans_fit_their_architecture(n):
     data = operands(matrix(300, 1000, 0.3), n)
     for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):
         plans = list(tensor_spmm_tf32.plans(problem(data, "f32"), data, arch))

@@ -1,26 +1,23 @@
 """The packed strips of `tensor_spmm` against the matrix they hold, and what is expected of their bytes and banks."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from on_cpu import matrix
 from test_tensor_spmm import TILINGS, problem, whole
 
 from nnzbench.kernels.tensor import work
 from nnzbench.kernels.tensor.banks import dealt_starts
 from nnzbench.kernels.tensor.spmm import make_plan
-from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, Strips, pack
+from nnzbench.kernels.tensor.strips import STEP_COLUMNS, STRIP_ROWS, Form, pack
 from nnzbench.matrices import generate
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import Problem
 
 
-def test_first_chunks_need_no_looking_up() -> None:
+def test_first_chunks_need_no_looking_up():
     sparse = whole(matrix(70, 900, 0.2), 1).sparse
     packed = pack(sparse, 1, 128)
     heads = packed.first_chunks(3)
@@ -35,7 +32,7 @@ def test_first_chunks_need_no_looking_up() -> None:
         make_plan(problem(data, "f16"), data, TILINGS[10])
 
 
-def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, form: Form) -> NDArray[np.float64]:
+def unpacked(strips, map_words, panel, m, k, form):
     """The matrix that the packed words hold, read as the header of `tensor_spmm.cu` tells."""
     dense = np.zeros((strips.strips * STRIP_ROWS, strips.panels * panel))
     words = strips.stream.ravel()
@@ -90,7 +87,7 @@ def unpacked(strips: Strips, map_words: int, panel: int, m: int, k: int, form: F
     return dense[:m, :k]
 
 
-def turns_taken(packed: Strips, map_words: int) -> NDArray[np.bool_]:
+def turns_taken(packed, map_words):
     """Of chunks of `words`: whether a lane takes a word in each of its turns, (chunks, lanes, turns)."""
     words = packed.stream.ravel()
     bits = np.stack([words[4 * at : 4 * at + 32 * map_words] for at in packed.offsets[:-1]])
@@ -99,12 +96,12 @@ def turns_taken(packed: Strips, map_words: int) -> NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize(("density", "map_words", "most"), [(0.1, 1, 1.4), (0.1, 2, 1.6), (0.3, 1, 2.3)])
-def test_dealt_words_lie_in_other_banks(density: float, map_words: int, most: float) -> None:
+def test_dealt_words_lie_in_other_banks(density, map_words, most):
     """Wavefronts of a turn: how many different words the fullest bank has to give."""
     sparse = generate.uniform(256, 512, 1 - density, 0)
     values = sparse.with_values(np.ones(sparse.nnz, np.uint16))
 
-    def wavefronts(dealt: bool) -> float:
+    def wavefronts(dealt):
         packed = pack(values, map_words, 512, dealt=dealt)
         turns = turns_taken(packed, map_words)
         words = packed.stream.ravel()
@@ -124,7 +121,7 @@ def test_dealt_words_lie_in_other_banks(density: float, map_words: int, most: fl
     assert np.array_equal(found, unpacked(plain, map_words, 512, 256, 512, "words"))
 
 
-def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch):
     turns = np.random.default_rng(0).integers(0, 1 << 20, (5, 32), dtype=np.uint32)
     usual = dealt_starts(turns)
     monkeypatch.delattr(np, "bitwise_count", raising=False)
@@ -138,7 +135,7 @@ def test_banks_are_dealt_alike_without_a_new_numpy(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("density", "map_words", "panel"), [(0.1, 1, 128), (0.5, 2, 512), (1.0, 1, 384), (0.0, 2, 256), (0.2, 4, 512)]
 )
-def test_packed_strips_hold_the_matrix(density: float, map_words: int, panel: int, form: Form) -> None:
+def test_packed_strips_hold_the_matrix(density, map_words, panel, form):
     sparse = whole(matrix(45, 600, density, full=3 if density else -1), 1).sparse
     packed = pack(sparse, map_words, panel, multiple=4, form=form)
     assert packed.strips == 4
@@ -148,7 +145,7 @@ def test_packed_strips_hold_the_matrix(density: float, map_words: int, panel: in
     assert np.array_equal(found, sparse.to_dense().astype(np.float64))
 
 
-def test_gathered_columns_of_the_same_banks_are_loaded_apart() -> None:
+def test_gathered_columns_of_the_same_banks_are_loaded_apart():
     """Four columns of a group in one row leave two over: sixteen columns whose rows of B start in two banks."""
     dense = np.zeros((32, 512), dtype=np.float16)
     groups = np.arange(0, 512, 64)
@@ -163,7 +160,7 @@ def test_gathered_columns_of_the_same_banks_are_loaded_apart() -> None:
     assert [set(slots[at : at + 8] % 8) for at in (0, 8)] == [{2, 3}] * 2
 
 
-def test_packing_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_in_blocks_changes_nothing(monkeypatch):
     sparse = whole(matrix(200, 300, 0.4), 1).sparse
     one = pack(sparse, 1, 128)
     monkeypatch.setattr("nnzbench.kernels.tensor.strips._BLOCK_ELEMENTS", 1)
@@ -172,7 +169,7 @@ def test_packing_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         assert np.array_equal(getattr(one, name), getattr(some, name)), name
 
 
-def test_values_that_are_zero_count_as_absent() -> None:
+def test_values_that_are_zero_count_as_absent():
     sparse = CSR(
         1, 4, np.array([0, 3], np.int32), np.array([0, 1, 3], np.int32), np.array([0.0, -0.0, 2.0], np.float16)
     )
@@ -181,7 +178,7 @@ def test_values_that_are_zero_count_as_absent() -> None:
 
 
 @pytest.mark.parametrize("density", [0.01, 0.1, 0.3, 0.5, 0.7, 1.0])
-def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density: float) -> None:
+def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density):
     sparse = generate.uniform(512, 2048, 1 - density, 0)
     forms = []
     for form in get_args(Form):
@@ -195,7 +192,7 @@ def test_the_expected_bytes_are_those_of_a_packed_uniform_matrix(density: float)
     assert work.structure_bytes(shape, sparse.nnz) + 2 * sparse.nnz == pytest.approx(min(forms), abs=64)
 
 
-def test_registers_of_the_packed_matrix_are_the_words_expected() -> None:
+def test_registers_of_the_packed_matrix_are_the_words_expected():
     sparse = generate.uniform(512, 2048, 0.8, 0)
     packed = pack(sparse.with_values(np.ones(sparse.nnz, np.uint16)), 2, 1024)
     words = packed.stream.ravel()

@@ -1,26 +1,23 @@
 """Flash-LLM's format against the matrix that it holds, and its dealing of words against the procedure itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from on_cpu import matrix
 
-from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, TiledCsl, pack
+from nnzbench.kernels.tensor.flash_llm import MOST_WORDS, TILE_COLUMNS, TILE_ROWS, pack
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Unsupported
 
 
-def halves(sparse: CSR) -> CSR:
+def halves(sparse):
     return sparse.with_values(sparse.values.astype(np.float16))
 
 
-def tile_words(packed: TiledCsl, tile: int) -> NDArray[np.uint32]:
+def tile_words(packed, tile):
     return packed.words[packed.offsets[tile] : packed.offsets[tile + 1]].ravel()
 
 
-def unpacked(packed: TiledCsl, m: int, k: int) -> NDArray[np.float16]:
+def unpacked(packed, m, k):
     dense = np.zeros((m, k), dtype=np.float16)
     for tile in range(packed.offsets.size - 2):
         words = tile_words(packed, tile)
@@ -34,7 +31,7 @@ def unpacked(packed: TiledCsl, m: int, k: int) -> NDArray[np.float16]:
 
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.2, 0.45])
-def test_packed_tiles_hold_the_matrix(density: float) -> None:
+def test_packed_tiles_hold_the_matrix(density):
     sparse = halves(matrix(256, 192, density, empty=(5,), full=9 if density else -1))
     packed = pack(sparse)
     assert packed.offsets.size == 2 * 3 + 2
@@ -42,7 +39,7 @@ def test_packed_tiles_hold_the_matrix(density: float) -> None:
     assert np.array_equal(unpacked(packed, 256, 192), sparse.to_dense())
 
 
-def dealt_one_by_one(tile: NDArray[np.float16]) -> list[int]:
+def dealt_one_by_one(tile):
     """The words of one 128x64 tile by the paper's procedure, step by step."""
     banks: list[list[int]] = [[] for _ in range(32)]
     taken = set()
@@ -70,7 +67,7 @@ def dealt_one_by_one(tile: NDArray[np.float16]) -> list[int]:
 
 
 @pytest.mark.parametrize("density", [0.01, 0.1, 0.37])
-def test_words_are_dealt_as_published(density: float) -> None:
+def test_words_are_dealt_as_published(density):
     sparse = halves(matrix(128, 128, density, seed=4))
     packed = pack(sparse)
     for tile in range(2):
@@ -78,7 +75,7 @@ def test_words_are_dealt_as_published(density: float) -> None:
         assert tile_words(packed, tile).tolist() == expected
 
 
-def test_a_tile_holds_half_its_elements_and_no_more() -> None:
+def test_a_tile_holds_half_its_elements_and_no_more():
     dense = np.zeros((128, 64), dtype=np.float16)
     dense.ravel()[:MOST_WORDS] = 1
     assert np.array_equal(unpacked(pack(CSR.from_dense(dense)), 128, 64), dense)
@@ -87,7 +84,7 @@ def test_a_tile_holds_half_its_elements_and_no_more() -> None:
         pack(CSR.from_dense(dense))
 
 
-def test_values_that_are_zero_count_as_absent() -> None:
+def test_values_that_are_zero_count_as_absent():
     values = np.array([0.0, -0.0, 2.0], np.float16)
     offsets = np.concatenate([[0], np.full(128, 3)]).astype(np.int32)
     packed = pack(CSR(128, 64, offsets, np.array([0, 1, 3], np.int32), values))
