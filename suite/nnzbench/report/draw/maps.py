@@ -29,7 +29,7 @@ COLOURS = ("#9a5408", "#e0943a", "#f4be80", "#fce9cc", "#dcebf4", "#a3cde3", "#5
 LETTER_IN, LINE_IN = 0.09, 0.175
 """Of a label: width of a letter, height of a line."""
 TICK = 9.5
-LABEL: Any = {"ha": "center", "va": "center", "ma": "center", "fontsize": 10.5, "linespacing": 1.1}
+LABEL: Any = {"ha": "center", "va": "center", "fontsize": 10.5}
 DENSE = "dense"
 
 
@@ -73,11 +73,11 @@ def draw(figure: Map, view: View, title: str) -> Drawing | None:
 def _panel(axis: Axes, some: pd.DataFrame, width: float) -> None:
     ratio = np.full((len(ZEROS), len(COLUMNS)), np.nan)
     winner = np.full(ratio.shape, "", object)
-    for cell in each(some):
-        up, across = ZEROS.index(cell.level), COLUMNS.index(cell.columns)
-        ratio[up, across] = cell.ratio
-        winner[up, across] = about(cell.kernel).label if cell.ratio >= 1 else DENSE
-        axis.add_patch(_square(across, up, COLOURS[np.digitize(cell.ratio, STEPS)], "" if cell.tuned else "////"))
+    for one in each(some):
+        up, across = ZEROS.index(one.level), COLUMNS.index(one.columns)
+        ratio[up, across] = one.ratio
+        winner[up, across] = about(one.kernel).label if one.ratio >= 1 else DENSE
+        axis.add_patch(_square(across, up, COLOURS[np.digitize(one.ratio, STEPS)], "" if one.tuned else "////"))
     for ends in _boundary(ratio):
         axis.plot(*zip(*ends, strict=True), color=INK, lw=2.4, solid_capstyle="round")
     axis.set_xlim(-0.5, len(COLUMNS) - 0.5)
@@ -85,15 +85,18 @@ def _panel(axis: Axes, some: pd.DataFrame, width: float) -> None:
     axis.set_xticks(range(0, len(COLUMNS), 2), COLUMNS[::2])
     axis.tick_params(labelsize=TICK, pad=4, length=0)
     axis.spines[:].set_visible(False)
+    cell = width / len(COLUMNS), PANEL_IN / len(ZEROS)
     dark = (ratio < STEPS[0]) | (ratio >= STEPS[-1])
     for name in dict.fromkeys(one for one in winner.flat if one):
         most = np.nanmax(np.where(winner == name, ratio, np.nan))
         words = (name, "is faster" if name == DENSE else f"up to {most:.1f}×")
         texts = (("\n".join(words), 0), (" ".join(words), 90), (name, 0), (name, 90))
         for (text, turned), (ink, kept) in itertools.product(texts, ((INK, ~dark), ("white", dark))):
-            if found := _room((winner == name) & kept, text, turned, (width / len(COLUMNS), PANEL_IN / len(ZEROS))):
-                centre = (found.left + found.right) / 2, (found.low + found.high) / 2
-                axis.text(*centre, text, color=ink, rotation=turned, **LABEL)
+            if found := _room((winner == name) & kept, text, turned, cell):
+                lines = text.split("\n")
+                for at, line in enumerate(lines):  # each centred by itself, as fonts differ from viewer to viewer
+                    y = (found.low + found.high) / 2 + ((len(lines) - 1) / 2 - at) * LINE_IN / cell[1]
+                    axis.text((found.left + found.right) / 2, y, line, color=ink, rotation=turned, **LABEL)
                 break
 
 
