@@ -25,7 +25,7 @@ WIDTH_IN, HEIGHT_IN, LEFT_IN, RIGHT_IN, BETWEEN_IN, HEAD_IN, PANEL_IN = 7.2, 3.9
 STEPS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
 """Ratios between which a cell has one colour."""
 COLOURS = ("#9a5408", "#e0943a", "#f4be80", "#fce9cc", "#dcebf4", "#a3cde3", "#5ea6d1", "#1c5f9b")
-"""From dense far ahead to sparse far ahead; told apart under the common colour-vision deficiencies, and in grey."""
+"""From dense far ahead to sparse far ahead, told apart under the common colour-vision deficiencies."""
 LETTER_IN, LINE_IN = 0.09, 0.175
 """Of a label: width of a letter, height of a line."""
 TICK = 9.5
@@ -53,7 +53,7 @@ def draw(figure: Map, view: View, title: str) -> Drawing | None:
     drawn = Drawing(figsize=(WIDTH_IN, HEIGHT_IN))
     drawn.text(0.012, 1 - 0.09 / HEIGHT_IN, title, fontsize=12, fontweight="bold", va="top")
     maths = MATHS[figure.math]
-    hatched = "" if found["tuned"].all() else "; hatched: not tuned"
+    hatched = "" if all(some["tuned"].all() for some in panels.values()) else "; hatched: not tuned"
     caption = f"Fastest sparse over fastest dense {maths} product, {figure.policy} L2. White: not measured{hatched}."
     drawn.text(0.012, 1 - 0.34 / HEIGHT_IN, caption, fontsize=TICK, color=MUTED, va="top")
     width = (WIDTH_IN - LEFT_IN - RIGHT_IN - BETWEEN_IN * (len(panels) - 1)) / len(panels)
