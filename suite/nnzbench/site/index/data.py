@@ -35,7 +35,21 @@ BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse
 PAGE_BASELINE = "the 1× of the experiment's page"
 BEST = written_here()
 PROBLEM = ("set", "op", "name", "label", "size", "level", "nnz", "paper")
-ROW = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "intensity", "gflops", "error", "tuned", "best")
+ROW = (
+    "problem",
+    "series",
+    "policy",
+    "variant",
+    "us",
+    "q1",
+    "q3",
+    "share",
+    "intensity",
+    "gflops",
+    "error",
+    "tuned",
+    "best",
+)
 OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
 USED = [
     "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
