@@ -1,7 +1,9 @@
 "use strict";
 window.ready = (async () => {
   // The data are compressed JSON (site/index/data.py); columns become rows.
-  const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+  const letters = atob(document.getElementById("data").textContent);
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
   const byId = (id) => document.getElementById(id);
   const PAGE = 50;

@@ -96,9 +96,9 @@ const payMap = (page) => {
     box.setAttribute("aria-expanded", "true");
     const other = layers.find((layer) => layer.problem === one.problem && layer.gpu === one.gpu && layer.experiment === one.experiment
       && layer.math === one.math && layer.baseline === one.baseline && layer.policy === OTHER[one.policy]);
-    const ratio = (layer) => `${plots.times(layer.ratio)}${mark(layer.tuned)} ${layer.policy}`;
+    const ratio = (layer, words) => `${plots.times(layer.ratio)}${mark(layer.tuned)}${words} ${layer.policy}`;
     const of = `${sizeOf(one)} with ${one.level} % zeros × ${one.columns} column${one.columns > 1 ? "s" : ""}, ${kinds.math[one.math] ?? one.math}`;
-    const said = `The fastest sparse kernel, ${data.names[one.kernel]}, is ${ratio(one)}${other ? `, ${ratio(other)},` : ""} as fast as the best dense product (${data.names[one.baseline_kernel]}).`;
+    const said = `${data.names[one.kernel]}, the fastest sparse kernel, against ${data.names[one.baseline_kernel]}, the best dense product: ${ratio(one, " as fast")}${other ? `, ${ratio(other, "")}` : ""}.`;
     const times = d3.groups(kernelsOf(one), (row) => row.series).map(([series, mine]) => ({ series, ...Object.fromEntries(mine.map((row) => [row.policyName, row])) }));
     times.sort((a, b) => (a[one.policy]?.us ?? Infinity) - (b[one.policy]?.us ?? Infinity));
     const table = text("table", "");
