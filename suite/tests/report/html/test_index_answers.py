@@ -59,7 +59,12 @@ const press = ({ math, policy, rows, inner, columns, level }) => {
 PROBE = f"""<script>{ASK}{PRESS}
 const shown = (text) => Object.assign(document.createElement("pre"), {{ id: "result", textContent: text }});
 const told = (text) => document.body.append(shown(text));
-const answer = ({{ layers }}) => told(JSON.stringify({{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press) }}));
+const errors = [];
+const answer = ({{ layers }}) => {{
+  const found = {{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press) }};
+  told(JSON.stringify({{ ...found, errors, over: document.documentElement.scrollWidth - innerWidth }}));
+}};
+addEventListener("error", (event) => errors.push(String(event.message)));
 addEventListener("load", () => ready.then(answer).catch(told));
 </script>"""
 
@@ -176,7 +181,7 @@ def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
     path.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{probe}'), encoding="utf-8")
     run = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
-         "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
+         "--window-size=500,900", "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
         capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     found = re.search(r'<pre id="result">(.*?)</pre>', run.stdout, re.DOTALL)
@@ -190,6 +195,8 @@ def test_the_page_answers_in_a_browser(told, table, questions):
 
 def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
     assert len(told["pressed"]) == len(pressed) == PRESSED
+    assert told["errors"] == []
+    assert told["over"] <= 0  # nothing to scroll sideways
     keys = ["experiment", "problem", "math", "baseline", "policy"]
     ratios = {tuple(key): ratio for *key, ratio in table[[*keys, "ratio"]].to_numpy()}
     for row, one in zip(pressed.to_dict("records"), told["pressed"], strict=True):
@@ -197,7 +204,8 @@ def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
         assert float(one["ratio"]) == pytest.approx(row["ratio"], abs=0.051 if row["ratio"] > 9.9 else 0.0051)
         assert one["mark"] == ("" if row["tuned"] else "†")
         assert one["winner"] == ("dense" if row["ratio"] < 1 else about(row["kernel"]).label)
-        said = {policy: float(ratio) for ratio, policy in re.findall(r"([\d.]+)×†?(?: as fast)? (hot|cold)", one["said"])}
+        parts = re.findall(r"([\d.]+)×†?(?: as fast)? (hot|cold)", one["said"])
+        said = {policy: float(ratio) for ratio, policy in parts}
         wanted = {policy: ratios.get((*(row[name] for name in keys[:-1]), policy)) for policy in ("hot", "cold")}
         assert said == pytest.approx({policy: ratio for policy, ratio in wanted.items() if ratio}, abs=0.0051)
         assert one["command"] == f"nnzbench run {row['experiment']} --problem {row['problem']}"
