@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "suite"))  # nothing may be installed yet
 
-from nnzbench.cluster.gpus import VisibleGpu, visible_gpus  # noqa: E402
+from nnzbench.host import extra_for, visible_gpus  # noqa: E402
 
 UNFINISHED = ROOT / "build" / "bench.unfinished"
 """Present while a GPU run is under way: the next `make bench` then goes on instead of starting again."""
@@ -33,16 +33,6 @@ SAMPLE = "4"
 """Programs compiled for each architecture; `make compile` compiles everything."""
 BAD_INPUT = 2
 """Exit status of `nnzbench` for what the user must change."""
-
-
-def extra_for(gpus: Sequence[VisibleGpu]) -> str:
-    """The extra to install: `cuda13` where driver and every GPU allow it, else `cuda12`; `compile` without a GPU.
-
-    CUDA 13 needs compute capability 7.5; a V100 (7.0) stays on CUDA 12.
-    """
-    if not gpus:
-        return "compile"
-    return "cuda13" if gpus[0].driver >= 13000 and min(one.capability for one in gpus) >= (7, 5) else "cuda12"
 
 
 def missing(extra: str) -> bool:

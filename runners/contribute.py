@@ -21,7 +21,7 @@ from pathlib import Path
 
 import bench
 
-from nnzbench.cluster.gpus import visible_gpus
+from nnzbench.host import extra_for, visible_gpus
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "contribute"
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not gpus:
         print("Error: make contribute measures a GPU, and the CUDA driver finds none here", file=sys.stderr)
         return bench.BAD_INPUT
-    extra = bench.extra_for(gpus)
+    extra = extra_for(gpus)
     if bench.missing(extra) and not asked.no_install:
         bench.install(extra)
     from nnzbench.contribute import kit

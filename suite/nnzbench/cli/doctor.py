@@ -6,13 +6,14 @@ import importlib.metadata
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import click
 
 from nnzbench import paths
 from nnzbench.devices import DEVICES, open_device
+from nnzbench.host import VisibleGpu, extra_for, visible_gpus
 from nnzbench.plans.plan import Unsupported
 
 
@@ -27,33 +28,50 @@ class Finding:
 
 
 _PACKAGES = (
-    (("cupy-cuda12x", "cupy-cuda13x", "cupy"), "runs kernels on the GPU", "cuda12 or cuda13"),
+    (("cupy-cuda12x", "cupy-cuda13x", "cupy"), "runs kernels on the GPU", "cuda"),
     (("pycuda",), "runs the same kernels through a second library", "pycuda"),
     (("cuda-core",), "runs them through a third, with clusters and programmatic launches", "cuda-core"),
+    (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda"),
+    (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda"),
     (("cuda-bindings",), "compiles kernels with NVRTC", "compile"),
-    (("nvmath-python",), "cublas, cublaslt, cusparse and cusparselt rows", "cuda12 or cuda13"),
-    (("nvidia-ml-py",), "reads clocks and throttle reasons", "cuda12 or cuda13"),
     (("distributed",), "run --cluster", "cluster"),
     (("safetensors",), "matrices out of .safetensors files", "safetensors"),
     (("torch",), "matrices out of PyTorch's .pt files", "torch"),
     (("pytest-benchmark",), "pytest --benchmark", "test"),
 )
+_OF_GPUS = 5
+"""So many of these are of no use without a GPU."""
 
 
 def examine() -> Iterator[Finding]:
-    """Looks for every device, compiler, library and data set; opens and closes each device."""
-    for name in DEVICES:
+    """Looks for every device, compiler, library and data set; opens and closes each device.
+
+    Without a GPU one sentence stands for all that would need one: installing it can't help.
+    """
+    gpus = visible_gpus()
+    yield _gpu(gpus)
+    for name in DEVICES if gpus else ("cpu",):
         purpose = "checks kernels on the processor" if name == "cpu" else "times kernels on the GPU"
         yield _attempt(f"device {name}", purpose, lambda name=name: _device(name))  # type: ignore[misc]
     yield _attempt("NVRTC", "compiles CUDA C++ for every architecture", _nvrtc)
     yield _attempt("nvJitLink", "assembles generated PTX", _nvjitlink)
-    yield _attempt("nvcc", "builds the pycuda extra", _nvcc)
-    for names, purpose, extra in _PACKAGES:
-        yield _package(names, purpose, extra)
-    yield _attempt("cuDNN", "cudnn rows", _cudnn)
-    yield _attempt("cuSPARSELt", "cusparselt rows", _cusparselt)
+    for names, purpose, extra in _PACKAGES[0 if gpus else _OF_GPUS :]:
+        yield _package(names, purpose, extra_for(gpus) if extra == "cuda" else extra)
+    if gpus:
+        yield _attempt("nvcc", "builds the pycuda extra", _nvcc)
+        yield _attempt("cuDNN", "cudnn rows", _cudnn)
+        yield _attempt("cuSPARSELt", "cusparselt rows", _cusparselt)
     yield _attempt("DLMC matrices", "real pruned patterns (stand-ins take their place)", _dlmc)
     yield _attempt("real weights", "real pruned values (stand-ins take their place)", _weights)
+
+
+def _gpu(gpus: Sequence[VisibleGpu]) -> Finding:
+    if not gpus:
+        missing = "no GPU or driver found: kernels are checked and compiled, not timed; best --gpu NAME estimates"
+        return Finding("GPU", "times kernels", False, missing)
+    arches = ", ".join("sm_{}{}".format(*one.capability) for one in gpus)
+    major, minor = divmod(gpus[0].driver, 1000)
+    return Finding("GPU", "times kernels", True, f"{arches}, a driver of CUDA {major}.{minor // 10}")
 
 
 def _attempt(name: str, purpose: str, probe: Callable[[], str]) -> Finding:
@@ -96,15 +114,13 @@ def _nvcc() -> str:
     return lines[0].strip() if lines else found
 
 
-def _package(names: tuple[str, ...], purpose: str, extra: str | None) -> Finding:
+def _package(names: tuple[str, ...], purpose: str, extra: str) -> Finding:
     for name in names:
         try:
             return Finding(name, purpose, True, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             continue
-    install = f"'nnzbench[{extra}]'" if extra and " or " not in extra else names[0]
-    hint = f"the extra {extra} of nnzbench brings it" if extra and " or " in extra else f"pip install {install}"
-    return Finding(names[-1], purpose, False, f"not installed; {hint}")
+    return Finding(names[-1], purpose, False, f"not installed; pip install 'nnzbench[{extra}]'")
 
 
 def _cudnn() -> str:
@@ -142,14 +158,12 @@ def _weights() -> str:
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def command(as_json: bool) -> None:
-    """Say what this machine can run, and why not the rest."""
+    """Say what is missing on this machine and what brings it, then what works."""
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in examine()], indent=2))
         return
-    there = []
-    for finding in examine():
-        there.append(finding.ok)
-        mark = click.style("yes", fg="green") if finding.ok else click.style("no ", fg="yellow")
-        click.echo(f"{mark}  {finding.name:22} {finding.purpose}")
-        click.echo(f"     {'':22} {finding.detail}")
-    click.echo(f"{sum(there)} of {len(there)} found")
+    found = sorted(examine(), key=lambda one: one.ok)
+    for one in found:
+        mark = click.style("yes", fg="green") if one.ok else click.style("no ", fg="yellow")
+        click.echo(f"{mark}  {one.name:18} {one.detail}" + ("" if one.ok else f"  [{one.purpose}]"))
+    click.echo(f"{sum(one.ok for one in found)} of {len(found)} found")

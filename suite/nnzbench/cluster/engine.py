@@ -12,8 +12,8 @@ from typing import Any
 
 from nnzbench import host
 from nnzbench.build.workers import COMPILERS
-from nnzbench.cluster.gpus import VisibleGpu, visible_gpus
 from nnzbench.cluster.worker import SHARE
+from nnzbench.host import VisibleGpu, visible_gpus
 from nnzbench.measure.budget import Resources
 from nnzbench.plans.plan import Unsupported
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.devices import Device, DeviceLost, open_device, open_gpu
 from nnzbench.devices.gpu import GpuDevice
+from nnzbench.host import visible_gpus
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.counts import Counts
 from nnzbench.measure.peaks import Peaks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 from nnzbench.devices.contract import Device, DeviceLost, Timer
+from nnzbench.host import visible_gpus
 from nnzbench.plans.plan import Unsupported
 
 __all__ = ["DEVICES", "Device", "DeviceLost", "Timer", "open_any", "open_device", "open_gpu"]
@@ -38,9 +39,9 @@ def open_any(*names: str) -> tuple[Device, list[str]]:
 
 
 def open_gpu() -> Device:
-    """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons."""
+    """The GPU through cupy, else through pycuda. Raises `Unsupported` with both reasons, or without a GPU with that."""
     try:
         return open_any("cupy", "pycuda")[0]
     except Unsupported as error:
-        reason = f"no usable GPU ({error}); --device cpu checks the kernels on the processor, without times"
-        raise Unsupported(reason) from None
+        reason = f"no usable GPU ({error})" if visible_gpus() else "no GPU or driver found"
+        raise Unsupported(f"{reason}; --device cpu checks the kernels on the processor, without times") from None

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from fakes import FakeDevice
 
 from nnzbench.cli import doctor, main
+from nnzbench.host import VisibleGpu
 from nnzbench.kernels.vendor import cudnn_graphs
 from nnzbench.kernels.vendor import cusparselt as vendor_cusparselt
 from nnzbench.plans.plan import Unsupported
@@ -27,6 +28,7 @@ def one_gpu(monkeypatch):
         return opened[-1]
 
     monkeypatch.setattr(doctor, "open_device", open_device)
+    monkeypatch.setattr(doctor, "visible_gpus", lambda: [VisibleGpu("GPU-0", (9, 0), 1 << 36, 13010)])
     return opened
 
 
@@ -48,7 +50,15 @@ def test_a_missing_package_says_what_brings_it(one_gpu, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", version)
     details = [finding.detail for finding in doctor.examine()]
     assert "not installed; pip install 'nnzbench[pycuda]'" in details
-    assert "not installed; the extra cuda12 or cuda13 of nnzbench brings it" in details
+    assert "not installed; pip install 'nnzbench[cuda13]'" in details
+
+
+def test_without_a_gpu_that_comes_first_and_nothing_is_advised_that_needs_one(monkeypatch):
+    monkeypatch.setattr(doctor, "visible_gpus", list)
+    text = CliRunner().invoke(main, ["doctor"]).output
+    assert text.splitlines()[0].split()[:2] == ["no", "GPU"]
+    assert not any(word in text for word in ("pycuda", "cuda12", "cuda13", "cuSPARSELt", "nvcc"))
+    assert "device cpu" in text
 
 
 def test_data_is_counted(one_gpu, monkeypatch, tmp_path):
@@ -66,6 +76,8 @@ def test_the_command_prints_text_or_json(one_gpu):
     text = CliRunner().invoke(main, ["doctor"])
     assert text.exit_code == 0
     assert "pycuda is not installed" in text.output
+    marks = [line[:3] for line in text.output.splitlines()[:-1]]
+    assert marks == sorted(marks)  # what is missing first
     found = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).output)
     assert {"name", "purpose", "ok", "detail"} == set(found[0])
 

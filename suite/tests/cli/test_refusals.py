@@ -197,12 +197,14 @@ def test_what_runs_nothing_is_refused_and_has_no_problems(world):
     assert json.loads(invoke("list", "problems", "sputnik_figure2", "--json").stdout) == []
 
 
-def test_without_a_gpu_the_default_device_says_what_to_do(world, monkeypatch):
+@pytest.mark.parametrize(("gpus", "why"), [([], "no GPU or driver found"), (["a GPU"], "no cupy here")])
+def test_without_a_gpu_the_default_device_says_what_to_do(world, monkeypatch, gpus, why):
     def none(name):
         raise Unsupported(f"no {name} here")
 
     monkeypatch.setattr(devices, "open_device", none)
+    monkeypatch.setattr(devices, "visible_gpus", lambda: gpus)
     result = invoke("run", "small")
     assert result.exit_code == 2
-    assert "no cupy here" in result.output
+    assert why in result.output
     assert "--device cpu" in result.output

@@ -16,9 +16,9 @@ from fakes import Silent
 
 from nnzbench import host
 from nnzbench.cluster import engine
-from nnzbench.cluster.gpus import VisibleGpu
 from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.cluster.worker import introduce
+from nnzbench.host import VisibleGpu
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice, plan_work

@@ -4,9 +4,9 @@ import pytest
 from fakes import Silent
 
 from nnzbench.cluster import engine
-from nnzbench.cluster.gpus import visible_gpus
 from nnzbench.cluster.scheduler import Scheduler
 from nnzbench.facts.runs import compare
+from nnzbench.host import visible_gpus
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.session import Session

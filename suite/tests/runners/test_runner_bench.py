@@ -9,7 +9,7 @@ import fake_records
 import pytest
 import sputnik_records
 
-from nnzbench.cluster.gpus import VisibleGpu
+from nnzbench.host import VisibleGpu
 
 RUNNER = Path(__file__).resolve().parents[3] / "runners" / "bench.py"
 

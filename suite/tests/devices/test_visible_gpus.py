@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from nnzbench.cluster import gpus
+from nnzbench import host
 
 FAKE_DRIVER = """
 extern "C" int cuInit(unsigned) { return 0; }
@@ -35,10 +35,10 @@ def test_gpus_are_named_as_cuda_visible_devices_takes_them(monkeypatch, tmp_path
     library = tmp_path / "libcuda.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "driver.cpp"], check=True)
     driver = ctypes.CDLL(str(library))
-    monkeypatch.setattr(gpus.ctypes, "CDLL", lambda name: driver)
-    assert gpus.visible_gpus() == [
-        gpus.VisibleGpu("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", (8, 9), 1 << 36, 13010),
-        gpus.VisibleGpu("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", (9, 10), 1 << 37, 13010),
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda name: driver)
+    assert host.visible_gpus() == [
+        host.VisibleGpu("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", (8, 9), 1 << 36, 13010),
+        host.VisibleGpu("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", (9, 10), 1 << 37, 13010),
     ]
 
 
@@ -46,5 +46,5 @@ def test_without_a_driver_there_is_none(monkeypatch):
     def none(name):
         raise OSError("libcuda.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(gpus.ctypes, "CDLL", none)
-    assert gpus.visible_gpus() == []
+    monkeypatch.setattr(host.ctypes, "CDLL", none)
+    assert host.visible_gpus() == []
