@@ -222,7 +222,8 @@ def sentence(answer: Answer, width: Width) -> str:
     if found.reason:
         return f"{text} ({other.label} {_DOUBTS[found.reason]})"
     every = "" if width.all_estimated(answer.dtype) else " of those estimated"
-    return f"{text}; the best sparse{every} ({other.label}) takes {ratio_text(ratio, answer.estimated)}x as long"
+    best = f"{other.label}, a guess" if other.guess else other.label
+    return f"{text}; the best sparse{every} ({best}) takes {ratio_text(ratio, answer.estimated)}x as long"
 
 
 _DOUBTS = {

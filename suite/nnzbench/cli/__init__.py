@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from nnzbench import paths
+from nnzbench import __version__, paths
 from nnzbench.devices import DeviceLost
 from nnzbench.plans.plan import Unsupported
 
@@ -92,7 +92,7 @@ def _is_input_error(error: Exception) -> bool:
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="nnzbench")
+@click.version_option(__version__)
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Run every published way of multiplying by a pruned weight matrix, checked against float64 and timed honestly.

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer, measured, recorded, tell
-from nnzbench.advise.answer import Answer, as_json
+from nnzbench.advise.answer import Answer, as_json, sentence
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
 from nnzbench.advise.totals import totals
@@ -83,6 +83,7 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--reports", type=click.Path(file_okay=False, path_type=Path), help="With --gpu: read here alone.")
 @click.option("--no-crossover", is_flag=True, help="Measure the widths asked for alone.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the crossover: FILE.png and .svg.")
+@click.option("--brief", is_flag=True, help="One line for each layer and width, such as for a log of CI.")
 @click.option("--verbose", is_flag=True, help="Every kernel, why others have no time, and what is recorded near.")
 @click.option("--json", "as_text", is_flag=True, help="The answers as JSON.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write to OUT/<gpu>/mine/ [results/].")
@@ -105,6 +106,7 @@ def command(
     reports: Path | None,
     no_crossover: bool,
     plot: Path | None,
+    brief: bool,
     verbose: bool,
     as_text: bool,
     out: Path | None,
@@ -121,6 +123,8 @@ def command(
         raise click.UsageError("--gpu estimates every width at once: --budget and --no-crossover are of measuring")
     if plot and device_name == "cpu":
         raise click.UsageError("--plot draws times, and --device cpu measures none")
+    if brief and (verbose or as_text):
+        raise click.UsageError("--brief, --verbose and --json are three ways to tell one answer: choose one")
     if reports and not gpu:
         raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
     if op not in ("conv2d", "conv1d") and (image, pad, stride) != (None, None, None):
@@ -151,6 +155,10 @@ def command(
     if as_text:
         text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in totals(answers)]}
         click.echo(json.dumps(text, indent=2, allow_nan=False))
+    elif brief:
+        for answer in answers:
+            for width in answer.widths:
+                click.echo(f"{answer.label}: {sentence(answer, width)}")
     else:
         tell.tell(answers, tell.console(), len(answers) >= MANY, verbose)
     if plot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -21,7 +22,8 @@ from nnzbench.records.record import RecordError
     type=click.Path(file_okay=False, path_type=Path),
     help="Write below this folder and leave FOLDER as it is [default: in place of what is there].",
 )
-def command(folders: tuple[Path, ...], form: Form, out: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
+def command(folders: tuple[Path, ...], form: Form, out: Path | None, as_json: bool) -> None:
     """Write the records of every result set at or below FOLDER as records.csv or as records.parquet.
 
     Runs write CSV, published sets are Parquet; both hold the same columns, and every command reads either.
@@ -45,5 +47,8 @@ def command(folders: tuple[Path, ...], form: Form, out: Path | None) -> None:
             progress.step(str(folder))
             written.append(files.export(folder, form, target))
             progress.advance()
+    if as_json:
+        click.echo(json.dumps([{"records": str(path), "bytes": path.stat().st_size} for path in written], indent=2))
+        return
     size = sum(path.stat().st_size for path in written)
     click.echo(f"{len(written)} result sets as {form}, {size / 1e6:.1f} MB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -168,7 +169,8 @@ def codebook() -> None:
 @command.command()
 @click.option("--reports", type=FOLDER, help="Folder of the records [default: the published ones].")
 @click.option("--gpu", default="nvidia-h200", show_default=True, metavar="SLUG")
-def estimates(reports: Path | None, gpu: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output, shares instead of percent.")
+def estimates(reports: Path | None, gpu: str, as_json: bool) -> None:
     """Print how far the estimates of `best --gpu` are off for recorded problems that they don't know.
 
     Holds out recorded times in several ways, estimates them from the rest and prints mean and median of
@@ -178,12 +180,18 @@ def estimates(reports: Path | None, gpu: str) -> None:
     from nnzbench.predict import held_out
 
     recorded = load(gpu, [reports or paths.reports()])
-    rows = []
-    for way in held_out.WAYS:
-        found = held_out.errors(recorded, way)
-        if len(found):
-            of = (found["error"].mean(), found["error"].median(), held_out.fastest(found)["error"].mean())
-            rows.append((way, f"{len(found):,}", *(f"{100 * one:.0f} %" for one in of)))
+    found = {way: held_out.errors(recorded, way) for way in held_out.WAYS}
+    told = {
+        way: (one["error"].mean(), one["error"].median(), held_out.fastest(one)["error"].mean())
+        for way, one in found.items()
+        if len(one)
+    }
+    if as_json:
+        keys = ("times", "mean", "median", "mean_of_fastest")
+        lines = {way: dict(zip(keys, (len(found[way]), *of), strict=True)) for way, of in told.items()}
+        click.echo(json.dumps(lines, indent=2))
+        return
+    rows = [(way, f"{len(found[way]):,}", *(f"{100 * one:.0f} %" for one in of)) for way, of in told.items()]
     header = (
         "held out",
         "times",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections import Counter
 
 import click
@@ -26,8 +27,15 @@ from nnzbench.progress import terminal
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, help="Seconds to assemble one candidate.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that assemble. Default: one per processor.")
 @click.option("--device", default="cupy", type=click.Choice(sorted(DEVICES)), show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
 def command(
-    name: str, problems: tuple[str, ...], limit: int | None, timeout_s: float, workers: int | None, device: str
+    name: str,
+    problems: tuple[str, ...],
+    limit: int | None,
+    timeout_s: float,
+    workers: int | None,
+    device: str,
+    as_json: bool,
 ) -> None:
     """Measure every feasible tiling of SparseRT's generator on each problem of EXPERIMENT and remember the fastest."""
     able = [p for p in experiment(name).problems() if p.op in ("spmm", "conv2d", "conv1d")]
@@ -41,6 +49,7 @@ def command(
     opened = open_device(device)
     console = terminal()
     refused: Counter[str] = Counter()
+    won: list[dict[str, object]] = []
     try:
         if opened.timer is None:
             raise Unsupported(f"tuning needs a GPU: the times of the {opened.name} device mean nothing for one")
@@ -57,6 +66,10 @@ def command(
                     console.print(f"{problem.name}: {error}", markup=False)
                     refused[str(error)] += 1
                     continue
+            if as_json:
+                won.append({"problem": problem.name, "tiling": found.tiling.name, "median_us": found.median_us,
+                            "correct": found.correct, "candidates": found.candidates})  # fmt: skip
+                continue
             seconds = found.generate_s + found.assemble_s + found.measure_s
             console.print(
                 f"{problem.name}: {found.tiling.name} {found.median_us:.2f} us, best of {found.correct} correct "
@@ -68,3 +81,5 @@ def command(
     if sum(refused.values()) == len(chosen):
         why = "; ".join(f"{reason} ({count} times)" for reason, count in refused.most_common(3))
         raise Unsupported(f"none of {len(chosen)} problems was tuned: {why}")
+    if as_json:
+        click.echo(json.dumps(won, indent=2))
