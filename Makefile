@@ -3,8 +3,8 @@
 #   make bench   with a GPU: run the experiments and draw their pages in results/; without, in a few minutes: check
 #                kernels on the processor, compile a sample for every architecture, redraw a published run in build/
 #   make contribute   ten minutes on your GPU, checked and packed into one archive to send
-#   make test    the tests
-#   make lint types data numbers compile   what else .ci/run checks
+#   make test    the tests: about 12 minutes on two processors; with FAST=1 those of six rooms, in one
+#   make lint types data numbers compile site readme   what else .ci/run checks
 #
 # Everything is installed into .venv, once. On a machine that has the packages (or no network), VENV= uses the current
 # Python as it is:  make test VENV=
@@ -13,6 +13,7 @@
 #   EXPERIMENTS="..."    what `make bench` runs (default: see runners/bench.py)
 #   BUDGET=15m           about how long `make bench` runs on a GPU (empty: everything, tuned; hours)
 #   MINUTES=10           how long `make contribute` measures
+#   FAST=1               what `make test` runs while you work: no program is compiled, no page drawn
 #   QUICK=1              a first look in build/quick/: smallest problems, few candidates, short measurements
 
 PYTHON ?= python3
@@ -20,6 +21,7 @@ VENV ?= .venv
 EXPERIMENTS ?=
 BUDGET ?= 15m
 QUICK ?=
+FAST ?=
 MINUTES ?= 10
 
 ifeq ($(strip $(VENV)),)
@@ -38,7 +40,9 @@ endif
 
 cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.h')
 
-.PHONY: help bench contribute test lint types data numbers compile format clean
+fast = $(addprefix suite/tests/,plans matrices problems records build predict)
+
+.PHONY: help bench contribute test lint types data numbers compile site readme format clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -50,7 +54,7 @@ contribute: $(base)
 	$(python) runners/contribute.py $(bench_flags) --minutes $(MINUTES)
 
 test: $(dev)
-	$(python) -m pytest $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadfile --max-worker-restart=0" * bool(f("xdist")))')
+	$(python) -m pytest $(if $(FAST),$(fast)) $$($(python) -c 'from importlib.util import find_spec as f; print("-n auto --dist loadfile --max-worker-restart=0" * bool(f("xdist")))')
 
 lint: $(dev)
 	$(python) -m ruff check
@@ -65,11 +69,18 @@ types: $(dev)
 data: $(dev)
 	$(python) -m nnzbench validate reports
 
+readme: $(dev)
+	$(python) runners/readme.py
+
 numbers: $(dev)
 	$(python) runners/recompute.py
 
 compile: $(dev)
 	$(python) -m nnzbench compile
+
+site: $(dev)
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
+	@echo "Built, every link checked: build/site/index.html"
 
 format: $(dev)
 	$(python) -m ruff check --fix

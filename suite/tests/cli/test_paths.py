@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -66,41 +62,6 @@ def test_data_folders_of_the_variable_come_first_and_the_cache_last(monkeypatch,
     assert paths.data_roots() == [Path("a"), Path("b"), tmp_path / "cache"]
     monkeypatch.delenv("NNZBENCH_DATA")
     assert paths.data_roots() == [tmp_path / "cache"]
-
-
-def test_an_installed_wheel_finds_kernels_and_data(tmp_path):
-    if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pip") is None:
-        pytest.skip("building the wheel here needs pip and hatchling")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    build += ["--no-index", "--disable-pip-version-check"]  # asks nobody
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(CHECKOUT)], check=True)
-    (wheel,) = tmp_path.glob("nnzbench-*.whl")
-    installed = tmp_path / "installed"
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        archive.extractall(installed)
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {"nnzbench"}  # no other import name is taken
-    program = (
-        "import json, nnzbench; from nnzbench import paths; "
-        "from nnzbench.matrices import index; from nnzbench.problems import tables; "
-        "from nnzbench.advise import recorded; from nnzbench.predict.records import predict; "
-        "print(json.dumps([nnzbench.__file__, str(paths.kernels_cu()), len(tables.load('sparsert_table1')), "
-        "len(index.dlmc()), sorted(p.name for p in paths.kernels_cu().rglob('*.cu*')), "
-        "len(recorded.load('h200', recorded.usual_folders()).models('spmm', 'f16')), "
-        "len(predict(paths.published(), 'sparsert_table1', 'T4').rows)]))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), *sys.path[1:]])}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    module, kernels_cu, problems, matrices, sources, models, predicted = json.loads(done.stdout)
-    assert Path(module).is_relative_to(installed)
-    assert Path(kernels_cu).is_relative_to(installed)
-    assert (problems, matrices) == (31, 3846)
-    assert models > 15
-    assert predicted > 100
-    assert wheel.stat().st_size < 12e6
-    assert sources == sorted(p.name for p in (CHECKOUT / "kernels_cu").rglob("*.cu*"))
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
