@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.selector import Selector
@@ -188,7 +188,13 @@ class Drawn:
     why: str
 
 
-Figure = Dots | Bars | Lines | Map | Drawn
+class Figure(Protocol):
+    """Of any kind: a frozen dataclass with these two, which a function under `report.draw.kinds.drawing` draws."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
 
 
 @dataclass(frozen=True)

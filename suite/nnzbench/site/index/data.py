@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts import cells, nearby
+from nnzbench.facts import nearby
 from nnzbench.facts.data import POLICIES
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
@@ -24,8 +24,6 @@ from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.report import render
 from nnzbench.report.data import context
-from nnzbench.report.draw.maps import STEPS
-from nnzbench.report.pages.elements import MARK
 from nnzbench.report.pages.page import Bars, Dots, Page
 from nnzbench.report.pages.view import View
 from nnzbench.site.index.looks import look
@@ -35,21 +33,7 @@ BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse
 PAGE_BASELINE = "the 1× of the experiment's page"
 BEST = written_here()
 PROBLEM = ("set", "op", "name", "label", "size", "level", "nnz", "paper")
-ROW = (
-    "problem",
-    "series",
-    "policy",
-    "variant",
-    "us",
-    "q1",
-    "q3",
-    "share",
-    "intensity",
-    "gflops",
-    "error",
-    "tuned",
-    "best",
-)
+ROW = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "intensity", "gflops", "error", "best")
 OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
 USED = [
     "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
@@ -133,13 +117,11 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
             rows.append(
                 (
                     *(places[row.problem], series.of(shown), POLICIES.index(row.policy), variants.of(row.variant)),
-                    *(*times, *work, short(row.relative_error, 2)),
-                    *(int(row.tuned), int(is_best and row.math == BEST.math)),
+                    *(*times, *work, short(row.relative_error, 2), int(is_best and row.math == BEST.math)),
                     *(short(over.get((row.problem, row.subject, row.policy, one)), DIGITS) for one in baselines),
                 )
             )
         layers.append(nearby.layers(view.data).assign(gpu=gpus.of(results.gpu)))
-    table = pd.concat(layers, ignore_index=True) if layers else pd.DataFrame(columns=[*nearby.COLUMNS, "gpu"])
     return {
         "sets": sets,
         "experiments": [_experiment(str(name)) for name in experiments],
@@ -150,8 +132,7 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
         "variants": list(variants),
         "problems": _columns(PROBLEM, problems),
         "rows": _columns((*ROW, *OVER), rows),
-        "layers": _layers(table),
-        **_map(table),
+        "layers": _layers(pd.concat(layers) if layers else pd.DataFrame(columns=[*nearby.COLUMNS, "gpu"])),
     }
 
 
@@ -198,27 +179,6 @@ def _layers(table: pd.DataFrame) -> dict[str, list[Any]]:
     return out
 
 
-def _map(table: pd.DataFrame) -> dict[str, Any]:
-    """`cells`: where in the layers each lies, its line (of `cells.ZEROS`) and its panel; `names` of their kernels."""
-    found = [cells.cells(mine) for _, mine in table.groupby("gpu")]
-    sizes = list(dict.fromkeys(cells.SIZES.values()))
-    rows = [
-        (at, cells.ZEROS.index(int(row.level)), sizes.index(cells.size_class(row.rows, row.inner)))
-        for some in found
-        for at, row in zip(some.index, each(some), strict=True)
-    ]
-    kernels = sorted({name for some in found for name in (*some["kernel"], *some["baseline_kernel"])})
-    return {
-        "cells": _columns(("layer", "line", "panel"), rows),
-        "names": {name: about(name).label for name in kernels},
-        "zeros": cells.ZEROS,
-        "widths": cells.COLUMNS,
-        "steps": STEPS,
-        "mark": MARK,
-        "homes": [f"{rows} × {inner}" for rows, inner in cells.SIZES],
-    }
-
-
 def _plain(value: Any) -> float | int:
     return int(value) if value == int(value) else value
 
@@ -239,5 +199,5 @@ def _gpu(slug: str, recorded: Sequence[ResultSet]) -> dict[str, Any]:
 
 
 def _described(one: Selector) -> dict[str, Any]:
-    work = "" if not one.kernel or one.default or about(one.kernel).study else about(one.kernel).work
-    return {"label": one.label, "kernel": one.kernel or "best", "math": one.math, "work": work, **look(one)}
+    dense = int(bool(one.kernel) and about(one.kernel).work == "dense")
+    return {"label": one.label, "kernel": one.kernel or "best", "math": one.math, "dense": dense, **look(one)}
