@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnzbench.advise.figures import ratio_text, us_text
-from nnzbench.facts.ratio import times_as_fast
-from nnzbench.facts.widths import Crossover
+from nnzbench.facts.crossover import Crossover, times_as_fast
 from nnzbench.kernels.registry import about
 from nnzbench.problems.problem import DType
 

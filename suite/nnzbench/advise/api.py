@@ -23,8 +23,7 @@ from nnzbench.matrices.readers import files
 from nnzbench.matrices.readers.sparse_files import from_scipy
 from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
-from nnzbench.operators.arrays import OperatorError, is_torch
-from nnzbench.operators.binding import ITEM_BYTES
+from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
 from nnzbench.operators.make import make
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported

@@ -14,7 +14,7 @@ import numpy as np
 
 from nnzbench.advise.answer import Answer, Entry, Width, ranked
 from nnzbench.advise.layer import EXPERIMENT, Image, Layer, Op
-from nnzbench.facts.widths import WIDEST, crossing
+from nnzbench.facts.crossover import WIDEST, crossing
 from nnzbench.kernels.registry import baselines
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.attempts import Attempts, Subject
@@ -22,7 +22,7 @@ from nnzbench.measure.search import Search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
-from nnzbench.operators.binding import stored_bytes, weights_bytes
+from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.names import name_of

@@ -16,7 +16,7 @@ from nnzbench.advise.model import Model, Sizes
 from nnzbench.facts.nearby import CHECKS
 from nnzbench.kernels.registry import about, baselines, kernels
 from nnzbench.matrices import index
-from nnzbench.operators.binding import ITEM_BYTES
+from nnzbench.operators.arrays import ITEM_BYTES
 from nnzbench.plans.plan import one_line
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType

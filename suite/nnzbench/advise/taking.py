@@ -7,7 +7,7 @@ from dataclasses import replace
 from nnzbench.advise.answer import FEW_ZEROS, Entry, ranked
 from nnzbench.advise.layer import Layer
 from nnzbench.kernels.registry import Kernel, about, kernels
-from nnzbench.operators.binding import weights_bytes
+from nnzbench.operators.arrays import weights_bytes
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import DType, Problem

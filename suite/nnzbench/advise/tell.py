@@ -20,10 +20,9 @@ from nnzbench.advise.answer import (
     paid_back,
     sentence,
 )
+from nnzbench.advise.draw import totals
 from nnzbench.advise.figures import estimated_us, ratio_text, two_digits, us_text
-from nnzbench.advise.totals import totals
-from nnzbench.facts.ratio import times_as_fast
-from nnzbench.facts.widths import rounded
+from nnzbench.facts.crossover import rounded, times_as_fast
 from nnzbench.progress import terminal
 
 GAP = "–"

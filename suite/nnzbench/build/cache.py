@@ -3,6 +3,10 @@
 A cache entry is `<key>.cubin` and `<key>.json`, each put in place by one rename. The JSON is written last and holds
 the cubin's SHA-256, so that a half-written or damaged entry is noticed and compiled again. What does not compile is
 kept too, with its log; time-outs are not, as the next machine may be faster.
+
+CUDA 13 does not compile for sm_70, but still assembles its PTX for a newer GPU. So PTX for an architecture that the
+compiler here has dropped is made where CUDA 12 is (`nnzbench run ... --target-arch sm_70 --ptx FOLDER`, no GPU needed)
+and found in the folder `$NNZBENCH_PTX` by what it was made from: `<key>.ptx`.
 """
 
 from __future__ import annotations
@@ -16,9 +20,33 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nnzbench import paths
-from nnzbench.build import cubin, elsewhere, toolchain
+from nnzbench.build import toolchain
 from nnzbench.plans.architectures import architecture, number
 from nnzbench.plans.plan import Plan, Resources, Unsupported
+
+COMPILER = "compiler"
+"""File of the folder that names the NVRTC which made it."""
+
+
+def read_ptx(key: str) -> bytes | None:
+    """The PTX of that key; None where there is none, or no folder."""
+    folder = paths.ptx()
+    path = folder / f"{key}.ptx" if folder else None
+    return path.read_bytes() if path and path.is_file() else None
+
+
+def write_ptx(folder: Path, key: str, ptx: bytes) -> None:
+    """Keeps the PTX under its key."""
+    with paths.replacing(folder / f"{key}.ptx") as partial:
+        partial.write_bytes(ptx)
+
+
+def ptx_compiler() -> str | None:
+    """Version of the NVRTC that made the folder's PTX; None where it does not say, or there is no folder."""
+    folder = paths.ptx()
+    path = folder / COMPILER if folder else None
+    return path.read_text(encoding="utf-8").strip() if path and path.is_file() else None
+
 
 _FORMAT = 1  # of a cache entry; part of the key
 
@@ -114,7 +142,7 @@ class Program:
         """Its PTX as another machine made it, where the compiler here does not know the architecture."""
         if self.language != "cuda" or not self.link or toolchain.knows(self.arch):
             return None
-        return elsewhere.read(self.ptx_key())
+        return read_ptx(self.ptx_key())
 
     def key(self) -> str:
         """Name of the cache entry: SHA-256 over all of this and the compilers, or the PTX made by another."""
@@ -152,7 +180,7 @@ def build(program: Program) -> Compiled:
     path = _store(program.key(), image, log, elapsed_ms)
     if image is None:
         raise _error(log)
-    return Compiled(path, cubin.resources(log, image), elapsed_ms, False, log)
+    return Compiled(path, toolchain.resources(log, image), elapsed_ms, False, log)
 
 
 def compile_program(program: Program, to_ptx: bool = False) -> toolchain.Output:
@@ -220,7 +248,7 @@ def lookup(program: Program) -> Compiled | None:
 
 def _store(key: str, image: bytes | None, log: str, compile_ms: float) -> Path:
     """Puts a compilation into the cache; the cubin's path, which exists only where there is an image."""
-    resources = {} if image is None else cubin.resources(log, image)
+    resources = {} if image is None else toolchain.resources(log, image)
     entry = {
         "sha256": None if image is None else hashlib.sha256(image).hexdigest(),
         "compile_ms": compile_ms,

@@ -13,9 +13,9 @@ from click.core import ParameterSource
 from nnzbench import devices, paths
 from nnzbench.advise import estimate, layer, measured, recorded, tell
 from nnzbench.advise.answer import Answer, as_json, sentence
+from nnzbench.advise.draw import totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, widths_of
-from nnzbench.advise.totals import totals
 from nnzbench.cli import completion
 from nnzbench.cli.chosen import names_of_kernels, seconds_of
 from nnzbench.cli.run import end_tidily

@@ -28,8 +28,8 @@ from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.architectures import compiled_architectures, number, whole_architectures
-from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Launch, Resources, Unsupported
+from nnzbench.plans.tiles import occupancy
 from nnzbench.problems.experiment import unknown
 from nnzbench.progress import progress_bar, terminal
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nnzbench import paths
 from nnzbench.kernels import cost_rule
 from nnzbench.kernels.cost_rule import Costs, Score, Trial
-from nnzbench.matrices import codebook as codebooks
+from nnzbench.matrices import encodings as codebooks
 from nnzbench.matrices import prune
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure import costs as tuning_costs

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nnzbench import paths
-from nnzbench.build import elsewhere, toolchain
+from nnzbench.build import cache, toolchain
 from nnzbench.build.cache import CompileError, Job, compile_program
 from nnzbench.build.pool import compile_many
 from nnzbench.kernels.registry import AnyKernel
@@ -118,7 +118,7 @@ def write_ptx(
             click.echo(f"{program.name} {' '.join(program.options)}: {log}", err=True)
         else:
             made += 1
-            elsewhere.write(folder, program.ptx_key(), ptx)
-    paths.write_text(folder / elsewhere.COMPILER, ".".join(map(str, toolchain.nvrtc_version())) + "\n")
+            cache.write_ptx(folder, program.ptx_key(), ptx)
+    paths.write_text(folder / cache.COMPILER, ".".join(map(str, toolchain.nvrtc_version())) + "\n")
     click.echo(f"{folder}: {made} programs made, {there} there before, {failed} failed")
     return failed

@@ -15,10 +15,9 @@ from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType
-from nnzbench.records.coverage import listed
 from nnzbench.records.folder import Scope, Tuning
 from nnzbench.records.record import Record
-from nnzbench.records.selection import math_class
+from nnzbench.records.selection import listed, math_class
 
 OPS = frozenset({"spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"})
 """What `Problem.recorded_op` gives."""

@@ -15,7 +15,7 @@ from nnzbench.measure.sweep import QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.names import case_of
-from nnzbench.records import coverage, memory
+from nnzbench.records import memory, selection
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, read_tuning
 from nnzbench.records.record import Record, RecordError, read_records
@@ -98,10 +98,10 @@ def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
     for name, wanted in (("experiment", experiment), ("gpu", gpu)):
         other = sorted({str(getattr(row, name)) for row in rows} - {wanted})
         if other:
-            yield f"its folder is of {name} '{wanted}' and its rows are of {coverage.listed(other)}"
+            yield f"its folder is of {name} '{wanted}' and its rows are of {selection.listed(other)}"
     real = sorted({row.source for row in rows if row.source.startswith(published.REAL)})
     if below and real:
-        yield f"it lies in {below}/ and has rows on real patterns: {coverage.listed(real)}"
+        yield f"it lies in {below}/ and has rows on real patterns: {selection.listed(real)}"
 
 
 def _checked(rows: Sequence[Record], arch: str) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _checked(rows: Sequence[Record], arch: str) -> Iterator[str]:
         yield f"it lies in {BELOW}{arch}/ and has rows that are timed"
     other = sorted({row.arch for row in rows} - {arch})
     if other:
-        yield f"it lies in {BELOW}{arch}/ and has rows of {coverage.listed(other)}"
+        yield f"it lies in {BELOW}{arch}/ and has rows of {selection.listed(other)}"
 
 
 def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
@@ -123,22 +123,22 @@ def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
     right = {(row.problem, row.dtype, row.kernel, row.variant, row.device) for row in rows if row.status == "ok"}
     strange = [" ".join(key) for key in measured if key not in right]
     if strange:
-        yield f"{memory.FILE} has memory of what has no row that is ok: {coverage.listed(strange, 2)}"
+        yield f"{memory.FILE} has memory of what has no row that is ok: {selection.listed(strange, 2)}"
 
 
 def _rows(rows: Sequence[Record], untimed: bool = False) -> Iterator[str]:
     if any(row.device == "cpu" for row in rows):
         yield f"{sum(row.device == 'cpu' for row in rows)} rows are from the processor, whose times say nothing"
     for experiment in sorted({row.experiment for row in rows}):
-        extra = coverage.unknown(experiment, [row.problem for row in rows if row.experiment == experiment])
+        extra = selection.unknown(experiment, [row.problem for row in rows if row.experiment == experiment])
         if extra:
-            yield f"{experiment} has no problem {coverage.listed(extra)}"
+            yield f"{experiment} has no problem {selection.listed(extra)}"
     twice = [key for key, count in Counter(row.key for row in rows).items() if count > 1]
     if twice:
-        yield f"{len(twice)} rows are there more than once: {coverage.listed([' '.join(key) for key in twice], 2)}"
+        yield f"{len(twice)} rows are there more than once: {selection.listed([' '.join(key) for key in twice], 2)}"
     ambiguous = sorted(_ambiguous(rows))
     if ambiguous:
-        yield f"the rows of one problem disagree on what it is: {coverage.listed(ambiguous)}"
+        yield f"the rows of one problem disagree on what it is: {selection.listed(ambiguous)}"
     if [row.selected for row in select(rows)] != [row.selected for row in rows]:
         yield "`selected` does not mark the fastest correct row of each kernel"
     for at, row in enumerate(rows, start=2):  # a cell never holds a newline
@@ -170,7 +170,7 @@ def _ambiguous(rows: Sequence[Record]) -> set[str]:
 def _quick(rows: Sequence[Record]) -> Iterator[str]:
     """A quick run leaves its mark in what it has: the smallest problems of the table and no other."""
     for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
-        every = [row.problem for row in tables.rows(experiment)] if coverage.cases(experiment) else []
+        every = [row.problem for row in tables.rows(experiment)] if selection.cases(experiment) else []
         smallest = sorted(every, key=lambda p: p.m * p.k * p.n)[:QUICK_PROBLEMS]
         have = {case_of(row.problem) for row in rows if row.experiment == experiment}
         if len(every) > QUICK_PROBLEMS and have == {case_of(problem.name) for problem in smallest}:
@@ -181,13 +181,13 @@ def _incomplete(rows: Sequence[Record]) -> Iterator[str]:
     """What a whole run would have and this one lacks, each with names."""
     for experiment in sorted({row.experiment for row in rows} & set(EXPERIMENTS)):
         mine = [row for row in rows if row.experiment == experiment]
-        lacking = coverage.missing(experiment, [row.problem for row in mine])
+        lacking = selection.missing(experiment, [row.problem for row in mine])
         if lacking:
-            of = len(coverage.cases(experiment))
-            yield f"{len(lacking)} of {of} problems of {experiment} are missing: {coverage.listed(lacking)}"
+            of = len(selection.cases(experiment))
+            yield f"{len(lacking)} of {of} problems of {experiment} are missing: {selection.listed(lacking)}"
         absent = sorted(set(EXPERIMENTS[experiment].kernels) & set(kernels()) - {row.kernel for row in mine})
         if absent:
-            yield f"no row is of kernel {coverage.listed(absent, len(absent))}, which {experiment} runs"
+            yield f"no row is of kernel {selection.listed(absent, len(absent))}, which {experiment} runs"
     yield from _holes(rows)
     yield from _policies(rows)
 
@@ -200,7 +200,7 @@ def _holes(rows: Sequence[Record]) -> Iterator[str]:
     for (kernel, op, dtype), mine in sorted(have.items()):
         same = {row.problem for row in rows if (row.op, row.dtype) == (op, dtype)}
         if len(same) > len(mine):
-            yield f"kernel `{kernel}` ({dtype}) has no row for {coverage.listed(sorted(same - mine))}"
+            yield f"kernel `{kernel}` ({dtype}) has no row for {selection.listed(sorted(same - mine))}"
 
 
 def _policies(rows: Sequence[Record]) -> Iterator[str]:

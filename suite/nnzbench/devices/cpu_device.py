@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from nnzbench.devices.contract import Timer
-from nnzbench.devices.cpu import LaunchError, SanitizerError, findings, job
+from nnzbench.devices.cpu import LaunchError, SanitizerError, job
 from nnzbench.devices.cpu.build import BUILDS, Program, compiler, program
 from nnzbench.plans.plan import Plan, Prepared, Unsupported
 
@@ -146,7 +146,7 @@ def _execute(command: list[str], folder: Path) -> None:
     for line in log.splitlines():
         if line.startswith("nnz-error: "):
             raise LaunchError(line.removeprefix("nnz-error: "))
-    if finding := findings.first(log):
+    if finding := job.first(log):
         raise SanitizerError(finding, log)
     if code == -signal.SIGALRM:
         raise LaunchError(f"the kernel did not end within {_TIME_LIMIT_S} s")
@@ -154,7 +154,7 @@ def _execute(command: list[str], folder: Path) -> None:
         name = signal.Signals(-code).name
         raise LaunchError(f"the kernel crashed with {name}{_CRASHES.get(name, '')}")
     if code != 0:
-        raise LaunchError(f"the kernel's program ended with status {code}: {findings.words(log)}")
+        raise LaunchError(f"the kernel's program ended with status {code}: {job.words(log)}")
 
 
 def _wait(command: list[str], folder: Path) -> int:

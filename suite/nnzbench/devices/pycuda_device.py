@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from nnzbench import paths
-from nnzbench.build import cubin
+from nnzbench.build import toolchain
 from nnzbench.build.cache import CompileError, Job
 from nnzbench.build.toolchain import CUDA_OPTIONS
 from nnzbench.devices.gpu import Built, GpuDevice, build_plan
@@ -71,7 +71,7 @@ def build_with_nvcc(plan: Plan, arch: str) -> Built:
             raise Unsupported(f"nvcc does not run ({error.strerror})") from None
     elapsed_ms = (time.perf_counter() - started) * 1e3
     log = "\n".join(str(warning.message) for warning in said)
-    return Built(image, cubin.resources(log, image), elapsed_ms)
+    return Built(image, toolchain.resources(log, image), elapsed_ms)
 
 
 class PycudaBackend(Backend):
@@ -120,7 +120,7 @@ class PycudaBackend(Backend):
         self._driver.memset_d8_async(pointer, byte, size, self._stream)
 
     def load(self, cubin: bytes) -> Any:
-        return self._driver.module_from_buffer(cubin)
+        return self._driver.module_from_buffer(toolchain)
 
     def launcher(self, module: Any, launch: BoundLaunch) -> Callable[[], None]:
         function = module.get_function(launch.entry)

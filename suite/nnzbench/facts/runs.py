@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nnzbench.facts.ratio import times_as_fast
+from nnzbench.facts.crossover import times_as_fast
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.record import Key, Record, RecordError, read_records
 

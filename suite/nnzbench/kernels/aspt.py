@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

@@ -15,11 +15,11 @@ import numpy as np
 from nnzbench.kernels import balanced_rows, balanced_wide
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import MatrixError
+from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.matrices.balanced import BalancedMatrix
+from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.plan import Array, Plan, Unsupported
 from nnzbench.plans.tiles import TileConfiguration

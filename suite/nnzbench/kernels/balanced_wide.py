@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.balanced import BalancedMatrix
+from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
 from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
 from nnzbench.plans.tiles import TileConfiguration

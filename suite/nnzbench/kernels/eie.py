@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least
-from nnzbench.matrices.eie import Coded, Slices, slices
+from nnzbench.matrices.encodings import Coded, Slices, slices
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -16,8 +16,8 @@ from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import Storage
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Dim3, Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -1,11 +1,16 @@
-"""Pruners: which weights of a dense matrix stay. Every one keeps an exact count; ties go to the lower index."""
+"""Pruners: which weights of a dense matrix stay. Every one keeps an exact count; ties go to the lower index.
+
+Coarser grains than single weights are rows of kernels, kernels, channels and PatDNN's patterns; Balanced Sparsity keeps
+the same number of nonzeros in every column range of every row (section 3).
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,3 +151,193 @@ def _checked(weights: Weights) -> Weights:
     if weights.ndim != 2 or not np.isfinite(weights).all():
         raise MatrixError("weights to prune must be a finite 2-D array.")
     return np.abs(weights)
+
+
+TAPS = 9
+"""Of a 3x3 filter, the only size that PatDNN has patterns for."""
+PATTERN_KEEP = 4
+"""Weights that a pattern leaves of a kernel (PatDNN, ASPLOS 2020)."""
+
+
+def _set(*patterns: str) -> NDArray[np.bool_]:
+    """(patterns, 9), from rows of 3x3 joined by slashes."""
+    return np.array([[digit == "1" for digit in one.replace("/", "")] for one in patterns])
+
+
+PATTERN_SETS = {
+    "centre8": _set(
+        "110/110/000", "011/011/000", "000/110/110", "000/011/011",
+        "010/111/000", "010/110/010", "000/111/010", "010/011/010",
+    ),
+    "pr8": _set(
+        "000/100/111", "000/001/111", "111/100/000", "111/001/000",
+        "110/110/000", "011/011/000", "000/110/110", "000/011/011",
+    ),
+}  # fmt: skip
+"""Eight patterns each: the centre with three of its neighbours, as PatDNN describes them; and those that a public
+training code of the method found on ImageNet networks (GitHub 7bvcxz/PatDNN), half of which leave the centre out."""
+
+Mode = Literal["norm", "balanced"]
+
+
+def vectors(m: int, k: int, sparsity: float, length: int, seed: int) -> CSR:
+    """Whole runs of `length` neighbouring columns from a multiple of it on.
+
+    Of 3 in 3x3 filters these are rows of kernels; of all taps, whole kernels (connectivity pruning).
+    """
+    if length < 1 or k % length:
+        raise MatrixError(f"vectors of {length} do not fit rows of {k} columns.")
+    return block(_normal(m, k, seed), sparsity, 1, length)
+
+
+def channels(m: int, k: int, sparsity: float, taps: int, seed: int) -> CSR:
+    """Whole output channels, and with them the input channels of a layer before pruned alike: a smaller dense layer.
+
+    The same share of both is kept, sqrt(1 - sparsity), rounded to whole channels; those of largest norm.
+    """
+    if taps < 1 or k % taps:
+        raise MatrixError(f"kernels of {taps} taps do not fit rows of {k} columns.")
+    if not 0.0 <= sparsity <= 1.0:
+        raise MatrixError(f"sparsity {sparsity} is outside 0..1.")
+    weights = _normal(m, k, seed)
+    squares = np.square(weights, dtype=np.float64)
+    share = math.sqrt(1.0 - sparsity)
+    rows = top(squares.sum(axis=1)[None], round(share * m))[0]
+    inputs = top(squares.reshape(m, -1, taps).sum(axis=(0, 2))[None], round(share * (k // taps)))[0]
+    return from_mask(weights, rows[:, None] & np.repeat(inputs, taps))
+
+
+def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int) -> CSR:
+    """PatDNN's pruning of 3x3 filters: of each kernel that stays, the four weights of one of eight patterns.
+
+    As many kernels stay as `sparsity` leaves room for, at least 5/9: those of largest norm of the whole layer (`norm`)
+    or of each filter (`balanced`); each takes the pattern that keeps most of its energy.
+    """
+    if chosen not in PATTERN_SETS or mode not in ("norm", "balanced"):
+        raise MatrixError(f"patterns '{chosen}:{mode}' are not among {', '.join(PATTERN_SETS)} by norm or balanced.")
+    if k % TAPS:
+        raise MatrixError(f"3x3 patterns do not fit rows of {k} columns.")
+    if not 1.0 - PATTERN_KEEP / TAPS <= sparsity <= 1.0:
+        raise MatrixError(f"patterns of {PATTERN_KEEP} of {TAPS} weights leave no sparsity of {sparsity}.")
+    weights = _normal(m, k, seed)
+    squares = np.square(weights.reshape(m, k // TAPS, TAPS), dtype=np.float64)
+    norms = squares.sum(axis=2)
+    if mode == "norm":
+        kept = top(norms.reshape(1, -1), round((1.0 - sparsity) * m * k / PATTERN_KEEP)).reshape(norms.shape)
+    else:
+        kept = top(norms, round((1.0 - sparsity) * k / PATTERN_KEEP))
+    best = (squares @ PATTERN_SETS[chosen].T.astype(np.float64)).argmax(axis=2)
+    mask = PATTERN_SETS[chosen][best] & kept[:, :, None]
+    return from_mask(weights, mask.reshape(m, k))
+
+
+def _normal(m: int, k: int, seed: int) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((m, k), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class BalancedMatrix:
+    """An m x k matrix cut into `ranges` column ranges of `width` columns, each row of each range with `keep` entries.
+
+    Entries need neither row pointers nor full column indices: `values` and `positions` have shape (m, ranges, keep),
+    positions count from the start of the range, ascending, in one byte where `width` <= 256 and in two above.
+    Where k is no multiple of the width the last range is short; where it is shorter than `keep`, its surplus entries
+    have value 0 and repeat its last position.
+    """
+
+    m: int
+    k: int
+    width: int
+    values: NDArray[Any]
+    positions: NDArray[Any]
+
+    @property
+    def ranges(self) -> int:
+        """Column ranges of a row."""
+        return int(self.values.shape[1])
+
+    @property
+    def keep(self) -> int:
+        """Entries stored for each range of each row."""
+        return int(self.values.shape[2])
+
+    @property
+    def last_keep(self) -> int:
+        """Entries of the last range that are no surplus."""
+        return min(self.keep, self.k - (self.ranges - 1) * self.width)
+
+    @property
+    def nnz(self) -> int:
+        """Nonzeros, surplus entries not counted."""
+        return self.m * ((self.ranges - 1) * self.keep + self.last_keep)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of values and positions together."""
+        return self.values.nbytes + self.positions.nbytes
+
+    @staticmethod
+    def from_csr(matrix: CSR, ranges: int) -> BalancedMatrix:
+        """Takes a balanced matrix apart into ranges of ceil(k / ranges) columns; fewer ranges may cover them all.
+
+        Raises `MatrixError` naming the first row and range with another count than the rest, and where `ranges` does
+        not fit or a range is wider than 65536 columns.
+        """
+        if not 1 <= ranges <= matrix.k:
+            raise MatrixError(f"{ranges} balance ranges do not fit rows of {matrix.k} columns.")
+        if matrix.nnz == 0:
+            raise MatrixError(f"a {matrix.m} x {matrix.k} matrix without nonzeros has no balance ranges.")
+        width = -(-matrix.k // ranges)
+        if width > 1 << 16:
+            raise MatrixError(f"balance ranges of {width} columns are wider than two bytes can address.")
+        ranges = -(-matrix.k // width)
+        keep = _count(matrix, 0, width) if ranges > 1 else int(matrix.row_lengths[0])
+        last = min(keep, matrix.k - (ranges - 1) * width)
+        per_row = (ranges - 1) * keep + last
+        if keep == 0 or matrix.nnz != matrix.m * per_row or (matrix.row_lengths != per_row).any():
+            raise _not_balanced(matrix, width, ranges)
+        columns = _as_ranges(matrix.indices.reshape(matrix.m, per_row), ranges, keep, last)
+        starts = np.arange(0, ranges * width, width, dtype=np.int32)[:, None]
+        # ascending columns: a range's first and last entry tell that all of it lies inside
+        if (columns[:, :, 0] < starts[:, 0]).any() or (columns[:, :, -1] >= starts[:, 0] + width).any():
+            raise _not_balanced(matrix, width, ranges)
+        values = _as_ranges(matrix.values.reshape(matrix.m, per_row), ranges, keep, last, surplus=0)
+        dtype = np.uint8 if width <= 256 else np.uint16
+        return BalancedMatrix(matrix.m, matrix.k, width, values, (columns - starts).astype(dtype))
+
+    def to_csr(self) -> CSR:
+        """The same matrix in CSR, surplus entries left out."""
+        per_row = (self.ranges - 1) * self.keep + self.last_keep
+        starts = np.arange(0, self.ranges * self.width, self.width, dtype=np.int32)[:, None]
+        columns = (self.positions + starts).astype(np.int32).reshape(self.m, -1)[:, :per_row]
+        values = self.values.reshape(self.m, -1)[:, :per_row]
+        offsets = np.arange(0, self.m * per_row + 1, per_row, dtype=np.int32)
+        return CSR(self.m, self.k, offsets, columns.ravel(), values.ravel())
+
+
+def _as_ranges(rows: NDArray[Any], ranges: int, keep: int, last: int, surplus: int | None = None) -> NDArray[Any]:
+    """(m, entries) as (m, ranges, keep); the last range's surplus is its last entry again, or `surplus`."""
+    m = rows.shape[0]
+    if last < keep:
+        fill = np.full((m, keep - last), surplus, rows.dtype) if surplus is not None else rows[:, -1:]
+        rows = np.concatenate([rows, np.broadcast_to(fill, (m, keep - last))], axis=1)
+    return rows.reshape(m, ranges, keep)
+
+
+def _count(matrix: CSR, row: int, width: int) -> int:
+    """Nonzeros of a row in its first range."""
+    columns = matrix.indices[matrix.offsets[row] : matrix.offsets[row + 1]]
+    return int((columns < width).sum())
+
+
+def _not_balanced(matrix: CSR, width: int, ranges: int) -> MatrixError:
+    rows = np.repeat(np.arange(matrix.m, dtype=np.int64), matrix.row_lengths)
+    cells = np.bincount(rows * ranges + matrix.indices // width, minlength=matrix.m * ranges)
+    counts = cells.reshape(matrix.m, ranges)
+    keep = np.full(ranges, max(1, int(counts[0, 0])))
+    keep[-1] = min(keep[0], matrix.k - (ranges - 1) * width)
+    row, place = (int(i) for i in np.argwhere(counts != keep)[0])
+    return MatrixError(
+        f"not balanced: row {row} has {counts[row, place]} nonzeros in range {place} "
+        f"(columns {place * width} to {min((place + 1) * width, matrix.k) - 1}), expected {keep[place]}."
+    )

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nnzbench.build import elsewhere, toolchain
+from nnzbench.build import cache, toolchain
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.devices.nvml import Clocks
@@ -47,7 +47,7 @@ def snapshot(device: Device | None, peaks: Peaks | None = None) -> dict[str, Any
     stands_for, software = {}, {}
     if isinstance(device, OtherArch):
         if not toolchain.knows(device.arch):
-            software = {"nvrtc": elsewhere.compiler()}
+            software = {"nvrtc": cache.ptx_compiler()}
         stands_for, device = {"runs_code_of": device.arch}, device.device
     return {
         "schema": SCHEMA,

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from nnzbench.build.ahead import Pending
-from nnzbench.build.pool import CompilePool
+from nnzbench.build.pool import CompilePool, Pending
 from nnzbench.kernels.registry import about
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.trial import Outcome, planned_candidates

@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.build.ahead import compiled_ahead
 from nnzbench.build.cache import CompileError, CompileTimeout
+from nnzbench.build.pool import compiled_ahead
 from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.registry import AnyKernel, candidates

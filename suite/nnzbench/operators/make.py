@@ -14,8 +14,7 @@ from nnzbench.measure.search import search
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
-from nnzbench.operators.arrays import OperatorError
-from nnzbench.operators.binding import require_inputs, weights_bytes
+from nnzbench.operators.arrays import OperatorError, require_inputs, weights_bytes
 from nnzbench.operators.operator import Operator
 from nnzbench.operators.packed import Facts, Packed, Step
 from nnzbench.plans.plan import Candidate, Plan, Unsupported

@@ -15,8 +15,7 @@ import pandas as pd
 
 from nnzbench.facts.results import each, geometric_mean, load
 from nnzbench.papers.nnzbench import four_gpus
-from nnzbench.predict.gpu import Gpu, gpu, listed
-from nnzbench.predict.model import Floats, Work, calibrate, refused, scaled
+from nnzbench.predict.model import Floats, Gpu, Work, calibrate, gpu, listed, refused, scaled
 from nnzbench.predict.records import kind_of
 from nnzbench.problems import tables
 from nnzbench.records.files import folders

@@ -16,8 +16,7 @@ from nnzbench.kernels.registry import VendorKernel, about, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans.architectures import architecture
 from nnzbench.plans.plan import Unsupported
-from nnzbench.predict.gpu import Gpu, gpu, listed
-from nnzbench.predict.model import FEWEST, Fitted, Kind, Work, calibrate, refused, scaled
+from nnzbench.predict.model import FEWEST, Fitted, Gpu, Kind, Work, calibrate, gpu, listed, refused, scaled
 from nnzbench.records.files import folders
 from nnzbench.records.record import RecordError
 

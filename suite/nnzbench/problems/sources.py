@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.matrices import codebook, generate, granularity, index, prune, standin
+from nnzbench.matrices import encodings, generate, index, prune, standin
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.readers.smtx import read_smtx
 from nnzbench.matrices.readers.weights import load_weights
@@ -97,7 +97,7 @@ def _inside(path: str) -> str:
 
 def _resolve(problem: Problem) -> CSR:
     if problem.source.startswith(CODEBOOK):
-        return codebook.shared(_resolve(replace(problem, source=problem.source.removeprefix(CODEBOOK))))
+        return encodings.shared(_resolve(replace(problem, source=problem.source.removeprefix(CODEBOOK))))
     kind, _, rest = problem.source.partition(":")
     if kind == "mobilenet":
         return pointwise_weights(problem)
@@ -193,11 +193,11 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
                 r, c = map(int, size.split("x"))
                 return generate.blocks(m, k, s, r, c, seed)
             case "vector" | "kernel", [length]:
-                return granularity.vectors(m, k, s, int(length), seed)
+                return prune.vectors(m, k, s, int(length), seed)
             case "channel", [taps]:
-                return granularity.channels(m, k, s, int(taps), seed)
+                return prune.channels(m, k, s, int(taps), seed)
             case "pattern", [chosen, "norm" | "balanced" as mode]:
-                return granularity.patterns(m, k, s, chosen, mode, seed)
+                return prune.patterns(m, k, s, chosen, mode, seed)
     except ValueError as error:
         if isinstance(error, MatrixError):
             raise

@@ -1,15 +1,19 @@
-"""Which row stands for its kernel: the fastest correct one per problem, dtype, arithmetic class and policy."""
+"""Which row stands for its kernel, and which problems of an experiment a result set has."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 
 import pandas as pd
 
 from nnzbench.kernels.registry import about, kernels
+from nnzbench.matrices.formats import MatrixError
+from nnzbench.problems import tables
 from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.names import case_of
 from nnzbench.records.record import Record, frame_of
 
 CONTEST = ["experiment", "problem", "kernel", "dtype", "math", "policy"]
@@ -68,3 +72,46 @@ def select(records: Iterable[Record]) -> list[Record]:
         row if row.selected == flag else replace(row, selected=bool(flag))
         for row, flag in zip(rows, flags, strict=True)
     ]
+
+
+@cache
+def cases(experiment: str, full: bool = False) -> tuple[str, ...]:
+    """The cases of the experiment's table in its order; none for an experiment without a table."""
+    try:
+        return tuple(case_of(row.problem.name) for row in tables.rows(experiment, full))
+    except MatrixError:
+        return ()
+
+
+def missing(experiment: str, problems: Iterable[str]) -> list[str]:
+    """Cases of the table (of its sample, where the default run is one) that no problem is."""
+    have = {case_of(problem) for problem in problems}
+    return [case for case in cases(experiment) if case not in have]
+
+
+def unknown(experiment: str, problems: Iterable[str]) -> list[str]:
+    """Problems that the experiment's table does not have; none where there is no table to tell."""
+    if not cases(experiment):
+        return []
+    rest = [problem for problem in dict.fromkeys(problems) if case_of(problem) not in cases(experiment)]
+    whole = set(cases(experiment, full=True)) if rest else set()
+    return [problem for problem in rest if case_of(problem) not in whole]
+
+
+def listed(names: list[str], most: int = 4) -> str:
+    """The names in a sentence: `a`, `b` and 3 more."""
+    shown = ", ".join(f"`{name}`" for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def gaps(experiment: str, problems: Iterable[str]) -> list[str]:
+    """Sentences for a report: what the table has and the records lack, and the other way round."""
+    recorded = list(problems)
+    lacking, extra = missing(experiment, recorded), unknown(experiment, recorded)
+    out = []
+    if lacking:
+        count = f"{len(lacking)} of the {len(cases(experiment))} problems of {experiment}"
+        out.append(f"{count} are not recorded: {listed(lacking)}.")
+    if extra:
+        out.append(f"The table of {experiment} does not have {listed(extra)}: these rows are no part of it.")
+    return out

@@ -17,10 +17,10 @@ from nnzbench.claims import verdicts as claims
 from nnzbench.facts.results import load, nothing
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.progress import Quiet, RunProgress
-from nnzbench.records.coverage import gaps as problems_missing
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
+from nnzbench.records.selection import gaps as problems_missing
 from nnzbench.report import render
 from nnzbench.site import coverage, gpu_libraries, other_archs, peers_page
 from nnzbench.site.generations import page as generations_page

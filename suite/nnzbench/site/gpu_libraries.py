@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from nnzbench import paths
-from nnzbench.facts.ratio import times_as_fast
+from nnzbench.facts.crossover import times_as_fast
 from nnzbench.facts.results import each, geometric_mean, read_environment
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.advise.answer import FAR, Answer, Entry, Width, alternatives, as_json, crossover_text, paid_back, sentence
-from nnzbench.advise.totals import totals
+from nnzbench.advise.draw import totals
 from nnzbench.cli import main
-from nnzbench.facts.widths import WIDEST, Crossover, crossing
+from nnzbench.facts.crossover import WIDEST, Crossover, crossing
 
 
 def entry(kernel, us, math="f32", cold_us=None, **other):

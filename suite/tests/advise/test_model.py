@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nnzbench.advise.estimate import packing_ms
 from nnzbench.advise.model import Model, Sizes
-from nnzbench.advise.packing import packing_ms
 from nnzbench.advise.recorded import LEAST_CERTAIN, certain_hot
 
 

@@ -11,7 +11,7 @@ from nnzbench.advise import estimate
 from nnzbench.advise import layer as layers
 from nnzbench.advise.measured import Question
 from nnzbench.advise.recorded import load
-from nnzbench.facts.widths import WIDEST
+from nnzbench.facts.crossover import WIDEST
 
 
 @cache

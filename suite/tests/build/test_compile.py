@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from nnzbench import paths
-from nnzbench.build import cubin, toolchain
+from nnzbench.build import toolchain
 from nnzbench.build.cache import CompileError, Job, build
 from nnzbench.plans.architectures import compiled_architectures
 from nnzbench.plans.plan import Unsupported
@@ -55,7 +55,7 @@ def test_compiles_for_every_architecture_without_a_gpu(arch):
     assert made.compile_ms > 0
     assert not made.cached
     assert f"for '{arch}'" in made.log
-    assert cubin.code_bytes(made.path.read_bytes()) == {"reverse": used.code_bytes}
+    assert toolchain.code_bytes(made.path.read_bytes()) == {"reverse": used.code_bytes}
 
 
 def test_spills_are_counted():
@@ -190,9 +190,9 @@ except Unsupported as reason:
 
 def test_a_file_that_is_no_cubin_is_refused():
     with pytest.raises(ValueError, match="not an ELF64"):
-        cubin.code_bytes(b"MZ" + bytes(100))
+        toolchain.code_bytes(b"MZ" + bytes(100))
     with pytest.raises(ValueError, match="cut off"):
-        cubin.code_bytes(b"\x7fELF\x02" + b"\xff" * 60)
+        toolchain.code_bytes(b"\x7fELF\x02" + b"\xff" * 60)
 
 
 def test_headers_that_a_program_reads_are_found_through_others():

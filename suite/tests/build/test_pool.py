@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from nnzbench.build import cubin, toolchain, workers
+from nnzbench.build import toolchain, workers
 from nnzbench.build.cache import CompileError, CompileTimeout, Job, Program
 from nnzbench.build.pool import CompilePool, assemble_ptx, compile_many
 from nnzbench.plans.plan import Unsupported
@@ -60,7 +60,7 @@ def test_ptx_is_assembled_with_its_resources():
     used = made.resources["store"]
     assert used.shared_bytes == 128
     assert used.registers > 0
-    assert used.code_bytes == cubin.code_bytes(made.path.read_bytes())["store"]
+    assert used.code_bytes == toolchain.code_bytes(made.path.read_bytes())["store"]
     assert assemble_ptx(PTX, "sm_90").cached
 
 

@@ -15,7 +15,7 @@ from fake_records import record
 from nnzbench import paths
 from nnzbench.advise.recorded import load
 from nnzbench.cli import main
-from nnzbench.matrices import codebook
+from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
 from nnzbench.predict import held_out
 from nnzbench.records.record import append
@@ -104,7 +104,7 @@ def test_the_loss_by_the_codebook_is_of_pruned_arrays_alone(tables, tmp_path, mo
     monkeypatch.setenv("NNZBENCH_DATA", str(tmp_path))
     assert fit("codebook").exit_code == 0
     (row,) = csv.DictReader((tables / "codebook_loss.csv").open())
-    lost = codebook.loss(CSR.from_dense(pruned))
+    lost = encodings.loss(CSR.from_dense(pruned))
     assert row == {
         "array": "a_weight", "rows": "16", "columns": "32", "nonzeros": "128", "weights_error": f"{lost.weights:.4f}",
         "outputs_error": f"{lost.outputs:.4f}",

@@ -13,7 +13,7 @@ import pytest
 from nnzbench.build.cache import CompileError
 from nnzbench.devices import cpu_device, open_device
 from nnzbench.devices.cpu import build as cpu_build
-from nnzbench.devices.cpu import findings
+from nnzbench.devices.cpu import job
 from nnzbench.devices.cpu_device import CpuDevice, LaunchError, SanitizerError
 from nnzbench.kernel import source_text
 from nnzbench.plans.plan import Launch, Plan, Unsupported
@@ -85,8 +85,8 @@ def test_crash_that_is_no_access_is_found():
 
 SUMMARY: AddressSanitizer: stack-overflow /tmp/generated.cu:2 in kernel
 """
-    assert findings.first(report) == "stack-overflow: at generated.cu:2"
-    assert findings.first(report.split("    #0")[0]) == "stack-overflow: no .cu line known"
+    assert job.first(report) == "stack-overflow: at generated.cu:2"
+    assert job.first(report.split("    #0")[0]) == "stack-overflow: no .cu line known"
 
 
 def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_words():
@@ -98,11 +98,11 @@ def test_broken_data_of_the_sanitizer_are_found_and_other_ends_tell_their_first_
     #1 kernel /tmp/generated.cu:27 (66e3+0x5468)
 
 """
-    told = findings.first(report)
+    told = job.first(report)
     assert told is not None
     assert told.startswith("the sanitizer's own data are broken")
     assert told.endswith(": at generated.cu:27")
-    assert findings.words(report).startswith(words)
+    assert job.words(report).startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from on_cpu import matrix, spmm_operands
 
-from nnzbench.matrices import codebook
+from nnzbench.matrices import encodings
 from nnzbench.matrices.formats import CSR
 from nnzbench.problems.networks import MobileNet
 from nnzbench.problems.operands import Operands
@@ -57,7 +57,7 @@ AWKWARD = {
 
 def coded_operands(m: int, k: int, n: int, density: float = 0.1, dtype: DType = "f32", **rows: Any) -> Operands:
     """Weights of a codebook's few values, as EIE takes them."""
-    return spmm_operands(codebook.shared(matrix(m, k, density, **rows)), n).cast(dtype)
+    return spmm_operands(encodings.shared(matrix(m, k, density, **rows)), n).cast(dtype)
 
 
 def operands_of(dense: np.ndarray[Any, Any], n: int) -> Operands:

@@ -9,8 +9,8 @@ from on_cpu import execute, fresh_cache, mutated  # noqa: F401
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import balanced, balanced_rows, balanced_wide
 from nnzbench.matrices import prune
-from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.plans.architectures import architecture, block_shared_bytes, compiled_architectures
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error

@@ -11,8 +11,8 @@ from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_pr
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels import eie
 from nnzbench.kernels.registry import about
-from nnzbench.matrices import codebook
-from nnzbench.matrices.eie import PADDING, Coded, columns_of, slices
+from nnzbench.matrices import encodings
+from nnzbench.matrices.encodings import PADDING, Coded, columns_of, slices
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.measure.roofline import row_work
 from nnzbench.plans.plan import Unsupported
@@ -40,7 +40,7 @@ def test_an_entry_is_a_run_of_zeros_and_an_index_and_long_runs_are_broken():
 
 @pytest.mark.parametrize(("lanes", "part"), [(1, 100), (8, 40), (32, 64), (16, 112)])
 def test_what_is_encoded_is_what_a_decoder_reads(lanes, part):
-    coded = Coded.of(codebook.shared(matrix(23, 100, 0.08, empty=(0, 7), full=4)))
+    coded = Coded.of(encodings.shared(matrix(23, 100, 0.08, empty=(0, 7), full=4)))
     cut = slices(coded, lanes, part)
     again = columns_of(cut, part, 100)
     assert again.pattern_hash() == coded.pattern.pattern_hash()
@@ -138,21 +138,21 @@ def test_its_limit_counts_a_byte_for_a_nonzero():
 
 def test_clusters_are_the_values_where_there_are_few_and_near_them_where_there_are_many():
     few = np.array([3.0, -1.0, 0.5, 3.0])
-    assert codebook.cluster(few).tolist() == [-1.0, 0.5, 3.0]
+    assert encodings.cluster(few).tolist() == [-1.0, 0.5, 3.0]
     many = np.random.default_rng(0).standard_normal(20000)
-    centres = codebook.cluster(many)
+    centres = encodings.cluster(many)
     assert centres.size == 15
     assert np.array_equal(centres, centres.astype(np.float16))
-    means = [many[codebook.nearest(many, centres) == centre].mean() for centre in centres]
+    means = [many[encodings.nearest(many, centres) == centre].mean() for centre in centres]
     assert np.allclose(means, centres, atol=2e-2)
     with pytest.raises(MatrixError, match="finite"):
-        codebook.cluster(np.array([1e30]))
+        encodings.cluster(np.array([1e30]))
 
 
 def test_a_codebook_costs_what_sixteen_levels_of_a_bell_curve_cost():
     """The best 15 levels of a normal variable leave about 1.3 % of its variance."""
     pattern = load_sparse(Problem("t", "t", "spmv", 64, 1024, 1, 0.5, "uniform:0"))
-    lost = codebook.loss(pattern)
+    lost = encodings.loss(pattern)
     assert 0.10 < lost.weights < 0.14
     assert lost.outputs == pytest.approx(lost.weights, rel=0.1)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nnzbench.matrices import generate, prune
-from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR
+from nnzbench.matrices.prune import BalancedMatrix
 
 
 @pytest.mark.parametrize(("size", "sparsity", "kept"), [(5, 0.5, 2), (6, 0.25, 4), (10, 0.25, 7), (4, 1.0, 0)])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnzbench.matrices import generate, index, prune, standin
-from nnzbench.matrices.balanced import BalancedMatrix
 from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.prune import BalancedMatrix
 from nnzbench.problems import tables
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse

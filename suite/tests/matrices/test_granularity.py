@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.granularity import PATTERN_SETS, channels, patterns, vectors
+from nnzbench.matrices.prune import PATTERN_SETS, channels, patterns, vectors
 from nnzbench.problems.problem import ConvShape, Problem
 from nnzbench.problems.sources import load_sparse
 

@@ -17,8 +17,8 @@ from nnzbench.kernels.registry import VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.plans import architectures
 from nnzbench.plans.architectures import ARCHITECTURES, CAPABILITIES, architecture, block_shared_bytes, number, sm_count
-from nnzbench.plans.occupancy import occupancy
 from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.tiles import occupancy
 
 FORMS = [name + suffix for name, one in ARCHITECTURES.items() for suffix in ("", *one.suffixes)]
 

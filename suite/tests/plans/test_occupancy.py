@@ -3,8 +3,8 @@
 import pytest
 
 from nnzbench.plans.architectures import ARCHITECTURES
-from nnzbench.plans.occupancy import Occupancy, occupancy
 from nnzbench.plans.plan import Unsupported
+from nnzbench.plans.tiles import Occupancy, occupancy
 
 CASES = [
     # 32 registers: 1024 per warp, 16 warps per partition, 64 per SM; 8 warps per block.

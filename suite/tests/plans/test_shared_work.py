@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from fakes import FakeClock
 
-from nnzbench.plans import shared_work
-from nnzbench.plans.shared_work import SharedWork
+from nnzbench.plans import chain
+from nnzbench.plans.chain import SharedWork
 
 MOMENT = 1e-2
 """Milliseconds that looking at the clock some times takes."""
@@ -18,7 +18,7 @@ MOMENT = 1e-2
 def clock(monkeypatch):
     """The time that the module sees."""
     made = FakeClock()
-    monkeypatch.setattr(shared_work, "time", SimpleNamespace(perf_counter=made))
+    monkeypatch.setattr(chain, "time", SimpleNamespace(perf_counter=made))
     return made
 
 

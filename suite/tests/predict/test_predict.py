@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from nnzbench.cli import main
 from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.predict import holdouts, page
-from nnzbench.predict.gpu import gpu, listed
-from nnzbench.predict.model import FEWEST, Work, calibrate, refused, scaled, slower
+from nnzbench.predict.model import FEWEST, Work, calibrate, gpu, listed, refused, scaled, slower
 from nnzbench.predict.records import NEVER_FLOOR_US, cannot, predict
 from nnzbench.records.record import RecordError
 from nnzbench.records.selection import select

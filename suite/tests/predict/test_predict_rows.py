@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from nnzbench.cli import main
 from nnzbench.papers.nnzbench import four_gpus
 from nnzbench.predict import holdouts
-from nnzbench.predict.gpu import Gpu, gpu
-from nnzbench.predict.model import FEWEST, Work, calibrate, scaled, slower
+from nnzbench.predict.model import FEWEST, Gpu, Work, calibrate, gpu, scaled, slower
 from nnzbench.predict.records import NEVER_FLOOR_US, predict
 from nnzbench.records.selection import select
 

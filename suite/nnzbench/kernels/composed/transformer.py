@@ -21,9 +21,8 @@ from nnzbench.kernels.sputnik.sddmm import heuristic_strip, rule_strip, sddmm_pl
 from nnzbench.kernels.sputnik.spmm import heuristic_tile, rule_tile, spmm_plan
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import sm_count
-from nnzbench.plans.chain import Step, chain
+from nnzbench.plans.chain import SharedWork, Step, chain
 from nnzbench.plans.plan import Array, Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.networks import HEADS, LAYERS
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices.eie import Coded
+from nnzbench.matrices.encodings import Coded
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported
 from nnzbench.problems.operands import Operands, storage_dtype

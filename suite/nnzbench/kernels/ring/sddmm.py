@@ -16,8 +16,8 @@ from nnzbench.kernels.roles import About
 from nnzbench.kernels.rows import power_of_two_at_least, vector_width
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

@@ -16,8 +16,8 @@ from nnzbench.kernels.ring.tiling import RingTiling
 from nnzbench.kernels.roles import About
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes, sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Plan, Unsupported, plans_that_fit
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Dim3, Launch, Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -17,8 +17,8 @@ from nnzbench.kernels.tensor.strips import STRIP_ROWS, Form, Strips, chunk_colum
 from nnzbench.kernels.tensor.work import structure_bytes
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Array, Launch, Plan, Unsupported, plans_that_fit
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

@@ -19,8 +19,8 @@ from nnzbench.kernels.rows import power_of_two_at_least
 from nnzbench.kernels.tensor.strips import from_bf16, stored
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
+from nnzbench.plans.chain import SharedWork
 from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.plans.shared_work import SharedWork
 from nnzbench.plans.tiles import TileConfiguration
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import Problem

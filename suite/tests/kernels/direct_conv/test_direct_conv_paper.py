@@ -9,7 +9,7 @@ from on_cpu import conv_layer, execute, fresh_cache, mutated
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
 from nnzbench.kernels.direct_conv.paper import SUB_BATCHES, block_of, column_offsets, entries, needs_table, unified
-from nnzbench.matrices import codebook
+from nnzbench.matrices import encodings
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.problem import ConvShape, DType
@@ -124,7 +124,7 @@ def test_weights_without_nonzeros_give_zeros():
 def test_weights_of_a_codebook_are_read_by_their_index(shape, dtype):
     problem, operands = conv_layer(shape, dtype, empty=(1,), full=0)
     assert not any(variant.startswith("codebook") for variant in plans(problem, operands))
-    operands = replace(operands, sparse=codebook.shared(operands.sparse)).cast(dtype)
+    operands = replace(operands, sparse=encodings.shared(operands.sparse)).cast(dtype)
     found = plans(problem, operands)
     assert {f"codebook_sbs{images}" for images in SUB_BATCHES} <= set(found)
     one = found["codebook_sbs2"]
