@@ -68,12 +68,11 @@ class Lines:
 
     def step(self, text: str) -> None:
         self.now = text
-        self.note(f"[{min(self.done + 1, self.steps)}/{self.steps}] {text}")
+        self.note(f"[{self.done + 1}/{self.steps}] {text}")
         self._show()
 
     def advance(self) -> None:
         self.done += 1
-        self.steps = max(self.steps, self.done)
         self._show()
 
     def note(self, text: str) -> None:
@@ -88,7 +87,7 @@ class Lines:
     def left(self) -> str:
         """Such as `4 min left`, by the pace so far and never beyond the end; empty where nothing is known."""
         gone = self._clock() - self._began
-        paced = gone * (self.steps - self.done) / self.done if self.done else None
+        paced = gone * (self.steps - self.done) / self.done if 0 < self.done < self.steps else None
         known = [one for one in (paced, None if self._ends is None else self._ends - self._clock()) if one is not None]
         if not known:
             return ""
@@ -100,7 +99,9 @@ class Lines:
         if now - self._said < max(EVERY_S, RARER * (now - self._first)):
             return
         self._said = now
-        told = [f"{self.title}: {self.done} of {self.steps} done", self.left(), self.now]
+        more = self.done - self.steps
+        count = f"{self.done} of {self.steps} done" if more <= 0 else f"{self.steps} and {more} more done"
+        told = [f"{self.title}: {count}", self.left(), self.now]
         self._print(", ".join(filter(None, told)))
 
     def _print(self, text: str) -> None:
@@ -143,7 +144,7 @@ class Bar(Lines):
         self.bar.reset(self._task, total=steps, description="", visible=True, title=title)
 
     def _show(self) -> None:
-        self.bar.update(self._task, completed=self.done, total=self.steps, description=escape(self.now))
+        self.bar.update(self._task, completed=self.done, total=max(self.steps, self.done), description=escape(self.now))
 
     def _print(self, text: str) -> None:
         self.bar.console.print(escape(text), highlight=False)

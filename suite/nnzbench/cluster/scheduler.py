@@ -325,7 +325,7 @@ class Scheduler:
             model.done[name] = defaultdict(set)
             for key in run.results.done:
                 model.done[name][key[1]].add(key)
-        ends = None if self.ends is None else min(self.ends, now + schedule.seconds)
+        ends = None if self.ends is None else schedule.until(now, self.ends)
         self.progress.start("run", sum(len(one.schedule.fitting) for one in self.models.values()), ends)
 
     def _hand_out(self) -> None:

@@ -102,6 +102,10 @@ class Schedule:
         alone = self.resources.processes == 1
         return even if alone else min(max(even + longest / 2, longest), max(even, self.room_s))
 
+    def until(self, now: float, ends: float) -> float:
+        """When what begins now is over: with its last step or, where not all fits, with the time."""
+        return min(ends, now + self.seconds) if len(self.fitting) == len(self.steps) else ends
+
     def line(self) -> str:
         """The plan in one sentence: problems in each of their types."""
         every = {(step.experiment, step.problem) for step in self.steps}
@@ -170,12 +174,9 @@ def make_schedule(
         if one.leads
         for step in tuned(one, run, [*_named(work, typical.get(one.name, ())), *spread(work)], costs)
     ]
-    lead = list(dict.fromkeys(lead))
-    share = _fitting(lead, resources, LEAD * room)
+    first, later = _apart(dict.fromkeys(lead), resources, LEAD * room)
     rounds = _typical(experiments, typical, costs, resources)
-    head = [step for at, step in enumerate(lead) if at in share] + rounds
-    head += [step for at, step in enumerate(lead) if at not in share]
-    head = [head[at] for at in sorted(_fitting(head, resources, room))]  # the others may fit untuned
+    head, _ = _apart((*first, *rounds, *later), resources, room)  # others may fit untuned
     steps = (*head, *_breadth(experiments, costs, room, resources, {(one.experiment, one.problem) for one in head}))
     return Schedule(steps, _fitting(steps, resources, room), budget_s, resources, room)
 
@@ -217,6 +218,19 @@ def _typical(
 def _named(work: Sequence[tuple[Problem, Sequence[str]]], stems: Sequence[str]) -> list[tuple[Problem, Sequence[str]]]:
     """The problems of these stems, in that order, in each type."""
     return [one for stem in stems for one in work if stem_of(one[0].name) == stem]
+
+
+def _apart(steps: Iterable[Step], resources: Resources, room: float) -> tuple[list[Step], list[Step]]:
+    """Steps that fit, all types of a problem together as they are compared; and the others."""
+    groups: defaultdict[tuple[str, str], list[Step]] = defaultdict(list)
+    for step in steps:
+        groups[step.experiment, stem_of(step.problem.name)].append(step)
+    inside: list[Step] = []
+    outside: list[Step] = []
+    for some in groups.values():
+        more = [*inside, *some]
+        (inside if len(_fitting(more, resources, room)) == len(more) else outside).extend(some)
+    return inside, outside
 
 
 def _breadth(
@@ -328,7 +342,7 @@ def carry_out(
     predicted = 0.0
     left_out: list[Step] = []
     begun = _Begun()
-    progress.start("run", len(schedule.fitting), min(ends, started + schedule.seconds))
+    progress.start("run", len(schedule.fitting), schedule.until(started, ends))
     for at, step in enumerate(schedule.steps):
         pace = (clock() - started + DAMPING_S) / (predicted + DAMPING_S)
         left = ends - clock()

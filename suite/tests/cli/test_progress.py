@@ -44,14 +44,18 @@ def test_a_pipe_gets_a_line_a_minute_at_most_and_few_in_all(capsys, seconds, lea
 
 def test_a_line_tells_what_is_done_of_what_is_planned_how_long_it_takes_and_what_runs(capsys):
     clock = Clock()
-    go(Lines(clock=clock), clock, 4, 400.0)
+    lines = Lines(clock=clock)
+    go(lines, clock, 4, 400.0)
     assert capsys.readouterr().err.splitlines()[:2] == [
         "run: 1 of 4 done, 5 min left, p0 f32 fake",
         "run: 2 of 4 done, 3 min left, p1 f32 fake",
     ]
+    clock.now += 100.0
+    lines.advance()
+    assert capsys.readouterr().err == "run: 4 and 1 more done, p3 f32 fake\n"
 
 
-def test_what_is_left_never_goes_beyond_the_end_and_the_count_never_beyond_the_plan():
+def test_what_is_left_never_goes_beyond_the_end():
     clock = Clock()
     lines = Lines(clock=clock)
     lines.start("run", 10, 80.0)
@@ -61,7 +65,7 @@ def test_what_is_left_never_goes_beyond_the_end_and_the_count_never_beyond_the_p
     assert lines.left() == "20 s left"
     for _ in range(12):
         lines.advance()
-    assert (lines.done, lines.steps) == (13, 13)
+    assert lines.left() == "20 s left"  # what was planned is done, and there is time for more
 
 
 def test_details_are_on_the_screen_where_they_are_asked_for(capsys):
