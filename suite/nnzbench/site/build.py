@@ -72,13 +72,13 @@ def build(
     slugs = sorted({folder.parent.name for folder in folders})
     whole = not experiments and gpu is None
     alone = [name for name in chosen if name in EXPERIMENTS and not EXPERIMENTS[name].kernels]
-    jobs = [_Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders]
-    jobs += [_Job(name, _build_unrecorded, (name, reports / name)) for name in alone]
-    jobs += [_Job(generations_page.FOLDER, generations_page.write, (reports,))] * whole
-    jobs += [_Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs]
+    jobs = [Job(f"{folder.parent.name}/{folder.name}", _build_one, (folder,)) for folder in folders]
+    jobs += [Job(name, _build_unrecorded, (name, reports / name)) for name in alone]
+    jobs += [Job(generations_page.FOLDER, generations_page.write, (reports,))] * whole
+    jobs += [Job(f"claims of {name}", _build_gpu, (reports, name)) for name in slugs]
     progress = progress or Quiet()
     progress.start("pages", len(jobs) + bool(everything))
-    done = list(_done(jobs, workers, progress))
+    done = list(each_done(jobs, workers, progress))
     drawn = dict(zip(folders, done, strict=False))
     unrecorded = dict(zip(alone, done[len(folders) :], strict=False))
     compared = done[len(folders) + len(alone)] if whole else None
@@ -100,7 +100,7 @@ def build(
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """What can be done beside all others: it writes files that none of them reads."""
 
     name: str
@@ -108,7 +108,7 @@ class _Job:
     arguments: tuple[Any, ...]
 
 
-def _done(jobs: Sequence[_Job], workers: int, progress: RunProgress) -> Iterator[Any]:
+def each_done(jobs: Sequence[Job], workers: int, progress: RunProgress) -> Iterator[Any]:
     """What the jobs return, in order; the last ones are begun first, as they take longest."""
     with ExitStack() as stack:
         calls: Sequence[Callable[[], Any]] = [partial(job.call, *job.arguments) for job in jobs]

@@ -1,0 +1,33 @@
+"""Pages drawn by several processes: in order, and with the first one's error."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from nnzbench.progress import Quiet
+from nnzbench.records.record import RecordError
+from nnzbench.site import build
+
+
+def number(at: int) -> tuple[int, int]:
+    if at < 0:
+        raise RecordError(f"{at} is below zero")
+    return at, os.getpid()
+
+
+def jobs(*numbers: int) -> list[build.Job]:
+    return [build.Job(str(at), number, (at,)) for at in numbers]
+
+
+def test_many_pages_are_drawn_by_other_processes_and_come_in_order() -> None:
+    found = list(build.each_done(jobs(*range(build.MANY)), 2, Quiet()))
+    assert [at for at, _ in found] == list(range(build.MANY))
+    assert os.getpid() not in {process for _, process in found}
+    with pytest.raises(RecordError, match="-1 is below zero"):
+        list(build.each_done(jobs(*range(build.MANY), -1), 2, Quiet()))
+
+
+def test_few_pages_are_drawn_by_this_process() -> None:
+    assert {process for _, process in build.each_done(jobs(1, 2), 2, Quiet())} == {os.getpid()}
