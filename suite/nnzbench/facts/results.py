@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import pandas as pd
 
 from nnzbench.facts import host_time, sources, tuned
 from nnzbench.kernels.registry import role_of
+from nnzbench.measure.peaks import Peaks, peaks_of
+from nnzbench.measure.roofline import recorded_us
 from nnzbench.records import memory
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
@@ -23,6 +25,13 @@ from nnzbench.records.selection import CONTEST, each_once, fastest, maths_of
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
 """Devices whose times count as performance, the preferred one first."""
+
+
+_WORK = [
+    "experiment", "problem", "op", "m", "k", "n", "shape", "dtype", "sparsity", "nnz", "source", "kernel", "variant",
+    "policy", "math", "flops", "bytes", "limit_us", "environment",
+]  # fmt: skip
+"""What a row's roofline follows from."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +46,10 @@ class ResultSet:
     frame: pd.DataFrame
     """The rows that count: of `device`, of kernels whose tuning was finished, the fastest of each selected.
 
-    With `math`, `role` (`kernel.role_of`), `limit_share` and `gflops` added, and `memory_bytes`, the device memory that
-    the row's candidate took at most where it was measured; `untuned` (`tuned.chosen_untuned`) and `cut_short`
-    (`tuned.cut_short`); `host_time` (`host_time.may_hold`). Rows of a stand-in are those of the real pattern's problem
-    (`sources.joined`)."""
+    `limit_us` is `roofline.recorded_us`. Added are `math`, `role` (`kernel.role_of`), `limit_share`, `gflops`, and
+    `memory_bytes`, the device memory that the row's candidate took at most where it was measured; `untuned`
+    (`tuned.chosen_untuned`) and `cut_short` (`tuned.cut_short`); `host_time` (`host_time.may_hold`). Rows of a stand-in
+    are those of the real pattern's problem (`sources.joined`)."""
     device: str
     left_out: tuple[str, ...]
     """Sentences on rows that are not drawn, or are of other patterns than those beside them."""
@@ -107,8 +116,10 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     unfinished = tuned.unfinished(kept, tuning)
     left = kept[unfinished]
     kept = (kept[~unfinished] if len(left) else kept).reset_index(drop=True)
-    kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
     environments = {name: read_environment(folder, name) for name in kept["environment"].unique()}
+    peaks = {name: peaks_of(found) for name, found in environments.items()}
+    kept["limit_us"] = _rooflines(kept, peaks)
+    kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
     measured = derived(kept).assign(
         memory_bytes=_memory(kept, folder / memory.FILE),
         untuned=tuned.chosen_untuned(kept, tuning),
@@ -130,6 +141,15 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         ),
         tuning_seconds=tuned.seconds(tuning, devices[0]),
     )
+
+
+def _rooflines(frame: pd.DataFrame, peaks: Mapping[str, Peaks]) -> list[float]:
+    """`recorded_us` of each row, computed once for what has the same work: the variants of a kernel, mostly."""
+    alike = frame["variant"].where(frame["op"].str.startswith("conv"), "")
+    rows = frame[_WORK].assign(variant=alike)
+    group = rows.groupby(_WORK, sort=False, dropna=False).ngroup()
+    once = [recorded_us(row, peaks[row.environment]) for row in each(rows[~group.duplicated()])]
+    return [once[at] for at in group]
 
 
 def _memory(frame: pd.DataFrame, path: Path) -> list[float]:

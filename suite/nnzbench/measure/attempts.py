@@ -132,7 +132,7 @@ class Attempts:
         problem, operands = subject.problem, subject.operands
         device, peaks = self.session.device, self.session.peaks
         timed: Measurement | None = next((m for p, m in outcome.measurements.items() if p == policy), None)
-        work = row_work(kernel, problem, operands) if operands else None
+        work = row_work(kernel, problem, operands, variant) if operands else None
         resources = outcome.resources
         return Record(
             schema=SCHEMA,

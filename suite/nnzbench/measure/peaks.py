@@ -8,8 +8,10 @@ the very policies that kernels are timed with.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +64,18 @@ class Peaks:
     def floor_us(self, policy: str) -> float | None:
         """Time of an empty kernel under `policy` (`hot` or `cold`), microseconds."""
         return {"hot": self.floor_hot_us, "cold": self.floor_cold_us}.get(policy)
+
+
+def peaks_of(snapshot: Mapping[str, Any]) -> Peaks:
+    """The peaks that a run's snapshot has; None where it has no number above zero."""
+    found = snapshot.get("peaks")
+    told: dict[str, Any] = found if isinstance(found, dict) else {}
+    names = {one.name for one in fields(Peaks)}
+    return Peaks(**{key: value for key, value in told.items() if key in names and _rate(value)})
+
+
+def _rate(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
 
 
 def measure_peaks(device: Device) -> Peaks:

@@ -5,7 +5,10 @@ Roofline = launch overhead + max(compute, memory), with every rate measured in t
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +19,8 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
 INDEX_BYTES = 4
+WINOGRAD_TILE = 4
+"""Outputs along a side of the largest tile of Winograd's convolution that libraries offer, F(4x4, 3x3)."""
 _RESULT_BYTES = {**ITEM_BYTES, "i8": 4, "f8": 2}
 
 
@@ -29,6 +34,8 @@ class Work:
 
 def useful_work(problem: Problem, operands: Operands, structure: int | None = None, operand: int | None = None) -> Work:
     """Two operations per nonzero per output column; CSR, dense operands and output moved once.
+
+    Rows of a product's dense operand beyond the number of nonzeros are not read.
 
     Values and dense elements take the size of `problem.dtype`, indices and offsets 4 bytes, or `structure` bytes in
     all; with `operand` the sparse operand of a product takes so many bytes in all. A softmax counts four operations per
@@ -53,7 +60,8 @@ def useful_work(problem: Problem, operands: Operands, structure: int | None = No
         return Work(2.0 * matrix.nnz * problem.k, float(structure + dense + element * matrix.nnz))
     output = _output_columns(problem)
     weights = structure + element * matrix.nnz if operand is None else operand
-    return Work(2.0 * matrix.nnz * output, float(weights + dense + _RESULT_BYTES[problem.dtype] * matrix.m * output))
+    read = dense if problem.conv else dense * _met(matrix.k, matrix.nnz)
+    return Work(2.0 * matrix.nnz * output, float(weights + read + _RESULT_BYTES[problem.dtype] * matrix.m * output))
 
 
 def dense_work(problem: Problem, operands: Operands) -> Work:
@@ -77,17 +85,34 @@ def dense_work(problem: Problem, operands: Operands) -> Work:
     return Work(2.0 * m * k * columns, float(element * (m * k + dense) + _RESULT_BYTES[problem.dtype] * m * columns))
 
 
+def _met(k: int, nnz: int) -> float:
+    """Share of the dense operand's rows that the nonzeros of a product meet at most."""
+    return min(1.0, nnz / k) if k else 0.0
+
+
+def winograd_saving(variant: str, shape: str) -> float:
+    """By how much Winograd's algorithm multiplies less at most: 4 with a 3x3 filter, 1 where there is none.
+
+    Engines of cuDNN in fp32 need not say that they multiply less; on tensor cores `winograd` is in the names of those.
+    """
+    size = re.search(r"_r(\d+)_s(\d+)", shape)
+    if size is None or not ("winograd" in variant or variant.startswith("f32_")):
+        return 1.0
+    return math.prod(WINOGRAD_TILE * one / (WINOGRAD_TILE + one - 1) for one in map(int, size.groups()))
+
+
 def _output_columns(problem: Problem) -> int:
     if problem.conv is None:
         return problem.n
     return problem.conv.batch * problem.conv.out_height * problem.conv.out_width
 
 
-def row_work(kernel: str, problem: Problem, operands: Operands) -> Work:
+def row_work(kernel: str, problem: Problem, operands: Operands, variant: str = "") -> Work:
     """Work that bounds a kernel's time, as it says itself: the dense product's, or the useful work on its structure."""
     said = about(kernel)
     if said.work == "dense":
-        return dense_work(problem, operands)
+        work = dense_work(problem, operands)
+        return Work(work.flops / winograd_saving(variant, problem.shape), work.bytes)
     nnz = operands.sparse.nnz
     structure = said.structure_bytes(problem, nnz) if said.structure_bytes else None
     return useful_work(problem, operands, structure, said.operand_bytes(problem, nnz) if said.operand_bytes else None)
@@ -96,12 +121,46 @@ def row_work(kernel: str, problem: Problem, operands: Operands) -> Work:
 def roofline_us(work: Work, peaks: Peaks, policy: str, math: str) -> float | None:
     """Least time for `work` in arithmetic class `math`, microseconds; None where a peak was not measured.
 
-    Hot operands that fit in L2 move at L2 bandwidth, all others at the bandwidth of a copy in device memory.
+    Hot operands move at L2 bandwidth as far as L2 holds them, the rest at the bandwidth of a copy in device memory.
     """
     overhead = peaks.floor_us(policy)
     tflops = {"f32": peaks.fp32_tflops, "tf32": peaks.tf32_tflops, "i8": None, "f8": None}.get(math, peaks.f16_tflops)
-    in_l2 = policy == "hot" and peaks.l2_bytes is not None and work.bytes <= peaks.l2_bytes
-    gbs = peaks.l2_gbs if in_l2 else peaks.copy_gbs
-    if overhead is None or not tflops or not gbs:
+    held = min(work.bytes, peaks.l2_bytes or 0) if policy == "hot" else 0
+    if overhead is None or not tflops or not peaks.copy_gbs or (held and not peaks.l2_gbs):
         return None
-    return overhead + max(work.flops / tflops * 1e-6, work.bytes / gbs * 1e-3)
+    memory = (work.bytes - held) / peaks.copy_gbs + (held / peaks.l2_gbs if peaks.l2_gbs else 0)
+    return overhead + max(work.flops / tflops * 1e-6, memory * 1e-3)
+
+
+def recorded_us(row: Any, peaks: Peaks) -> float:
+    """The roofline of a record with its `math`, µs, by what its algorithm has to do at least; NaN where there is none.
+
+    Of products and convolutions it follows from the row's sizes, and is never above what the row says, which older rows
+    set too high: of Winograd's convolution, 2:4 operands, few nonzeros, and operands that L2 holds in part.
+    """
+    limit = math.nan if row.limit_us is None else float(row.limit_us)
+    work = None if math.isnan(limit) else _recorded_work(row)
+    least = roofline_us(work, peaks, row.policy, row.math) if work else None
+    return limit if least is None else min(limit, least)
+
+
+def _recorded_work(row: Any) -> Work | None:
+    """Of a record; None where its sizes do not tell, as of whole networks."""
+    said = about(row.kernel)
+    if row.op == "gemm" and not row.shape:
+        return Work(row.flops, row.bytes)
+    if row.op in ("conv1d", "conv2d") and "bias_relu" not in row.shape and row.shape not in NETWORKS:
+        done = row.flops / (1 - row.sparsity) / winograd_saving(row.variant, row.shape) if row.sparsity < 1 else 0.0
+        return Work(done if said.work == "dense" else row.flops, row.bytes)
+    if row.op not in ("spmm", "spmv") or row.shape:
+        return None
+    element = ITEM_BYTES[row.dtype]
+    result = _RESULT_BYTES[row.dtype] * row.m * row.n
+    if said.work == "dense":
+        return Work(2.0 * row.m * row.k * row.n, float(element * (row.m + row.n) * row.k + result))
+    problem = Problem(row.experiment, row.problem, row.op, row.m, row.k, row.n, row.sparsity, row.source, row.dtype)
+    structure = INDEX_BYTES * (row.nnz + row.m + 1)
+    if said.structure_bytes:
+        structure = said.structure_bytes(problem, row.nnz)
+    weights = said.operand_bytes(problem, row.nnz) if said.operand_bytes else structure + element * row.nnz
+    return Work(row.flops, weights + element * row.k * row.n * _met(row.k, row.nnz) + result)

@@ -66,6 +66,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             gaps=[*results.left_out, *gaps],
             recordings=problems.recordings(results),
             clocks=problems.clocks(results.frame),
+            beyond=problems.beyond(results.frame),
             counts=results.frame["status"].value_counts().sort_index().to_dict(),
         )
     )

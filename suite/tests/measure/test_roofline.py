@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nnzbench.matrices.formats import CSR
 from nnzbench.measure.peaks import Peaks
-from nnzbench.measure.roofline import Work, dense_work, roofline_us, row_work, useful_work
+from nnzbench.measure.roofline import Work, dense_work, recorded_us, roofline_us, row_work, useful_work, winograd_saving
 from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ConvShape, Problem
 
@@ -77,7 +78,7 @@ def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
     assert row_work("balanced", dataclasses.replace(shape, dtype="f16"), given).bytes == 128 * 3 + 2 * (64 * 8 + 4 * 8)
     wide = problem(k=512, source="balanced:1:0")  # one range of 512 columns
     assert row_work("balanced", wide, operands(4, 512, 128, b=np.zeros((512, 8)))).bytes == 128 * 6 + 4 * (
-        512 * 8 + 4 * 8
+        128 * 8 + 4 * 8  # 128 nonzeros meet no more rows than that
     )
     assert row_work("sputnik", shape, given).bytes > work.bytes
 
@@ -90,7 +91,7 @@ def test_a_balanced_matrix_is_bounded_by_positions_within_its_ranges():
         (Work(800e6, 1e3), "cold", "f16", 3 + 1.0),
         (Work(1.0, 8e6), "hot", "f32", 1 + 1.0),  # fits in L2
         (Work(1.0, 8e6), "cold", "f32", 3 + 2.0),
-        (Work(1.0, 80e6), "hot", "f32", 1 + 20.0),  # larger than L2
+        (Work(1.0, 80e6), "hot", "f32", 1 + 6.25 + 7.5),  # L2 holds 50 MB of it
     ],
 )
 def test_limit_is_floor_plus_the_slower_of_compute_and_memory(work, policy, math, expected):
@@ -135,3 +136,42 @@ def test_sums_of_integers_are_written_in_four_bytes():
     given = operands(4, 6, 10, b=np.zeros((6, 8)))
     assert useful_work(problem(dtype="i8"), given).bytes == 10 * (1 + 4) + 5 * 4 + 6 * 8 + 4 * (4 * 8)
     assert dense_work(problem(dtype="i8"), given).bytes == 4 * 6 + 6 * 8 + 4 * (4 * 8)
+
+
+def test_winograd_multiplies_less_and_2_to_4_moves_two_bits_a_place():
+    conv = ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1)
+    shape = problem(op="conv2d", m=4, k=27, n=50, conv=conv)
+    given = operands(4, 27, 20, x=np.zeros((2, 3, 5, 5)))
+    plain, winograd = (row_work("cudnn", shape, given, name) for name in ("tf32_nchw_eng1", "f32_nchw_eng6_winograd"))
+    assert plain.flops == 4 * winograd.flops
+    assert winograd_saving("f32_winograd", "n1_c2_h8_w8_d2_r1_s5_p0_u1") == pytest.approx(20 / 8)
+    given = operands(4, 64, 128, b=np.zeros((64, 8)))
+    assert row_work("cusparselt", problem(k=64, dtype="f16"), given).bytes == 128 * 2 + 32 + 2 * (64 * 8 + 4 * 8)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "variant", "changes"),
+    [
+        ("cublas", "", {}),
+        ("sputnik", "", {}),
+        ("cusparselt", "", {"k": 64, "dtype": "f16"}),
+        ("cudnn", "eng6_winograd", {"op": "conv2d", "k": 27, "n": 50, "conv": ConvShape(2, 3, 5, 5, 4, 3, 3, 1, 1)}),
+    ],
+)
+def test_a_recorded_row_has_the_roofline_that_a_new_one_gets(kernel, variant, changes):
+    """And an older one, that says more, no more than that."""
+    one = problem(**changes)
+    dense = {"x": np.zeros((2, 3, 5, 5))} if one.conv else {"b": np.zeros((one.k, one.n))}
+    given = operands(one.m, one.k, one.m * one.k // 2, **dense)
+    work, math = row_work(kernel, one, given, variant), one.dtype
+    limit = roofline_us(work, PEAKS, "hot", math)
+    row = SimpleNamespace(
+        **{name: getattr(one, name) for name in ("experiment", "op", "m", "k", "n", "shape", "dtype", "source")},
+        problem=one.name, sparsity=0.5, nnz=given.sparse.nnz, kernel=kernel, variant=variant, policy="hot", math=math,
+        flops=useful_work(one, given).flops, bytes=work.bytes, limit_us=limit,
+    )  # fmt: skip
+    assert recorded_us(row, PEAKS) == pytest.approx(limit)
+    row.limit_us = 100.0
+    assert recorded_us(row, PEAKS) == pytest.approx(limit)
+    row.limit_us = None
+    assert np.isnan(recorded_us(row, PEAKS))

@@ -257,5 +257,12 @@ class CusparseLt:
 
 register(
     CusparseLt(),
-    About("library", "cuSPARSELt", maths=TENSOR_CORES - {"f32"} | {"i8", "f8"}, pattern="2:4", rank=210),
+    About(
+        "library",
+        "cuSPARSELt",
+        maths=TENSOR_CORES - {"f32"} | {"i8", "f8"},
+        pattern="2:4",
+        rank=210,
+        structure_bytes=lambda problem, nnz: nnz // 4,  # two bits a value say which of four it is
+    ),
 )

@@ -62,6 +62,18 @@ def clocks(frame: pd.DataFrame) -> str:
     return f"{len(limited):,} met a limit on the clock, {low:,} ran {below}"
 
 
+def beyond(frame: pd.DataFrame) -> str:
+    """How many rows take less than their roofline, and why the model allows it; empty where none does."""
+    share = frame["limit_share"]
+    count = int((share > 1).sum())
+    if not count:
+        return ""
+    return (
+        f"{count:,} rows take up to {100 * (share.max() - 1):.0f} % less than the roofline, "
+        "whose peaks are those of a large copy and a large product: reading alone and shorter products are faster"
+    )
+
+
 def recordings(results: ResultSet) -> list[str]:
     """A sentence per commit that measured: rows, sessions, dates."""
     found: dict[str, list[tuple[int, str]]] = {}
