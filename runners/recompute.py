@@ -120,6 +120,11 @@ def times(folder: Path, side: Selector, like: Selector | None = None) -> pd.Data
         found = found[found["source"].str.partition(":")[0] == side.source]
     if side.variants:
         found = found[found["variant"].str.match(side.variants)]
+    if side.one_choice:
+        product = found.groupby(["problem", "kernel", "variant"])["median_us"].agg(["prod", "count"])
+        product = product[product["count"] == product.groupby("problem")["count"].transform("max")]
+        chosen = set(product.groupby("problem")["prod"].idxmin())
+        found = found[[one in chosen for one in zip(found["problem"], found["kernel"], found["variant"], strict=True)]]
     if like:
         best = times(folder, like).set_index(["problem", "policy"])["variant"].to_dict()
         keys = zip(found["problem"], found["policy"], found["variant"], strict=True)

@@ -22,7 +22,7 @@ POLICIES = ("hot", "cold")
 """Hot first: it is what the papers report."""
 ROW = (
     "problem", "policy", "source", "kernel", "variant", "math", "m", "k", "n", "nnz", "sparsity", "median_us",
-    "floor_us", "gflops", "memory_bytes", "run", "tuned",
+    "floor_us", "gflops", "memory_bytes", "sm_clock_mhz", "run", "tuned",
 )  # fmt: skip
 """What is kept of the row that stands for a side."""
 

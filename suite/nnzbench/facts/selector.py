@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from nnzbench.kernels.registry import about, dense_libraries, known
@@ -43,6 +44,9 @@ class Selector:
     """First word of the problem's source; empty for all."""
     also: str = ""
     """A second arithmetic class whose rows compete."""
+    one_choice: bool = False
+    """Whether one candidate of a problem stands for it under all policies, that of the least product of its times,
+    rather than the fastest under each."""
 
     def __post_init__(self) -> None:
         if not self.kernels and not self.roles:
@@ -136,7 +140,16 @@ def rows_of(frame: pd.DataFrame, selector: Selector) -> pd.DataFrame:
         found = found[found["source"].str.match(rf"{re.escape(selector.source)}(:|$)")]
     if selector.variants:
         found = found[found["variant"].str.match(selector.variants)]
-    return found
+    return _one_choice(found) if selector.one_choice else found
+
+
+def _one_choice(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each problem the rows of one candidate that has a time under all of its policies."""
+    of = ["problem", "kernel", "variant"]
+    times = rows.assign(log=np.log(rows["median_us"])).groupby(of)["log"].agg(["size", "sum"]).reset_index()
+    whole = times[times["size"] == times.groupby("problem")["size"].transform("max")]
+    best = whole.sort_values("sum", kind="stable").drop_duplicates("problem")[of]
+    return rows[pd.MultiIndex.from_frame(rows[of]).isin(pd.MultiIndex.from_frame(best))]
 
 
 def pick(frame: pd.DataFrame, selector: Selector, by: Sequence[str] = ("problem", "policy")) -> pd.DataFrame:

@@ -23,6 +23,8 @@ from nnzbench.facts.groups import ALL, Group
 from nnzbench.facts.selector import Selector
 
 FILE = "facts.csv"
+APART = 0.05
+"""Share by which the SM clocks of a pair differ from which on its ratio is of the clocks, too."""
 RESAMPLES = 2000
 """Bootstrap samples of each interval; their seed is fixed."""
 
@@ -77,7 +79,10 @@ def attribute(name: str) -> str:
 
 
 def compare(data: Data, asked: Comparison) -> pd.DataFrame:
-    """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times."""
+    """The facts of a comparison, with the attributes `by` as further columns; none for what has no pair of times.
+
+    `apart`: of how many pairs the clocks differ by `APART` and more.
+    """
     found: list[dict[str, Any]] = []
     for group in asked.groups:
         for subject in asked.subjects:
@@ -90,7 +95,7 @@ def compare(data: Data, asked: Comparison) -> pd.DataFrame:
                 pairs = _paired(group, below[policy], over[policy])
                 named = {"subject": subject.label, "baseline": baseline.label, "policy": policy}
                 found += [{**one, **named} for one in _rows(group, pairs, asked.by)]
-    facts = pd.DataFrame(found, columns=[*map(attribute, asked.by), *COLUMNS[1:]])
+    facts = pd.DataFrame(found, columns=[*map(attribute, asked.by), *COLUMNS[1:], "apart"])
     facts.insert(0, "experiment", data.results.experiment)
     return facts
 
@@ -160,7 +165,7 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
         if group.baseline_like in ("", group.like) and set(below.index) != set(above.index):
             return pd.DataFrame()
         below, above = _summed(group, below), _summed(group, above)
-    other = above[["median_us", "run", "tuned"]].add_prefix("over_")
+    other = above[["median_us", "run", "tuned", "sm_clock_mhz"]].add_prefix("over_")
     pairs = below.join(other, how="inner")
     if group.ideal:
         pairs = pairs.dropna(subset=["floor_us"])
@@ -169,7 +174,13 @@ def _paired(group: Group, below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFr
         ratio=pairs["over_median_us"] / pairs["median_us"],
         tuned=pairs["tuned"].astype(bool) & pairs["over_tuned"].astype(bool),
         one_run=(pairs["run"] == pairs["over_run"]) & pairs["run"].ne(""),
+        apart=_apart(pairs["sm_clock_mhz"], pairs["over_sm_clock_mhz"]),
     )
+
+
+def _apart(clocks: Any, others: Any) -> Any:
+    """Which pairs of SM clocks differ too much; not those of which one is not known."""
+    return np.abs(clocks - others) > APART * np.maximum(clocks, others)
 
 
 def _summed(group: Group, rows: pd.DataFrame) -> pd.DataFrame:
@@ -213,7 +224,7 @@ def _alone(group: Group, pairs: pd.DataFrame, by: Sequence[str]) -> list[dict[st
     """The same where every problem stands alone."""
     ratio = pairs["ratio"]
     ends = dict.fromkeys(("low", "high", "worst", "best"), ratio)
-    rows = pairs[[*by, "ratio", "tuned", "one_run"]].assign(wins=(ratio > 1).astype(int), **ends)
+    rows = pairs[[*by, "ratio", "tuned", "one_run", "apart"]].assign(wins=(ratio > 1).astype(int), **ends)
     found: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
     labels = [_split_label(group, {name: one[name] for name in by}) for one in found]
     named = [{attribute(name): one[name] for name in by} for one in found]
@@ -250,6 +261,7 @@ def _statistics(group: Group, pairs: pd.DataFrame) -> dict[str, Any]:
         "best": float(ratios.max()),
         "tuned": bool(pairs["tuned"].all()),
         "one_run": bool(pairs["one_run"].all()),
+        "apart": int(pairs["apart"].sum()) if "apart" in pairs else 0,
     }
 
 

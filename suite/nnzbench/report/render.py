@@ -18,7 +18,7 @@ from nnzbench.kernels.registry import about
 from nnzbench.report.data import published
 from nnzbench.report.draw import kinds
 from nnzbench.report.pages import problems
-from nnzbench.report.pages.elements import MARK, markdown_of
+from nnzbench.report.pages.elements import CLOCKS, MARK, markdown_of, marks
 from nnzbench.report.pages.page import Answer, Figure, Page, RatioTable
 from nnzbench.report.pages.view import View
 from nnzbench.report.text.rendering import environment
@@ -46,6 +46,7 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
     figures = [one for figure in page.figures if (one := _figure(figure, view))]
     first = RatioTable("", page.comparison) if page.comparison else None
     tables = [one for element in page.tables if (one := _table(element.title, element.collapsed, element, view))]
+    comparison = markdown_of(first, view) if first else ""
     text = (
         environment()
         .get_template("page.md.j2")
@@ -55,7 +56,8 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
             view=view,
             results=results,
             answer=page.made(view) if page.made else " ".join(answers(page, view)) or "Not recorded yet.",
-            comparison=markdown_of(first, view) if first else "",
+            comparison=comparison,
+            slow=CLOCKS if any(CLOCKS in one for one in (comparison, *(table.text for table in tables))) else "",
             figures=figures,
             tables=tables,
             findings=list(_findings(page, view)),
@@ -136,7 +138,8 @@ def _answer(one: Answer, view: View) -> str:
             beside=[row for side in one.beside if (row := found.get((side.label, one.baseline.label, policy)))],
             older=found.get((one.subject.label, one.paper_baseline.label, policy)) if one.paper_baseline else None,
             claim=published.claim(one.claim) if one.claim else None,
-            mark=MARK,
+            counted=view.counted(one.group),
+            marks=marks,
         )
         .strip()
     )

@@ -35,28 +35,11 @@ PEAKS = {"fp32": "fp32_tflops", "TF32": "tf32_tflops", "fp16": "fp16_tensor_tflo
 """Columns of `datasets/gpus.csv`."""
 FIRST_SPARSE = 80
 """The first architecture with sparse tensor cores."""
-APART = 0.05
-"""Share by which the clocks of a pair differ from which on its ratio is told to be of different clocks."""
 
 
 def _printed(view: View) -> pd.DataFrame:
     rows = view.data.problems.query("products == 'a100' and dtype == 'i8'")
     return rows[["size", "products"]].assign(value=PRINTED)
-
-
-def _clocks(view: View) -> pd.DataFrame:
-    """Pairs of a sparse and a dense product that ran at clocks apart: their ratio is the clocks' doing too."""
-    parts = []
-    for math, dense in DENSE.items():
-        sparse = kernel("cusparselt", math)
-        cells = view.cells((sparse, dense)).assign(arithmetic=MATHS[math])
-        cells["subject"] = cells["subject"].map({sparse.label: "cuSPARSELt", dense.label: "best dense"})
-        keys = ["label", "size", "arithmetic", "policy"]
-        mhz = cells.pivot_table("sm_clock_mhz", keys, "subject", sort=False)
-        parts.append(mhz.reindex(columns=["cuSPARSELt", "best dense"]).dropna())
-    found = pd.concat(parts)
-    apart = found.max(axis=1) - found.min(axis=1) > APART * found.max(axis=1)
-    return found[apart].reset_index()
 
 
 def peaks(view: View | None = None) -> pd.DataFrame:
@@ -107,8 +90,6 @@ def page() -> Page:
                 Pivot(f"Every product in {MATHS[math]}, over cuBLAS", shown[math][1:], "ratio", cublas[math])
                 for math in DENSE
             ),
-            Made("Pairs measured at clocks apart, MHz: their ratios are of the clocks too", _clocks,
-                 "clocks are neither times nor ratios", collapsed=False),
             Made("What the units could give at most, 1e12 operations per second (NVIDIA's data sheets and whitepapers)",
                  peaks, "data sheets' numbers; nothing of them is measured"),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 import pandas as pd
 
@@ -14,13 +14,16 @@ from nnzbench.facts.crossover import text as crossing_text
 from nnzbench.facts.groups import Group
 from nnzbench.facts.results import each, geometric_mean
 from nnzbench.facts.selector import Selector
-from nnzbench.facts.table import Comparison
+from nnzbench.facts.table import APART, Comparison
 from nnzbench.report.pages.page import Crossings, Made, Pivot, Published, RatioTable, Table
 from nnzbench.report.pages.view import COLUMN, View
 from nnzbench.report.text.tables import GAP, markdown, number
 
 MARK = "†"
 """Marks a ratio with a partially tuned kernel."""
+CLOCKS = "‡"
+"""Marks a ratio of which a tenth of the pairs or more ran at SM clocks apart (`facts.table.APART`), and a time at a
+clock so far below the usual one."""
 HEADS = {
     "label": "problem", "stem": "problem", "level": "zeros (%)", "n": "columns", "size": "size", "m": "rows",
     "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation", "nnz": "nonzeros",
@@ -36,8 +39,14 @@ def markdown_of(element: Table, view: View) -> str:
 
 
 def ratio_text(row: object) -> str:
-    """`2.34×` of a fact, marked where a kernel was not tuned."""
-    return f"{number(row.ratio)}×{'' if row.tuned else MARK}"  # type: ignore[attr-defined]
+    """`2.34×` of a fact, marked where a kernel was not tuned or clocks were apart."""
+    return f"{number(row.ratio)}×{marks(row)}"  # type: ignore[attr-defined]
+
+
+def marks(row: object) -> str:
+    """What stands behind a fact's ratio."""
+    clocks = 0 < getattr(row, "n", 1) <= 10 * getattr(row, "apart", 0)
+    return ("" if row.tuned else MARK) + CLOCKS * clocks  # type: ignore[attr-defined]
 
 
 @markdown_of.register
@@ -48,6 +57,7 @@ def _ratios(element: RatioTable, view: View) -> str:
         return ""
     baselines = [one.label for one in asked.baselines if one.label in set(facts["baseline"])]
     most = facts.groupby("group")["n"].max().to_dict()
+    levels = {one.label: f"; {text}" for one in asked.groups if (text := view.counted(one))}
     cells = {(row.group, row.subject, row.baseline, row.policy): row for row in each(facts)}
     rows = []
     for group in dict.fromkeys(facts["group"]):
@@ -55,7 +65,7 @@ def _ratios(element: RatioTable, view: View) -> str:
             line = [[cells.get((group, subject.label, one, policy)) for policy in view.policies] for one in baselines]
             if any(map(any, line)):
                 shown = [_both(pair, most[group]) for pair in line]
-                rows.append([subject.label, f"{group} ({most[group]})", *shown])
+                rows.append([subject.label, f"{group} ({most[group]}{levels.get(group, '')})", *shown])
     heads = [f"over {one}, {' / '.join(view.policies)}" for one in baselines]
     return markdown(["kernel", "problems", *heads], rows, left=2)
 
@@ -76,14 +86,12 @@ def _pivot(element: Pivot, view: View) -> str:
     if values.empty:
         return ""
     heads = order_of(view, element.columns, values, element.series)
-    cells = {(*key, policy): value for key, policy, value in _keyed(values, (*element.rows, element.columns))}
     digits = DIGITS[element.value]
+    keys = values[[*element.rows, element.columns, "policy"]].itertuples(index=False, name=None)
+    cells = {key: number(row.value, digits) + row.mark for key, row in zip(keys, each(values), strict=True)}
     rows = []
     for key in _rows(view, element.rows, values, element.series):
-        line = [
-            " / ".join(number(cells.get((*key, head, policy), math.nan), digits) for policy in view.policies)
-            for head in heads
-        ]
+        line = [" / ".join(cells.get((*key, head, policy), GAP) for policy in view.policies) for head in heads]
         if any(cell.strip(f"{GAP} /") for cell in line):
             rows.append([*map(shown, key), *line])
     header = [*(HEADS.get(name, name) for name in element.rows), *(head_of(element.columns, head) for head in heads)]
@@ -102,7 +110,7 @@ def valued(
     group: Group,
     by: tuple[str, ...],
 ) -> pd.DataFrame:
-    """One row per policy, subject and combination of the attributes `by`: their columns, and `value`.
+    """One row per policy, subject and combination of the attributes `by`: their columns, `value`, and its `mark`.
 
     Ratios are facts; of times, rates and the like it is the geometric mean where several problems fall together.
     """
@@ -110,14 +118,15 @@ def valued(
         if baseline is None:
             raise ValueError("a ratio needs a baseline")
         facts = view.compare(Comparison(tuple(series), (baseline,), (group,), by))
+        facts["mark"] = [marks(row) for row in each(facts)]
         facts = _attributed(facts).rename(columns={"ratio": "value"})
-        return facts[[*by, "subject", "policy", "value", "tuned"]]
+        return facts[[*by, "subject", "policy", "value", "mark"]]
     rows = view.cells(series, group).dropna(subset=[COLUMN[value]])
     keys = [*by, "subject", "policy"]
-    found = rows.groupby(keys, sort=False, dropna=False).agg(
-        value=(COLUMN[value], geometric_mean), tuned=("tuned", "all")
-    )
-    return found.reset_index()
+    groups = rows.groupby(keys, sort=False, dropna=False)
+    found = groups.agg(value=(COLUMN[value], geometric_mean), mhz=("sm_clock_mhz", "min")).reset_index()
+    slow = found.pop("mhz") < (1 - APART) * view.frame["sm_clock_mhz"].median()
+    return found.assign(mark=[CLOCKS * one for one in slow])
 
 
 def _attributed(facts: pd.DataFrame) -> pd.DataFrame:
@@ -142,11 +151,6 @@ def _rows(
     places = [{one: at for at, one in enumerate(order_of(view, name, values, series))} for name in names]
     found = set(values[list(names)].itertuples(index=False, name=None))
     return sorted(found, key=lambda key: [place[one] for place, one in zip(places, key, strict=True)])
-
-
-def _keyed(values: pd.DataFrame, names: Sequence[str]) -> Iterable[tuple[tuple[Hashable, ...], str, float]]:
-    keys = values[list(names)].itertuples(index=False, name=None)
-    return zip(keys, values["policy"], values["value"], strict=True)
 
 
 def shown(value: object) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each
+from nnzbench.facts.table import APART
 from nnzbench.problems.names import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.text.tables import GAP, markdown
 
-LOW = 0.95
+LOW = 1 - APART
 """Share of the usual clock below which a time is counted as measured at a lower one."""
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[+-]?\d+)?(?!\w|\.\d)")
 """A number that is no part of a name."""
@@ -69,8 +70,8 @@ def beyond(frame: pd.DataFrame) -> str:
     if not count:
         return ""
     return (
-        f"{count:,} rows take up to {100 * (share.max() - 1):.0f} % less than the roofline, "
-        "whose peaks are those of a large copy and a large product: reading alone and shorter products are faster"
+        f"The roofline of {count:,} rows is above their time, by up to {100 * (share.max() - 1):.0f} %: its peaks are "
+        "those of a large copy and a large product, and reading alone and shorter products are faster"
     )
 
 

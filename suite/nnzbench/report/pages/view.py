@@ -16,6 +16,8 @@ from nnzbench.report.data import context
 
 COLUMN = {"time": "median_us", "rate": "tflops", "roofline": "roofline", "memory": "memory_mb"}
 """Of `View.cells`, by the value asked for."""
+NEAR_LEVEL = 0.25
+"""Points by which counted zeros may be off a level before they are told beside it."""
 
 
 class View:
@@ -61,6 +63,13 @@ class View:
         return rows.assign(
             tflops=rows["gflops"] / 1e3, roofline=100 * rows["limit_share"], memory_mb=rows["memory_bytes"] / 1e6
         )
+
+    def counted(self, group: Group) -> str:
+        """`95.0 to 96.0 % as counted`: the zeros of a group's problems; empty where they are those that it names."""
+        zeros = 100 * group.problems(self.data.problems)["sparsity"]
+        if group.level is None or zeros.empty or (zeros - group.level).abs().max() < NEAR_LEVEL:
+            return ""
+        return f"{' to '.join(dict.fromkeys(f'{one:.1f}' for one in (zeros.min(), zeros.max())))} % as counted"
 
     def names(self) -> dict[str, str]:
         """What to call each problem: its label, with its size where several sizes have that label."""

@@ -12,12 +12,16 @@ import pandas as pd
 import pytest
 from sputnik_records import Timed, records
 
+from nnzbench.facts.groups import ALL
 from nnzbench.facts.results import load
+from nnzbench.facts.selector import INT8, kernel
+from nnzbench.facts.table import Comparison
 from nnzbench.papers.han_lecture import granularity, nm_sparsity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.report import render
+from nnzbench.report.pages.elements import valued
 from nnzbench.report.pages.view import View
 
 
@@ -63,8 +67,13 @@ def test_pairs_at_clocks_apart_are_told(tmp_path: Path) -> None:
         for row in products("i8", "i8")
     ]
     view, _ = drawn(tmp_path, nm_sparsity, rows)
-    found = nm_sparsity._clocks(view)
-    assert found.to_numpy().tolist() == [["cube", "2048×2048×2048", "INT8", "hot", 1665.0, 1980.0]]
+    found = view.compare(Comparison((kernel("cusparselt", "i8"),), (INT8,), by=("size",)))
+    assert found.loc[found["apart"], "size"].tolist() == ["2048×2048×2048"]
+    ratio, us = (
+        valued(view, (kernel("cusparselt", "i8"),), value, INT8, ALL, ("size",)).set_index("size")["mark"]
+        for value in ("ratio", "time")
+    )
+    assert list(ratio[ratio != ""].index) == list(us[us != ""].index) == ["2048×2048×2048"]
 
 
 def test_peaks_are_doubled_where_there_are_sparse_tensor_cores() -> None:
