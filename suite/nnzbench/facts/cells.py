@@ -40,6 +40,11 @@ def cells(layers: pd.DataFrame) -> pd.DataFrame:
     return found.loc[first.index].sort_values(KEY)
 
 
+def size_class(rows: int, inner: int) -> str:
+    """Which of `SIZES` a matrix of any shape stands beside: the one whose number of weights is nearest by factor."""
+    return min(SIZES.items(), key=lambda one: abs(math.log(rows * inner / math.prod(one[0]))))[1]
+
+
 def _level(problem: str) -> float:
     """Percent of zeros that its table gives a uniform pattern; NaN for others."""
     parts = parse(problem)

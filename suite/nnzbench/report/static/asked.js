@@ -1,11 +1,10 @@
 "use strict";
 // The part of the page that asks for a reader's own layer: its fields, and the table and the plot that answer.
-// `page` is {data, layers, byId, options} of index.js; a layer has the columns of facts/nearby.py.
+// `page` is {data, layers, byId, options, kinds} of index.js; a layer has the columns of facts/nearby.py.
 const askLayer = (page) => {
-  const { data, layers, byId, options } = page;
-  const KIND = { op: "spmm", math: "f32", pattern: "unstructured", policy: "hot" };
+  const { data, layers, byId, options, kinds } = page;
+  const KIND = { op: "spmm", math: "f16", pattern: "unstructured", policy: "hot" };
   const OPS = { spmm: "sparse × dense (SpMM)", spmv: "sparse × vector (SpMV)", sddmm: "sampled dense × dense (SDDMM)" };
-  const MATHS = { f32: "fp32", tf32: "TF32", f16: "fp16", bf16: "bf16" };
   const NAMES = ["gpu", ...Object.keys(KIND), "rows", "inner", "columns", "zeros"];
   const field = (name) => byId(`ask-${name}`);
   const MISSING = {
@@ -19,7 +18,7 @@ const askLayer = (page) => {
   function fill() {
     let left = layers;
     for (const name of ["gpu", ...Object.keys(KIND)]) {
-      const words = { op: OPS, math: MATHS, gpu: Object.fromEntries(data.gpus.map((one, i) => [i, one.name])) }[name] ?? {};
+      const words = { op: OPS, ...kinds }[name] ?? {};
       const present = [...new Set(left.map((one) => String(one[name])))];
       const first = field(name).value || KIND[name];
       options(field(name), present.map((key) => [key, words[key] ?? key]), present.includes(first) ? first : present[0]);

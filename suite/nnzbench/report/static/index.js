@@ -1,7 +1,9 @@
 "use strict";
 window.ready = (async () => {
   // The data are compressed JSON (site/index/data.py); columns become rows.
-  const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (letter) => letter.charCodeAt(0));
+  const letters = atob(document.getElementById("data").textContent);
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const data = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
   const byId = (id) => document.getElementById(id);
   const PAGE = 50;
@@ -25,6 +27,9 @@ window.ready = (async () => {
     row.series = data.series[row.series];
     row.policyName = data.policies[row.policy];
     row.variantName = data.variants[row.variant];
+    row.q1 = row.below == null ? null : row.us - row.below;
+    row.q3 = row.above == null ? null : row.us + row.above;
+    row.gflops = row.problem.flops / row.us / 1e3;
   }
   const { words: layerWords, ...layerColumns } = data.layers;
   const layers = unpack(layerColumns);
@@ -100,7 +105,10 @@ window.ready = (async () => {
     }
   }
 
-  const own = askLayer({ data, layers, byId, options });
+  const kinds = { gpu: { ...data.gpus.map((one) => one.name) }, math: { f32: "fp32", tf32: "TF32", f16: "fp16", bf16: "bf16" }, policy: { hot: "hot", cold: "cold" } };
+  const own = askLayer({ data, layers, byId, options, kinds });
+  const map = data.cells.layer.length ? payMap({ data, layers, rows, byId, options, kinds }) : null;
+  const forms = Object.entries({ map, layer: own }).filter(([, form]) => form);
 
   const matches = (row) => inSets(row.set) && (state.policy === "" || row.policy === +state.policy) && (state.level === "" || row.problem.level === +state.level);
   const visible = (row) => !state.hidden.has(data.series.indexOf(row.series));
@@ -265,19 +273,22 @@ window.ready = (async () => {
   // The address keeps the filters, by name, so that a view can be linked.
   function remember() {
     const words = new URLSearchParams(KEYS.map((key) => [key, NAMES[key] && state[key] !== "" ? NAMES[key]()[+state[key]] : state[key]]));
-    for (const name of own.names) words.set(`layer-${name}`, name === "gpu" ? NAMES.gpu()[+own.field(name).value] : own.field(name).value);
+    for (const [of, form] of forms) {
+      for (const name of form.names) words.set(`${of}-${name}`, name === "gpu" ? NAMES.gpu()[+form.field(name).value] : form.field(name).value);
+    }
     try { history.replaceState(null, "", `#${words}`); } catch { /* not allowed for some local files */ }
   }
 
   function recall() {
     if (!location.hash.includes("=")) return;
     for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
-      const field = key.startsWith("layer-") && own.names.includes(key.slice(6)) ? key.slice(6) : "";
-      if (field) {
+      for (const [of, form] of forms) {
+        const field = form.names.find((name) => key === `${of}-${name}`);
+        if (!field) continue;
         const place = field === "gpu" ? String(NAMES.gpu().indexOf(value)) : value;
-        const element = own.field(field);
+        const element = form.field(field);
         if (element.tagName === "INPUT" || [...element.options].some((one) => one.value === place && !one.disabled)) element.value = place;
-        own.fill(); // each choice offers what is recorded of those before it
+        form.fill(); // each choice offers what is recorded of those before it
       }
       if (!KEYS.includes(key)) continue;
       const at = NAMES[key] ? NAMES[key]().indexOf(value) : -1;
@@ -318,18 +329,24 @@ window.ready = (async () => {
     byId("layer").hidden = true;
     return;
   }
-  const drawAll = () => { own.draw(); draw(); };
+  const drawAll = () => { for (const [, form] of forms) form.draw(); draw(); };
+  for (const element of map?.inputs ?? []) element.addEventListener("change", () => { map.draw(); remember(); });
   for (const element of byId("asked").querySelectorAll("input, select")) element.addEventListener("input", () => { own.draw(); remember(); });
   byId("asked").addEventListener("submit", (event) => event.preventDefault());
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth === width) return;
     width = window.innerWidth;
-    drawAll();
+    own.draw();
+    draw();
   });
   window.addEventListener("hashchange", () => { if (location.hash.includes("=")) { recall(); drawAll(); } });
-  own.fill();
+  for (const [, form] of forms) form.fill();
   recall();
-  drawAll();
+  map?.draw(); // first: it is what the page opens with
+  performance.mark("map");
+  await new Promise((done) => { setTimeout(done); });
+  own.draw();
+  draw();
   return { data, layers, answers: own.answers };
 })();

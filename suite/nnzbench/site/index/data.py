@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts import nearby
+from nnzbench.facts import cells, nearby
 from nnzbench.facts.data import POLICIES
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.selector import DEFAULT, Selector, dense_of, kernel, kernels_in, written_here
@@ -24,6 +24,8 @@ from nnzbench.kernels.registry import about
 from nnzbench.papers.catalogue import EXPERIMENTS, page_of
 from nnzbench.report import render
 from nnzbench.report.data import context
+from nnzbench.report.draw.maps import STEPS
+from nnzbench.report.pages.elements import MARK
 from nnzbench.report.pages.page import Bars, Dots, Page
 from nnzbench.report.pages.view import View
 from nnzbench.site.index.looks import look
@@ -32,13 +34,16 @@ BASELINES = (dense_of("f32"), dense_of("tf32"), dense_of("f16"), nearby.cusparse
 """What a time may be set against besides the 1x of the experiment's page, which stands first in the data."""
 PAGE_BASELINE = "the 1× of the experiment's page"
 BEST = written_here()
-PROBLEM = ("set", "op", "name", "label", "size", "level", "nnz", "paper")
-ROW = ("problem", "series", "policy", "variant", "us", "q1", "q3", "share", "intensity", "gflops", "error", "best")
+PROBLEM = ("set", "op", "name", "label", "size", "level", "nnz", "flops", "paper")
+ROW = (
+    "problem", "series", "policy", "variant", "us", "below", "above", "share", "intensity", "error", "tuned", "best",
+)  # fmt: skip
+"""`below` and `above` are how far the quartiles lie from the median: short numbers, and there are many."""
 OVER = tuple(f"over{at}" for at in range(len(BASELINES) + 1))
 USED = [
     "problem", "op", "m", "k", "n", "shape", "sparsity", "nnz", "source", "dtype", "kernel", "variant", "selected",
     "policy", "status", "median_us", "q1_us", "q3_us", "flops", "bytes", "relative_error", "environment", "math",
-    "role", "limit_share", "gflops", "cut_short",
+    "role", "limit_share", "cut_short",
 ]  # fmt: skip
 """Columns of records."""
 ROOFS = ("copy_gbs", "l2_gbs", "fp32_tflops", "tf32_tflops", "f16_tflops")
@@ -103,25 +108,29 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
             }
         )
         places = {name: len(problems) + at for at, name in enumerate(view.data.problems["problem"])}
+        flops = dict(zip(timed["problem"], timed["flops"], strict=True))
         for row in each(view.data.problems):
-            known = (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), printed.get(row.problem))
-            problems.append((len(sets) - 1, *known))
+            known = (row.op, row.problem, row.label, row.size, row.level / 100, int(row.nnz), int(flops[row.problem]))
+            problems.append((len(sets) - 1, *known, printed.get(row.problem)))
         best = view.data.times(BEST)
         best_rows = set(zip(best["problem"], best["policy"], best["kernel"], best["variant"], strict=True))
         chosen = {one.label: one for one in mine}
         for row in each(view.data.cells(mine)):
             shown = chosen[row.subject]
             is_best = (row.problem, row.policy, row.kernel, row.variant) in best_rows and not shown.default
-            times = (short(row.median_us, DIGITS), short(row.q1_us), short(row.q3_us), short(row.limit_share, 3))
-            work = (short(row.flops / row.bytes if row.bytes else math.nan, 3), short(row.gflops))
+            spread = (short(row.median_us - row.q1_us, 2), short(row.q3_us - row.median_us, 2))
+            times = (short(row.median_us, DIGITS), *spread, short(row.limit_share, 3))
+            intensity = short(row.flops / row.bytes if row.bytes else math.nan, 3)
             rows.append(
                 (
                     *(places[row.problem], series.of(shown), POLICIES.index(row.policy), variants.of(row.variant)),
-                    *(*times, *work, short(row.relative_error, 2), int(is_best and row.math == BEST.math)),
+                    *(*times, intensity, short(row.relative_error, 2)),
+                    *(int(row.tuned), int(is_best and row.math == BEST.math)),
                     *(short(over.get((row.problem, row.subject, row.policy, one)), DIGITS) for one in baselines),
                 )
             )
         layers.append(nearby.layers(view.data).assign(gpu=gpus.of(results.gpu)))
+    table = pd.concat(layers, ignore_index=True) if layers else pd.DataFrame(columns=[*nearby.COLUMNS, "gpu"])
     return {
         "sets": sets,
         "experiments": [_experiment(str(name)) for name in experiments],
@@ -132,7 +141,8 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
         "variants": list(variants),
         "problems": _columns(PROBLEM, problems),
         "rows": _columns((*ROW, *OVER), rows),
-        "layers": _layers(pd.concat(layers) if layers else pd.DataFrame(columns=[*nearby.COLUMNS, "gpu"])),
+        "layers": _layers(table),
+        **_map(table),
     }
 
 
@@ -179,6 +189,27 @@ def _layers(table: pd.DataFrame) -> dict[str, list[Any]]:
     return out
 
 
+def _map(table: pd.DataFrame) -> dict[str, Any]:
+    """`cells`: where in the layers each lies, its line (of `cells.ZEROS`) and its panel; `names` of their kernels."""
+    found = [cells.cells(mine) for _, mine in table.groupby("gpu")]
+    sizes = list(dict.fromkeys(cells.SIZES.values()))
+    rows = [
+        (at, cells.ZEROS.index(int(row.level)), sizes.index(cells.size_class(row.rows, row.inner)))
+        for some in found
+        for at, row in zip(some.index, each(some), strict=True)
+    ]
+    kernels = sorted({name for some in found for name in (*some["kernel"], *some["baseline_kernel"])})
+    return {
+        "cells": _columns(("layer", "line", "panel"), rows),
+        "names": {name: about(name).label for name in kernels},
+        "zeros": cells.ZEROS,
+        "widths": cells.COLUMNS,
+        "steps": STEPS,
+        "mark": MARK,
+        "homes": [f"{rows} × {inner}" for rows, inner in cells.SIZES],
+    }
+
+
 def _plain(value: Any) -> float | int:
     return int(value) if value == int(value) else value
 
@@ -199,5 +230,5 @@ def _gpu(slug: str, recorded: Sequence[ResultSet]) -> dict[str, Any]:
 
 
 def _described(one: Selector) -> dict[str, Any]:
-    dense = int(bool(one.kernel) and about(one.kernel).work == "dense")
-    return {"label": one.label, "kernel": one.kernel or "best", "math": one.math, "dense": dense, **look(one)}
+    work = "" if not one.kernel or one.default or about(one.kernel).study else about(one.kernel).work
+    return {"label": one.label, "kernel": one.kernel or "best", "math": one.math, "work": work, **look(one)}

@@ -14,11 +14,13 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from nnzbench import paths
+from nnzbench.facts import cells
 from nnzbench.facts.results import ResultSet, load
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.files import records_file
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
+from nnzbench.report.draw.maps import COLOURS, STEPS
 from nnzbench.report.pages.elements import MARK
 from nnzbench.report.text.rendering import environment
 from nnzbench.report.text.tables import GAP
@@ -30,7 +32,7 @@ NAME = "index.html"
 GENERATIONS = "generations"
 """Folder of the page that compares GPUs."""
 STATIC = files("nnzbench.report") / "static"
-SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", "index.js")
+SCRIPTS = ("d3.min.js", "plot.umd.min.js", "plots.js", "nearby.js", "asked.js", "map.js", "index.js")
 """In the order in which they need each other."""
 
 
@@ -94,8 +96,16 @@ def render(
         judged=[one for gpu in sound if (one := _judged(gpu, folders[gpu]))],
         policies=context.POLICIES,
         theme=THEME,
-        series=data["series"],
-        data=html_data.encode(data),
+        data=data,
+        encoded=html_data.encode(data),
+        map={
+            "zeros": cells.ZEROS,
+            "widths": cells.COLUMNS,
+            "panels": list(dict.fromkeys(cells.SIZES.values())),
+            "colours": COLOURS,
+            "steps": [f"{step:g}" for step in STEPS],
+            "one": STEPS.index(1) + 1,
+        },
         style=_static("index.css"),
         scripts=[_static(name) for name in SCRIPTS],
         licences=STATIC.joinpath("LICENSES.txt").read_text(encoding="utf-8"),

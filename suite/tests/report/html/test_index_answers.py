@@ -1,4 +1,4 @@
-"""`Your layer` of index.html agrees with the table of facts: 200 recorded layers and 200 that are not, in a browser."""
+"""index.html agrees with facts in a browser: 200 recorded layers, 200 that are not, and 50 cells of its map."""
 
 from __future__ import annotations
 
@@ -15,27 +15,57 @@ import pytest
 
 from nnzbench import paths
 from nnzbench.facts import nearby
+from nnzbench.facts.cells import cells
 from nnzbench.facts.data import Data
 from nnzbench.facts.nearby import Asked, Found, Point
 from nnzbench.facts.results import load
 from nnzbench.facts.selector import dense_of
 from nnzbench.facts.table import Comparison, compare
+from nnzbench.kernels.registry import about
 from nnzbench.records.files import has_records
 from nnzbench.site.index import page
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 SETS = ("llm_layers", "sparsert_table1", "balanced_figure4", "nm_sparsity", "sputnik_figure1", "granularity")
-COUNT = 200
+COUNT, PRESSED = 200, 50
 SCRIPT = Path(page.__file__).parents[2] / "report" / "static" / "nearby.js"
 ASK = """
 const ask = (layers, questions) => questions.map(({ kind, asked }) =>
   nearby.answer(layers.filter((one) => Object.entries(kind).every(([name, value]) => one[name] === value)), asked));
 """
-PROBE = f"""<script>{ASK}
+PRESS = """
+const press = ({ math, policy, rows, inner, columns, level }) => {
+  const choose = (select, value) => { select.value = value; select.dispatchEvent(new Event("change")); };
+  choose(document.getElementById("map-math"), math);
+  choose(document.getElementById("map-policy"), policy);
+  const size = `${rows} × ${inner}`;
+  const has = (panel) => [...panel.querySelector("select").options].some((option) => option.value === size);
+  const panel = [...document.querySelectorAll(".panel")].find(has);
+  choose(panel.querySelector("select"), size);
+  const at = [...panel.querySelectorAll("tfoot th")].findIndex((one) => one.textContent === String(columns));
+  const line = [...panel.querySelectorAll("tbody tr")].find((one) => one.cells[0].textContent === `${level} %`);
+  const button = line.cells[at].querySelector("button");
+  button.click();
+  const box = document.getElementById("cell");
+  const timesOf = (row) => [row.className, row.cells[1].textContent, row.cells[2].textContent];
+  const text = (inside, tag) => inside.querySelector(tag).textContent;
+  return {
+    ratio: text(button, "b"), mark: text(button, "i"), winner: text(button, "span"), said: text(box, "p"),
+    command: text(box, "code"), shown: !box.hidden && panel.contains(box),
+    times: [...box.querySelectorAll("tbody tr")].map(timesOf),
+  };
+};
+"""
+PROBE = f"""<script>{ASK}{PRESS}
 const shown = (text) => Object.assign(document.createElement("pre"), {{ id: "result", textContent: text }});
 const told = (text) => document.body.append(shown(text));
-const answer = ({{ layers }}) => told(JSON.stringify(ask(layers, QUESTIONS)));
-addEventListener("load", () => ready.then(answer, told));
+const errors = [];
+const answer = ({{ layers }}) => {{
+  const found = {{ answers: ask(layers, QUESTIONS), pressed: CELLS.map(press) }};
+  told(JSON.stringify({{ ...found, errors, over: document.documentElement.scrollWidth - innerWidth }}));
+}};
+addEventListener("error", (event) => errors.push(String(event.message)));
+addEventListener("load", () => ready.then(answer).catch(told));
 </script>"""
 
 
@@ -132,22 +162,57 @@ def test_the_script_has_the_same_rule(table, questions, tmp_path):
     agree(json.loads(done.stdout), in_python(table, questions))
 
 
-def test_the_page_answers_in_a_browser(sets, table, questions, tmp_path):
+@pytest.fixture(scope="module", name="pressed")
+def cells_pressed(table) -> pd.DataFrame:
+    """Of every arithmetic and policy, whatever the sizes."""
+    return cells(table).sample(PRESSED, random_state=0)
+
+
+@pytest.fixture(scope="module", name="told")
+def told_by_the_page(sets, questions, pressed, tmp_path_factory) -> dict:
     browser = next((found for found in map(shutil.which, BROWSERS) if found), None)
     if browser is None:
         pytest.skip("no Chromium to open the page with")
+    folder = tmp_path_factory.mktemp("page")
+    asked = pressed[["math", "policy", "rows", "inner", "columns", "level"]].to_json(orient="records")
+    probe = PROBE.replace("QUESTIONS", as_json(questions)).replace("CELLS", asked)
+    path = folder / "index.html"
     text = page.render(sets, SETS)
-    probe = PROBE.replace("QUESTIONS", as_json(questions))
-    path = tmp_path / "index.html"
     path.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{probe}'), encoding="utf-8")
     run = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-         "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
+         "--window-size=500,900", "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
         capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     found = re.search(r'<pre id="result">(.*?)</pre>', run.stdout, re.DOTALL)
     assert found, "the page did not get ready"
-    agree(json.loads(html.unescape(found[1])), in_python(table, questions))
+    return json.loads(html.unescape(found[1]))
+
+
+def test_the_page_answers_in_a_browser(told, table, questions):
+    agree(told["answers"], in_python(table, questions))
+
+
+def test_cells_pressed_in_a_browser_tell_their_facts(told, table, pressed):
+    assert len(told["pressed"]) == len(pressed) == PRESSED
+    assert told["errors"] == []
+    assert told["over"] <= 0  # nothing to scroll sideways
+    keys = ["experiment", "problem", "math", "baseline", "policy"]
+    ratios = {tuple(key): ratio for *key, ratio in table[[*keys, "ratio"]].to_numpy()}
+    for row, one in zip(pressed.to_dict("records"), told["pressed"], strict=True):
+        assert one["shown"]
+        assert float(one["ratio"]) == pytest.approx(row["ratio"], abs=0.051 if row["ratio"] > 9.9 else 0.0051)
+        assert one["mark"] == ("" if row["tuned"] else "†")
+        assert one["winner"] == ("dense" if row["ratio"] < 1 else about(row["kernel"]).label)
+        parts = re.findall(r"([\d.]+)×†?(?: as fast)? (hot|cold)", one["said"])
+        said = {policy: float(ratio) for ratio, policy in parts}
+        wanted = {policy: ratios.get((*(row[name] for name in keys[:-1]), policy)) for policy in ("hot", "cold")}
+        assert said == pytest.approx({policy: ratio for policy, ratio in wanted.items() if ratio}, abs=0.0051)
+        assert one["command"] == f"nnzbench run {row['experiment']} --problem {row['problem']}"
+        at = {"hot": 1, "cold": 2}[row["policy"]]
+        times = [(line[0], float(line[at].rstrip("†"))) for line in one["times"] if line[at] != "–"]
+        assert min(time for work, time in times if work == "sparse") == pytest.approx(row["us"], rel=1e-3)
+        assert min(time for work, time in times if work == "dense") == pytest.approx(row["baseline_us"], rel=1e-3)
 
 
 def point(columns=16, zeros=90.0, ratio=2.0, rows=4096, inner=4096, tuned=True) -> Point:
