@@ -33,6 +33,7 @@ SAMPLE = "4"
 """Programs compiled for each architecture; `make compile` compiles everything."""
 BAD_INPUT = 2
 """Exit status of `nnzbench` for what the user must change."""
+INTERRUPTED = 130
 
 
 def missing(extra: str) -> bool:
@@ -51,7 +52,14 @@ def install(extra: str) -> None:
 def nnzbench(*arguments: str) -> int:
     """Runs the command in a process of its own and returns its exit status."""
     print(f"$ nnzbench {' '.join(arguments)}", flush=True)
-    return subprocess.run([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT).returncode
+    child = subprocess.Popen([sys.executable, "-m", "nnzbench", *arguments], cwd=ROOT)
+    interrupted = False
+    while True:
+        try:
+            status = child.wait()
+            return INTERRUPTED if interrupted else status
+        except KeyboardInterrupt:  # the child has it too, and ends tidily
+            interrupted = True
 
 
 def check(experiments: Sequence[str]) -> str:
@@ -80,7 +88,7 @@ def on_gpu(experiments: Sequence[str], quick: bool, budget: str = "") -> dict[st
     if budget:
         cluster = ["--cluster", "local"] if importlib.util.find_spec("distributed") else []
         status = nnzbench("run", *names, *options, "--budget", budget, *cluster, "--resume")
-        return {"run": status} if status == BAD_INPUT else {"run": status, "report": nnzbench(*report)}
+        return {"run": status} if status in (BAD_INPUT, INTERRUPTED) else {"run": status, "report": nnzbench(*report)}
     if quick:
         return {"run": nnzbench("run", *names, *options, "--overwrite", "--yes"), "report": nnzbench(*report)}
     going_on = UNFINISHED.exists()
@@ -89,7 +97,7 @@ def on_gpu(experiments: Sequence[str], quick: bool, budget: str = "") -> dict[st
     status = nnzbench("run", *names, "--resume" if going_on else "--overwrite")
     if status in (0, 1) or (status == 2 and not going_on):  # 2: refused before anything ran
         UNFINISHED.unlink()
-    return {"run": status, "report": nnzbench("report")}
+    return {"run": status} if status == INTERRUPTED else {"run": status, "report": nnzbench("report")}
 
 
 def on_processor(experiments: Sequence[str]) -> dict[str, int]:
@@ -151,7 +159,9 @@ def main() -> int:
     index = (results if gpus else REDRAWN) / "index.html"
     for line in told(results) if gpus else ():
         print(line)
-    if failed:
+    if INTERRUPTED in statuses.values():
+        print("Interrupted: what is recorded is whole, and the next `make bench` goes on.")
+    elif failed:
         print(f"Failed: nnzbench {', nnzbench '.join(failed)}; the reasons are above.")
     if not gpus:
         print(f"Checked on the processor: {CPU_RESULTS.relative_to(ROOT)}/cpu/<experiment>/")

@@ -57,7 +57,7 @@ def test_an_interrupted_gpu_run_is_gone_on_with_and_a_finished_one_redone(
         return statuses.pop(0) if arguments[0] == "run" else 0
 
     monkeypatch.setattr(bench, "nnzbench", nnzbench)
-    assert bench.on_gpu([], False) == {"run": 130, "report": 0}
+    assert bench.on_gpu([], False) == {"run": 130}  # who stops a run waits for no page
     assert bench.on_gpu([], True) == {"run": 0, "report": 0}
     assert bench.on_gpu([], False) == {"run": 0, "report": 0}
     assert bench.on_gpu(["sparsert_table1"], False) == {"run": 0, "report": 0}
@@ -178,3 +178,18 @@ def test_a_gpu_run_ends_with_an_answer_for_each_kind_of_layer(
     layers, look = capsys.readouterr().out.rstrip().split("\n")
     assert layers.startswith("Small pruned layers: ")
     assert look.startswith("Figures and tables:")
+
+
+def test_an_interrupted_step_ends_tidily_before_it_is_told(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = [KeyboardInterrupt(), KeyboardInterrupt(), 1]
+
+    class Child:
+        def wait(self) -> int:
+            found = waits.pop(0)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+    monkeypatch.setattr(bench.subprocess, "Popen", lambda *_, **__: Child())
+    assert bench.nnzbench("run", "all") == bench.INTERRUPTED
+    assert not waits
