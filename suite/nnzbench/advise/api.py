@@ -24,7 +24,7 @@ from nnzbench.matrices.readers.sparse_files import from_scipy
 from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
-from nnzbench.operators.make import make
+from nnzbench.operators.make import make, remake
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.experiment import unknown
@@ -110,12 +110,18 @@ def operator(
     return make(problem, one.operands(problem), session, Quiet(), names, float(budget))
 
 
-def load(folder: str | Path, *, device: str | None = None) -> Operator:
-    """The operator that `Operator.save` wrote. Raises `OperatorError` for another folder, or another architecture."""
-    found = packed.load(Path(folder))
-    if device is None and not found.cubins:
-        device = "cpu"
-    return Operator(found, _device(device))
+def load(folder: str | Path, *, device: str | None = None, trust: bool = False) -> Operator:
+    """The operator that `Operator.save` wrote, packed and compiled again from this project's own sources.
+
+    `trust` also takes a folder with programs of its own (of an earlier version), which is code and runs as the caller,
+    and a program that has changed since the operator was saved. Raises `OperatorError` for these without it, for
+    another folder, or another architecture.
+    """
+    found = packed.load(Path(folder), trust)
+    opened = _device("cpu" if device is None and found.facts.hot_us is None else device)
+    if isinstance(found, packed.Packed):
+        return Operator(found, opened)
+    return remake(found, opened, registry.kernels(), trust)
 
 
 def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from nnzbench.devices import Device
 from nnzbench.devices.gpu import GpuDevice
 from nnzbench.kernels.registry import AnyKernel, Kernel, baselines
+from nnzbench.matrices.formats import MatrixError, require_memory
 from nnzbench.measure.attempts import Attempts, Subject
 from nnzbench.measure.search import search
 from nnzbench.measure.session import Session
@@ -16,9 +17,9 @@ from nnzbench.measure.timing import StoppingRule
 from nnzbench.measure.trial import Outcome
 from nnzbench.operators.arrays import OperatorError, require_inputs, weights_bytes
 from nnzbench.operators.operator import Operator
-from nnzbench.operators.packed import Facts, Packed, Step
+from nnzbench.operators.packed import Facts, Packed, Saved, Step, digest
 from nnzbench.plans.plan import Candidate, Plan, Unsupported
-from nnzbench.problems.operands import Operands
+from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
@@ -113,9 +114,45 @@ def _pack(problem: Problem, operands: Operands, kernel: str, plan: Plan, outcome
         plan.output, outcome.error or 0.0, weights_bytes(plan, operands, outcome.resources),
         outcome.measurements["hot"].median if outcome.measurements else None,
     )  # fmt: skip
-    kept = {name: array for name, array in plan.buffers.items() if name not in (bound["b"], plan.output)}
+    return _packed(facts, operands, plan, device)
+
+
+def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Packed:
+    kept = {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output)}
+    saved = Saved(facts, operands.sparse, digest(plan, device.arch, kept))
     if not isinstance(device, GpuDevice):
-        return Packed(facts, kept, plan=replace(plan, buffers=kept, unpermute=None))
+        return Packed(facts, kept, plan=replace(plan, buffers=kept, unpermute=None), saved=saved)
     cubins, launches = device.compiled(plan)
     steps = tuple(Step(number, replace(launch, source="", defines={})) for number, launch in launches)
-    return Packed(facts, kept, steps, cubins)
+    return Packed(facts, kept, steps, cubins, saved=saved)
+
+
+def remake(found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: bool = False) -> Operator:
+    """The operator again: its kernel packs the weights, and this project's sources are compiled.
+
+    Raises `OperatorError` where that is not what ran when it was saved and, unless `trust`, where anything differs.
+    """
+    facts, kernel = found.facts, known.get(found.facts.kernel)
+    if not isinstance(kernel, Kernel):
+        raise OperatorError(f"there is no kernel '{facts.kernel[:60]}' here that packs weights: register yours first")
+    if facts.arch != device.arch:
+        raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {device.arch}")
+    level = round(found.matrix.sparsity, 4)
+    problem = Problem("operator", "operator", "spmm", facts.m, facts.k, facts.n, level, "file:operator", facts.dtype)
+    try:
+        require_memory("a product", 16 * (facts.k + facts.m) * facts.n)
+        operands = operands_of(problem, found.matrix, found.matrix.pattern_hash())
+        plans = kernel.plans(problem, operands, device.arch)
+        plan = next((one for one in plans if one.variant == facts.variant), None)
+        bound = require_inputs(plan, operands) if plan else {}
+    except (Unsupported, MatrixError) as error:
+        raise OperatorError(f"{facts.kernel} does not take this operator's weights: {error}") from error
+    if plan is None:
+        raise OperatorError(f"{facts.kernel} has no variant '{facts.variant[:60]}' for this operator's weights")
+    made = _packed(replace(facts, input=bound["b"], output=plan.output), operands, plan, device)
+    if made.saved is None or (made.saved.digest != found.digest and not trust):
+        raise OperatorError(
+            f"what {facts.kernel} makes of these weights is not what was checked when this operator was saved: make it "
+            "again, or give trust=True to run this version's program unchecked"
+        )
+    return Operator(made, device)

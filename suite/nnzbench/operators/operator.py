@@ -102,8 +102,10 @@ class Operator:
         return np.asarray(out)
 
     def save(self, folder: str | Path) -> None:
-        """Writes programs, packed weights and launches, for `nnzbench.load` on the same architecture."""
-        self.packed.save(Path(folder))
+        """Writes the weights and what was chosen for them, for `nnzbench.load` on the same architecture."""
+        if self.packed.saved is None:
+            raise OperatorError("this operator came with programs of its own, and is not saved again: make it anew")
+        self.packed.saved.save(Path(folder))
 
     def close(self) -> None:
         """Frees the device memory, once the GPU is idle."""

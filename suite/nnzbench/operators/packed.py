@@ -1,14 +1,17 @@
-"""A plan reduced to what running it needs: programs, launches, and the packed weights; and the folder it is kept in.
+"""An operator ready to run, and the folder it is kept in: weights and the choice of a kernel, but no program.
 
 | file | what |
 | --- | --- |
-| `operator.json` | sizes, types, names of the buffers, and every launch with its grid, block, arguments and program |
-| `buffers.npz` | packed weights and workspace by name; the caller's arrays are not among them |
-| `program-<i>.cubin` | the compiled programs, for one architecture; none in what was saved on the processor |
+| `operator.json` | `Facts`, and the SHA-256 of all that ran when it was made (`digest`) |
+| `matrix.npz` | the weights in CSR: `offsets` (m+1), `indices` (nnz), `values` (nnz), rounded to their type |
+
+Loading packs the weights again and compiles this project's own sources. Folders of the first format hold programs,
+launches and buffers: code from elsewhere, which is read only on the word of the caller.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -19,17 +22,20 @@ from typing import Any
 import numpy as np
 
 from nnzbench import paths
-from nnzbench.matrices.formats import MatrixError
+from nnzbench.build.cache import Job
+from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.readers.weights import array_names, load_array
-from nnzbench.operators.arrays import OperatorError
+from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
 from nnzbench.plans.plan import Array, Launch, Plan
 from nnzbench.problems.problem import DType
 
-FORMAT = "nnzbench-operator/1"
+FORMAT = "nnzbench-operator/2"
+WITH_PROGRAMS = "nnzbench-operator/1"
 MOST_JSON = 64 << 20
 _TEXTS = ("variant", "language", "source", "cpu_source", "math", "features")
 """Of a plan."""
 _KINDS = tuple(np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
+_MATRIX = {"offsets": (np.dtype("i4"),), "indices": (np.dtype("i4"),), "values": (np.dtype("f2"), np.dtype("f4"))}
 
 
 @dataclass(frozen=True)
@@ -75,67 +81,117 @@ class Packed:
     steps: tuple[Step, ...] = ()
     cubins: tuple[bytes, ...] = ()
     plan: Plan | None = None
+    saved: Saved | None = None
+    """What `save` writes; None for an operator that came with programs of its own."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What an operator is made of again."""
+
+    facts: Facts
+    matrix: CSR
+    digest: str
 
     def save(self, folder: Path) -> None:
         """Writes the folder, the JSON last, so that a folder with one is whole. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
-        with paths.replacing(folder / "buffers.npz") as partial, partial.open("wb") as file:
-            np.savez(file, **self.buffers)  # type: ignore[arg-type]
-        for number, cubin in enumerate(self.cubins):
-            with paths.replacing(folder / f"program-{number}.cubin") as partial:
-                partial.write_bytes(cubin)
-        text = {
-            "format": FORMAT,
-            **asdict(self.facts),
-            "programs": len(self.cubins),
-            "steps": [_step_json(step) for step in self.steps],
-            "plan": None if self.plan is None else _plan_json(self.plan),
-        }
+        with paths.replacing(folder / "matrix.npz") as partial, partial.open("wb") as file:
+            np.savez(file, **{name: getattr(self.matrix, name) for name in _MATRIX})
+        text = {"format": FORMAT, **asdict(self.facts), "digest": self.digest}
         paths.write_text(folder / "operator.json", json.dumps(text, indent=1) + "\n")
 
 
-def load(folder: Path) -> Packed:
-    """Reads what `save` wrote. Raises `OperatorError` for a folder that is no operator, or a damaged one."""
+def digest(plan: Plan, arch: str, kept: Mapping[str, Array]) -> str:
+    """SHA-256 over programs with what they include and are told, launches, and packed weights."""
+    found = hashlib.sha256()
+    for stage in plan.stages():
+        told = [[one.entry, *one.grid, *one.block, *one.args, one.shared_bytes, *one.cluster] for one in stage.launches]
+        parts = (Job.of(stage, arch).program().ptx_key(), stage.cpu_source, [list(map(str, one)) for one in told])
+        found.update(json.dumps(parts).encode())
+    for name, array in sorted(kept.items()):
+        found.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def load(folder: Path, trust: bool = False) -> Packed | Saved:
+    """Reads what `save` wrote. Raises `OperatorError` for a folder that is no operator, or a damaged one.
+
+    One that holds programs is code, and refused without `trust`.
+    """
     path = folder / "operator.json"
     try:
         if path.stat().st_size > MOST_JSON:
             raise OperatorError(f"{path}: too long for the description of an operator")
         text = json.loads(path.read_text(encoding="utf-8"))
+        if text.get("format") == WITH_PROGRAMS:
+            if not trust:
+                raise OperatorError(
+                    f"{folder}: holds programs of its own, which using it would run: make the operator again, or give "
+                    "trust=True if you would run any program from where it came"
+                )
+            return _with_programs(folder, text)
         if text.get("format") != FORMAT:
             raise OperatorError(f"{path}: its format is not {FORMAT}")
-        facts = Facts(**{name: text[name] for name in Facts.__dataclass_fields__})
-        steps = tuple(_step(one) for one in text["steps"])
-        cubins = tuple((folder / f"program-{number}.cubin").read_bytes() for number in range(int(text["programs"])))
-        archive = folder / "buffers.npz"
-        buffers = {name: load_array(archive, name, _KINDS) for name in array_names(archive)}
-        plan = None if text["plan"] is None else _plan(text["plan"], facts, buffers)
+        facts = _facts(text)
+        if foreign := sorted(text.keys() - {"format", "digest", *vars(facts)}):
+            raise OperatorError(f"{path}: holds what no operator has: {', '.join(foreign)[:90]}")
+        return Saved(facts, _matrix(folder / "matrix.npz", facts), str(text["digest"]))
     except OSError as error:
         raise OperatorError(f"{folder}: is no saved operator ({error.strerror or error})") from error
     except (MatrixError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, OperatorError):
             raise
         raise OperatorError(f"{folder}: is a damaged operator ({type(error).__name__}: {error})") from error
+
+
+def _facts(text: Mapping[str, Any]) -> Facts:
+    """Raises `ValueError` and `KeyError` for what `asdict` does not give."""
+    facts = Facts(**{name: text[name] for name in Facts.__dataclass_fields__})
+    sizes = (facts.m, facts.k, facts.n, facts.weights_bytes + 1)
+    words = (facts.kernel, facts.variant, facts.op, facts.arch, facts.input, facts.output)
+    numbers = (facts.relative_error, 0.0 if facts.hot_us is None else facts.hot_us)
+    if any(not isinstance(one, int) or not 0 < one < 2**40 for one in sizes) or max(sizes[:3]) >= 2**31:
+        raise ValueError("its sizes are impossible")
+    if any(not isinstance(one, str) for one in words) or facts.dtype not in ITEM_BYTES or facts.op != "spmm":
+        raise ValueError("its names are no names")
+    if any(not isinstance(one, int | float) or not math.isfinite(one) for one in numbers):
+        raise ValueError("its numbers are no numbers")
+    return facts
+
+
+def _matrix(path: Path, facts: Facts) -> CSR:
+    offsets, indices, values = (load_array(path, name, kinds) for name, kinds in _MATRIX.items())
+    starts = np.zeros(indices.size + 1, bool)
+    if (
+        offsets.shape == (facts.m + 1,)
+        and offsets[0] == 0
+        and offsets[-1] == indices.size
+        and (np.diff(offsets) >= 0).all()
+    ):
+        starts[offsets] = True
+        ascending = (np.diff(indices.astype(np.int64)) > 0) | starts[1:-1]
+        inside = not indices.size or (indices.min() >= 0 and indices.max() < facts.k)
+        whole = indices.ndim == 1 and values.shape == indices.shape and np.isfinite(values).all()
+        if ascending.all() and inside and whole:
+            return CSR(facts.m, facts.k, offsets, indices, values)
+    raise ValueError(f"the arrays of {path.name} are no matrix of {facts.m} x {facts.k}")
+
+
+def _with_programs(folder: Path, text: Mapping[str, Any]) -> Packed:
+    """A folder of the first format: its programs, launches and buffers are taken as they are."""
+    facts = _facts(text)
+    steps = tuple(_step(one) for one in text["steps"])
+    cubins = tuple((folder / f"program-{number}.cubin").read_bytes() for number in range(int(text["programs"])))
+    archive = folder / "buffers.npz"
+    buffers = {name: load_array(archive, name, _KINDS) for name in array_names(archive)}
+    plan = None if text["plan"] is None else _plan(text["plan"], facts, buffers)
     known = {*buffers, facts.input, facts.output}
     for step in steps:
         if step.program >= len(cubins) or any(isinstance(one, str) and one not in known for one in step.launch.args):
-            raise OperatorError(f"{folder}: is a damaged operator (a launch names what is not there)")
+            raise ValueError("a launch names what is not there")
     return Packed(facts, buffers, steps, cubins, plan)
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    one = step.launch
-    return {
-        "program": step.program,
-        "entry": one.entry,
-        "grid": list(one.grid),
-        "block": list(one.block),
-        "shared_bytes": one.shared_bytes,
-        "args": [{"buffer": arg} if isinstance(arg, str) else {_kind(arg): arg} for arg in one.args],
-    }
-
-
-def _kind(arg: int | float) -> str:
-    return "int32" if isinstance(arg, int) else "float32"
 
 
 def _step(one: Mapping[str, Any]) -> Step:
@@ -155,16 +211,6 @@ def _step(one: Mapping[str, Any]) -> Step:
         args.append(value)
     grid, block = tuple(one["grid"]), tuple(one["block"])
     return Step(one["program"], Launch(str(one["entry"]), grid, block, tuple(args), one["shared_bytes"]))
-
-
-def _plan_json(plan: Plan) -> dict[str, Any]:
-    return {
-        **{name: getattr(plan, name) for name in _TEXTS},
-        "defines": dict(plan.defines),
-        "launches": [
-            {**_step_json(Step(0, one)), "source": one.source, "defines": dict(one.defines)} for one in plan.launches
-        ],
-    }
 
 
 def _plan(text: Mapping[str, Any], facts: Facts, buffers: Mapping[str, Array]) -> Plan:

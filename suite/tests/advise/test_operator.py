@@ -15,10 +15,11 @@ from own_files import K, M, matrix
 from scipy import sparse
 
 import nnzbench
+from nnzbench import paths
 from nnzbench.advise import api
 from nnzbench.devices.carried import Carried
 from nnzbench.kernels import registry
-from nnzbench.operators import arrays, operator, packed
+from nnzbench.operators import arrays, operator
 from nnzbench.operators.operator import Operator
 from nnzbench.plans.plan import Launch
 
@@ -65,7 +66,7 @@ def test_an_array_that_does_not_fit_is_one_sentence(made, b, words):
 
 def test_saved_and_loaded_it_is_bit_for_bit_the_same(made, tmp_path):
     made.save(tmp_path / "op")
-    assert sorted(path.name for path in (tmp_path / "op").iterdir()) == ["buffers.npz", "operator.json"]
+    assert sorted(path.name for path in (tmp_path / "op").iterdir()) == ["matrix.npz", "operator.json"]
     again = nnzbench.load(tmp_path / "op")
     assert np.array_equal(again(dense()), made(dense()))
     assert again.facts == made.facts
@@ -86,29 +87,107 @@ def test_other_kernels_and_types_take_other_data(cache_dir, kernel, dtype):
     assert np.allclose(one(b), truth, atol=2e-2 if dtype == "f16" else 1e-4)
 
 
-@pytest.mark.parametrize("damage", ["gone", "format", "json", "grid", "name", "buffers", "deep"])
+@pytest.mark.parametrize(
+    "damage",
+    ["gone", "format", "json", "k", "dtype", "hot_us", "extra", "matrix", "offsets", "indices", "deep", "list"],
+)
 def test_a_damaged_folder_is_one_sentence(made, tmp_path, damage):
     made.save(tmp_path)
     path = tmp_path / "operator.json"
     text = json.loads(path.read_text())
+    changes = {"format": "x", "k": -1, "dtype": "f64", "hot_us": [], "extra": "#include <x>"}
+    arrays_ = dict(np.load(tmp_path / "matrix.npz"))
     if damage == "gone":
         path.unlink()
-    elif damage == "format":
-        path.write_text(json.dumps({**text, "format": "x"}))
-    elif damage == "json":
-        path.write_text("{")
-    elif damage == "grid":
-        text["plan"]["launches"][0]["grid"] = [-1, 1, 1]
-        path.write_text(json.dumps(text))
-    elif damage == "name":
-        text["steps"] = [{**text["plan"]["launches"][0], "args": [{"buffer": "nosuch"}]}]
-        path.write_text(json.dumps(text))
-    elif damage == "buffers":
-        (tmp_path / "buffers.npz").write_bytes(b"PK")
+    elif damage == "matrix":
+        (tmp_path / "matrix.npz").write_bytes(b"PK")
+    elif damage in arrays_:
+        arrays_[damage][1] = 2**30
+        np.savez(tmp_path / "matrix.npz", **arrays_)
     else:
-        path.write_text("[" * 100_000)
+        wrong = {"json": "{", "deep": "[" * 100_000, "list": "[]"}
+        path.write_text(wrong.get(damage) or json.dumps({**text, damage: changes[damage]}))
     with pytest.raises(nnzbench.OperatorError, match="operator"):
         nnzbench.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kernel": "nosuch"}, "there is no kernel 'nosuch' here"),
+        ({"kernel": "cublas"}, "there is no kernel 'cublas' here that packs"),
+        ({"kernel": "balanced"}, "does not take this operator's weights: not balanced"),
+        ({"variant": "-include /etc/passwd"}, "has no variant '-include /etc/passwd'"),
+        ({"arch": "sm_75"}, "made for sm_75, and this device is sm_80"),
+        ({"n": 2**31 - 1}, "needs .* bytes of memory"),
+        ({"digest": "0" * 64}, "not what was checked when this operator was saved"),
+    ],
+)
+def test_what_this_project_does_not_make_of_the_weights_is_refused(made, tmp_path, changes, words):
+    made.save(tmp_path)
+    path = tmp_path / "operator.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(nnzbench.OperatorError, match=words):
+        nnzbench.load(tmp_path)
+    if "digest" in changes:
+        assert np.array_equal(nnzbench.load(tmp_path, trust=True)(dense()), made(dense()))
+
+
+def first_format(made, folder, **changes):
+    """The folder as operators were saved before: with their programs. `changes` are of the plan."""
+    plan = replace(made.packed.plan, **changes)
+    launches = [
+        {
+            "program": 0, "entry": one.entry, "grid": one.grid, "block": one.block, "shared_bytes": one.shared_bytes,
+            "args": [{"buffer": arg} if isinstance(arg, str) else {"int32": arg} for arg in one.args],
+            "source": one.source, "defines": dict(one.defines),
+        }
+        for one in plan.launches
+    ]  # fmt: skip
+    texts = ("variant", "language", "source", "cpu_source", "math", "features")
+    described = {name: getattr(plan, name) for name in texts}
+    described |= {"defines": dict(plan.defines), "launches": launches}
+    text = {"format": "nnzbench-operator/1", **vars(made.facts), "programs": 0, "steps": [], "plan": described}
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / "buffers.npz", **made.packed.buffers)
+    (folder / "operator.json").write_text(json.dumps(text))
+    return folder
+
+
+def test_an_operator_of_the_first_format_runs_on_trust_alone(made, tmp_path):
+    first_format(made, tmp_path)
+    with pytest.raises(nnzbench.OperatorError, match="holds programs of its own, which using it would run"):
+        nnzbench.load(tmp_path)
+    again = nnzbench.load(tmp_path, trust=True)
+    assert np.array_equal(again(dense()), made(dense()))
+    with pytest.raises(nnzbench.OperatorError, match="is not saved again"):
+        again.save(tmp_path / "twice")
+
+
+def test_a_forged_operator_executes_nothing(made, tmp_path):
+    """Its programs would write a file: by their text, by a define of the project's own source, or lie elsewhere."""
+    marker = tmp_path / "marker"
+    run = 'extern "C" int creat(const char*, unsigned);\n'
+    run += f'__attribute__((constructor)) static void run() {{ creat("{marker}", 0600); }}'
+    own = (paths.kernels_cu() / made.packed.plan.source).read_text()
+    forgeries = {
+        "text": {"source": f"{run}\n{own}"},
+        "define": {"defines": {**made.packed.plan.defines, "X": f"1\n{run}"}},
+        "elsewhere": {"source": "../../../../etc/passwd"},
+    }
+    for name, changes in forgeries.items():
+        first_format(made, tmp_path / name, **changes)
+        with pytest.raises(nnzbench.OperatorError, match="holds programs of its own"):
+            nnzbench.load(tmp_path / name)
+        text = json.loads((tmp_path / name / "operator.json").read_text())
+        made.save(tmp_path / name)
+        path = tmp_path / name / "operator.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "plan": text["plan"]}))  # said to be of ours
+        with pytest.raises(nnzbench.OperatorError, match="holds what no operator has: plan"):
+            nnzbench.load(tmp_path / name)
+    assert not marker.exists()
+    nnzbench.load(first_format(made, tmp_path / "text", **forgeries["text"]), trust=True)(dense())
+    assert marker.exists(), "the forgery would have worked"
 
 
 @pytest.mark.parametrize("given", ["scipy", "file", "array", "spec"])
@@ -229,9 +308,8 @@ def test_launches_get_the_callers_pointers_and_stream(monkeypatch):
     one.close()
 
 
-def test_only_the_right_gpu_runs_an_operator(made, tmp_path):
-    made.save(tmp_path)
-    found = packed.load(tmp_path)
+def test_only_the_right_gpu_runs_an_operator(made):
+    found = made.packed
     with pytest.raises(nnzbench.OperatorError, match="holds no program for a GPU"):
         Operator(found, open_fake())
     other = replace(found, cubins=(b"x",), facts=replace(found.facts, arch="sm_75"))

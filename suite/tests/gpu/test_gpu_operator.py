@@ -78,7 +78,7 @@ def test_its_time_in_a_graph_is_the_recorded_hot_time(made, matrix):
 def test_saved_and_loaded_it_gives_the_same_bits(made, tmp_path):
     cupy = pytest.importorskip("cupy")
     made.save(tmp_path)
-    assert (tmp_path / "program-0.cubin").stat().st_size > 1000
+    assert {path.name for path in tmp_path.iterdir()} == {"matrix.npz", "operator.json"}
     again = nnzbench.load(tmp_path)
     b = cupy.asarray(dense())
     assert (made(b) == again(b)).all()
