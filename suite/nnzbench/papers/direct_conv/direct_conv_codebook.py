@@ -40,7 +40,7 @@ def page() -> Page:
         ),
         comparison=Comparison((CODEBOOK_F16, CODEBOOK), (STORED_F16, STORED, *dense), LEVELS),
         figures=(
-            Dots("speedup", "4-bit weights in the direct convolution, and dense layers", every[1:], STORED, "size",
+            Dots("speedup", "Direct convolution with 4-bit weights, and cuDNN", every[1:], STORED, "size",
                  panels=""),
         ),
         tables=(

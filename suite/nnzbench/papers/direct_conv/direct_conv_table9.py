@@ -61,8 +61,8 @@ def page() -> Page:
         answers=tuple(Answer(group, TUNED, CUDNN_TF32, (OURS,), WHOLE_BATCH) for group in NETWORKS),
         comparison=Comparison((TUNED, *extremes, OURS), (TUNED, CUDNN_TF32, CUDNN), NETWORKS),
         figures=(
-            Dots("blocks", "Speed left without tuning the number of thread blocks", extremes, TUNED, panels="subject",
-                 printed=Printed("the paper's mean of the network, V100", _printed)),
+            Dots("blocks", "Direct convolution without a tuned number of thread blocks", extremes, TUNED,
+                 panels="subject", printed=Printed("the paper's mean of the network, V100", _printed)),
         ),
         tables=(
             RatioTable("Over the whole batch in one block", Comparison((TUNED, OURS), (WHOLE_BATCH,), NETWORKS)),

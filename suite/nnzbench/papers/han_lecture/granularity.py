@@ -105,9 +105,11 @@ def page() -> Page:
         ),
         comparison=Comparison((sparse, convolution), (FP16, CUDNN_F16), AT_MOST),
         figures=(
-            Dots("speedup", "Granularities as products", (sparse, sparse32, _listed(FP16)), FP16, "grain", "level",
+            Dots("speedup", "Each kind of pruning as a product, over the whole dense layer",
+                 (sparse, sparse32, _listed(FP16)), FP16, "grain", "level",
                  PRODUCTS),
-            Dots("convolution", "Granularities as convolutions", (convolution, convolution32, _listed(CUDNN_F16)),
+            Dots("convolution", "Each kind of pruning as a convolution, over the whole dense layer",
+                 (convolution, convolution32, _listed(CUDNN_F16)),
                  CUDNN_F16, "grain", "level", CONVOLUTIONS),
         ),
         tables=(

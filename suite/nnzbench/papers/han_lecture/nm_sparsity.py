@@ -72,7 +72,7 @@ def page() -> Page:
         ),
         comparison=Comparison(tuple(tuned.values()), tuple(DENSE.values()), groups),
         figures=tuple(
-            Dots(name, f"2:4 sparsity in {MATHS[math]}", shown[math], DENSE[math], "size", "products",
+            Dots(name, f"2:4 products over dense ones in {MATHS[math]}", shown[math], DENSE[math], "size", "products",
                  printed=Printed("the paper's figure 3: nearly 2× (A100)", _printed) if math == "i8" else None)
             for name, math in (("speedup", "i8"), ("speedup_f16", "f16"), ("speedup_tf32", "tf32"))
         ),

@@ -59,16 +59,16 @@ def page() -> Page:
         "paper's cuSPARSE is that of CUDA 10.1, here its column-major default.",
         attributes=r"(?:sddmm_)?(?P<cell>rnn|gru|lstm)(?P<state>[\d.]+)k.*",
         answers=(
-            Answer(SPMM_LEVELS[2], rule, CUSPARSE, (own(), own("f16")), CUSPARSE_COLUMN),
             Answer(SPMM_LEVELS[2], rule, FP16, (own(), own("f16"))),
+            Answer(SPMM_LEVELS[2], rule, CUSPARSE, (own(), own("f16")), CUSPARSE_COLUMN),
             Answer(SDDMM_LEVELS[2], sddmm_rule, CUSPARSE, (own(),), CUSPARSE_DEFAULT),
         ),
         comparison=Comparison((rule, best, own(), own("f16"), UNTUNED), (CUSPARSE, *dense[:3]), SPMM_LEVELS),
         figures=(
-            Lines("spmm", "SpMM of recurrent layers by state size (1000s)", (rule, own(), merge, aspt), "ratio",
-                  CUSPARSE, "state", "level", OF_SPMM),
-            Lines("sddmm", "SDDMM of recurrent layers by state size (1000s)", (sddmm_rule, own(), aspt_sddmm),
-                  "ratio", CUSPARSE, "state", "level", OF_SDDMM),
+            Lines("spmm", "SpMM of recurrent layers, sparse kernels over cuSPARSE", (rule, own(), merge, aspt), "ratio",
+                  CUSPARSE, "state", "level", OF_SPMM, log_x=True),
+            Lines("sddmm", "SDDMM of recurrent layers, sparse kernels over cuSPARSE", (sddmm_rule, own(), aspt_sddmm),
+                  "ratio", CUSPARSE, "state", "level", OF_SDDMM, log_x=True),
         ),
         tables=(
             RatioTable("SDDMM", Comparison(sddmm, (CUSPARSE, CUSPARSE_DEFAULT), SDDMM_LEVELS), collapsed=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -18,10 +18,12 @@ from nnzbench.facts.selector import Selector
 from nnzbench.report.draw import style
 from nnzbench.report.draw.style import INK, MUTED
 
-WIDTH_IN, LEFT_IN, RIGHT_IN, HEAD_IN, GAP_IN, FOOT_IN = 10.4, 0.75, 0.12, 0.72, 0.34, 0.5
+WIDTH_IN, LEFT_IN, RIGHT_IN, HEAD_IN, GAP_IN, FOOT_IN = 8.2, 0.7, 0.12, 0.34, 0.3, 0.24
+"""Of a figure: narrow enough that its letters are read where a page shows it 850 pixels wide."""
+LABEL_IN, CAPTION_IN, LETTER_IN = 0.2, 0.16, 0.08
 LEGEND_LINE_IN = 0.23
-LETTERS = 150
-"""Of a caption's line."""
+LETTERS, TITLE_LETTERS = 118, 80
+"""Of a line of the caption and the legend, and of the title."""
 AXIS = {
     "ratio": "times as fast (log)",
     "time": "µs (log)",
@@ -31,8 +33,10 @@ AXIS = {
 }
 PRINTED = "#8250df"
 """Of a paper's own numbers."""
-_DENSE = {"f32": "#000000", "tf32": "#2f8f9d", "f16": "#c77d1e", "bf16": "#8a5a00", "i8": "#666666", "f8": "#7a1fa2"}
-_SPARE = tuple(zip(style.GPU_COLOURS, "ovs^D<>PXdh", strict=True))
+_DENSE = {"f32": "#7d8590", "tf32": "#2f8f9d", "f16": "#c77d1e", "bf16": "#8a5a00", "i8": "#444c56", "f8": "#7a1fa2"}
+_BEST = {"f32": INK, "tf32": "#117733", "f16": "#882255", "bf16": "#661100"}
+"""Of the fastest of several kernels, by arithmetic."""
+_SPARE = tuple(zip((*style.GPU_COLOURS[1:], style.GPU_COLOURS[0]), "vs^D<>PXdho", strict=True))
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,21 @@ class Look:
 
 
 def looks(series: Sequence[Selector]) -> dict[str, Look]:
-    """A look for each series by its label; no two are alike."""
+    """A look for each series by its label: no two are alike, and two kernels never have one colour."""
     found: dict[str, Look] = {}
-    spare = iter(_SPARE)
+    colours: dict[tuple[str, ...], str] = {}
     for one in series:
-        look = _own_look(one)
-        while look in found.values():
-            look = Look(*next(spare))
+        own, whose = _own_look(one), one.kernels if one.kernel and not one.dense else (*one.kernels, one.math)
+        own = replace(own, colour=colours.get(whose, own.colour))
+        spare = (Look(*look, hollow=own.hollow) for look in _SPARE)
+        taken = {colour for other, colour in colours.items() if other != whose}
+        look = next(
+            look
+            for look in (own, replace(own, hollow=not own.hollow), *spare)
+            if look not in found.values() and look.colour not in taken
+        )
         found[one.label] = look
+        colours.setdefault(whose, look.colour)
     return found
 
 
@@ -69,7 +80,7 @@ def _own_look(one: Selector) -> Look:
     if one.kernel:
         given = style.look(one.kernel)
         return Look(given.colour, given.marker, hollow=bool(one.variants) or one.math != "f32")
-    return Look(INK if one.math == "f32" else "#57606a", "*")
+    return Look(_BEST.get(one.math, INK), "*")
 
 
 def policy_text(policy: str) -> str:
@@ -90,17 +101,18 @@ def grid(
 ) -> Drawing:
     """A panel for each row and column, drawn by `draw`; `heights` in inches, `left` room for the first one's labels.
 
-    `share`: `y` where labels on the left are those of the whole row.
+    What an axis shows is told once, left of a row and below a column; `share`: `y` where so are the ticks on the left.
     """
-    lines = textwrap.wrap(caption, LETTERS)
-    head = HEAD_IN + 0.16 * (len(lines) - 1)
-    per_line = max(1, min(len(legend), int(150 / max((len(one) + 6 for one in legend), default=10))))
+    titles, lines = textwrap.wrap(title, TITLE_LETTERS), textwrap.wrap(caption, LETTERS)
+    below = HEAD_IN + 0.2 * (len(titles) - 1)
+    head = below + CAPTION_IN * len(lines)
+    per_line = max(1, min(len(legend), int(LETTERS / max((len(one) + 6 for one in legend), default=10))))
     foot = LEGEND_LINE_IN * math.ceil(len(legend) / per_line) + 0.08
-    height = head + sum(heights) + len(rows) * (GAP_IN + FOOT_IN) + foot
+    height = head + sum(heights) + len(rows) * (GAP_IN + FOOT_IN) + LABEL_IN + foot
     figure = Drawing(figsize=(WIDTH_IN, height))
-    figure.text(0.01, 1 - 0.1 / height, title, fontsize=12, fontweight="bold", va="top")
-    figure.text(0.01, 1 - 0.37 / height, "\n".join(lines), fontsize=8.5, color=MUTED, va="top")
-    between = 0.18 if share == "y" else LEFT_IN
+    figure.text(0.01, 1 - 0.08 / height, "\n".join(titles), fontsize=11.5, fontweight="bold", va="top")
+    figure.text(0.01, 1 - below / height, "\n".join(lines), fontsize=8.5, color=MUTED, va="top")
+    between = 0.18 if share == "y" else 0.55
     width = (WIDTH_IN - left - RIGHT_IN - between * (len(columns) - 1)) / len(columns)
     top = head
     for at, row in enumerate(rows):
@@ -110,8 +122,14 @@ def grid(
             bottom = 1 - (top + heights[at]) / height
             axis = figure.add_axes((start / WIDTH_IN, bottom, width / WIDTH_IN, heights[at] / height))
             draw(axis, row, column)
+            named = axis.get_title("left")
+            axis.set_title(named, fontsize=min(9.5, 9.5 * width / (LETTER_IN * max(len(named), 1))), pad=4)
+            if place:
+                axis.set_ylabel("")
             if share == "y" and place:
                 axis.set_yticklabels([])
+            if at + 1 < len(rows):
+                axis.set_xlabel("")
         top += heights[at] + FOOT_IN
     if legend:
         figure.legend(list(legend.values()), list(legend), loc="lower center", ncols=per_line, fontsize=8.5)
@@ -134,17 +152,24 @@ def scale(axis: Axes, value: str, along: str, values: Iterable[float]) -> None:
     set_scale("log", base=base)
     limits(low, high)
     first, last = math.ceil(math.log(low, base)), math.floor(math.log(high, base))
-    step = max(1, math.ceil((last - first + 1) / 9))
-    ticks = [float(base) ** power for power in range(first, last + 1, step)]
-    if value != "ratio" and len(ticks) < 3:
+    step = max(1, math.ceil((last - first + 1) / 7))
+    ticks = [float(base) ** power for power in range(first, last + 1) if power % step == 0]
+    if value == "ratio" and last - first < 2:
+        ticks = [tick for half in range(2 * first - 1, 2 * last + 2) if low <= (tick := 2.0 ** (half / 2)) <= high]
+    elif len(ticks) < 3:
         ticks = [
             tick * part for tick in (*ticks, base ** (first - 1.0)) for part in (1, 2, 5) if low <= tick * part <= high
         ]
     one_axis.set_major_locator(FixedLocator(ticks))
-    one_axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}{'×' if value == 'ratio' else ''}"))
+    one_axis.set_major_formatter(FuncFormatter(lambda tick, _: _times(tick) if value == "ratio" else f"{tick:g}"))
     one_axis.set_minor_locator(NullLocator())
     if value == "ratio":
         (axis.axvline if along == "x" else axis.axhline)(1, color=INK, lw=1.1, zorder=1.5)
+
+
+def _times(tick: float) -> str:
+    """`2×`, `1.4×`, and below a half `1/8×`."""
+    return f"1/{1 / tick:g}×" if tick < 0.5 and (1 / tick).is_integer() else f"{tick:.2g}×"
 
 
 def printed_line() -> Line2D:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
@@ -20,7 +23,7 @@ from nnzbench.report.pages.elements import HEADS, head_of, order_of, shown, valu
 from nnzbench.report.pages.page import Bars, Dots, Drawn, Figure, Lines, Map
 from nnzbench.report.pages.view import View
 
-ROW_IN, BAR_IN, LINES_IN = 0.19, 0.105, 2.5
+ROW_IN, BAR_IN, LINES_IN = 0.21, 0.105, 2.1
 MANY = 40
 """Problems of a panel above which they are drawn in order of their ratios, without names."""
 LETTER_IN = 0.073
@@ -82,9 +85,11 @@ def _dots(figure: Dots, view: View) -> Drawing | None:
     def rows(axis: Axes, panel: Any, policy: Any) -> None:
         place = {name: -at for at, name in enumerate(names[panel])}
         here = _in(values, figure.panels, panel)
-        for label, one in look.items():
+        for at, (label, one) in enumerate(look.items()):
             found = rows_at(here, policy=policy, subject=label)
-            axis.add_line(_at(one.line(zorder=3), list(found["value"]), [place[name] for name in found[figure.x]]))
+            aside = 0.5 * (0.5 - (at + 0.5) / len(look))  # so that none hides another
+            ys = [place[name] + aside for name in found[figure.x]]
+            axis.add_line(_at(one.line(zorder=3), list(found["value"]), ys))
         if printed is not None:
             found = _in(printed, figure.panels, panel)
             found = found[found[figure.x].isin(place)]
@@ -183,6 +188,8 @@ def _lines(figure: Lines, view: View) -> Drawing | None:
             axis.set_xticks(xs if len(xs) <= 12 else xs[:: len(xs) // 8], minor=False)
             axis.xaxis.set_major_formatter(lambda tick, _: f"{tick:g}")
             axis.xaxis.set_minor_locator(NullLocator())
+        elif len(xs) <= 8:
+            axis.set_xticks(xs)
         axis.margins(x=0.04)
         axis.autoscale_view(scaley=False)
         axis.set_xlabel(HEADS.get(figure.x, figure.x), fontsize=8.5)
@@ -222,8 +229,12 @@ def _at(line: Any, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
 
 
 def _ladder(values: Sequence[Hashable]) -> dict[Any, canvas.Look]:
-    """Looks for the values of an attribute, from dark to light."""
-    return {value: canvas.Look(*one) for value, one in zip(values, canvas._SPARE * 2, strict=False)}
+    """Looks for the values of an attribute: numbers from dark to light, in their order."""
+    looks = {value: canvas.Look(*one) for value, one in zip(values, canvas._SPARE * 2, strict=False)}
+    if all(isinstance(one, int | float) for one in values):
+        shades = colormaps["viridis"](np.linspace(0, 0.85, len(values)))
+        looks = {at: replace(one, colour=to_hex(shade)) for (at, one), shade in zip(looks.items(), shades, strict=True)}
+    return looks
 
 
 def _left(names: Any) -> float:
@@ -235,7 +246,7 @@ def _title(attribute: str, panel: Any, policy: str) -> str:
 
 
 def _heading(figure: Figure, view: View) -> str:
-    return f"{figure.title} on {view.gpu}" if view.gpu else figure.title
+    return f"{figure.title} ({view.gpu})" if view.gpu else figure.title
 
 
 def _of(figure: Dots | Bars | Lines) -> str:

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from nnzbench import paths
 from nnzbench.report.draw.colours import LOOKS, Look
 
-# Okabe and Ito's palette, told apart under the common colour-vision deficiencies.
+# Okabe and Ito's palette, told apart under the common colour-vision deficiencies; its yellow darker, for white paper.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+YELLOW, BLUE, VERMILLION, PURPLE = "#A89600", "#0072B2", "#D55E00", "#CC79A7"
 INK, MUTED, BAND, BAR = "#1f2328", "#6e7781", "#f3f5f7", "#d5dae0"
 
 PALETTE = {

@@ -27,6 +27,7 @@ clock so far below the usual one."""
 HEADS = {
     "label": "problem", "stem": "problem", "level": "zeros (%)", "n": "columns", "size": "size", "m": "rows",
     "k": "inner size", "subject": "kernel", "dtype": "type", "kind": "pattern", "op": "operation", "nnz": "nonzeros",
+    "state": "state size (1000s)", "batch": "batch",
 }  # fmt: skip
 """What attributes are called above a column."""
 DIGITS = {"ratio": 2, "time": 2, "rate": 2, "roofline": 0, "memory": 1}

@@ -1,0 +1,28 @@
+"""Series of a figure are told apart: by kernel through their colour, within a kernel through filling and marker."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnzbench.facts.selector import CUDNN, CUDNN_F16, CUDNN_TF32, CUSPARSE, CUSPARSE_F16, DEFAULT, kernel, own
+from nnzbench.report.draw import canvas
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        (kernel("sparsert_paper"), own(), kernel("sputnik", variants=DEFAULT), kernel("sputnik")),
+        (kernel("eie", "f16"), kernel("eie"), CUSPARSE, CUSPARSE_F16, kernel("row_stream", "f16")),
+        (kernel("cusparselt", "i8", DEFAULT, "its default"), kernel("cusparselt", "i8")),
+        (kernel("direct_conv"), CUDNN, CUDNN_TF32, CUDNN_F16),
+    ],
+)
+def test_kernels_differ_by_colour_and_variants_of_one_by_look(series):
+    looks = canvas.looks(series)
+    assert len(set(looks.values())) == len(series)
+    for one in series:
+        for other in series:
+            if one.kernels != other.kernels:
+                assert looks[one.label].colour != looks[other.label].colour
+    variants = [looks[one.label].colour for one in series if one.kernels == series[-2].kernels and not one.dense]
+    assert len(set(variants)) <= 1
