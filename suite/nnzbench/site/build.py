@@ -152,7 +152,8 @@ def _build_gpu(reports: Path, gpu: str) -> None:
     """Writes what stands beside the pages of one GPU, but its coverage."""
     judged = claims.judge(reports, gpu)
     peers_page.write(reports, gpu)
-    claims_page.write(reports, gpu, judged)
+    if any(one.verdict in claims.JUDGED for one in judged):  # a GPU with a few tables judges nothing
+        claims_page.write(reports, gpu, judged)
     other_archs.write(reports, gpu)
     gpu_libraries.write(reports, gpu)
 

@@ -156,6 +156,10 @@ def _reasons(experiment: str, records: pd.DataFrame) -> list[list[str]]:
 
 def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
     numbers = ["expected", "timed", "refused", "failed", "missing"]
+    sums = whole.groupby("experiment", sort=False)[["missing", "expected"]].sum()
+    none = sums["missing"] == sums["expected"]
+    unrecorded = [f"`{name}`" for name in whole["experiment"].unique() if none[name]]
+    whole = whole[~whole["experiment"].map(none)]
     total = whole[numbers].sum()
     cold = whole[whole["policy"] == "cold"][numbers].sum()
     head = (
@@ -178,6 +182,7 @@ def _page(gpu: str, whole: pd.DataFrame, reasons: list[list[str]]) -> str:
     parts = [
         f"# Coverage on {gpu}",
         f"**{head}**",
+        *([f"Not recorded on this GPU, and not counted here: {', '.join(unrecorded)}."] if unrecorded else []),
         INTRO.rstrip(),
         "## By experiment",
         folded(
