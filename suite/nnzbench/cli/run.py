@@ -325,12 +325,13 @@ class _Task:
                 for one in chosen
             }
             spent = time.monotonic() - self.request.started
+            ends = session.clock() + seconds - spent
             there = [(one, runs[one.name], work[one.name]) for one in chosen]
             schedule = make_schedule(there, costs, seconds, spent, typical=self.typical())
             progress.tell(schedule.line())
             for line in schedule.lines(local_resources() if device.timer is not None else None):
                 progress.note(line)
-            done = carry_out(schedule, runs, session.clock, session.clock() + seconds - spent, progress)
+            done = carry_out(schedule, runs, session.clock, ends, progress)
             summaries = [run.summary() for run in runs.values()]
             spent_on = phases.lines(session.work.phases.seconds)
             for line in (*done.lines(schedule), *spent_on, *total(summaries).explain()):
