@@ -7,14 +7,13 @@ from typing import Any, get_args
 
 from nnzbench.contribute.published import Matrix, matrix
 from nnzbench.matrices import index
+from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible
 from nnzbench.plans.plan import one_line
 from nnzbench.problems.names import parse
 from nnzbench.problems.problem import Op, Problem
 from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import Record
 
-LEAST_OF_LIMIT = 0.25
-"""Shortest time as a part of the row's limit: caches and fast algorithms beat it, but never threefold on record."""
 _CLOSE = 1e-4
 """Relative: cells have six digits."""
 _REGENERATED = 1 << 20
@@ -48,7 +47,7 @@ def numbers(row: Record) -> Iterator[str]:
         if row.floor_us is not None and row.limit_us < row.floor_us:
             yield f"the limit {row.limit_us:g} us is below the time of an empty kernel, {row.floor_us:g} us"
         if row.median_us < LEAST_OF_LIMIT * row.limit_us:
-            yield f"the median {row.median_us:g} us is below a quarter of what this GPU could take, {row.limit_us:g} us"
+            yield impossible(row.median_us, row.limit_us)
 
 
 def _flops(row: Record) -> float | None:

@@ -106,12 +106,13 @@ class CpuDevice:
 
         return Prepared(
             run=lambda: self._run(built, written),
-            read=lambda: plan.result(written.read()),
+            read=lambda: plan.result(written.output.read()),
             poison=written.poison,
             close=close,
             compile_ms=sum({made.path: made.compile_ms for made in built}.values()),
             prepare_ms=prepare_ms,
             capturable=False,
+            arrays=written.held,
         )
 
     def abandon(self) -> None:

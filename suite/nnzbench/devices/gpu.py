@@ -291,7 +291,7 @@ class GpuDevice:
 
         prepare_ms = (time.perf_counter() - started) * 1e3 + plan.generate_ms
         compile_ms = sum(built.compile_ms for _, built in builds.values())
-        return Prepared(run, read, output.poison, close, resources, compile_ms, prepare_ms)
+        return Prepared(run, read, output.poison, close, resources, compile_ms, prepare_ms, arrays=arrays)
 
     def bind(self, plan: Plan, arrays: Mapping[str, DeviceArray]) -> Callable[[], None]:
         """Enqueues the plan's launches at each call, over `arrays` in place of its own buffers.

@@ -8,6 +8,8 @@ take the host longer than that: an interval whose start was reached too early is
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,8 +18,29 @@ from nnzbench.devices.gpu_backend import Backend
 from nnzbench.devices.nvml import Clocks
 
 LEAST_FLUSH_BYTES = 64 << 20
+_PERSISTING_L2_SIZE = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 MOST_DELAYS = 64
 """Before an interval: some 3 ms, in which a host that nobody else uses enqueues hundreds of launches."""
+
+
+@functools.cache
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def forget_persisting_l2() -> None:
+    """No part of L2 is set aside for lines that persist, and those that do are ordinary ones again: an overwrite of
+    the cache would spare them.
+
+    Older GPUs have no such lines; the driver then refuses both calls, which changes nothing.
+    """
+    driver = _driver()
+    if driver is not None:
+        driver.cuCtxSetLimit(_PERSISTING_L2_SIZE, ctypes.c_size_t(0))
+        driver.cuCtxResetPersistingL2Cache()
 
 
 class GpuTimer:
@@ -70,6 +93,7 @@ class GpuTimer:
         def timed() -> list[float]:
             if self._flush is None:
                 self._flush = self._events.allocate(self.flush_bytes)
+            forget_persisting_l2()
             target = self._events.pointer(self._flush)
             self._delays //= 2  # another run, or the host is less busy
             for sample in range(samples):

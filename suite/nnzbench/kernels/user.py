@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-import nnzbench
 from nnzbench.kernels.registry import KernelDefect, PlannedKernel, register
 from nnzbench.kernels.roles import About
 from nnzbench.plans.plan import Plan, Unsupported
@@ -74,7 +73,7 @@ def _answers(path: Path, folder: Path, *which: str) -> Iterator[str]:
 
     Raises `Unsupported` with the file's reason, `KernelDefect` where the file fails or its process ends.
     """
-    package = str(Path(nnzbench.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     child = subprocess.Popen(
         [sys.executable, "-m", "nnzbench.kernels.user_process", str(path), str(folder), *which],

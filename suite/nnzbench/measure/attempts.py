@@ -7,12 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnzbench.devices import DeviceLost
+from nnzbench.kernels.registry import about
 from nnzbench.measure import memory
 from nnzbench.measure.counts import Counts
-from nnzbench.measure.roofline import roofline_us, row_work, useful_work
+from nnzbench.measure.outside import Outside, outside
+from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible, roofline_us, row_work, useful_work
 from nnzbench.measure.session import Session
 from nnzbench.measure.timing import Measurement, StoppingRule
 from nnzbench.measure.trial import Conditions, Outcome, try_candidate
@@ -55,6 +57,11 @@ class Subject:
     operands: Operands | None
     truth: Callable[[], Reference]
 
+    @functools.cached_property
+    def outside(self) -> Outside | None:
+        """What kernels that are not ours must follow, drawn at the first of them."""
+        return outside(self.problem, self.operands, self.truth) if self.operands else None
+
 
 @dataclass
 class Attempts:
@@ -94,11 +101,21 @@ class Attempts:
         policies = tuple(policy for policy in self.policies if policy in missing)
         to_beat = {p: fastest[candidate.math, p] for p in policies if (candidate.math, p) in fastest}
         work = self.session.work
-        conditions = Conditions(policies, self.rule, clock=self.session.clock, work=work, to_beat_us=to_beat)
+        ours = about(kernel).role != "external" or candidate.plan is None
+        conditions = Conditions(
+            policies,
+            self.rule,
+            clock=self.session.clock,
+            work=work,
+            to_beat_us=to_beat,
+            outside=None if ours else subject.outside,
+        )
         with watch(functools.partial(self._hung, subject, kernel, candidate, progress)):
             outcome = try_candidate(
                 candidate, self.session.device.timer, subject.truth, conditions, self.session.warm_up
             )
+            if not ours:
+                outcome = self._possible(subject, kernel, candidate.math, outcome)
             if outcome.status == "ok" and problem.op in memory.OPS:
                 self._memory(problem, kernel, candidate, progress)
         for policy, measured in outcome.measurements.items():
@@ -113,6 +130,17 @@ class Attempts:
                 f"the device stopped answering after {kernel} {candidate.variant} on {problem.name} "
                 f"({outcome.reason}); all rows are kept, go on with --resume"
             )
+        return outcome
+
+    def _possible(self, subject: Subject, kernel: str, math: str, outcome: Outcome) -> Outcome:
+        """The outcome, wrong where a median is one that this GPU can't have: `validate` refuses those of every row."""
+        if subject.operands is None:
+            return outcome
+        work = row_work(kernel, subject.problem, subject.operands)
+        for policy, measured in outcome.measurements.items():
+            limit = roofline_us(work, self.session.peaks, policy, math)
+            if limit is not None and measured.median < LEAST_OF_LIMIT * limit:
+                return replace(outcome, status="wrong", reason=impossible(measured.median, limit), measurements={})
         return outcome
 
     def add(self, subject: Subject, kernel: str, variant: str, outcome: Outcome, math: str = "") -> None:

@@ -19,6 +19,8 @@ from nnzbench.problems.operands import Operands
 from nnzbench.problems.problem import ITEM_BYTES, NETWORKS, Problem
 
 INDEX_BYTES = 4
+LEAST_OF_LIMIT = 0.25
+"""Shortest time as a part of the row's limit: caches and fast algorithms beat it, but never threefold on record."""
 WINOGRAD_TILE = 4
 """Outputs along a side of the largest tile of Winograd's convolution that libraries offer, F(4x4, 3x3)."""
 _RESULT_BYTES = {**ITEM_BYTES, "i8": 4, "f8": 2}
@@ -164,3 +166,8 @@ def _recorded_work(row: Any) -> Work | None:
         structure = said.structure_bytes(problem, row.nnz)
     weights = said.operand_bytes(problem, row.nnz) if said.operand_bytes else structure + element * row.nnz
     return Work(row.flops, weights + element * row.k * row.n * _met(row.k, row.nnz) + result)
+
+
+def impossible(median_us: float, limit_us: float) -> str:
+    """The sentence on a median below `LEAST_OF_LIMIT` of the limit."""
+    return f"the median {median_us:g} us is below a quarter of what this GPU could take, {limit_us:g} us"

@@ -18,6 +18,8 @@ from nnzbench.devices import Timer
 from nnzbench.problems.experiment import Policy
 
 Clock = Callable[[], float]
+Batch = Callable[[int], list[float]]
+"""Takes that many samples."""
 
 REPLAY_US = 200.0
 """A timed replay lasts at least this long, so that event resolution (0.5 us as documented) is below 0.3 %."""
@@ -111,14 +113,17 @@ def measure(
     capturable: bool = True,
     clock: Clock = time.monotonic,
     to_beat_us: float | None = None,
+    watched: Callable[[Batch], Batch] | None = None,
 ) -> Measurement:
     """Times `run` (already run once, so that modules are loaded) under `policy`.
 
     Nothing is discarded. `clock` gives host seconds, injected by tests. With `to_beat_us`, the median of a competitor,
-    the measurement ends once it is clear that it will not be reached.
+    the measurement ends once it is clear that it will not be reached. `watched` is put round what takes the samples.
     """
     rule = rule or StoppingRule()
     batch = _hot_batch(timer, run, capturable) if policy == "hot" else _cold_batch(timer, run)
+    if watched is not None:
+        batch = watched(batch)
     _ramp(batch, rule.ramp_seconds, clock)
     return _sample(timer, batch, rule, clock, 0.0 if policy == "hot" else EVENT_STEP_US, to_beat_us)
 
@@ -141,10 +146,6 @@ def warm_up(
         steady = len(last) == 3 and max(last) - min(last) <= 0.01 * max(last)
         if end - start >= least and (steady or readings[-1] is None):
             return
-
-
-Batch = Callable[[int], list[float]]
-"""Takes that many samples."""
 
 
 def _repeat(run: Callable[[], None], times: int) -> None:

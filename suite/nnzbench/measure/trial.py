@@ -17,6 +17,7 @@ from nnzbench.devices import Device, DeviceLost, Timer
 from nnzbench.devices.gpu import PAUSES_S, short_of_memory
 from nnzbench.kernels.registry import AnyKernel, candidates
 from nnzbench.measure.first import first_choices
+from nnzbench.measure.outside import Cheat, Guard, Outside
 from nnzbench.measure.phases import Phase, Phases, Work
 from nnzbench.measure.timing import Clock, Measurement, StoppingRule, measure
 from nnzbench.plans.plan import Array, Candidate, Prepared, Resources, Unsupported
@@ -48,6 +49,8 @@ class Conditions:
     """Counts the seconds, and waits for other processes to leave the GPU."""
     to_beat_us: Mapping[Policy, float] = field(default_factory=dict)
     """Fastest median so far that the candidate competes with: one clearly behind it is not measured to the end."""
+    outside: Outside | None = None
+    """For plans that are not ours: operands of other values, which they must follow."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ def failure(error: Exception | SystemExit) -> Outcome:
     if isinstance(error, OSError) and paths.is_full(error):
         raise error
     text = str(error) or type(error).__name__
+    if isinstance(error, Cheat):
+        return Outcome("wrong", text, error.error)
     if isinstance(error, Unsupported):
         return Outcome("unsupported", text)
     if isinstance(error, CompileTimeout | TimeoutError):
@@ -202,6 +207,11 @@ class _Trial:
         seconds = clock() - start
         if not passes(error, tolerance):
             return Outcome("wrong", why(first, self.reference(), error, tolerance), error)
+        guard = None
+        if (plan := self.candidate.plan) is not None and self.conditions.outside is not None:
+            guard = Guard(prepared, plan, tolerance, self.conditions.outside)
+            with work.on_gpu("checking"):
+                error = max(error, guard.check())
         if self.timer is None:
             return Outcome("ok", "", error)
         limit_s = self.conditions.timeout_s
@@ -215,7 +225,9 @@ class _Trial:
                 reason = f"one launch took {seconds:.3g} s: timing it would pass the limit of {limit_s:g} s"
                 return Outcome("timeout", reason, error)
         with work.on_gpu("warming"):
-            measurements = self._timed(self.timer, prepared)
+            measurements = self._timed(self.timer, prepared, guard)
+            if guard is not None:
+                error = max(error, guard.check_timing(self.timer))
             with work.phases.of("preparing"):
                 last = _fresh_result(prepared)  # a kernel that kept its first result leaves the poison in place
         with work.phases.of("checking"):
@@ -224,14 +236,15 @@ class _Trial:
             return Outcome("wrong", f"after timing: {why(last, self.reference(), again, tolerance)}", again)
         return Outcome("ok", "", max(error, again), measurements)
 
-    def _timed(self, timer: Timer, prepared: Prepared) -> dict[Policy, Measurement]:
+    def _timed(self, timer: Timer, prepared: Prepared, guard: Guard | None) -> dict[Policy, Measurement]:
         self.before_timing(prepared.run)
+        watched = guard.renewing if guard else None
         found: dict[Policy, Measurement] = {}
         rule, clock = self.conditions.rule, self.conditions.clock
         for policy in self.conditions.policies:
             to_beat = self.conditions.to_beat_us.get(policy)
             with self.conditions.work.phases.of(policy):
-                found[policy] = measure(timer, prepared.run, policy, rule, prepared.capturable, clock, to_beat)
+                found[policy] = measure(timer, prepared.run, policy, rule, prepared.capturable, clock, to_beat, watched)
             # after the first one the clock is up, and stays so: the host checks nothing in between
             rule = replace(rule, ramp_seconds=0.0)
         return found

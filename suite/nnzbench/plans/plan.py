@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,19 @@ class Resources:
     code_bytes: int = 0
 
 
+class Held(Protocol):
+    """A plan's buffer on a device."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self) -> Array:
+        """Waits, then copies to the host."""
+
+    def write(self, array: Array) -> None:
+        """Copies `array`, of the same shape and type, to the device."""
+
+
 @dataclass
 class Prepared:
     """A compiled and uploaded candidate. Only `run` is ever timed."""
@@ -126,6 +139,8 @@ class Prepared:
     """Host-side preparation: inspection, format conversion, upload, library preprocess."""
     capturable: bool = True
     """False where a library call can't be captured into a CUDA graph; hot timing then uses a stream loop."""
+    arrays: Mapping[str, Held] = field(default_factory=dict)
+    """Of a plan, its buffers by name; empty for a library."""
 
 
 @dataclass(frozen=True)

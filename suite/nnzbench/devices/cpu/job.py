@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,27 @@ _MAX_SHARED = max(one.block_shared_bytes for one in ARCHITECTURES.values())
 _ALIGN = 64
 
 
+@dataclass
+class Held:
+    """One buffer in the file that the programs work on."""
+
+    data: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+    def read(self) -> Array:
+        """A copy, as the last run or `write` left it."""
+        flat = np.fromfile(self.data, self.dtype, math.prod(self.shape), offset=self.offset)
+        return flat.reshape(self.shape)
+
+    def write(self, array: Array) -> None:
+        """Replaces the contents."""
+        with self.data.open("r+b") as file:
+            file.seek(self.offset)
+            np.ascontiguousarray(array).tofile(file)
+
+
 @dataclass(frozen=True)
 class Job:
     """A plan on disk; the programs' results land in `data`."""
@@ -30,21 +52,12 @@ class Job:
     descriptions: tuple[Path, ...]
     """One file per stage of the plan, to be run in order over the same data."""
     data: Path
-    output: Array
-    """Only its shape and dtype are used after writing."""
-    output_offset: int
-
-    def read(self) -> Array:
-        """A copy of the output as the last run or `poison` left it."""
-        flat = np.fromfile(self.data, dtype=self.output.dtype, count=self.output.size, offset=self.output_offset)
-        return flat.reshape(self.output.shape)
+    held: Mapping[str, Held]
+    output: Held
 
     def poison(self) -> None:
         """Fills the output with NaN, integers with their largest value."""
-        value = poison_value(self.output.dtype)
-        with self.data.open("r+b") as file:
-            file.seek(self.output_offset)
-            np.full(self.output.shape, value, self.output.dtype).tofile(file)
+        self.output.write(np.full(self.output.shape, poison_value(self.output.dtype), self.output.dtype))
 
 
 def write(plan: Plan, folder: Path) -> Job:
@@ -52,12 +65,12 @@ def write(plan: Plan, folder: Path) -> Job:
     if plan.output not in plan.buffers:
         raise LaunchError(f"{plan.variant}: the output '{plan.output}' is not among its buffers")
     names = {name: index for index, name in enumerate(plan.buffers)}
-    offsets: dict[str, int] = {}
+    held: dict[str, Held] = {}
     end = 0
     buffers = []
     with (folder / "data").open("wb") as data:
         for name, array in plan.buffers.items():
-            offsets[name] = end
+            held[name] = Held(folder / "data", array.shape, array.dtype, end)
             buffers.append(f"buffer {end} {array.nbytes} {name}")
             data.seek(end)
             np.ascontiguousarray(array).tofile(data)
@@ -68,7 +81,7 @@ def write(plan: Plan, folder: Path) -> Job:
         launches = [_launch_line(launch, names) for launch in stage.launches if _checked(launch)]
         descriptions.append(folder / f"job{number}")
         descriptions[-1].write_text("\n".join([*buffers, *launches]) + "\n")
-    return Job(tuple(descriptions), folder / "data", plan.buffers[plan.output], offsets[plan.output])
+    return Job(tuple(descriptions), folder / "data", held, held[plan.output])
 
 
 def _checked(launch: Launch) -> bool:

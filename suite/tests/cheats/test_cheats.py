@@ -1,0 +1,153 @@
+"""Kernel files that cheat, one a trick, run as a user's file is: what catches each is one sentence of its row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fakes import FakeDevice, Silent
+
+from nnzbench.devices import Device
+from nnzbench.devices.cpu_device import CpuDevice
+from nnzbench.devices.gpu import GpuDevice
+from nnzbench.devices.gpu_timer import GpuTimer
+from nnzbench.kernels import registry, user
+from nnzbench.measure import trial
+from nnzbench.measure.attempts import Attempts, Subject
+from nnzbench.measure.peaks import Peaks
+from nnzbench.measure.session import Session
+from nnzbench.measure.sweep import Choice, run_experiment
+from nnzbench.measure.timing import Measurement, StoppingRule
+from nnzbench.measure.trial import Outcome
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.operands import make_operands
+from nnzbench.problems.problem import Problem
+from nnzbench.records.record import Record, read_records
+
+pytestmark = pytest.mark.usefixtures("cache_dir")
+HERE = Path(__file__).parent
+
+CAUGHT = {
+    "cached_result": "with other values of the operands: relative error",
+    "changed_inputs": "it changed its operand b, in the buffer 'b'",
+    "half_the_rows": "elements are NaN",
+    "fp16_sums": "is outside the f32 tolerance",
+    "same_b_not_written": "launched again over the same values: all",
+    "first_launch_alone": "with other values of the operands: relative error",
+    "one_size": "is outside the f32 tolerance",
+    "hidden_in_prepare": "with other values of the operands: relative error",
+    "reference_overwritten": "is outside the f32 tolerance",
+}
+"""What the processor finds, by a part of the sentence."""
+TIMED = {"same_b_seen_twice": "a launch over new values takes"}
+"""What only times tell."""
+KEPT_OUT = ("patched_timer", "l2_carve_out")
+"""What computes the right thing, and must gain nothing."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registry", registry.kernels())
+    monkeypatch.setattr(registry, "_about", dict(registry._about))
+
+
+class Sizes(Experiment):
+    sizes = ((16, 40, 12), (80, 64, 33))
+
+    def problems(self, real: bool | None = None) -> list[Problem]:
+        return [Problem(self.name, f"p{m}", "spmm", m, k, n, 0.6, "uniform:0") for m, k, n in self.sizes]
+
+
+class Large(Sizes):
+    sizes = ((2048, 2048, 256),)
+
+
+def rows(device: Device, folder: Path, *names: str, kind: type[Sizes] = Sizes) -> list[Record]:
+    added = [one for name in names for one in user.load(HERE / f"{name}.py")]
+    chosen = dict.fromkeys(added, ())
+    session = Session(device, registry.kernels(), Peaks())
+    run_experiment(kind("cheats", "", "", "", chosen), session, folder, Choice(), Silent())
+    return read_records(folder / "records.csv")
+
+
+def test_every_cheat_is_short_says_its_trick_and_is_tried() -> None:
+    files = {path.stem: path.read_text() for path in HERE.glob("*.py") if not path.stem.startswith("test_")}
+    assert files.keys() == {*CAUGHT, *TIMED, *KEPT_OUT, "other_stream"}
+    for name, text in files.items():
+        assert text.startswith('"""'), name
+        assert len(text.splitlines()) <= 40, name
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_the_check_catches(name: str, tmp_path: Path) -> None:
+    found = rows(CpuDevice(), tmp_path, name)
+    wrong = [row for row in found if row.status == "wrong"]
+    assert {row.status for row in found} == ({"ok", "wrong"} if name == "one_size" else {"wrong"}), found
+    assert all(CAUGHT[name] in row.reason and "\n" not in row.reason for row in wrong), [row.reason for row in wrong]
+
+
+def test_a_file_that_makes_calls_of_its_own_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"'cheat_other_stream' makes calls of its own"):
+        user.load(HERE / "other_stream.py")
+
+
+def test_what_a_file_patches_is_its_own_process(tmp_path: Path) -> None:
+    before = (GpuTimer.elapsed_us, GpuTimer.cold_us, trial.relative_error)
+    assert {row.status for row in rows(CpuDevice(), tmp_path, "patched_timer")} == {"ok"}
+    assert (GpuTimer.elapsed_us, GpuTimer.cold_us, trial.relative_error) == before
+
+
+def test_a_file_does_not_say_whose_its_kernel_is(tmp_path: Path) -> None:
+    text = (HERE / "half_the_rows.py").read_text().replace("Launch, Plan", "About, Launch, Plan")
+    (tmp_path / "own.py").write_text(text.replace("register(Cheat())", 'register(Cheat(), About("own"))'))
+    (name,) = user.load(tmp_path / "own.py")
+    assert registry.about(name).role == "external"
+
+
+@pytest.mark.parametrize(("median", "status"), [(24.0, "wrong"), (26.0, "ok")])
+def test_a_time_below_a_quarter_of_the_roofline_is_refused(median: float, status: str) -> None:
+    problem = Problem("x", "p", "spmm", 64, 64, 64, 0.5, "uniform:0")
+    operands = make_operands(problem)
+    peaks = Peaks(copy_gbs=1e9, l2_gbs=1e9, fp32_tflops=1e9, floor_hot_us=100.0, floor_cold_us=100.0)
+    results = SimpleNamespace(done=set())
+    attempts = Attempts("x", Session(FakeDevice(), {}, peaks), results, ("hot",), StoppingRule())
+    measured = {"hot": Measurement((median,) * 3, None, (), True)}
+    subject = Subject(problem, operands, lambda: pytest.fail("needs no reference"))
+    outcome = attempts._possible(subject, "nobodys", "f32", Outcome("ok", "", 0.0, measured))
+    assert outcome.status == status
+    assert ("below a quarter" in outcome.reason) == (status == "wrong")
+    assert bool(outcome.measurements) == (status == "ok")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", {**CAUGHT, **TIMED})
+def test_a_gpu_catches(name: str, gpu: GpuDevice, tmp_path: Path) -> None:
+    found = rows(gpu, tmp_path, name, kind=Large)
+    assert {row.status for row in found} == {"wrong"}, [(row.status, row.reason) for row in found]
+    assert all({**CAUGHT, **TIMED}[name] in row.reason for row in found), [row.reason for row in found]
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_nothing_for_what_is_patched_or_kept_in_cache(gpu: GpuDevice, tmp_path: Path) -> None:
+    found = rows(gpu, tmp_path, *KEPT_OUT, kind=Large)
+    assert {row.status for row in found} == {"ok"}, [row.reason for row in found]
+    times = {(row.kernel, row.policy): row.median_us for row in found if row.median_us}
+    assert min(times.values()) > 5.0, times
+    assert times["cheat_l2_carve_out", "cold"] > 0.9 * times["cheat_patched_timer", "cold"], times
+
+
+@pytest.mark.gpu
+def test_a_kernel_over_new_values_is_as_hot_as_over_the_same(
+    gpu: GpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [rows(gpu, tmp_path / "guarded", "patched_timer", kind=Large)]
+    monkeypatch.setattr(registry, "_about", {**registry._about, "cheat_patched_timer": registry.about("sputnik")})
+    session = Session(gpu, registry.kernels(), Peaks())
+    chosen = Large("cheats", "", "", "", {"cheat_patched_timer": ()})
+    run_experiment(chosen, session, tmp_path / "bare", Choice(), Silent())
+    found.append(read_records(tmp_path / "bare" / "records.csv"))
+    guarded, bare = ({row.policy: row.median_us for row in one} for one in found)
+    for policy in ("hot", "cold"):
+        assert guarded[policy] == pytest.approx(bare[policy], rel=0.02), (policy, guarded, bare)
