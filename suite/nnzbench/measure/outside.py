@@ -17,7 +17,7 @@ from nnzbench.devices import Timer
 from nnzbench.measure.timing import Batch
 from nnzbench.plans.plan import Array, Plan, Prepared, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
-from nnzbench.problems.operands import Operands, operands_of
+from nnzbench.problems.operands import Operands, operands_of, to_e4m3
 from nnzbench.problems.problem import NETWORKS, DType, Problem
 from nnzbench.problems.reference import Reference, reference
 
@@ -160,8 +160,12 @@ class Guard:
 
 
 def _forms(array: Array, dtype: DType) -> list[Array]:
-    """An operand as a buffer may hold it: as it is given, or transposed; of bf16 the bits too."""
-    kinds = [array, (array.view(np.uint32) >> 16).astype(np.uint16)] if dtype == "bf16" else [array]
+    """An operand as a buffer may hold it: as it is given, or transposed; of bf16 and f8 the bits too."""
+    kinds = [array]
+    if dtype == "bf16":
+        kinds.append((array.view(np.uint32) >> 16).astype(np.uint16))
+    if dtype == "f8":
+        kinds.append(to_e4m3(array).view(np.uint8))
     turned = [np.ascontiguousarray(one.T) for one in kinds if one.ndim == 2]
     return [np.ascontiguousarray(one) for one in kinds] + turned
 

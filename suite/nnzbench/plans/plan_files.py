@@ -29,7 +29,9 @@ class ArrayFiles:
             if known is array:
                 return f"array{number}.npy"
         name = f"array{len(self._written)}.npy"
-        np.save(self._folder / name, np.asarray(array), allow_pickle=False)
+        plain = np.ascontiguousarray(array)
+        bits = plain.dtype.kind == "V"  # bf16 and e4m3, which a file has no names for
+        np.save(self._folder / name, plain.view(f"u{plain.itemsize}") if bits else plain, allow_pickle=False)
         self._written.append(array)
         return name
 
