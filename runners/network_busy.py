@@ -26,7 +26,7 @@ from nnzbench.devices import open_device
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.measure.trial import failure
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.papers.sputnik.busy import COLUMNS, FILE
+from nnzbench.papers.sputnik.whole_networks import COLUMNS, FILE
 from nnzbench.plans.plan import Prepared
 from nnzbench.problems.operands import make_operands
 from nnzbench.problems.problem import NETWORKS

@@ -18,9 +18,9 @@ from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, P
 from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
 from nnzbench.devices import Device
 from nnzbench.kernels import registry
+from nnzbench.matrices import files
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.readers import files
-from nnzbench.matrices.readers.sparse_files import from_scipy
+from nnzbench.matrices.sparse_files import from_scipy
 from nnzbench.measure.session import Session, open_session
 from nnzbench.operators import packed
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch

@@ -12,12 +12,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from nnzbench.matrices import index
+from nnzbench.matrices import files, index
 from nnzbench.matrices.formats import CSR, MatrixError, require_memory
-from nnzbench.matrices.readers import files
-from nnzbench.problems.names import name_of
 from nnzbench.problems.operands import Operands, operands_of, round_to
-from nnzbench.problems.problem import ConvShape, DType, Problem
+from nnzbench.problems.problem import ConvShape, DType, Problem, name_of
 from nnzbench.problems.sources import load_sparse
 
 EXPERIMENT = "mine"

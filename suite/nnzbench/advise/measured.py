@@ -25,9 +25,8 @@ from nnzbench.measure.trial import Outcome
 from nnzbench.operators.arrays import stored_bytes, weights_bytes
 from nnzbench.plans.plan import Candidate
 from nnzbench.problems.experiment import POLICIES
-from nnzbench.problems.names import name_of
 from nnzbench.problems.operands import Operands
-from nnzbench.problems.problem import DType, Problem
+from nnzbench.problems.problem import DType, Problem, name_of
 from nnzbench.problems.reference import reference
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Results

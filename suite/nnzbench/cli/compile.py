@@ -23,7 +23,7 @@ from nnzbench.build.cache import Compiled, CompileError, Job
 from nnzbench.build.pool import compile_many
 from nnzbench.cli import completion, programs
 from nnzbench.cli.chosen import choose_experiments
-from nnzbench.cli.compile_tables import Row, details, summary
+from nnzbench.cli.programs import Row, details, summary
 from nnzbench.kernels.registry import Kernel, VendorKernel, kernels
 from nnzbench.kernels.samples import PlanLister
 from nnzbench.measure.sweep import Choice

@@ -9,9 +9,8 @@ from itertools import islice
 
 from nnzbench.measure.budget import DAMPING_S, Schedule, Step
 from nnzbench.measure.sweep import Run
-from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import matrix_of
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.records.record import Key
 
 NEAR = 64

@@ -9,8 +9,7 @@ from nnzbench.contribute.published import Matrix, matrix
 from nnzbench.matrices import index
 from nnzbench.measure.roofline import LEAST_OF_LIMIT, impossible
 from nnzbench.plans.plan import one_line
-from nnzbench.problems.names import parse
-from nnzbench.problems.problem import Op, Problem
+from nnzbench.problems.problem import Op, Problem, parse
 from nnzbench.problems.sources import load_sparse
 from nnzbench.records.record import Record
 

@@ -1,4 +1,9 @@
-"""Checks of the environment snapshots beside a result set: present, about this GPU, and naming no machine or person."""
+"""What cells and snapshots of a result set may hold.
+
+Each column of records.csv and tuning.csv holds words that there are, names of plain letters, numbers in range: other
+checks look only at rows that pass, so that none of them meets a value it does not know. The environment snapshots
+beside them are present, about this GPU, and name no machine or person.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,134 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from nnzbench.contribute import alphabet
+from nnzbench.devices import DEVICES
 from nnzbench.devices.gpu import slug
+from nnzbench.kernels.registry import known
+from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.environment import SCHEMA
+from nnzbench.papers.catalogue import EXPERIMENTS
+from nnzbench.plans.architectures import ARCHITECTURES
+from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.experiment import POLICIES
+from nnzbench.problems.problem import DType
+from nnzbench.records.folder import Scope, Tuning
 from nnzbench.records.record import Record
+from nnzbench.records.selection import listed, math_class
+
+OPS = frozenset({"spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"})
+"""What `Problem.recorded_op` gives."""
+_WORDS: dict[str, Sequence[str]] = {
+    "op": sorted(OPS),
+    "dtype": sorted(get_args(DType)),
+    "device": sorted(DEVICES),
+    "policy": sorted({*POLICIES, CHECK}),
+    "arch": list(ARCHITECTURES),
+    "scope": get_args(Scope),
+}
+_NAMES = {
+    "problem": re.compile(r"[A-Za-z0-9._]{1,200}"),
+    "shape": re.compile(r"[a-z0-9_]{0,100}"),
+    "pattern": re.compile(r"[0-9a-f]{0,16}"),
+    "source": re.compile(r"[A-Za-z0-9_./:%+-]{0,200}"),
+    "variant": re.compile(r"[A-Za-z0-9_.:+-]{0,120}"),
+    "gpu": re.compile(r"[a-z0-9-]{1,80}"),
+    "environment": re.compile(r"environment(-\d{1,4})?\.json"),
+    "policies": re.compile(r"[a-z]+(\+[a-z]+)*"),
+    "untuned": re.compile(r"[A-Za-z0-9_.:+ -]{0,2000}"),
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("m", "k", "n"), (0, 2**31)),
+    "sparsity": (0, 1),
+    "nnz": (0, 2**40),
+    "samples": (1, 1e6),
+    "sm_clock_mhz": (50, 5000),
+    "flops": (0, 1e18),
+    "bytes": (0, 1e14),
+    **dict.fromkeys(("prepare_ms", "compile_ms"), (0, 1e8)),
+    **dict.fromkeys(("registers", "candidates", "ok"), (0, 2**20)),
+    "shared_bytes": (0, 2**20),
+    **dict.fromkeys(("spill_bytes", "code_bytes"), (0, 2**30)),
+    **dict.fromkeys(("seconds", "gpu_seconds"), (0, 1e7)),
+}
+LONGEST = 400
+"""Characters of a sentence, such as a reason."""
+_MARKUP = re.compile(r"<[A-Za-z/!?]|\]\(|&\w*[#;]|\bjavascript:|^[=+@]")
+
+
+def strange(text: str) -> str:
+    """What makes a sentence unfit to be shown, in words; empty for nothing. Time is linear in its length."""
+    if len(text) > LONGEST:
+        return f"{len(text)} characters"
+    if not text.isprintable():
+        return "control characters"
+    return "markup" if _MARKUP.search(text) else ""
+
+
+def rows(found: Sequence[Record]) -> Iterator[str]:
+    """Cells of records that are not in the alphabet of their column, one sentence for each value."""
+    foreign = sorted({row.kernel for row in found} - set(known()))
+    if foreign:
+        yield f"there is no kernel {listed([shown(one) for one in foreign])} in this version"
+    yield from _cells(found)
+    for experiment in sorted({row.experiment for row in found} - set(EXPERIMENTS)):
+        yield f"'{shown(experiment)}' is not an experiment"
+    for reason, line in _first(found, "reason"):
+        if what := strange(reason):
+            yield f"line {line}: `reason` holds {what}"
+
+
+def errors(found: Sequence[Record]) -> Iterator[str]:
+    """Rows that passed no check: their error is above what their arithmetic may have."""
+    for line, row in enumerate(found, start=2):
+        math = math_class(row)
+        most = TOLERANCE["winograd" if math == "f32" else math]
+        if row.status == "ok" and row.relative_error is not None and row.relative_error > most:
+            yield f"line {line}: the error {row.relative_error:g} is above {most:g}, and the row says 'ok'"
+
+
+def tuning(found: Sequence[Tuning]) -> Iterator[str]:
+    """The same of tuning.csv."""
+    for text in _cells(found):
+        yield f"tuning.csv, {text}"
+    for line, row in enumerate(found, start=2):
+        if row.kernel not in known():
+            yield f"tuning.csv, line {line}: there is no kernel `{shown(row.kernel)}` in this version"
+        if row.ok > row.candidates or row.gpu_seconds > 1.01 * row.seconds + 0.01:
+            yield f"tuning.csv, line {line}: more came out of the candidates or the seconds than went in"
+
+
+def shown(text: str) -> str:
+    """A value in a sentence: its start, what can't be printed as question marks."""
+    return "".join(one if one.isprintable() else "?" for one in text[:60])
+
+
+def _cells(found: Sequence[Any]) -> Iterator[str]:
+    columns = vars(found[0]) if found else {}
+    for column in columns.keys() & _WORDS.keys():
+        allowed = _WORDS[column]
+        for value, line in _first(found, column):
+            if value not in allowed:
+                yield f"line {line}: `{column}` is '{shown(value)}', which is none of {', '.join(allowed)}"
+    for column in columns.keys() & _NAMES.keys():
+        for value, line in _first(found, column):
+            if not _NAMES[column].fullmatch(value):
+                yield f"line {line}: `{column}` is '{shown(value)}', which no `{column}` is written like"
+    for column in columns.keys() & _RANGES.keys():
+        least, most = _RANGES[column]
+        for value, line in _first(found, column):
+            if value is not None and not least <= value <= most:
+                yield f"line {line}: `{column}` is {value:g}, which is not from {least:g} to {most:g}"
+
+
+def _first(found: Iterable[Any], column: str) -> Iterable[tuple[Any, int]]:
+    """Each value of a column with its first line: hundreds of thousands of rows have few."""
+    lines: dict[Any, int] = {}
+    for line, row in enumerate(found, start=2):  # a cell never holds a newline
+        lines.setdefault(getattr(row, column), line)
+    return lines.items()
+
 
 Snapshot = dict[str, Any]
 MOST_BYTES = 1 << 20
@@ -62,13 +189,13 @@ def faults(snapshots: Mapping[str, Snapshot], gpu: str) -> Iterator[str]:
     """What makes the snapshots of rows of that GPU unfit, one sentence each."""
     for name, snapshot in snapshots.items():
         if snapshot.get("schema", SCHEMA) != SCHEMA:
-            yield f"the snapshot '{name}' is of schema '{alphabet.shown(snapshot['schema'])}', not {SCHEMA}"
+            yield f"the snapshot '{name}' is of schema '{shown(snapshot['schema'])}', not {SCHEMA}"
         for mine in {snapshot["gpu"].get("slug", gpu), slug(snapshot["gpu"]["name"])} - {gpu}:
             yield f"the snapshot '{name}' is of GPU '{mine}' and its rows are of '{gpu}'"
         for key, value in _leaves(snapshot):
             if not isinstance(value, str):
                 continue
-            if what := alphabet.strange(value):
+            if what := strange(value):
                 yield f"the snapshot '{name}' holds {what} in '{key}'"
             if key.startswith(("software.", "packages.")):  # versions may look like addresses
                 continue
@@ -109,7 +236,7 @@ def _shape(snapshot: Snapshot) -> Iterator[str]:
     """Where its tables, names and types are not those that `machine.environment.snapshot` gives."""
     for key, value in snapshot.items():
         if isinstance(value, dict) != (key in _TABLES) or isinstance(value, list):
-            yield f"has '{alphabet.shown(key)}', which is {'no' if key in _TABLES else 'a'} table"
+            yield f"has '{shown(key)}', which is {'no' if key in _TABLES else 'a'} table"
             return
     if not isinstance(snapshot.get("gpu", {}).get("name"), str) or not snapshot["gpu"]["name"]:
         yield "does not describe the GPU"
@@ -120,11 +247,11 @@ def _shape(snapshot: Snapshot) -> Iterator[str]:
             yield "is nested too deeply"
             return
         if not all(map(_KEY.fullmatch, key.split("."))):
-            yield f"has a name '{alphabet.shown(key)}'"
+            yield f"has a name '{shown(key)}'"
         number = isinstance(value, int | float) and not isinstance(value, bool)
         wanted = number if _NUMBERS.fullmatch(key) else isinstance(value, str) if _TEXTS.fullmatch(key) else True
         if not (wanted or value is None) or (number and not 0 <= value < 1e18):
-            yield f"has '{key}' {alphabet.shown(str(value))}, which it can't be"
+            yield f"has '{key}' {shown(str(value))}, which it can't be"
 
 
 def _leaves(snapshot: Snapshot) -> Iterator[tuple[str, Any]]:

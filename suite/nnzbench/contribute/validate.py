@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.contribute import alphabet, manifest, physics, possible, published, snapshots
+from nnzbench.contribute import manifest, physics, possible, published, snapshots
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
-from nnzbench.problems.names import case_of
+from nnzbench.problems.problem import case_of
 from nnzbench.records import memory, selection
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, read_tuning
@@ -65,7 +65,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         return [str(error).replace(f"{folder}/", "")], []
     if not rows:
         return ["it has no rows"], []
-    faults = [*alphabet.rows(rows), *alphabet.tuning(tuned)]
+    faults = [*snapshots.rows(rows), *snapshots.tuning(tuned)]
     if faults:
         return faults, []
     arch = checked_arch(folder)
@@ -73,7 +73,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     faults += [
         *_place(folder, rows),
         *_rows(rows, bool(arch)),
-        *alphabet.errors(rows),
+        *snapshots.errors(rows),
         *physics.faults(rows, found),
         *possible.sources(rows),
         *published.faults(folder, rows),

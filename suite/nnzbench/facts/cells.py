@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnzbench.facts.nearby import INSTEAD
 from nnzbench.facts.selector import dense_of
-from nnzbench.problems.names import parse
+from nnzbench.problems.problem import parse
 
 ZEROS = (50, 60, 70, 80, 90, 95)
 """Levels up the map, percent."""

@@ -16,7 +16,7 @@ from nnzbench.facts.results import ResultSet, each, size_of
 from nnzbench.facts.selector import Selector, pick, rows_of
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
-from nnzbench.problems.names import label_of, parse, stem_of
+from nnzbench.problems.problem import label_of, parse, stem_of
 
 POLICIES = ("hot", "cold")
 """Hot first: it is what the papers report."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pandas as pd
 
-from nnzbench.problems.names import label_of, parse, stem_of
+from nnzbench.problems.problem import label_of, parse, stem_of
 from nnzbench.problems.tables import dlmc_sample
 
 OPS = {"spmm": "SpMM", "sddmm": "SDDMM", "spmv": "SpMV", "conv2d": "convolution"}

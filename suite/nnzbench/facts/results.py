@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from nnzbench.facts import host_time, sources, tuned
+from nnzbench.facts import marks
 from nnzbench.kernels.registry import role_of
 from nnzbench.measure.peaks import Peaks, peaks_of
 from nnzbench.measure.roofline import recorded_us
@@ -113,7 +113,7 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     _check(path, recorded)
     devices = sorted(recorded["device"].unique(), key=_device_rank)
     kept = recorded if len(devices) == 1 else recorded[recorded["device"] == devices[0]]
-    unfinished = tuned.unfinished(kept, tuning)
+    unfinished = marks.unfinished(kept, tuning)
     left = kept[unfinished]
     kept = (kept[~unfinished] if len(left) else kept).reset_index(drop=True)
     environments = {name: read_environment(folder, name) for name in kept["environment"].unique()}
@@ -122,11 +122,11 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
     kept["selected"] = fastest(kept)  # a run cut off marks none, and one of several devices chose among all of them
     measured = derived(kept).assign(
         memory_bytes=_memory(kept, folder / memory.FILE),
-        untuned=tuned.chosen_untuned(kept, tuning),
-        cut_short=tuned.cut_short(kept, tuning),
-        host_time=host_time.may_hold(kept, environments),
+        untuned=marks.chosen_untuned(kept, tuning),
+        cut_short=marks.cut_short(kept, tuning),
+        host_time=marks.may_hold(kept, environments),
     )
-    frame, patterns = sources.joined(measured)
+    frame, patterns = marks.joined(measured)
     return ResultSet(
         folder=folder,
         experiment=str(recorded["experiment"].iloc[0]),
@@ -134,12 +134,12 @@ def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSe
         recorded=recorded,
         frame=frame,
         device=devices[0],
-        left_out=(*_left_out(recorded, devices), *tuned.sentences(left), *patterns),
+        left_out=(*_left_out(recorded, devices), *marks.sentences(left), *patterns),
         environment=environments[kept["environment"].iloc[-1]],
         environments=tuple(
             (name, int((kept["environment"] == name).sum()), found) for name, found in environments.items()
         ),
-        tuning_seconds=tuned.seconds(tuning, devices[0]),
+        tuning_seconds=marks.seconds(tuning, devices[0]),
     )
 
 

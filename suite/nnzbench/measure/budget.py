@@ -19,9 +19,8 @@ from nnzbench.kernels.registry import about
 from nnzbench.measure.costs import Costs, operands_s
 from nnzbench.measure.sweep import Run
 from nnzbench.problems.experiment import Experiment
-from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import matrix_of
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.progress import RunProgress
 from nnzbench.records.folder import Scope
 

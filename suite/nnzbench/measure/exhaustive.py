@@ -9,7 +9,7 @@ from nnzbench.build.cache import Compiled, Job
 from nnzbench.build.pool import compile_many
 from nnzbench.devices import Device
 from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns
-from nnzbench.kernels.codegen.tiling import Tiling, Tuned, remember, search_name
+from nnzbench.kernels.codegen.schedule import Tiling, Tuned, remember, search_name
 from nnzbench.kernels.sparsert.spmm import ASSEMBLE_SECONDS, make_plan, make_planner
 from nnzbench.measure.phases import Phases
 from nnzbench.measure.timing import QUICK, measure, warm_up

@@ -23,8 +23,8 @@ import numpy as np
 
 from nnzbench import paths
 from nnzbench.build.cache import Job
+from nnzbench.matrices.checkpoints import array_names, load_array
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.readers.weights import array_names, load_array
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
 from nnzbench.plans.plan import Array, Launch, Plan
 from nnzbench.problems.problem import DType

@@ -9,8 +9,7 @@ import pandas as pd
 from nnzbench.facts.data import described
 from nnzbench.facts.groups import Group
 from nnzbench.papers.catalogue import page_of
-from nnzbench.problems.names import stem_of
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.report.pages.page import Page
 
 

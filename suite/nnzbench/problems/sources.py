@@ -12,9 +12,9 @@ import numpy as np
 
 from nnzbench import paths
 from nnzbench.matrices import encodings, generate, index, prune, standin
+from nnzbench.matrices.checkpoints import load_weights
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.readers.smtx import read_smtx
-from nnzbench.matrices.readers.weights import load_weights
+from nnzbench.matrices.sparse_files import read_smtx
 from nnzbench.problems.networks import pointwise_weights
 from nnzbench.problems.problem import ConvShape, Problem
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from nnzbench import paths
 from nnzbench.matrices import index
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.problems.names import name_of
-from nnzbench.problems.problem import ConvShape, DType, Op, Problem
+from nnzbench.problems.problem import ConvShape, DType, Op, Problem, name_of
 from nnzbench.problems.sources import find_real
 
 COLUMNS = (

@@ -13,7 +13,7 @@ from nnzbench.kernels.registry import about, kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.problems import tables
 from nnzbench.problems.check import TOLERANCE
-from nnzbench.problems.names import case_of
+from nnzbench.problems.problem import case_of
 from nnzbench.records.record import Record, frame_of
 
 CONTEST = ["experiment", "problem", "kernel", "dtype", "math", "policy"]

@@ -16,7 +16,7 @@ from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
-from nnzbench.problems.names import case_of
+from nnzbench.problems.problem import case_of
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import frame_of, is_fault, read_frame

@@ -19,7 +19,7 @@ from nnzbench.claims.verdicts import (
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
 from nnzbench.kernels.roles import OURS
-from nnzbench.problems.names import stem_of
+from nnzbench.problems.problem import stem_of
 from nnzbench.records.selection import select
 
 PAPER = "sparsert_paper"

@@ -19,8 +19,7 @@ from nnzbench.measure.budget import Schedule, Step
 from nnzbench.measure.costs import Costs
 from nnzbench.measure.sweep import Choice
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.names import parse
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import Problem, parse
 from nnzbench.records.folder import Tuning
 
 pytestmark = pytest.mark.usefixtures("clock")

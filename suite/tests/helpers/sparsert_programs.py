@@ -9,7 +9,7 @@ from ptx_interpreter import Kernel
 from nnzbench.devices import open_device
 from nnzbench.kernels.codegen.addressing import ImagePixels, MatrixColumns
 from nnzbench.kernels.codegen.model import Planner
-from nnzbench.kernels.codegen.tiling import Tiling
+from nnzbench.kernels.codegen.schedule import Tiling
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported

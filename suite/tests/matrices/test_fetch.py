@@ -11,10 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from nnzbench.matrices import download as fetch
-from nnzbench.matrices import index
+from nnzbench.matrices import index, sparse_files
 from nnzbench.matrices.download import Fetched, FetchError, fetch_dlmc
 from nnzbench.matrices.index import DlmcEntry
-from nnzbench.matrices.readers import smtx
 
 FILES = {
     "rn50/magnitude_pruning/0.9/a.smtx": b"2, 3, 2\n0 1 2 \n0 2 \n",
@@ -141,7 +140,7 @@ def test_fetches_verifies_and_then_rests(server, tmp_path):
     assert get(server, tmp_path) == Fetched(extracted=3, present=0)
     assert files_below(tmp_path) == {f"dlmc/{path}" for path in FILES}  # no README, no archive left
     assert all((tmp_path / "dlmc" / path).read_bytes() == content for path, content in FILES.items())
-    assert smtx.read_smtx(tmp_path / "dlmc/rn50/magnitude_pruning/0.9/a.smtx").nnz == 2
+    assert sparse_files.read_smtx(tmp_path / "dlmc/rn50/magnitude_pruning/0.9/a.smtx").nnz == 2
     assert get(server, tmp_path) == Fetched(extracted=0, present=3)
     assert len(server.asked) == 1
 

@@ -11,8 +11,8 @@ import pytest
 from own_files import K, M, fake_torch, has_safetensors, has_torch, matrix, write_all
 from scipy import io, sparse
 
+from nnzbench.matrices import files
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.readers import files
 
 needs_safetensors = pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
 
@@ -206,7 +206,7 @@ def test_an_archive_that_names_an_array_otherwise_where_it_lies_is_refused_brief
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_refused_by_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("nnzbench.matrices.readers.weights.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("nnzbench.matrices.checkpoints.MAX_BYTES", 1 << 20)
     bomb(tmp_path / "bomb.npz", 8 << 20)
     assert (tmp_path / "bomb.npz").stat().st_size < 100_000
     with pytest.raises(MatrixError, match="more than the 1048576 allowed"):

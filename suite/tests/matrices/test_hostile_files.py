@@ -20,9 +20,8 @@ from own_files import M, fake_torch, has_safetensors, has_torch, matrix, write_a
 
 import nnzbench
 from nnzbench.advise import layer
-from nnzbench.matrices import formats
+from nnzbench.matrices import checkpoints, files, formats
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.readers import checkpoints, files
 from nnzbench.records.record import read_records
 
 MOST_BYTES = 64 << 20

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnzbench.matrices import generate
+from nnzbench.matrices import generate, sparse_files
 from nnzbench.matrices.formats import MatrixError
-from nnzbench.matrices.readers import smtx
 
 GOOD = b"3, 4, 5\n0 2 2 5 \n0 3 0 1 2 \n"
 
@@ -21,14 +20,14 @@ def write(folder, content):
 
 
 def test_reads_the_documented_format(tmp_path):
-    matrix = smtx.read_smtx(write(tmp_path, GOOD))
+    matrix = sparse_files.read_smtx(write(tmp_path, GOOD))
     assert (matrix.m, matrix.k, matrix.nnz) == (3, 4, 5)
     assert matrix.to_dense().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]]
     assert (matrix.offsets.dtype, matrix.indices.dtype, matrix.values.dtype) == (np.int32, np.int32, np.float32)
 
 
 def test_an_empty_pattern_is_a_matrix(tmp_path):
-    assert smtx.read_smtx(write(tmp_path, b"2, 3, 0\n0 0 0 \n\n")).nnz == 0
+    assert sparse_files.read_smtx(write(tmp_path, b"2, 3, 0\n0 0 0 \n\n")).nnz == 0
 
 
 @pytest.mark.parametrize(
@@ -57,23 +56,23 @@ def test_an_empty_pattern_is_a_matrix(tmp_path):
 )
 def test_bad_files_are_named(tmp_path, content, says):
     with pytest.raises(MatrixError, match=r"layer\.smtx") as caught:
-        smtx.read_smtx(write(tmp_path, content))
+        sparse_files.read_smtx(write(tmp_path, content))
     assert says in str(caught.value)
 
 
 def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch):
     with pytest.raises(MatrixError, match="cannot be read"):
-        smtx.read_smtx(tmp_path / "none.smtx")
-    monkeypatch.setattr(smtx, "MAX_BYTES", 10)
+        sparse_files.read_smtx(tmp_path / "none.smtx")
+    monkeypatch.setattr(sparse_files, "SMTX_BYTES", 10)
     with pytest.raises(MatrixError, match="larger than the 10 bytes"):
-        smtx.read_smtx(write(tmp_path, GOOD))
+        sparse_files.read_smtx(write(tmp_path, GOOD))
 
 
 def test_a_forged_header_allocates_nothing(tmp_path):
     path = write(tmp_path, b"2000000000, 2000000000, 2000000000\n0 1 \n0 \n")
     tracemalloc.start()
     with pytest.raises(MatrixError):
-        smtx.read_smtx(path)
+        sparse_files.read_smtx(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -92,7 +91,7 @@ def write_smtx(path, matrix):
 def test_round_trip(tmp_path, m, k, sparsity, seed):
     matrix = generate.uniform(m, k, sparsity, seed)
     write_smtx(tmp_path / "a.smtx", matrix)
-    assert smtx.read_smtx(tmp_path / "a.smtx").pattern_hash() == matrix.pattern_hash()
+    assert sparse_files.read_smtx(tmp_path / "a.smtx").pattern_hash() == matrix.pattern_hash()
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -102,7 +101,7 @@ def test_damage_never_crashes_nor_yields_nonsense(tmp_path, edits):
     for at, byte in edits:
         content[at] = byte
     try:
-        matrix = smtx.read_smtx(write(tmp_path, bytes(content)))
+        matrix = sparse_files.read_smtx(write(tmp_path, bytes(content)))
     except MatrixError:
         return
     assert matrix.offsets[-1] == matrix.nnz

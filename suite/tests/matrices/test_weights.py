@@ -6,9 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from nnzbench.matrices import checkpoints
+from nnzbench.matrices.checkpoints import load_weights
 from nnzbench.matrices.formats import CSR, MatrixError
-from nnzbench.matrices.readers import weights
-from nnzbench.matrices.readers.weights import load_weights
 
 
 def test_npz_and_npy_give_the_same_matrix(tmp_path):
@@ -108,7 +108,7 @@ def test_an_impossible_header_is_one_sentence(tmp_path, shape):
 
 
 def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(checkpoints, "MAX_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("layer.npy", _header("(1024, 1024)") + bytes(4 << 20))
     with pytest.raises(MatrixError, match="more than the 1048576 allowed"):

@@ -33,9 +33,8 @@ from nnzbench.measure.first import first_choices
 from nnzbench.measure.session import Session
 from nnzbench.measure.sweep import Choice, opened, plan_work
 from nnzbench.plans.plan import Candidate
-from nnzbench.problems.names import stem_of
 from nnzbench.problems.operands import make_operands
-from nnzbench.problems.problem import Problem
+from nnzbench.problems.problem import Problem, stem_of
 from nnzbench.records.folder import Tuning
 from nnzbench.records.record import RecordError, read_records
 

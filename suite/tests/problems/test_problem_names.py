@@ -7,7 +7,7 @@ import pytest
 
 from nnzbench import paths
 from nnzbench.problems import tables
-from nnzbench.problems.names import case_of, label_of, name_of, parse, stem_of
+from nnzbench.problems.problem import case_of, label_of, name_of, parse, stem_of
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.record import read_frame
 

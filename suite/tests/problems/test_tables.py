@@ -12,7 +12,7 @@ from realdata import find
 
 from nnzbench import paths
 from nnzbench.matrices import index, prune
-from nnzbench.matrices.readers.weights import load_weights
+from nnzbench.matrices.checkpoints import load_weights
 from nnzbench.problems import tables
 from nnzbench.problems.sources import find_real, load_sparse, shape_of
 from nnzbench.problems.tables import TableError

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.kernels.codegen.schedule import Body, Schedule, make_schedule
-from nnzbench.kernels.codegen.tiling import Tiling, assign_rows
+from nnzbench.kernels.codegen.schedule import Body, Schedule, Tiling, assign_rows, make_schedule
 from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import block_shared_bytes

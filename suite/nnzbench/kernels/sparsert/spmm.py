@@ -15,8 +15,7 @@ from nnzbench.kernels.codegen import cpp, ptx
 from nnzbench.kernels.codegen.addressing import Addressing, ImagePixels, MatrixColumns, convolved
 from nnzbench.kernels.codegen.model import Planner
 from nnzbench.kernels.codegen.program import Program
-from nnzbench.kernels.codegen.schedule import make_schedule
-from nnzbench.kernels.codegen.tiling import Tiling, recall, search_name
+from nnzbench.kernels.codegen.schedule import Tiling, make_schedule, recall, search_name
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
 from nnzbench.kernels.sparsert import PAPER

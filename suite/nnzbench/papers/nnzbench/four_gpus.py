@@ -16,7 +16,7 @@ from nnzbench.facts.data import Data
 from nnzbench.facts.results import ResultSet, geometric_mean
 from nnzbench.facts.selector import CUSPARSE_F16, DEFAULT, FP16, kernel, written_here
 from nnzbench.facts.table import Comparison, compare
-from nnzbench.problems.names import label_of
+from nnzbench.problems.problem import label_of
 from nnzbench.report.data import context, published
 
 EXPERIMENT = "dlmc_n512"

@@ -25,7 +25,7 @@ from nnzbench.facts.selector import (
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.sparsert import PAPER
 from nnzbench.problems.experiment import AND_F16, SPMM, Experiment, dtypes_of
-from nnzbench.problems.names import stem_of
+from nnzbench.problems.problem import stem_of
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import published

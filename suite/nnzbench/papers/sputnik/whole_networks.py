@@ -1,8 +1,14 @@
-"""Sputnik's tables III and IV of whole networks: every launch in one graph, memory measured, steps' times beside."""
+"""Sputnik's tables III and IV of whole networks: every launch in one graph, memory measured, steps' times beside.
+
+For how much of a network's time a kernel runs is in busy.csv, which `runners/network_busy.py` writes.
+"""
 
 from __future__ import annotations
 
+import csv
 import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,15 +17,53 @@ from nnzbench.facts.groups import Group
 from nnzbench.facts.results import ResultSet, each, load
 from nnzbench.facts.selector import DEFAULT, Selector, kernel, pick
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER, busy
+from nnzbench.papers.sputnik import EQUAL_ACCURACY, PAPER
 from nnzbench.problems import tables
 from nnzbench.problems.experiment import Experiment, dtypes_of
-from nnzbench.problems.names import label_of
+from nnzbench.problems.problem import label_of
 from nnzbench.records.files import has_records
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import networks, published
 from nnzbench.report.pages.page import Answer, Lines, Made, Page, Printed, Published, RatioTable
 from nnzbench.report.pages.view import View
+
+FILE = "busy.csv"
+COLUMNS = ("problem", "kernel", "variant", "launches", "whole_us", "busy_us")
+Key = tuple[str, str, str]
+"""Problem, kernel and variant."""
+
+
+@dataclass(frozen=True)
+class Busy:
+    """One network captured in one graph."""
+
+    launches: int
+    whole_us: float
+    """Of a replay."""
+    busy_us: float
+    """Sum of its kernels' own times within a replay."""
+
+
+def read(folder: Path) -> dict[Key, Busy]:
+    """By candidate, none where there is no file; of two rows the later counts.
+
+    Raises `RecordError` for another table.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    found: dict[Key, Busy] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                one = Busy(int(float(row["launches"])), float(row["whole_us"]), float(row["busy_us"]))
+                if one.launches < 1 or not 0 < one.busy_us < float("inf") or not 0 < one.whole_us < float("inf"):
+                    raise ValueError("a network without launches or time")
+                found[row["problem"], row["kernel"], row["variant"]] = one
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise RecordError(f"{path}: not a table of busy times ({error})") from None
+    return found
+
 
 EXPERIMENT = Experiment(
     "whole_networks",
@@ -81,7 +125,7 @@ def _every(view: View, shape: str) -> pd.DataFrame | None:
 
 def _parts(view: View) -> pd.DataFrame | None:
     """What the hot time of each network is made of: its kernels within the graph, and its steps by themselves."""
-    inside, beside = busy.read(view.results.folder), _layers(view.results)
+    inside, beside = read(view.results.folder), _layers(view.results)
     rows = []
     for row in each(_whole(view).query("policy == 'hot'")):
         found = inside.get((row.problem, row.kernel, row.variant))

@@ -9,7 +9,7 @@ import pandas as pd
 from nnzbench.facts.selector import Selector, kernel, pick, written_here
 from nnzbench.kernels.registry import about
 from nnzbench.problems import tables
-from nnzbench.problems.names import label_of
+from nnzbench.problems.problem import label_of
 
 MOBILENET = "sputnik_mobilenet"
 DENSE = kernel("cublas_bias_relu")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nnzbench.facts.results import ResultSet, each
 from nnzbench.facts.table import APART
-from nnzbench.problems.names import stem_of
+from nnzbench.problems.problem import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.text.tables import GAP, markdown
 

@@ -19,8 +19,7 @@ from nnzbench.facts.selector import standing
 from nnzbench.facts.table import divide
 from nnzbench.kernels.registry import about, known, role_of
 from nnzbench.kernels.roles import OURS
-from nnzbench.problems.names import case_of
-from nnzbench.problems.problem import NETWORKS
+from nnzbench.problems.problem import NETWORKS, case_of
 from nnzbench.records.files import folders
 from nnzbench.site.generations import peaks, published
 from nnzbench.site.generations.peaks import Ceilings

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from nnzbench import paths
 from nnzbench.facts import table as facts_table
 from nnzbench.facts.results import ResultSet, each
-from nnzbench.problems.names import stem_of
+from nnzbench.problems.problem import stem_of
 from nnzbench.report.data import context
 from nnzbench.report.draw import style
 from nnzbench.report.pages.elements import MARK, ratio_text

@@ -7,8 +7,7 @@ from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.codegen.addressing import ImagePixels, MatrixColumns, divide
 from nnzbench.kernels.codegen.model import MAX_NONZEROS, Planner
 from nnzbench.kernels.codegen.ptx import immediate
-from nnzbench.kernels.codegen.schedule import make_schedule
-from nnzbench.kernels.codegen.tiling import Tiling, assign_rows, share_columns, tile_costs
+from nnzbench.kernels.codegen.schedule import Tiling, assign_rows, make_schedule, share_columns, tile_costs
 from nnzbench.kernels.sparsert import spmm as sparsert
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.architectures import architecture

@@ -13,7 +13,7 @@ from sparsert_programs import (  # noqa: F401
     truth,
 )
 
-from nnzbench.kernels.codegen.tiling import Tiling
+from nnzbench.kernels.codegen.schedule import Tiling
 from nnzbench.problems.check import passes, relative_error
 
 

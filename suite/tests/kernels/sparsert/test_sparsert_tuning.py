@@ -9,7 +9,7 @@ from sparsert_programs import random_matrix, truth
 import nnzbench.measure.exhaustive
 from nnzbench.build.cache import Compiled, CompileTimeout
 from nnzbench.cli.tune import command
-from nnzbench.kernels.codegen.tiling import Tiling, Tuned, recall, remember, search_name
+from nnzbench.kernels.codegen.schedule import Tiling, Tuned, recall, remember, search_name
 from nnzbench.kernels.sparsert.spmm import sparsert
 from nnzbench.measure.exhaustive import tune
 from nnzbench.plans.plan import Prepared, Unsupported

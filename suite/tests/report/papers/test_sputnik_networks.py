@@ -13,7 +13,7 @@ import pytest
 from sputnik_records import Timed, records
 
 from nnzbench.facts.results import load
-from nnzbench.papers.sputnik import busy, sputnik_attention, sputnik_mobilenet, whole_networks
+from nnzbench.papers.sputnik import sputnik_attention, sputnik_mobilenet, whole_networks
 from nnzbench.problems.problem import Problem
 from nnzbench.records import memory
 from nnzbench.records.record import RecordError
@@ -142,7 +142,9 @@ def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
     (name,) = {row.problem for row in rows if row.shape == "transformer"}
     line = f"{name},sparse_transformer,f32_heuristic,{{}},100500,100000\n"
     # of two lines the later counts
-    (folder / busy.FILE).write_text(",".join(busy.COLUMNS) + "\n" + line.format(7) + line.format(250))
+    (folder / whole_networks.FILE).write_text(
+        ",".join(whole_networks.COLUMNS) + "\n" + line.format(7) + line.format(250)
+    )
     results, page = load(folder), whole_networks.page()
     render.write(page, results)
     facts = facts_of(folder)
@@ -171,9 +173,9 @@ def test_networks_stand_beside_their_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", ["a,b,c,0,1,1", "a,b,c,1,nan,1", "a,b,c,1,1", "a,b,c,one,1,1"])
 def test_a_table_of_busy_times_that_is_none_is_refused(tmp_path: Path, row: str) -> None:
-    (tmp_path / busy.FILE).write_text(",".join(busy.COLUMNS) + f"\n{row}\n")
+    (tmp_path / whole_networks.FILE).write_text(",".join(whole_networks.COLUMNS) + f"\n{row}\n")
     with pytest.raises(RecordError, match="not a table of busy times"):
-        busy.read(tmp_path)
+        whole_networks.read(tmp_path)
 
 
 def test_cublas_computes_the_dense_products_alone() -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 from fake_records import failed, record, replace_all
 
 from nnzbench.problems import tables
-from nnzbench.problems.names import case_of
+from nnzbench.problems.problem import case_of
 from nnzbench.records.record import frame_of
 from nnzbench.site import coverage
 

@@ -1,6 +1,6 @@
 """PyTorch's loader in a process of its own: what it does with a hostile file ends that process, and not the caller's.
 
-Run as `python -m nnzbench.matrices.readers.torch_process FILE`. It answers on standard output: first a JSON object of
+Run as `python -m nnzbench.matrices.torch_process FILE`. It answers on standard output: first a JSON object of
 the names, then to each line of standard input, a JSON name, an object with shape and type and the array's bytes.
 """
 

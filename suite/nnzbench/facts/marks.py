@@ -1,13 +1,21 @@
-"""Which kernels a run finished tuning: the best of some candidates is not yet the kernel's best."""
+"""What rows carry beside their times: whether a run finished tuning, time of the host, and the source of their pattern.
+
+The best of some candidates is not yet the kernel's best. Cold times of long calls may hold time of the host, before
+such samples were taken again: `devices.gpu_timer` tells why; what it does about it stands in the environment's snapshot
+as `late_starts`. A problem recorded on two sources of its pattern, some kernels on the real one and others on its
+calibrated stand-in, is one problem.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from nnzbench.kernels.registry import about
+from nnzbench.problems.problem import INTERCHANGEABLE, case_of, parse
 from nnzbench.records.record import RecordError
 
 _KEY = ("problem", "dtype", "kernel", "device")
@@ -92,3 +100,72 @@ def _read(path: Path) -> pd.DataFrame:
     if missing:
         raise RecordError(f"{path}: not a tuning table (column '{missing[0]}' is missing)")
     return table
+
+
+STANDIN = "standin"
+
+
+def joined(frame: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """`frame` with a stand-in's rows under the name of the real pattern recorded beside it, and sentences on them.
+
+    Each row keeps its own `source`. Where a kernel was recorded on both, as by a run that was resumed once the real
+    patterns were at hand, its rows on the stand-in are left out: a product's time is of one pattern.
+    """
+    named = frame[["problem", "kernel"]].drop_duplicates()
+    kernels = {str(name): set(group["kernel"]) for name, group in named.groupby("problem")}
+    real = {case_of(name): name for name in kernels if _kind(name) in INTERCHANGEABLE - {STANDIN}}
+    names = {name: real[case_of(name)] for name in kernels if _kind(name) == STANDIN and case_of(name) in real}
+    if not names:
+        return frame, ()
+    twice = [
+        problem in names and kernel in kernels[names[problem]]
+        for problem, kernel in zip(frame["problem"], frame["kernel"], strict=True)
+    ]
+    kept = frame[[not one for one in twice]]
+    return kept.assign(problem=kept["problem"].replace(names)), (*_beside(kept, names), *_left_out(frame[twice]))
+
+
+def _beside(rows: pd.DataFrame, names: Mapping[str, str]) -> Iterator[str]:
+    rows = rows[rows["problem"].isin(names)]
+    if len(rows):
+        who = ", ".join(f"`{kernel}`" for kernel in sorted(set(rows["kernel"])))
+        yield (
+            f"On {_counted(rows)} the times of {who} are of a calibrated stand-in for the pattern; the other kernels' "
+            "are of the real one."
+        )
+
+
+def _left_out(rows: pd.DataFrame) -> Iterator[str]:
+    if len(rows):
+        yield (
+            f"On {_counted(rows)} rows on a calibrated stand-in are left out ({len(rows)}): the same kernels are "
+            "recorded on the real pattern."
+        )
+
+
+def _counted(rows: pd.DataFrame) -> str:
+    count = rows["problem"].nunique()
+    return "one problem" if count == 1 else f"{count} problems"
+
+
+def _kind(name: str) -> str:
+    parts = parse(name)
+    return parts.kind if parts else ""
+
+
+LONG_CALLS = frozenset({"cudnn", "dense_mobilenet"})
+"""Kernels one call of which may keep the host busy for longer than the flush keeps the GPU."""
+
+
+def may_hold(frame: pd.DataFrame, environments: Mapping[str, Mapping[str, Any]]) -> pd.Series[bool]:
+    """Of each row, by the snapshots of the environments that rows name."""
+    before = [name for name, one in environments.items() if "late_starts" not in one]
+    return (frame["policy"] == "cold") & frame["kernel"].isin(LONG_CALLS) & frame["environment"].isin(before)
+
+
+def note(frame: pd.DataFrame) -> str:
+    """One sentence that names the kernels whose times may be too long; empty for none."""
+    if "host_time" not in frame:
+        return ""
+    found = sorted({about(str(name)).label for name in frame.loc[frame["host_time"].eq(True), "kernel"]})
+    return f"Cold times of {' and '.join(found)} may hold time of the host, several times their own." if found else ""

@@ -25,11 +25,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nnzbench.matrices import checkpoints
+from nnzbench.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array
 from nnzbench.matrices.formats import CSR, MatrixError, require_memory
-from nnzbench.matrices.readers import checkpoints
-from nnzbench.matrices.readers.smtx import read_smtx
-from nnzbench.matrices.readers.sparse_files import read_market, read_scipy
-from nnzbench.matrices.readers.weights import FLOATS, MAX_BYTES, array_names, load_array
+from nnzbench.matrices.sparse_files import read_market, read_scipy, read_smtx
 
 WHOLE = tuple(np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values()) if np.dtype(kind).kind in "biu")
 """Masks and quantised weights: what counts is which of them are zero."""

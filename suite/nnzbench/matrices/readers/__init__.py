@@ -1,1 +1,0 @@
-"""Matrices from files: one reader for each format (`files.py` chooses), and no trust in any of them."""
