@@ -25,11 +25,11 @@ WIDTH_IN, HEIGHT_IN, LEFT_IN, RIGHT_IN, BETWEEN_IN, HEAD_IN, PANEL_IN = 7.2, 3.9
 STEPS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0)
 """Ratios between which a cell has one colour."""
 COLOURS = ("#9a5408", "#e0943a", "#f4be80", "#fce9cc", "#dcebf4", "#a3cde3", "#5ea6d1", "#1c5f9b")
-"""From dense far ahead to sparse far ahead; told apart under the common colour-vision deficiencies, and in grey."""
+"""From dense far ahead to sparse far ahead, told apart under the common colour-vision deficiencies."""
 LETTER_IN, LINE_IN = 0.09, 0.175
 """Of a label: width of a letter, height of a line."""
 TICK = 9.5
-LABEL: Any = {"ha": "center", "va": "center", "ma": "center", "fontsize": 10.5, "linespacing": 1.1}
+LABEL: Any = {"ha": "center", "va": "center", "fontsize": 10.5}
 DENSE = "dense"
 
 
@@ -53,7 +53,7 @@ def draw(figure: Map, view: View, title: str) -> Drawing | None:
     drawn = Drawing(figsize=(WIDTH_IN, HEIGHT_IN))
     drawn.text(0.012, 1 - 0.09 / HEIGHT_IN, title, fontsize=12, fontweight="bold", va="top")
     maths = MATHS[figure.math]
-    hatched = "" if found["tuned"].all() else "; hatched: not tuned"
+    hatched = "" if all(some["tuned"].all() for some in panels.values()) else "; hatched: not tuned"
     caption = f"Fastest sparse over fastest dense {maths} product, {figure.policy} L2. White: not measured{hatched}."
     drawn.text(0.012, 1 - 0.34 / HEIGHT_IN, caption, fontsize=TICK, color=MUTED, va="top")
     width = (WIDTH_IN - LEFT_IN - RIGHT_IN - BETWEEN_IN * (len(panels) - 1)) / len(panels)
@@ -73,11 +73,11 @@ def draw(figure: Map, view: View, title: str) -> Drawing | None:
 def _panel(axis: Axes, some: pd.DataFrame, width: float) -> None:
     ratio = np.full((len(ZEROS), len(COLUMNS)), np.nan)
     winner = np.full(ratio.shape, "", object)
-    for cell in each(some):
-        up, across = ZEROS.index(cell.level), COLUMNS.index(cell.columns)
-        ratio[up, across] = cell.ratio
-        winner[up, across] = about(cell.kernel).label if cell.ratio >= 1 else DENSE
-        axis.add_patch(_square(across, up, COLOURS[np.digitize(cell.ratio, STEPS)], "" if cell.tuned else "////"))
+    for one in each(some):
+        up, across = ZEROS.index(one.level), COLUMNS.index(one.columns)
+        ratio[up, across] = one.ratio
+        winner[up, across] = about(one.kernel).label if one.ratio >= 1 else DENSE
+        axis.add_patch(_square(across, up, COLOURS[np.digitize(one.ratio, STEPS)], "" if one.tuned else "////"))
     for ends in _boundary(ratio):
         axis.plot(*zip(*ends, strict=True), color=INK, lw=2.4, solid_capstyle="round")
     axis.set_xlim(-0.5, len(COLUMNS) - 0.5)
@@ -85,15 +85,18 @@ def _panel(axis: Axes, some: pd.DataFrame, width: float) -> None:
     axis.set_xticks(range(0, len(COLUMNS), 2), COLUMNS[::2])
     axis.tick_params(labelsize=TICK, pad=4, length=0)
     axis.spines[:].set_visible(False)
+    cell = width / len(COLUMNS), PANEL_IN / len(ZEROS)
     dark = (ratio < STEPS[0]) | (ratio >= STEPS[-1])
     for name in dict.fromkeys(one for one in winner.flat if one):
         most = np.nanmax(np.where(winner == name, ratio, np.nan))
         words = (name, "is faster" if name == DENSE else f"up to {most:.1f}×")
         texts = (("\n".join(words), 0), (" ".join(words), 90), (name, 0), (name, 90))
         for (text, turned), (ink, kept) in itertools.product(texts, ((INK, ~dark), ("white", dark))):
-            if found := _room((winner == name) & kept, text, turned, (width / len(COLUMNS), PANEL_IN / len(ZEROS))):
-                centre = (found.left + found.right) / 2, (found.low + found.high) / 2
-                axis.text(*centre, text, color=ink, rotation=turned, **LABEL)
+            if found := _room((winner == name) & kept, text, turned, cell):
+                lines = text.split("\n")
+                for at, line in enumerate(lines):  # each centred by itself, as fonts differ from viewer to viewer
+                    y = (found.low + found.high) / 2 + ((len(lines) - 1) / 2 - at) * LINE_IN / cell[1]
+                    axis.text((found.left + found.right) / 2, y, line, color=ink, rotation=turned, **LABEL)
                 break
 
 

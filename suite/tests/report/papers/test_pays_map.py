@@ -93,8 +93,8 @@ def test_colours_and_the_line_part_what_is_faster_from_what_is_not(folder: Path)
 
 def test_each_region_has_its_winners_name_where_it_fits(folder: Path) -> None:
     for axis in panels(folder):
-        texts = {one.get_text().split()[0]: one for one in axis.texts if one.get_text()}
-        assert set(texts) == {"tensor_spmm", "delta_spmv", "dense"}
+        texts = {one.get_text().split()[0]: one for one in axis.texts}
+        assert set(texts) - {"up", "is"} == {"tensor_spmm", "delta_spmv", "dense"}
         assert texts["delta_spmv"].get_position()[0] == 0
         assert texts["delta_spmv"].get_rotation() == 90
 
