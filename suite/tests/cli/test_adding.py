@@ -1,0 +1,99 @@
+"""What docs/adding-a-kernel.md and adding-an-experiment.md say to write, written into a copy: checks and tests pass."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+COPIED = ("suite", "datasets", "kernels_cu", "runners", "conftest.py", "pyproject.toml", ".clang-format", ".gitignore")
+
+OF_DOCS = (
+    "the_docs_and_the_notice_name_every_kernel_of_a_paper_or_library",
+    "the_example_kernel_runs_as_the_page_says",
+    "every_source_of_a_pattern_and_every_file_of_data_is_explained",
+)
+
+
+def written(page):
+    """Each file of a page's fenced code by its path, as the line before the code names it."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return dict(re.findall(r"(?s)`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)```", text))
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A checkout with the files of both pages; those named without a folder go where the first page says."""
+    root = tmp_path_factory.mktemp("copy")
+    for one in ROOT.iterdir():
+        if one.name not in (*COPIED, "build", "results", "dist") and not one.name.startswith("."):
+            (root / one.name).symlink_to(one)
+    for name in COPIED:
+        make = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        make(ROOT / name, root / name)
+    kernel, experiment = written("adding-a-kernel.md"), written("adding-an-experiment.md")
+    assert set(kernel) == {"scalar_spmm.cu", "scalar_spmm.py", "suite/nnzbench/kernels/scalar_spmm.py"}
+    assert len(experiment) == 3
+    module = "suite/nnzbench/kernels/scalar_spmm.py"
+    new = {"kernels_cu/scalar_spmm.cu": kernel["scalar_spmm.cu"], module: kernel[module], **experiment}
+    for name, text in new.items():
+        assert not (root / name).exists()
+        (root / name).write_text(text, encoding="utf-8")
+    return root, sorted(new)
+
+
+def run(root, *words):
+    """What a command prints there."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NNZBENCH_")}
+    environment = {**kept, "PYTHONPATH": str(root / "suite"), "NNZBENCH_CACHE": str(root / "cache")}
+    done = subprocess.run([sys.executable, *words], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_new_files_pass_every_check(copy):
+    root, new = copy
+    if any(importlib.util.find_spec(name) is None for name in ("ruff", "mypy", "importlinter")):
+        pytest.skip("the checks need the extra dev")
+    python = [name for name in new if name.endswith(".py")]
+    run(root, "-m", "ruff", "check", *python)
+    run(root, "-m", "ruff", "format", "--check", *python)
+    run(root, "-c", "from importlinter.cli import lint_imports_command as lint; lint()")
+    run(root, "-m", "mypy", "--no-incremental", "--follow-imports=silent", *python)
+    if formatter := shutil.which("clang-format"):
+        subprocess.run([formatter, "--dry-run", "-Werror", "kernels_cu/scalar_spmm.cu"], cwd=root, check=True)
+
+
+def test_tests_that_look_at_all_kernels_and_experiments_pass(copy):
+    root, _ = copy
+    chosen = [f"cli/test_docs.py::test_{name}" for name in OF_DOCS]
+    chosen += ["cli/test_experiments.py", "plans/test_roles.py", "problems/test_tables.py"]
+    run(root, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"suite/tests/{one}" for one in chosen))
+
+
+def test_they_run_on_the_processor(copy):
+    root, _ = copy
+    asked = ["tall_layers", "--device", "cpu", "--kernel", "scalar_spmm", "--problem", "*4096*", "--json"]
+    (ran,) = json.loads(run(root, "-m", "nnzbench", "run", *asked))
+    assert ran["rows"] == {"ok": 3}
+
+
+def test_a_new_kind_of_figure_is_drawn(copy):
+    root, _ = copy
+    program = (
+        "from nnzbench.report.draw import kinds, steps; from nnzbench.facts.selector import CUBLAS, CUSPARSE; "
+        "from nnzbench.papers.catalogue import page_of; "
+        "from types import SimpleNamespace; import pandas as pd; "
+        "frame = pd.DataFrame({'problem': ['a', 'b'], 'subject': 'cuSPARSE', 'policy': 'hot', 'value': [1.0, 2.0]}); "
+        "steps.valued = lambda *_: frame; "
+        "figure = steps.Steps('steps', 'Steps', (CUSPARSE,), CUBLAS); "
+        "assert page_of('tall_layers') is not None; "
+        "print(len(kinds.drawing(figure, SimpleNamespace()).axes[0].lines))"
+    )
+    assert run(root, "-c", program).strip() == "1"
