@@ -16,7 +16,6 @@ COPIED = ("suite", "datasets", "kernels_cu", "runners", "conftest.py", "pyprojec
 
 OF_DOCS = (
     "the_docs_and_the_notice_name_every_kernel_of_a_paper_or_library",
-    "the_example_kernel_runs_as_the_page_says",
     "every_source_of_a_pattern_and_every_file_of_data_is_explained",
 )
 

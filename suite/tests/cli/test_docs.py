@@ -286,6 +286,7 @@ def test_the_example_kernel_runs_as_the_page_says(monkeypatch, tmp_path):
         (tmp_path / name).write_text(body)
     others = {name: one for name, one in kernels().items() if name != "scalar_spmm"}  # also once it is moved
     monkeypatch.setattr(kernel, "_registry", others)  # a copy: the example stays in this test
+    monkeypatch.setattr(kernel, "_about", dict(kernel._about))
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {}))
     monkeypatch.chdir(tmp_path)
     arguments = ["run", "small", "--quick", "--device", "cpu", "--kernel", "./scalar_spmm.py", "--out", "build/mine"]
@@ -305,6 +306,7 @@ def test_the_example_kernel_is_found_wrong_when_it_is(monkeypatch, tmp_path):
     (tmp_path / "scalar_spmm.cu").write_text(files["scalar_spmm.cu"].replace("i < end", "i + 1 < end"))
     (tmp_path / "scalar_spmm.py").write_text(files["scalar_spmm.py"])
     monkeypatch.setattr(kernel, "_registry", {k: one for k, one in kernels().items() if k != "scalar_spmm"})
+    monkeypatch.setattr(kernel, "_about", dict(kernel._about))
     monkeypatch.setitem(EXPERIMENTS, "small", Small("small", "", "", "", {}))
     arguments = ["run", "small", "--device", "cpu", "--kernel", str(tmp_path / "scalar_spmm.py"), "--problem", "p37"]
     result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "out")])
