@@ -26,6 +26,13 @@ from nnzbench.claims.verdicts import (
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.records.record import RecordError
 
+
+def printed(name):
+    """Rows of a table of published numbers."""
+    with (paths.datasets() / "published" / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
 # --- the table of claims ---------------------------------------------------------------------------------------------
 
 
@@ -55,10 +62,6 @@ def test_every_rule_finds_problems_and_the_best_of_today_is_another_baseline(tmp
 
 
 def test_published_numbers_are_those_of_the_transcribed_tables():
-    def printed(name):
-        with (paths.datasets() / "published" / f"{name}.csv").open() as file:
-            return list(csv.DictReader(file))
-
     def mean(values):
         return math.exp(sum(map(math.log, values)) / len(values))
 
@@ -103,10 +106,6 @@ def test_published_numbers_are_those_of_the_transcribed_tables():
 
 
 def test_claims_of_whole_tables_are_their_cells():
-    def printed(name):
-        with (paths.datasets() / "published" / f"{name}.csv").open() as file:
-            return list(csv.DictReader(file))
-
     parts = {
         "-load_balancing": "load-balancing", "-vector_inst": "vector", "-residue_unroll": "residue-unroll",
         "-index_prescale": "prescale",
@@ -145,16 +144,15 @@ def test_claims_of_whole_tables_are_their_cells():
         assert CLAIMS[f"sputnik-mobilenet-{dense}"].published == pytest.approx(ratio, abs=0.006)
 
 
-def test_a_row_that_is_no_claim_is_refused_with_its_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("old", "new", "says"), [(",3.4,x,", ",much,x,", "line 2"), ("published_gpu", "gpu", "columns")]
+)
+def test_a_row_that_is_no_claim_is_refused_with_its_line(tmp_path, monkeypatch, old, new, says):
     source = (paths.datasets() / "published" / "claims.csv").read_text()
     (tmp_path / "published").mkdir()
     monkeypatch.setattr(paths, "datasets", lambda: tmp_path)
-    path = tmp_path / "published" / "claims.csv"
-    path.write_text(source.replace(",3.4,x,", ",much,x,"))
-    with pytest.raises(RecordError, match="line 2"):
-        read()
-    path.write_text(source.replace("published_gpu", "gpu", 1))
-    with pytest.raises(RecordError, match="columns"):
+    (tmp_path / "published" / "claims.csv").write_text(source.replace(old, new, 1))
+    with pytest.raises(RecordError, match=says):
         read()
 
 

@@ -8,14 +8,7 @@ from fake_claim_records import GPU, figure1, judged, names, row, table1
 from fake_records import failed, write
 
 from nnzbench.claims.quantities import Quantity, Records
-from nnzbench.claims.verdicts import (
-    CONTRADICTED,
-    NOT_COMPARABLE,
-    NOT_MEASURABLE,
-    REPRODUCED,
-    WEAKER,
-    judge,
-)
+from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, WEAKER, judge
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import DENSE, Selector
 from nnzbench.kernels.roles import OURS

@@ -8,15 +8,7 @@ from fake_records import record, tuned, write
 
 from nnzbench.claims.quantities import Quantity, Records
 from nnzbench.claims.rules import RULES
-from nnzbench.claims.verdicts import (
-    CONTRADICTED,
-    NOT_COMPARABLE,
-    NOT_MEASURABLE,
-    REPRODUCED,
-    STRONGER,
-    WEAKER,
-    judge,
-)
+from nnzbench.claims.verdicts import CONTRADICTED, NOT_COMPARABLE, NOT_MEASURABLE, REPRODUCED, STRONGER, WEAKER, judge
 from nnzbench.facts.groups import ALL
 from nnzbench.facts.selector import CUBLAS, Selector
 from nnzbench.problems.tables import load

@@ -130,16 +130,12 @@ def test_errors_while_preparing_are_translated_too():
             device.prepare(plan(launch()))
 
 
-def test_holding_the_run_alone_holds_the_memory():
-    device = open_fake({"scale": scale})
-    run = device.prepare(plan(launch())).run
-    run()  # would write to freed memory
-    assert device.backend.memory
-
-
-def test_closing_frees_the_memory():
+def test_the_run_alone_holds_the_memory_and_closing_frees_it():
     device = open_fake({"scale": scale})
     prepared = device.prepare(plan(launch()))
+    run = device.prepare(plan(launch())).run
+    run()  # would write to freed memory
+    del run
     assert device.backend.memory
     prepared.close()
     prepared.close()
@@ -154,17 +150,13 @@ def test_a_library_is_opened_once_and_closed_with_the_device():
             self.closed += 1
 
     device = open_fake()
+    assert (device.name, device.gpu, device.arch) == ("cupy", "nvidia-h200", "sm_90")
     first = device.library("blas", Library)
     assert device.library("blas", Library) is first
+    device.timer.cold_us(lambda: None, 1)
     device.close()
     assert first.closed == 1
     assert device.backend.log[-1] == ("close",)
-
-
-def test_the_device_closes_after_its_timer_was_used():
-    device = open_fake()
-    device.timer.cold_us(lambda: None, 1)
-    device.close()
     assert not device.backend.memory
 
 
@@ -178,11 +170,6 @@ def test_the_device_closes_after_its_timer_was_used():
 )
 def test_slugs_are_folder_names(name, folder):
     assert slug(name) == folder
-
-
-def test_what_the_device_says_of_itself():
-    device = open_fake()
-    assert (device.name, device.gpu, device.arch) == ("cupy", "nvidia-h200", "sm_90")
 
 
 def test_a_run_that_fails_in_capture_is_not_capturable():

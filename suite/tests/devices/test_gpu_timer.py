@@ -110,25 +110,19 @@ def test_device_faults_surface_from_every_measurement():
             measure()
 
 
-def test_clock_and_throttling_come_from_nvml():
-    timer = open_fake(ClockInfo=1755, CurrentClocksEventReasons=1 | 4 | 64).timer
-    assert timer.sm_clock_mhz() == 1755.0
-    assert timer.throttle_reasons() == ("hw_thermal_slowdown", "sw_power_cap")  # idle is no throttling
-
-
-def test_nothing_is_known_without_nvml():
-    device = open_fake()
-    timer = GpuTimer(device.backend, lambda call: call(), lambda: None, FACTS.l2_bytes, None)
-    assert timer.sm_clock_mhz() is None
-    assert timer.throttle_reasons() == ()
-
-
-def test_unanswered_questions_are_unknown():
-    timer = open_fake().timer
-    assert timer.sm_clock_mhz() is None
-    assert timer.throttle_reasons() == ()
-
-
-def test_older_nvml_names_are_asked_too():
-    timer = open_fake(CurrentClocksThrottleReasons=4).timer
-    assert timer.throttle_reasons() == ("sw_power_cap",)
+@pytest.mark.parametrize(
+    ("told", "mhz", "reasons"),
+    [
+        ({"ClockInfo": 1755, "CurrentClocksEventReasons": 1 | 4 | 64}, 1755.0, ("hw_thermal_slowdown", "sw_power_cap")),
+        ({"CurrentClocksThrottleReasons": 4}, None, ("sw_power_cap",)),  # an older name
+        ({}, None, ()),
+        (None, None, ()),
+    ],
+    ids=["idle is no throttling", "older", "no answer", "no NVML"],
+)
+def test_clock_and_throttling_come_from_nvml(told, mhz, reasons):
+    device = open_fake(**told or {})
+    timer = device.timer
+    if told is None:
+        timer = GpuTimer(device.backend, lambda call: call(), lambda: None, FACTS.l2_bytes, None)
+    assert (timer.sm_clock_mhz(), timer.throttle_reasons()) == (mhz, reasons)

@@ -1,22 +1,21 @@
-"""Invented records of any experiment from its problem table, and checks of figures. Not a test file."""
+"""Invented records of any experiment from its problem table, and the facts of its page. Not a test file."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 
 import fake_records
 import pandas as pd
-from draft_figures import pages_alone
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from nnzbench.facts.results import load
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
 from nnzbench.records.selection import select
-from nnzbench.site.build import build
+from nnzbench.report import render
+from nnzbench.report.pages.view import View
 
 Timed = tuple[str, str, Callable[[Problem], float | None]]
 """Kernel, variant and its microseconds on a problem, None for one that it does not compute."""
@@ -46,34 +45,14 @@ def records(
     return select(rows)
 
 
-def report(tmp_path: Path, rows: list[Record]) -> tuple[str, pd.DataFrame]:
-    """The page and what it draws, built from records on disk."""
-    folder = fake_records.write(tmp_path / "nvidia-h200" / rows[0].experiment, rows)
-    with pages_alone():
-        (built,) = build(tmp_path, [rows[0].experiment])
-    assert built.page is not None
-    return built.page.read_text(encoding="utf-8"), pd.read_csv(folder / "summary.csv")
-
-
-def apart(figure: Figure) -> None:
-    """No two tick labels of an axis overlap, and none is drawn over the legend or past the edge."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    renderer = canvas.get_renderer()
-    legends = [legend.get_window_extent(renderer) for legend in figure.legends]
-    for axis in figure.axes:
-        (left, right), (bottom, top) = sorted(axis.get_xlim()), sorted(axis.get_ylim())
-        across = [label for label in axis.get_xticklabels() if left <= label.get_position()[0] <= right]
-        along = [label for label in axis.get_yticklabels() if bottom <= label.get_position()[1] <= top]
-        for labels in (across, along):
-            shown = [label for label in labels if label.get_text()]
-            boxes = [label.get_window_extent(renderer) for label in shown]
-            for box in boxes:
-                assert min(box.x0, box.y0) >= 0
-                assert box.x1 <= figure.bbox.x1 + 1
-                assert not any(box.overlaps(legend) for legend in legends)
-            if shown and not shown[0].get_rotation():
-                assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+def drawn(folder: Path, module: ModuleType, timed: Iterable[Timed | Record]) -> tuple[View, pd.Series]:
+    """The view of the page of those times or rows, and the facts that it writes by group, subject and baseline."""
+    given = list(timed)
+    rows = records(module.EXPERIMENT.name, given) if isinstance(given[0], tuple) else given
+    results = load(fake_records.write(folder, rows))
+    render.write(module.page(), results)
+    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
+    return View(results, module.page().attributes), facts
 
 
 def spmm(us: Callable[[Problem], float]) -> Callable[[Problem], float | None]:

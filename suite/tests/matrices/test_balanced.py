@@ -14,17 +14,10 @@ def test_half_a_weight_is_dropped(size, sparsity, kept):
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "sparsity", "cov"),
-    [(4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)],
+    ("m", "k", "sparsity", "cov"), [(4, 8, 0.8, 1.8), (64, 64, 0.8, 1.998), (8, 16, 0.9, 2.97), (128, 128, 0.9, 2.997)]
 )
 def test_row_lengths_whose_quantiles_are_too_many_are_shortened(m, k, sparsity, cov):
     assert generate.uneven_rows(m, k, sparsity, cov, 0).nnz == prune.keep_count(m * k, sparsity)
-
-
-def test_a_range_keeps_at_least_one_weight():
-    weights = np.random.default_rng(0).standard_normal((6, 64), dtype=np.float32)
-    kept = prune.balanced(weights, 0.99, 4)
-    assert np.all((kept.to_dense() != 0).reshape(6, 4, 16).sum(axis=2) == 1)
 
 
 def test_surplus_entries_of_a_short_last_range_are_no_nonzeros():

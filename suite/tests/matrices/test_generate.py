@@ -158,6 +158,7 @@ def test_ties_and_zeros_do_not_change_counts():
     ones = np.ones((6, 32), np.float32)
     assert prune.magnitude(ones, 0.5).nnz == 96
     assert set(prune.balanced(ones, 0.5, 4).row_lengths) == {16}
+    assert set(prune.balanced(ones, 0.99, 4).row_lengths) == {4}  # a range keeps at least one
     assert prune.n_of_m(np.zeros((3, 8)), 2, 4).indices.tolist() == [0, 1, 4, 5] * 3
 
 

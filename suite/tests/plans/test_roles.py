@@ -66,6 +66,13 @@ def recorded(folder, more):
     return load(folder)
 
 
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    """Cells and headline of the rows alone."""
+    results = recorded(tmp_path_factory.mktemp("without"), [])
+    return best_cells(results), headline(results)
+
+
 def headline(results):
     """README's, which has a line on these records."""
     text = readme.headline(results.folder.parent)
@@ -83,30 +90,29 @@ def best_cells(results):
     return out + list(marked[columns].itertuples(index=False, name=None))
 
 
-def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path):
+def test_a_new_dense_library_moves_no_best_cell_and_no_headline(tmp_path, without):
     register(Made("madelib"), LIBRARY)
-    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("madelib"))
-    assert best_cells(beside) == best_cells(without)
-    assert headline(beside) == headline(without)
+    beside = recorded(tmp_path, ten_times_cublas("madelib"))
+    assert (best_cells(beside), headline(beside)) == without
     assert set(beside.frame.loc[beside.frame["kernel"] == "madelib", "role"]) == {"library"}
     assert "MadeLib" in [one.label for one in kernels_in(beside.frame)]
 
 
 @pytest.mark.parametrize("said", [None, About("guest"), About("external")])
-def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path, said):
+def test_an_external_kernel_is_drawn_and_takes_no_best_cell(tmp_path, without, said):
     register(Made("mine"), said)
-    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
-    assert best_cells(beside) == best_cells(without)
+    beside = recorded(tmp_path, ten_times_cublas("mine"))
+    assert best_cells(beside) == without[0]
     assert "mine" in {one.label for one in kernels_in(beside.frame)}
 
 
 @pytest.mark.parametrize("role", sorted(OURS))
-def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path, role):
+def test_the_same_rows_of_a_kernel_of_ours_do_take_them(tmp_path, without, role):
     register(Made("mine"), About(role))
-    without, beside = recorded(tmp_path / "a", []), recorded(tmp_path / "b", ten_times_cublas("mine"))
-    assert best_cells(beside) != best_cells(without)
+    beside = recorded(tmp_path, ten_times_cublas("mine"))
+    assert best_cells(beside) != without[0]
     if role == "paper":  # which is no kernel of this project
-        assert headline(beside) == headline(without)
+        assert headline(beside) == without[1]
 
 
 def test_a_dense_library_is_bounded_by_the_dense_product():

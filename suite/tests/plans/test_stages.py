@@ -24,17 +24,14 @@ def test_a_plan_of_one_program_is_its_own_only_stage():
 
 
 def test_stages_keep_the_order_and_join_neighbours_of_one_program():
-    stages = plan(launch("f"), launch("g", "other.cu", B=1), launch("h", "other.cu", B=1), launch("f")).stages()
+    other = (launch("g", "other.cu", B=1), launch("h", "other.cu", B=1), launch("h", "other.cu", B=2))
+    stages = plan(launch("f"), *other, launch("f")).stages()
     assert [(s.source, s.defines, [x.entry for x in s.launches]) for s in stages] == [
         ("own.cu", {"A": 1}, ["f"]),
         ("other.cu", {"B": 1}, ["g", "h"]),
+        ("other.cu", {"B": 2}, ["h"]),  # other defines are another program
         ("own.cu", {"A": 1}, ["f"]),
     ]
-
-
-def test_other_defines_are_another_program():
-    first, second = plan(launch("g", "other.cu", B=1), launch("g", "other.cu", B=2)).stages()
-    assert (first.defines, second.defines) == ({"B": 1}, {"B": 2})
 
 
 def test_a_gpu_loads_each_program_once_and_launches_in_order():

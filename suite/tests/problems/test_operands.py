@@ -213,12 +213,7 @@ def test_problems_of_one_matrix_in_a_row_share_it():
 
 
 @pytest.mark.parametrize(
-    ("op", "shapes"),
-    [
-        ("spmm", {"b": (9, 5)}),
-        ("sddmm", {"a": (7, 9), "b": (5, 9)}),
-        ("sparse_softmax", {}),
-    ],
+    ("op", "shapes"), [("spmm", {"b": (9, 5)}), ("sddmm", {"a": (7, 9), "b": (5, 9)}), ("sparse_softmax", {})]
 )
 def test_dense_operands_have_the_documented_shapes_and_no_zeros(op, shapes):
     operands = make_operands(problem(op, n=5 if op != "sparse_softmax" else 9))

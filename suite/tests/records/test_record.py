@@ -51,21 +51,6 @@ def test_a_time_that_is_no_time_is_refused(column, time):
         record(**{column: time})
 
 
-def test_an_unknown_status_is_refused():
-    with pytest.raises(RecordError, match="status 'fine'"):
-        record(status="fine")
-
-
-def test_rows_come_back_as_they_were_written(tmp_path):
-    rows = [
-        record(selected=True, reason='ended early, "clearly" behind', shape="n1_c2", sparsity=0.9),
-        failed(record(problem="ü, with a comma", registers=None, compile_ms=None), "unsupported", "no sm_75 form"),
-        record(policy="check", device="cpu", median_us=None, q1_us=None, q3_us=None, samples=None),
-    ]
-    append(tmp_path / "records.csv", rows)
-    assert read_records(tmp_path / "records.csv") == rows
-
-
 def test_a_reason_of_several_lines_is_one_cell_and_one_line(tmp_path):
     append(tmp_path / "records.csv", [failed(record(), "compile-error", "line 1\n  line 2\r\n")])
     assert read_records(tmp_path / "records.csv")[0].reason == "line 1 line 2"

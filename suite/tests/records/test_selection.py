@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from fake_records import record, timed
+from fake_records import failed, record, timed
 
 from nnzbench.records.selection import math_class, select
 
@@ -20,11 +20,8 @@ def test_the_fastest_correct_row_is_selected_per_policy():
 
 
 def test_a_wrong_row_is_never_selected_and_an_old_choice_is_forgotten():
-    wrong = record(
-        variant="fast", status="wrong", reason="error", median_us=None, q1_us=None, q3_us=None, selected=False
-    )
     stale = dataclasses.replace(row("slow", 9.0), selected=True)
-    assert chosen([wrong, stale, row("good", 5.0)]) == ["good"]
+    assert chosen([failed(row("fast", 1.0), "wrong", "error"), stale, row("good", 5.0)]) == ["good"]
 
 
 def test_math_modes_compete_apart():

@@ -77,10 +77,7 @@ def test_a_good_set_has_no_faults_and_names_what_it_lacks(folder):
         ({"n": 0}, "line 2: `n` is 0"),
         ({"nnz": 20_000}, "line 2: 20000 nonzeros do not fit a matrix of 16384 elements"),
         ({"flops": 1e6}, "line 2: `flops` is 1e+06 where"),
-        (
-            {"median_us": 0.04, "q1_us": 0.039, "q3_us": 0.041},
-            "line 2: the median 0.04 us is below the time",
-        ),
+        ({"median_us": 0.04, "q1_us": 0.039, "q3_us": 0.041}, "line 2: the median 0.04 us is below the time"),
         ({"limit_us": 0.1}, "line 2: the limit 0.1 us is below the time of an empty kernel"),
         ({"limit_us": 17.0}, "line 2: the median 4 us is below a quarter of what this GPU could take, 17 us"),
         ({"floor_us": 0.7}, "environment.json has a hot floor of 0.5 us, and its rows say 0.7 us"),

@@ -1,15 +1,13 @@
 import numpy as np
 import pytest
 from kernel_problems import AWKWARD, sampled, uneven, with_dense_columns
-from on_cpu import execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
+from on_cpu import check, execute, fresh_cache, matrix, mutated, spmm_operands, spmm_problem  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.aspt import sddmm_plan, spmm_plan, tile, untiled
 from nnzbench.kernels.registry import kernels
 from nnzbench.matrices.formats import CSR
 from nnzbench.plans.plan import Plan, Unsupported
-from nnzbench.problems.check import passes, relative_error
-from nnzbench.problems.reference import reference
 
 KERNELS = {"one entry": "plain", "no tile, empty rows, one full": "tiles0", "one row in runs of 512": "tiles0_long"}
 
@@ -20,7 +18,7 @@ def test_products_on_awkward_shapes(case, n):
     data = spmm_operands(AWKWARD[case], n)
     plan = spmm_plan(data.sparse, data.dense["b"])
     assert plan.variant == KERNELS.get(case, "tiles2" if n == 32 else "tiles4")
-    assert passes(relative_error(execute(plan, "asan"), reference(spmm_problem(data), data)), "f32")
+    check(plan, spmm_problem(data), data, "asan")
 
 
 @pytest.mark.parametrize("features", [32, 128])
@@ -28,16 +26,13 @@ def test_products_on_awkward_shapes(case, n):
 def test_sampled_products_on_awkward_shapes(case, features):
     problem, data = sampled(AWKWARD[case], features)
     plan = sddmm_plan(data.sparse, data.dense["a"], data.dense["b"])
-    assert passes(relative_error(execute(plan, "asan"), reference(problem, data)), "f32")
+    check(plan, problem, data, "asan")
 
 
-def test_shared_memory_is_free_of_races():
-    data = spmm_operands(with_dense_columns(33, 300, 260), 32)
-    result = execute(spmm_plan(data.sparse, data.dense["b"]), "tsan")
-    assert passes(relative_error(result, reference(spmm_problem(data), data)), "f32")
-    data = spmm_operands(uneven(), 32)
-    result = execute(spmm_plan(data.sparse, data.dense["b"]), "tsan")
-    assert passes(relative_error(result, reference(spmm_problem(data), data)), "f32")
+@pytest.mark.parametrize("sparse", [with_dense_columns(33, 300, 260), uneven()], ids=["tiles", "runs"])
+def test_shared_memory_is_free_of_races(sparse):
+    data = spmm_operands(sparse, 32)
+    check(spmm_plan(sparse, data.dense["b"]), spmm_problem(data), data, "tsan")
 
 
 def test_a_planted_missing_barrier_is_found():

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 import ptx_interpreter
 import pytest
+from on_cpu import check, error_of, fresh_cache, matrix  # noqa: F401
 from on_cpu import conv_layer as layer
-from on_cpu import execute, fresh_cache, matrix
 
 from nnzbench.build.pool import assemble_ptx
 from nnzbench.kernels.direct_conv import convolution as direct_conv
@@ -15,12 +15,9 @@ from nnzbench.kernels.direct_conv.model import ConvModel
 from nnzbench.kernels.direct_conv.program import make_program
 from nnzbench.kernels.direct_conv.tile import ConvTile, ConvTiling
 from nnzbench.plans.plan import Unsupported
-from nnzbench.problems.check import passes, relative_error
+from nnzbench.problems.check import relative_error
 from nnzbench.problems.problem import ConvShape
 from nnzbench.problems.reference import reference
-
-__all__ = ["fresh_cache"]
-
 
 # 7 x 9 images in two launches; parts of rows; stride 2 without padding; 1x1 in whole images; 1-D with more filters than
 # lanes hold
@@ -144,13 +141,12 @@ def test_the_cpp_form_convolves(index, dtype, build):
     shape, tiling = (OWN + ORDERED)[index]
     problem, operands = layer(shape, dtype, empty=(1, 3))
     plan = direct_conv.make_plan(problem, operands, tiling, "sm_90")
-    assert passes(relative_error(execute(plan, build, "random:1"), reference(problem, operands)), dtype)
+    check(plan, problem, operands, build, "random:1")
 
 
 def test_weights_without_nonzeros_give_zeros():
     problem, operands = layer(ConvShape(1, 3, 5, 5, 4, 3, 3, 1, 1), density=0.0)
-    plan = next(direct_conv.direct_conv.plans(problem, operands, "sm_90"))
-    assert relative_error(execute(plan), reference(problem, operands)) == 0
+    assert error_of(next(direct_conv.direct_conv.plans(problem, operands, "sm_90")), problem, operands) == 0
 
 
 @pytest.mark.parametrize(("shape", "tiling"), OWN, ids=str)

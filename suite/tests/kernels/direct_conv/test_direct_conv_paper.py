@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from on_cpu import conv_layer, execute, fresh_cache, mutated
+from on_cpu import check, conv_layer, error_of, execute, fresh_cache, mutated  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.direct_conv import paper as direct_conv_paper
@@ -14,8 +14,6 @@ from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.problem import ConvShape, DType
 from nnzbench.problems.reference import reference
-
-__all__ = ["fresh_cache"]
 
 IMAGES = (
     ConvShape(5, 3, 7, 9, 6, 3, 3, 1, 1),
@@ -117,7 +115,7 @@ def test_weights_without_nonzeros_give_zeros():
     problem, operands = conv_layer(SIGNALS[2], "f16", density=0.0)
     found = plans(problem, operands)
     for variant in ("paper_sbs2", "paper_counts_sbs8"):
-        assert relative_error(execute(found[variant], "asan"), reference(problem, operands)) == 0
+        assert error_of(found[variant], problem, operands, "asan") == 0
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [(IMAGES[0], "f32"), (WIDE, "f16")], ids=str)
@@ -164,12 +162,12 @@ def test_what_16_bits_cannot_name_is_refused():
     assert plans(*conv_layer(ConvShape(1, 7300, 3, 3, 1, 3, 3), "f32", 0.001))
 
 
-def test_no_thread_races_with_another():
-    for shape in (ConvShape(3, 6, 5, 9, 4, 3, 3, 1, 1), SIGNALS[2]):
-        problem, operands = conv_layer(shape, empty=(3,))
-        found = plans(problem, operands)
-        for variant in ("paper_sbs2", "paper_counts_sbs2"):
-            assert relative_error(execute(found[variant], "tsan", "random:3"), reference(problem, operands)) < 1e-6
+@pytest.mark.parametrize("shape", [ConvShape(3, 6, 5, 9, 4, 3, 3, 1, 1), SIGNALS[2]], ids=str)
+def test_no_thread_races_with_another(shape):
+    problem, operands = conv_layer(shape, empty=(3,))
+    found = plans(problem, operands)
+    for variant in ("paper_sbs2", "paper_counts_sbs2"):
+        assert error_of(found[variant], problem, operands, "tsan", "random:3") < 1e-6
 
 
 def test_a_missing_barrier_and_a_wrong_place_are_noticed():

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_gpu import FakeCublas, open_fake
-from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
+from vendor_candidates import check_all as check_candidates
 
 from nnzbench.kernels.registry import candidates, kernels
 from nnzbench.kernels.sputnik.attention import mask_bits, masked_softmax_plan
@@ -86,7 +87,7 @@ def test_sparse_attention(build, dtype):
 def test_sparse_attention_in_fp16_of_odd_heads(features):
     one, operands = attention(features=features, dtype="f16")
     plan = next(kernels()["sparse_attention"].plans(one, operands, "sm_90"))
-    assert passes(relative_error(execute(plan, "asan"), reference(one, operands)), "f16")
+    check(plan, one, operands, "asan")
 
 
 def test_attention_to_every_key_is_left_to_the_dense_kernels():
@@ -143,7 +144,7 @@ def test_depthwise(shape, build):
     operands = make_operands(one)
     plans = list(kernels()["depthwise_conv"].plans(one, operands, "sm_90"))
     for plan in (plans[0], plans[2]):
-        assert passes(relative_error(execute(plan, build), reference(one, operands)), "f32")
+        check(plan, one, operands, build)
 
 
 def test_depthwise_error_is_seen():
@@ -217,13 +218,7 @@ def gpu(monkeypatch):
 
 def check_all(gpu, name, one, operands):
     found = list(candidates(kernels()[name], one, operands, gpu.device))
-    for candidate in found:
-        prepared = candidate.prepare()
-        prepared.poison()
-        prepared.run()
-        assert passes(relative_error(prepared.read(), reference(one, operands)), "f32")
-        assert prepared.capturable
-        prepared.close()
+    check_candidates(found, one, operands)
     return [candidate.variant for candidate in found]
 
 

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from on_cpu import execute, fresh_cache, matrix, mutated  # noqa: F401
+from kernel_problems import sampled, without_columns
+from on_cpu import check, execute, fresh_cache, matrix, mutated  # noqa: F401
 
 from nnzbench.devices.cpu_device import SanitizerError
 from nnzbench.kernels.registry import kernels
@@ -27,9 +30,8 @@ BY_COLUMNS = Strip(items=16, width=8, vector=4, strips=8, by_columns=True)
 
 
 def factors(pattern, k):
-    rng = np.random.default_rng(3)
-    a, b = rng.standard_normal((pattern.m, k)), rng.standard_normal((pattern.k, k))
-    return a.astype(np.float32), b.astype(np.float32)
+    dense = sampled(pattern, k)[1].dense
+    return dense["a"], dense["b"]
 
 
 def expected(pattern, a, b):
@@ -81,14 +83,12 @@ def test_strips_by_columns_compute_the_same():
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("name", ["sputnik_sddmm", "sputnik_sddmm_ablation"])
 def test_first_plans_are_correct(name, dtype):
-    problem = Problem("test", "t", "sddmm", 13, 40, 70, 0.7, "", dtype)
-    pattern = matrix(13, 70, full=2, empty=(3,))
-    a, b = factors(pattern, 40)
-    operands = Operands(pattern, {"a": a, "b": b}, "").cast(dtype)
+    problem, operands = sampled(matrix(13, 70, full=2, empty=(3,)), 40)
+    problem, operands = replace(problem, dtype=dtype), operands.cast(dtype)
     plans = list(kernels()[name].plans(problem, operands, "sm_90"))
     assert len({plan.variant for plan in plans}) == len(plans)
     for plan in plans[:3]:
-        assert passes(relative_error(execute(plan), reference(problem, operands)), plan.math)
+        check(plan, problem, operands)
 
 
 def test_shuffles_and_staging_are_free_of_races():
@@ -98,9 +98,7 @@ def test_shuffles_and_staging_are_free_of_races():
 
 
 def test_unused_rows_of_b_never_leak():
-    dense = matrix(23, 40, density=0.4).to_dense()
-    dense[:, [0, 7, 39]] = 0
-    pattern = CSR.from_dense(dense)
+    pattern = CSR.from_dense(without_columns(matrix(23, 40, density=0.4).to_dense(), 0, 7, 39))
     a, b = factors(pattern, 36)
     truth = expected(pattern, a, b)
     b[[0, 7]], b[39] = np.nan, np.inf

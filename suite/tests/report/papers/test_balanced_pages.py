@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
-import fake_records
 import pandas as pd
 import pytest
-from sputnik_records import Timed, records
+from sputnik_records import Timed, drawn
 
-from nnzbench.facts.results import load
 from nnzbench.papers.balanced import balanced_figure1, balanced_figure4, balanced_models
 from nnzbench.problems.problem import Problem
-from nnzbench.report import render
 from nnzbench.report.data import published
-from nnzbench.report.pages.view import View
 
 
 def balanced(us: float) -> Timed:
     """A time on balanced patterns alone."""
     return ("balanced", "paper_r1", lambda problem: us if "balanced" in problem.label else None)
-
-
-def drawn(folder: Path, module: ModuleType, timed: list[Timed]) -> tuple[View, pd.Series[float]]:
-    results = load(fake_records.write(folder, records(module.EXPERIMENT.name, timed)))
-    render.write(module.page(), results)
-    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
-    return View(results, module.page().attributes), facts
 
 
 def sparse_us(problem: Problem) -> float:

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
-import fake_records
-import pandas as pd
 import pytest
-from sputnik_records import Timed, records
+from sputnik_records import Timed, drawn, records
 
-from nnzbench.facts.results import load
 from nnzbench.papers.eie import eie_format, eie_table4, ese_lstm
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
-from nnzbench.records.record import Record
-from nnzbench.report import render
 from nnzbench.report.data import published
-from nnzbench.report.pages.view import View
 
 
 def at(us: float, keep: Callable[[Problem], bool] = lambda _: True) -> Callable[[Problem], float | None]:
     return lambda problem: us if keep(problem) else None
-
-
-def drawn(folder: Path, module: ModuleType, rows: list[Record]) -> tuple[View, pd.DataFrame]:
-    """The page's view, and the facts that it writes by group, subject and baseline."""
-    results = load(fake_records.write(folder, rows))
-    render.write(module.page(), results)
-    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"]
-    return View(results, module.page().attributes), facts
 
 
 def test_each_batch_of_eies_layers_is_a_group(tmp_path: Path) -> None:
@@ -116,10 +101,3 @@ def test_eies_format_stands_beside_kernels_of_either_arithmetic_on_the_same_matr
 
 def test_an_entry_of_eies_format_takes_a_byte_and_breaks_of_long_runs_more() -> None:
     assert [round(eie_format.expected_bytes(zeros), 2) for zeros in (0.91, 0.75, 0.96)] == [1.28, 1.01, 2.09]
-
-
-@pytest.mark.parametrize("module", [eie_table4, eie_format, ese_lstm])
-def test_records_without_times_make_a_page(module: ModuleType, tmp_path: Path) -> None:
-    (row, *_) = records(module.EXPERIMENT.name, (("cusparse", "x", at(1.0)),))
-    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
-    assert "took too long" in render.write(module.page(), results).read_text(encoding="utf-8")

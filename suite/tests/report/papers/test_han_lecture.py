@@ -5,32 +5,18 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from pathlib import Path
-from types import ModuleType
 
-import fake_records
-import pandas as pd
 import pytest
-from sputnik_records import Timed, records
+from sputnik_records import Timed, drawn, records
 
 from nnzbench.facts.groups import ALL
-from nnzbench.facts.results import load
 from nnzbench.facts.selector import INT8, kernel
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.han_lecture import granularity, nm_sparsity
 from nnzbench.problems import tables
 from nnzbench.problems.problem import Problem
 from nnzbench.records.record import Record
-from nnzbench.report import render
 from nnzbench.report.pages.elements import valued
-from nnzbench.report.pages.view import View
-
-
-def drawn(folder: Path, module: ModuleType, rows: list[Record]) -> tuple[View, pd.Series[float]]:
-    """The page's view, and the facts that it writes by group, subject and baseline."""
-    results = load(fake_records.write(folder, rows))
-    render.write(module.page(), results)
-    facts = pd.read_csv(folder / "facts.csv").set_index(["group", "subject", "baseline"])["ratio"].sort_index()
-    return View(results, module.page().attributes), facts
 
 
 def products(math: str, dtype: str) -> list[Record]:

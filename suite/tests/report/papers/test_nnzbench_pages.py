@@ -174,10 +174,3 @@ def test_the_input_gradient_has_the_transpose_of_the_layers_own_weights() -> Non
     assert (backward.m, backward.k) == (forward.k, forward.m)
     one, other = make_operands(forward).sparse, make_operands(backward).sparse
     assert (other.to_dense() == one.to_dense().T).all()
-
-
-@pytest.mark.parametrize("module", [awkward_sizes, spmm_scaling, training_step])
-def test_records_without_times_make_a_page(module: ModuleType, tmp_path: Path) -> None:
-    row = fake_records.record(experiment=module.EXPERIMENT.name, problem="x_1024x1024x128_90_uniform")
-    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
-    assert "took too long" in render.write(module.page(), results).read_text(encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -182,11 +181,3 @@ def test_cublas_computes_the_dense_products_alone() -> None:
     taken = [p for p in whole_networks.EXPERIMENT.problems() if whole_networks.EXPERIMENT.takes("cublas", p)]
     assert {p.op for p in taken} == {"gemm"}
     assert len(taken) == 4
-
-
-@pytest.mark.parametrize("name", ["sputnik_attention", "sputnik_mobilenet", "whole_networks"])
-def test_records_without_times_make_a_page(name: str, tmp_path: Path) -> None:
-    (row, *_) = records(name, (("sputnik", "x", lambda _: 1.0),))
-    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
-    page = importlib.import_module(f"nnzbench.papers.sputnik.{name}").page()
-    assert "took too long" in render.write(page, results).read_text(encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from pathlib import Path
 
@@ -169,12 +168,3 @@ def test_figure2_is_drawn_from_the_index_alone(tmp_path: Path) -> None:
     entry = next(one for one in tables.dlmc_selection() if one.path.endswith("0.8/bottleneck_1_block_group1_1_1.smtx"))
     (mine,) = found[found["row_cov"] == entry.row_cov].to_dict("records")
     assert (mine["sparsity"], mine["row_length"]) == pytest.approx((1 - 3279 / (64 * 256), 3279 / 64))
-
-
-@pytest.mark.parametrize("name", ["figure1", "figure7", "dlmc", "rnn", "ablation"])
-def test_records_without_times_make_a_page(name: str, tmp_path: Path) -> None:
-    experiment = f"sputnik_{name}"
-    (row, *_) = records(experiment, (("sputnik", "x", lambda _: 1.0),))
-    results = load(fake_records.write(tmp_path, [fake_records.failed(row, "timeout", "took too long")]))
-    page = importlib.import_module(f"nnzbench.papers.sputnik.{experiment}").page()
-    assert "took too long" in render.write(page, results).read_text(encoding="utf-8")
