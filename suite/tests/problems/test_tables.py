@@ -14,6 +14,7 @@ from realdata import find
 from nnzbench import paths
 from nnzbench.matrices import index, prune
 from nnzbench.matrices.checkpoints import load_weights
+from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.sources import find_real, load_sparse, shape_of
 from nnzbench.problems.tables import TableError
@@ -36,7 +37,7 @@ def no_real_data(monkeypatch, tmp_path):
 
 
 def test_every_experiment_has_its_table():
-    assert tables.experiments_with_tables() == sorted(EXPECTED)
+    assert set(EXPECTED) <= set(tables.experiments_with_tables()) <= set(EXPERIMENTS)  # a new one needs no line here
 
 
 @pytest.mark.parametrize("experiment", EXPECTED)
