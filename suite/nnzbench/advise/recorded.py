@@ -20,9 +20,9 @@ from nnzbench.operators.arrays import ITEM_BYTES
 from nnzbench.plans.plan import one_line
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType
-from nnzbench.records import files
+from nnzbench.records import files, shown
 from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import RecordError, read_frame
+from nnzbench.records.record import RecordError
 from nnzbench.records.selection import class_of, maths_of
 
 FEWEST = 16
@@ -135,7 +135,7 @@ def load(gpu: str, folders: Sequence[Path], without: frozenset[str] = frozenset(
 def _read(folder: Path) -> pd.DataFrame:
     file = files.records_file(folder)
     refuse_links(file)
-    frame = read_frame(file)[list(_USED)]
+    frame = shown.read(file)[list(_USED)]
     frame = frame[(frame["status"] == "ok") & frame["selected"] & frame["policy"].isin(POLICIES)]
     # a step of a network is not the product that it is recorded as
     frame = frame[~frame["shape"].str.contains("attention|bias_relu")]

@@ -26,6 +26,7 @@ from nnzbench.problems.problem import DType
 from nnzbench.records.folder import Scope, Tuning
 from nnzbench.records.record import Record
 from nnzbench.records.selection import listed, math_class
+from nnzbench.records.shown import LONGEST
 
 OPS = frozenset({"spmm", "sddmm", "sparse_softmax", "spmv", "conv2d", "conv1d", "gemm"})
 """What `Problem.recorded_op` gives."""
@@ -62,8 +63,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("spill_bytes", "code_bytes"), (0, 2**30)),
     **dict.fromkeys(("seconds", "gpu_seconds"), (0, 1e7)),
 }
-LONGEST = 400
-"""Characters of a sentence, such as a reason."""
 _MARKUP = re.compile(r"<[A-Za-z/!?]|\]\(|&\w*[#;]|\bjavascript:|^[=+@]")
 
 

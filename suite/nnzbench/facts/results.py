@@ -17,10 +17,10 @@ from nnzbench.facts import marks
 from nnzbench.kernels.registry import role_of
 from nnzbench.measure.peaks import Peaks, peaks_of
 from nnzbench.measure.roofline import recorded_us
-from nnzbench.records import memory
+from nnzbench.records import memory, shown
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import KEY, RecordError, frame_of, place, read_frame
+from nnzbench.records.record import KEY, RecordError, frame_of, place
 from nnzbench.records.selection import CONTEST, each_once, fastest, maths_of
 
 GPU_DEVICES = ("cupy", "pycuda", "cuda-core")
@@ -106,7 +106,7 @@ def load(folder: Path) -> ResultSet:
 @functools.cache
 def _load(path: Path, _state: tuple[tuple[str, int, int, int], ...]) -> ResultSet:
     folder, tuning = path.parent, path.with_name("tuning.csv")
-    recorded = read_frame(path)
+    recorded = shown.read(path)
     if recorded.empty:
         raise RecordError(f"{path}: there is a header and no row")
     recorded = recorded.assign(math=maths_of(recorded))
@@ -227,8 +227,8 @@ def read_environment(folder: Path, name: str) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(found, dict):
         raise RecordError(f"{path}: not a JSON object")
-    return found
+    return shown.snapshot(found)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from nnzbench.facts.crossover import times_as_fast
+from nnzbench.records import shown
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.record import Key, Record, RecordError, read_records
 
@@ -108,7 +109,7 @@ def _names(gpus: set[str]) -> str:
 
 def _load(path: Path) -> list[Record]:
     files = [records_file(folder) for folder in folders(path)] if path.is_dir() else [path]
-    records = [record for file in files for record in read_records(file)]
+    records = [record for file in files for record in shown.records(read_records(file))]
     if not records:
         raise RecordError(f"{path}: no records to compare")
     return records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.context
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from nnzbench.site.generations import page as generations_page
 from nnzbench.site.index import page as html
 
 NOT_RECORDED = "not recorded yet"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MANY = 6
 """Pages for which other processes are worth the two seconds that they take to start."""
 
@@ -42,10 +44,15 @@ class Built:
 
 
 def find(reports: Path) -> dict[str, list[Path]]:
-    """Folders with records by experiment, sorted by GPU. Raises `RecordError` where a link leads to one of them."""
+    """Folders with records by experiment, sorted by GPU.
+
+    Raises `RecordError` where a link leads to one of them, or its name is none that links and commands can hold.
+    """
     found: dict[str, list[Path]] = {}
     for folder in folders(reports, "*/*"):
         refuse_links(records_file(folder), folder, folder.parent)
+        if strange := [one for one in folder.parts[-2:] if not _NAME.fullmatch(one)]:
+            raise RecordError(f"{reports} has a folder {strange[0][:60]!r}, and no GPU or experiment is called that")
         found.setdefault(folder.name, []).append(folder)
     return found
 

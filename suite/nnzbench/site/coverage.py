@@ -17,9 +17,10 @@ from nnzbench.matrices.formats import MatrixError
 from nnzbench.measure.sweep import Choice, plan_work
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems.problem import case_of
+from nnzbench.records import shown
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
-from nnzbench.records.record import frame_of, is_fault, read_frame
+from nnzbench.records.record import frame_of, is_fault
 from nnzbench.report.data import context
 from nnzbench.report.text.tables import folded, markdown
 
@@ -137,7 +138,7 @@ def write(reports: Path, gpu: str, known: Mapping[Path, Counted]) -> Path:
 def _records(folder: Path) -> pd.DataFrame:
     source = records_file(folder)
     refuse_links(source, folder)
-    return read_frame(source) if source.is_file() else frame_of([])
+    return shown.read(source) if source.is_file() else frame_of([])
 
 
 def _reasons(experiment: str, records: pd.DataFrame) -> list[list[str]]:

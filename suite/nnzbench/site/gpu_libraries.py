@@ -10,6 +10,7 @@ import pandas as pd
 from nnzbench import paths
 from nnzbench.facts.crossover import times_as_fast
 from nnzbench.facts.results import each, geometric_mean, read_environment
+from nnzbench.records import shown
 from nnzbench.records.folder import refuse_links
 from nnzbench.records.record import RecordError
 from nnzbench.report.data import context
@@ -47,7 +48,7 @@ def read(path: Path) -> pd.DataFrame:
     lacking = [name for name in COLUMNS if name not in rows]
     if lacking or rows.empty or not (rows["median_us"] > 0).all():
         raise RecordError(f"{path}: is not a table of times ({', '.join(lacking) or 'a time is missing'})")
-    return rows
+    return shown.frame(rows)
 
 
 def spreads(rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nnzbench import paths
 from nnzbench.facts.results import read_environment
 from nnzbench.plans.architectures import ARCHITECTURES, number
+from nnzbench.records import shown
 from nnzbench.records.files import folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, refuse_links
 from nnzbench.records.record import Record, is_fault, read_records
@@ -40,7 +41,7 @@ def write(reports: Path, gpu: str) -> list[Path]:
     for folder in folders(reports / gpu, f"*/{BELOW}sm_*/**"):
         path = records_file(folder)
         refuse_links(path, folder, folder.parent, folder.parent.parent)
-        found.setdefault(checked_arch(folder), []).append(Checked(folder, read_records(path)))
+        found.setdefault(checked_arch(folder), []).append(Checked(folder, shown.records(read_records(path))))
     written = []
     for arch in sorted(found, key=number):
         path = reports / gpu / f"{BELOW}{arch}" / "README.md"

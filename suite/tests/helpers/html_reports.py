@@ -17,6 +17,7 @@ from nnzbench.site.index import data
 from nnzbench.site.index import page as html
 
 H200, OTHER = "nvidia-h200", "nvidia-l4"
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 SNAPSHOT = {
     "gpu": {"name": "NVIDIA H200", "driver": "580.95"},
     "recorded_at": "2026-01-02T03:04:05",

@@ -64,6 +64,7 @@ _RC: Any = {
     "legend.frameon": False,
     "svg.hashsalt": "nnzbench",
     "svg.fonttype": "none",
+    "text.parse_math": False,
 }
 
 
