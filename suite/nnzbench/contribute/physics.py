@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +24,8 @@ LIMIT_SHARE = 0.25
 L2_CLOCK_BYTES = 64
 """What one SM reads of the L2 cache in a clock."""
 CLOCK_MARGIN = 1.02
+BOOST_MARGIN = 1.35
+"""The highest clock that a driver tells, over its data sheet's boost clock."""
 HOT_OVER_COLD = 1.5
 """Of one candidate: quartile against quartile. At most 1.29 of medians on record."""
 HOT_SLOWER = 1.1
@@ -31,8 +33,9 @@ FEW = 0.05
 """Share of candidates, of 20 or more, that are so much slower with a warm cache. At most 0.4 % on record."""
 LONG_US = 100.0
 """Of so long a time six digits don't repeat by chance; short ones are a few steps of the clock."""
-SAME_PROBLEMS = 8
-"""Problems that may have the same three times by chance when they are short. At most 4 on record."""
+SHARED, SHARED_COLD = {"hot": 0.06}, 0.4
+"""Share of rows whose three times another problem has too, by chance: 2 % hot and 17 % cold at most on record, as cold
+times are a few steps of the clock."""
 _CLOSE = 1e-4
 """Relative: cells have six digits."""
 _RATES = ("fp32_tflops", "tf32_tflops", "f16_tflops", "l2_gbs", "copy_gbs")
@@ -64,20 +67,38 @@ def peaks(rows: Sequence[Record], snapshots: Snapshots) -> Iterator[str]:
         for peak, most in _most(str(gpu.get("slug"))).items():
             if (value := found.get(peak)) and value > most:
                 yield f"the snapshot '{name}' has {peak} {value:g}, and no such GPU does more than {most:g}"
+        for what, most in _chip(str(gpu.get("slug"))).items():
+            for told in (gpu.get(what) or 0, found.get(what) or 0):
+                if told > most:
+                    yield f"the snapshot '{name}' has {what} {told:g}, and no such GPU has more than {most:g}"
         for policy in ("hot", "cold"):
             floor = found.get(f"floor_{policy}_us")
             if floor and floor < LEAST_FLOOR_US:
                 yield f"the snapshot '{name}' has an empty kernel of {floor:g} us, and no GPU is so fast"
 
 
+def _sheets(slug: str) -> tuple[list[dict[str, str]], float]:
+    """The data sheet of a GPU and a margin above it; of one that is not listed, all sheets."""
+    with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
+        sheets = list(csv.DictReader(file))
+    mine = [sheet for sheet in sheets if sheet["slug"] == slug]
+    return (mine, SHEET_MARGIN) if mine else (sheets, NEWER_MARGIN)
+
+
+@functools.cache
+def _chip(slug: str) -> Mapping[str, float]:
+    """The most multiprocessors and the highest clock of a GPU that is listed."""
+    sheets, margin = _sheets(slug)
+    if margin != SHEET_MARGIN:
+        return {}
+    clock = BOOST_MARGIN * max(float(sheet["boost_mhz"]) for sheet in sheets)
+    return {"sms": max(int(sheet["sms"]) for sheet in sheets), "sm_clock_max_mhz": clock}
+
+
 @functools.cache
 def _most(slug: str) -> Mapping[str, float]:
     """The highest believable peaks of a GPU."""
-    with (paths.datasets() / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        sheets = list(csv.DictReader(file))
-    mine, margin = [sheet for sheet in sheets if sheet["slug"] == slug], SHEET_MARGIN
-    if not mine:
-        mine, margin = sheets, NEWER_MARGIN
+    mine, margin = _sheets(slug)
     most = {
         peak: margin * max(float(next(sheet[one] for one in names if sheet[one])) for sheet in mine)
         for peak, names in _SHEETS.items()
@@ -162,13 +183,16 @@ def caches(rows: Sequence[Record]) -> Iterator[str]:
 def copies(rows: Sequence[Record]) -> Iterator[str]:
     """Medians and quartiles that several problems share to the last digit, beyond chance."""
     same: dict[tuple[object, ...], list[Record]] = defaultdict(list)
-    timed = [row for row in rows if row.median_us is not None]
-    for row in timed:
-        same[row.policy, row.median_us, row.q1_us, row.q3_us].append(row)
-    shared = [some for some in same.values() if len({row.problem for row in some}) > 1]
-    hot = [some for some in shared if some[0].policy == "hot" and len({row.problem for row in some}) > SAME_PROBLEMS]
-    long = [some for some in shared if (some[0].median_us or 0) > LONG_US]
-    if hot or sum(map(len, long)) > max(4, 0.01 * len(timed)):
-        some = max(hot or long, key=len)
-        us = f"{some[0].median_us:g} us"
-        yield f"{len(some)} rows of several problems have the same median and quartiles, such as {us}"
+    timed = Counter(row.policy for row in rows if row.median_us is not None)
+    for row in rows:
+        if row.median_us is not None:
+            same[row.policy, row.median_us, row.q1_us, row.q3_us].append(row)
+    shared: dict[str, list[Record]] = defaultdict(list)
+    for some in same.values():
+        if len({row.problem for row in some}) > 1:
+            shared[some[0].policy] += some
+    for policy, some in shared.items():
+        long = [row for row in some if (row.median_us or 0) > LONG_US]
+        if len(some) > max(8, SHARED.get(policy, SHARED_COLD) * timed[policy]) or len(long) > max(4, 0.01 * len(rows)):
+            us = f"{(long or some)[0].median_us:g} us"
+            yield f"{len(some)} rows of several problems have the same median and quartiles, such as {us}"

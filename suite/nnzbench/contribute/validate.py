@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnzbench.contribute import manifest, physics, possible, published, snapshots
+from nnzbench.contribute import manifest, odd, physics, possible, published, snapshots
 from nnzbench.kernels.registry import kernels
 from nnzbench.measure.attempts import CHECK
 from nnzbench.measure.sweep import QUICK_PROBLEMS
@@ -85,7 +85,7 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
     if arch:  # a part of the experiment is enough to check it
         return faults, []
     unused = sorted({path.name for path in folder.glob("environment*.json")} - {row.environment for row in rows})
-    return faults, [*_incomplete(rows), *snapshots.notes(found, unused)]
+    return faults, [*_incomplete(rows), *odd.notes(folder, rows), *snapshots.notes(found, unused)]
 
 
 def _place(folder: Path, rows: Sequence[Record]) -> Iterator[str]:

@@ -28,6 +28,8 @@ SCHEMA = "nnzbench/1"
 
 Status = Literal["ok", "wrong", "unsupported", "compile-error", "launch-error", "timeout"]
 _STATUSES: tuple[str, ...] = get_args(Status)
+MOST_ROWS, MOST_LETTERS = 1 << 20, 1 << 29
+"""Of a file; of the largest published one 67,000 and 20 million."""
 SHORTEST_US, LONGEST_US = 1e-6, 1e12
 """What a time can be at all: a millionth of the finest clock's step, and eleven days."""
 _COUNTS = ("m", "k", "n", "nnz", "samples", "registers", "shared_bytes", "spill_bytes", "code_bytes")
@@ -244,11 +246,23 @@ def place(path: Path, at: int) -> str:
 
 def _read_parquet(path: Path) -> Any:
     try:
-        table = pq.ParquetFile(path).read()
-    except pa.ArrowException as error:
-        raise RecordError(f"{path}: not a readable Parquet file ({' '.join(str(error).split())})") from None
-    if [(one.name, one.type) for one in table.schema] != [(one.name, one.type) for one in TABLE]:
-        raise RecordError(f"{path}: its columns are not the {SCHEMA} column list")
+        file = pq.ParquetFile(path)
+        found = [(one.name, one.type) for one in file.schema_arrow]
+        if found != [(one.name, one.type) for one in TABLE]:
+            raise RecordError(f"{path}: its columns are not the {SCHEMA} column list")
+        texts = [one.name for one in TABLE if one.type == pa.string()]
+        if file.metadata.num_rows > MOST_ROWS:
+            raise RecordError(f"{path}: {file.metadata.num_rows} rows are more than the {MOST_ROWS} allowed")
+        table = pq.ParquetFile(path, read_dictionary=texts).read()
+        table.validate(full=True)
+        # a few bytes can stand for any number of equal rows, and for equal texts
+        lengths = (pc.binary_length(one.dictionary).take(one.indices) for name in texts for one in table[name].chunks)
+        if sum(pc.sum(one).as_py() or 0 for one in lengths) > MOST_LETTERS:
+            raise RecordError(f"{path}: its texts are longer than the {MOST_LETTERS} letters allowed")
+        table = table.cast(file.schema_arrow)
+    except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
+        said = "".join(one if one.isprintable() else " " for one in str(error)[:200])
+        raise RecordError(f"{path}: not a readable Parquet file ({' '.join(said.split())})") from None
     if empty := [field.name for field in TABLE if not field.nullable and table[field.name].null_count]:
         raise RecordError(f"{path}: column '{empty[0]}' has an empty cell")
     for at in np.flatnonzero(_doubtful(table)):
