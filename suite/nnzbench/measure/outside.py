@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnzbench.devices import Timer
+from nnzbench.devices.gpu_timer import forget_persisting_l2
 from nnzbench.measure.timing import Batch
 from nnzbench.plans.plan import Array, Plan, Prepared, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
+from nnzbench.problems.experiment import Policy
 from nnzbench.problems.operands import Operands, operands_of, to_e4m3
 from nnzbench.problems.problem import NETWORKS, DType, Problem
 from nnzbench.problems.reference import Reference, reference
@@ -95,9 +97,9 @@ class Guard:
         self._write(self._known.given)
         return max(errors)
 
-    def renewing(self, batch: Batch) -> Batch:
+    def renewing(self, policy: Policy, batch: Batch) -> Batch:
         """Samples of `batch`, one at a time, each over new values, which a launch outside it has seen, into a poisoned
-        output; the output of a sample picked at random is kept.
+        output; the output of a sample picked at random is kept. Cold, nothing persists in L2.
         """
 
         def take(count: int) -> list[float]:
@@ -106,6 +108,8 @@ class Guard:
                 self._write(self._another())
                 self._prepared.run()  # leaves the operands where the last launch leaves them: hot stays hot
                 self._prepared.poison()
+                if policy == "cold":
+                    forget_persisting_l2()
                 found += batch(1)
                 self._timed += 1
                 if secrets.randbelow(self._timed) == 0:  # each with the same probability, however many there will be
@@ -122,6 +126,7 @@ class Guard:
         new, same = [], []
         for _ in range(PAIRS):
             self._write(self._another())
+            forget_persisting_l2()
             new += timer.cold_us(self._prepared.run, 1)
             same += timer.cold_us(self._prepared.run, 1)
         fresh, stale = statistics.median(new), statistics.median(same)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -238,11 +239,11 @@ class _Trial:
 
     def _timed(self, timer: Timer, prepared: Prepared, guard: Guard | None) -> dict[Policy, Measurement]:
         self.before_timing(prepared.run)
-        watched = guard.renewing if guard else None
         found: dict[Policy, Measurement] = {}
         rule, clock = self.conditions.rule, self.conditions.clock
         for policy in self.conditions.policies:
             to_beat = self.conditions.to_beat_us.get(policy)
+            watched = partial(guard.renewing, policy) if guard else None
             with self.conditions.work.phases.of(policy):
                 found[policy] = measure(timer, prepared.run, policy, rule, prepared.capturable, clock, to_beat, watched)
             # after the first one the clock is up, and stays so: the host checks nothing in between

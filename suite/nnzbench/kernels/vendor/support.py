@@ -17,7 +17,7 @@ import numpy as np
 from nnzbench.devices import Device, DeviceLost
 from nnzbench.devices.gpu import PAUSES_S, DeviceArray, GpuDevice, LaunchError, short_of_memory
 from nnzbench.matrices.formats import CSR
-from nnzbench.plans.architectures import architecture
+from nnzbench.plans.architectures import ARCHITECTURES, architecture
 from nnzbench.plans.plan import Array, Candidate, Prepared, Unsupported, one_line
 from nnzbench.problems.operands import to_e4m3
 
@@ -192,9 +192,10 @@ def require_gpu(device: Device, library: str) -> GpuDevice:
 
 def require_math(device: GpuDevice, math: str) -> None:
     """Raises `Unsupported` where the GPU has no such arithmetic: a library would quietly run another instead."""
-    needed = {"tf32": ("mma_tf32", "sm_80"), "bf16": ("mma_bf16", "sm_80"), "f8": ("mma_fp8", "sm_89")}.get(math)
-    if needed and not architecture(device.arch).has(needed[0]):
-        raise Unsupported(f"{math} needs {needed[1]} or later, this GPU is {device.arch}")
+    needed = {"tf32": "mma_tf32", "bf16": "mma_bf16", "f8": "mma_fp8"}.get(math, "")
+    if needed and not architecture(device.arch).has(needed):
+        first = next(one.name for one in ARCHITECTURES.values() if one.has(needed))
+        raise Unsupported(f"{math} needs {first} or later, this GPU is {device.arch}")
 
 
 def load_bindings(name: str) -> Any:
