@@ -5,6 +5,8 @@
 #   make contribute   ten minutes on your GPU, checked and packed into one archive to send
 #   make test    the tests: about 12 minutes on two processors; with FAST=1 those of six rooms, in one
 #   make lint types data numbers compile site readme   what else .ci/run checks
+#   make audit   known vulnerabilities of what .ci/run installs, from PyPI's advisories (needs the network)
+#   make constraints   moves .ci/constraints.txt, the versions that .ci/run installs, to today's releases (needs uv)
 #
 # Everything is installed into .venv, once. On a machine that has the packages (or no network), VENV= uses the current
 # Python as it is:  make test VENV=
@@ -42,7 +44,7 @@ cxx_sources = $(shell find kernels_cu suite/nnzbench/devices/cpu -name '*.cu' -o
 
 fast = $(addprefix suite/tests/,plans matrices problems records build predict)
 
-.PHONY: help bench contribute test lint types data numbers compile site readme format clean
+.PHONY: help bench contribute test lint types data numbers compile site readme audit constraints format clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -81,6 +83,14 @@ compile: $(dev)
 site: $(dev)
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build
 	@echo "Built, every link checked: build/site/index.html"
+
+# --strict: a package that the advisories do not answer for is a failure, not a pass
+audit: $(dev)
+	$(python) -m pip_audit --strict --no-deps --disable-pip --progress-spinner off --requirement .ci/constraints.txt
+
+constraints:
+	uv pip compile --universal --python-version 3.10 --extra dev --upgrade --quiet --no-annotate \
+		--custom-compile-command "make constraints" --output-file .ci/constraints.txt pyproject.toml
 
 format: $(dev)
 	$(python) -m ruff check --fix
