@@ -55,9 +55,6 @@ def occupancy(arch: str, registers: int, shared_bytes: int, threads: int) -> Occ
 def _by_registers(limits: Architecture, registers: int, warps: int) -> int:
     unit, partitions = limits.register_unit, limits.partitions
     per_warp = max(1, -(-registers * WARP // unit)) * unit
-    # A block's warps are spread evenly over the partitions, and all of it must fit at once.
-    if per_warp * -(-warps // partitions) * partitions > limits.registers:
-        return 0
     return limits.registers // partitions // per_warp * partitions // warps
 
 

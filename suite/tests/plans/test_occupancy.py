@@ -17,6 +17,10 @@ CASES = [
     (("sm_80", 33, 0, 256), Occupancy(6, 48, 0.75, "registers")),
     # 40000 + 1024 reserved = 41024, rounded to 41088; 167936 / 41088 = 4.08.
     (("sm_80", 32, 40000, 128), Occupancy(4, 16, 0.25, "shared memory")),
+    # 41000 + 1024 = 42024, rounded to 42112, 3.99 of which fit; without what is reserved there would be room for four.
+    (("sm_80", 32, 41000, 128), Occupancy(3, 12, 0.1875, "shared memory")),
+    # 33 registers: 12 warps per partition, 48 per SM, sixteen blocks of 3; the registers left over make no warp.
+    (("sm_80", 33, 0, 96), Occupancy(16, 48, 0.75, "registers")),
     # The largest block: 227 KiB and 1 KiB reserved is the whole SM.
     (("sm_90", 32, 227 * 1024, 1024), Occupancy(1, 32, 0.5, "shared memory")),
     (("sm_90", 32, 227 * 1024 + 1, 1024), Occupancy(0, 0, 0.0, "shared memory")),

@@ -97,6 +97,13 @@ def test_bf16_and_rounding():
     assert_exact(whole(matrix(40, 200, 0.3), 20, "bf16"), TILINGS[3], "bf16")
 
 
+def test_sums_halfway_between_two_bf16_numbers_go_to_the_even_one():
+    low = np.array([[1, 2**-8], [1 + 2**-7, 2**-8]], dtype=np.float32)
+    data = Operands(CSR.from_dense(low), {"b": np.ones((2, 16), np.float32)}, "").cast("bf16")
+    expected = np.repeat([[1], [1 + 2**-6]], 16, axis=1)
+    assert np.array_equal(execute(make_plan(problem(data, "bf16"), data, TILINGS[1])), expected)
+
+
 def test_values_in_fp16_are_summed_in_fp32():
     data = operands(matrix(64, 500, 0.2), 24).cast("f16")
     plan = make_plan(problem(data, "f16"), data, TILINGS[2])
