@@ -17,6 +17,8 @@ from rich.text import Text
 
 EVERY_S = 60.0
 """Least time between two lines of a log on the screen."""
+FEW = 20
+"""A pace is known once one step in so many is done."""
 RARER = 0.2
 """Share of the time gone that the next line waits for, where that is longer: eight hours are thirty lines."""
 LOG = "run.log"
@@ -87,7 +89,8 @@ class Lines:
     def left(self) -> str:
         """Such as `4 min left`, by the pace so far and never beyond the end; empty where nothing is known."""
         gone = self._clock() - self._began
-        paced = gone * (self.steps - self.done) / self.done if 0 < self.done < self.steps else None
+        known_pace = self.steps <= FEW * self.done and self.done < self.steps  # the first steps tell little
+        paced = gone * (self.steps - self.done) / self.done if known_pace else None
         known = [one for one in (paced, None if self._ends is None else self._ends - self._clock()) if one is not None]
         if not known:
             return ""

@@ -18,7 +18,7 @@ from nnzbench.report.text.tables import GAP, markdown, number
 HEADLINE = re.compile(r"(<!-- nnzbench:headline -->\n).*?(<!-- /?nnzbench:headline -->)", re.DOTALL)
 PREFERRED_GPU = "nvidia-h200"
 MAPS = {"pays_map": "", "llm_layers": "layers of language models"}
-"""Experiments with a map, and their layers where groups do not say: that of the first one recorded is shown."""
+"""Experiments with a map, and their layers where groups do not say: the first map is shown, also another GPU's."""
 OTHERS = {"sparsert_table1": "small pruned layers", "sputnik_rnn": "recurrent layers"}
 """Experiments of papers with a line each."""
 LINES = 6
@@ -55,11 +55,11 @@ def headline(folder: Path) -> str:
     found = [line for name, most in few.items() for line in _lines(views[name], f"{link}/{name}", most)]
     gpu = next(iter(views.values())).gpu
     heads = [gpu, "zeros", "columns", "fastest sparse", f"over {FP16.label}", f"over {CUBLAS.label}"]
+    maps = [one / name for name in MAPS for one in (folder, *sorted(folder.parent.glob("*")))]
     pictures = [
-        f"[![Where sparsity pays: columns across, zeros up]({link}/{name}/map.svg)]({link}/{name}/README.md)"
-        for name in mapped
-        if (folder / name / "map.svg").is_file()
-    ]
+        f"[![Where sparsity pays: columns across, zeros up]({at}/map.svg)]({at}/README.md)"
+        for at in ("/".join(one.parts[-3:]) for one in maps if (one / "map.svg").is_file())
+    ][:1]
     rest = (
         f"Times as fast, hot L2, geometric means; cuBLAS fp32 is the baseline of most papers. Each ratio is a row of "
         f"its page's `facts.csv`. Everything with filters: [{root}/index.html]({root}/index.html) (download it; it "
