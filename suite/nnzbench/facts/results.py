@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -17,6 +17,7 @@ from nnzbench.facts import marks
 from nnzbench.kernels.registry import role_of
 from nnzbench.measure.peaks import Peaks, peaks_of
 from nnzbench.measure.roofline import recorded_us
+from nnzbench.problems.problem import DType
 from nnzbench.records import memory, shown
 from nnzbench.records.files import records_file
 from nnzbench.records.folder import refuse_links
@@ -184,6 +185,7 @@ def _check(path: Path, frame: pd.DataFrame) -> None:
     found = {
         "experiment": frame["experiment"] != first["experiment"],
         "gpu": frame["gpu"] != first["gpu"],
+        "dtype": ~frame["dtype"].isin(get_args(DType)),
         "median_us": (frame["status"] == "ok") & frame["median_us"].isna() & frame["device"].isin(GPU_DEVICES),
         "variant": frame.duplicated(list(KEY)),
         "selected": selected.duplicated(CONTEST).reindex(frame.index, fill_value=False),
@@ -195,6 +197,8 @@ def _check(path: Path, frame: pd.DataFrame) -> None:
     at = places[column]
     if column == "median_us":
         said = "a row with status 'ok' has no time"
+    elif column == "dtype":
+        said = f"'{frame[column].iloc[at]}' is none of {', '.join(get_args(DType))}"
     elif column in ("variant", "selected"):
         keys, rows = (list(KEY), frame) if column == "variant" else (CONTEST, selected)
         before = rows.index[(rows[keys] == frame.loc[at, keys]).all(axis=1)][0]

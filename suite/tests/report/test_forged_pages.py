@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import re
@@ -16,6 +17,7 @@ from html_reports import BROWSERS, SNAPSHOT, rendered
 from markdown_it import MarkdownIt
 
 from nnzbench.records import shown
+from nnzbench.records.folder import Tuning
 from nnzbench.records.record import Record, append
 from nnzbench.site.build import build
 
@@ -33,7 +35,7 @@ HOSTILE = (
     "=HYPERLINK(1)", "@SUM(1)", "+1", "-1", "$(touch ran)`touch ran`;touch ran", r"$\frac{1}$", "{{ 7*7 }}{% raw %}",
     "\u202eevil\u2066", "\x1b[31mred\x07", "\u200b\ufeff", "</style><style>*{display:none}", "]]><!--", "x" * 100_000,
 )  # fmt: skip
-TEXTS = ("problem", "shape", "pattern", "source", "kernel", "variant", "arch", "policy", "reason", "dtype", "op")
+TEXTS = ("problem", "shape", "pattern", "source", "kernel", "variant", "arch", "policy", "reason", "op")
 """Columns that a forger fills; experiment and GPU are names of folders too."""
 
 
@@ -60,19 +62,21 @@ def snapshot(name: str) -> dict[str, object]:
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two GPUs and an experiment that nobody knows, each with forged rows, drawn whole."""
     root = tmp_path_factory.mktemp("forged")
-    base = [row for row in fake_records.table1() if row.problem in {one.problem for one in fake_records.table1()[:120]}]
+    every = fake_records.table1()
+    few = {row.problem for row in every[:120]}
+    base = [row for row in every if row.problem in few]
     for place, (gpu, experiment) in enumerate([(GPU, "sparsert_table1"), (OTHER, "sparsert_table1"), (GPU, "foreign")]):
-        rows = [dataclasses.replace(row, gpu=gpu, experiment=experiment) for row in base]
-        for at, column in enumerate(TEXTS):
-            mine = rows[at :: len(TEXTS)]
-            rows[at :: len(TEXTS)] = mine
-            replaced = forged(at + place, column, mine)
-            rows = [row for row in rows if row not in mine] + replaced
+        rows = [dataclasses.replace(row, gpu=gpu, experiment=experiment) for row in (base if place else every)]
+        parts = [forged(at + place, column, rows[at :: len(TEXTS)]) for at, column in enumerate(TEXTS)]
+        rows = [row for part in parts for row in part]
         folder = fake_records.write(root / gpu / experiment, rows, snapshot(HOSTILE[place]))
-        (folder / "tuning.csv").write_text(
-            "problem,dtype,kernel,device,policies,candidates,ok,seconds,scope,gpu_seconds,untuned\n"
-            f'p,f32,"{HOSTILE[0]}",cupy,hot,1,1,0.5,first,0.1,"{HOSTILE[2]}"\n'
-        )
+        header = (*Tuning.__dataclass_fields__,)
+        keys = {(row.problem, row.dtype, row.kernel, row.device, row.policy) for row in rows}
+        lines = [
+            [*key, 1, 1, 0.5, "first" if at % 9 == 0 else "all", 0.1, HOSTILE[2]] for at, key in enumerate(sorted(keys))
+        ]
+        with (folder / "tuning.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([header, *lines])
     checks = [dataclasses.replace(row, policy="check", arch="sm_75", gpu=GPU) for row in base[:40]]
     wrong = [
         fake_records.failed(dataclasses.replace(row, variant=f"{HOSTILE[at % 9]}{at}"), "wrong", HOSTILE[at % 9])
@@ -90,7 +94,7 @@ def pages(root: Path, ending: str) -> list[Path]:
 def test_no_markup_reaches_a_page_of_markdown(drawn: Path) -> None:
     read = MarkdownIt("gfm-like", {"linkify": False})
     found = pages(drawn, ".md")
-    assert {path.name for path in found} >= {"README.md", "coverage.md", "claims.md"}
+    assert {path.name for path in found} >= {"README.md", "coverage.md"}
     assert any(path.parent.name == "generations" for path in found)
     assert any(path.parent.name == "as-sm_75" for path in found)
     for path in found:
@@ -176,3 +180,10 @@ def test_a_snapshot_of_other_types_is_drawn_without_them(tmp_path: Path, text: s
     (folder / "environment.json").write_text(text)
     assert fake_records.written(folder).is_file()
     assert "</html>" in rendered(tmp_path)
+
+
+def test_a_type_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    rows = [dataclasses.replace(row, dtype=HOSTILE[0]) for row in fake_records.table1()[:3]]
+    folder = fake_records.write(tmp_path / GPU / "sparsert_table1", rows)
+    with pytest.raises(ValueError, match=r"column 'dtype': '‹script›.* is none of f32, "):
+        fake_records.written(folder)

@@ -87,7 +87,8 @@ def collect(recorded: Sequence[ResultSet]) -> dict[str, Any]:
     layers = []
     for results in recorded:
         page = page_of(results.experiment) or render.generic(results)
-        timed = results.frame.loc[results.frame["median_us"].notna(), USED]  # the other columns would be copied often
+        drawn = results.frame["median_us"].notna() & results.frame["policy"].isin(POLICIES)
+        timed = results.frame.loc[drawn, USED]  # the other columns would be copied often
         view = View(replace(results, frame=timed), page.attributes)
         mine = _series(view)
         if not mine:  # as on the processor, where nothing is timed
