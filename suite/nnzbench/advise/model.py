@@ -190,7 +190,8 @@ class _Fit:
         self._constants = cost_rule.fit(trials, offset_us=self._least_us).constants
         beyond = np.log(us / self._sum(table))
         noisy = alike + NOISE**2 * np.eye(us.size)
-        self._weights: Floats = cho_solve(cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)
+        weights = cho_solve(cho_factor(noisy, overwrite_a=True, check_finite=False), beyond)
+        self._weights: Floats = np.asarray(weights, np.float64)
 
     def _sum(self, table: Table) -> Floats:
         total: Floats = sum(
