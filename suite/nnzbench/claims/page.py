@@ -27,6 +27,12 @@ def write(reports: Path, gpu: str, verdicts: Sequence[Verdict]) -> Path:
     return path
 
 
+def remove(reports: Path, gpu: str) -> None:
+    """Leaves no `claims.csv` and `claims.md` of other records there."""
+    for name in ("claims.csv", "claims.md"):
+        (reports / gpu / name).unlink(missing_ok=True)
+
+
 def judged_today(one: Verdict) -> str:
     """The verdict against the best of today, which is the paper's where its baseline is that already."""
     return one.verdict_today or one.verdict

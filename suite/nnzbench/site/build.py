@@ -161,6 +161,8 @@ def _build_gpu(reports: Path, gpu: str) -> None:
     peers_page.write(reports, gpu)
     if any(one.verdict in claims.JUDGED for one in judged):  # a GPU with a few tables judges nothing
         claims_page.write(reports, gpu, judged)
+    else:
+        claims_page.remove(reports, gpu)
     other_archs.write(reports, gpu)
     gpu_libraries.write(reports, gpu)
 
