@@ -42,13 +42,13 @@ def notes(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
         for key in mine.keys() & theirs.keys():
             if expected := _expected(mine[key], theirs[key], same):
                 ratios[key[2]].append(math.log((mine[key].median_us or 0) / expected))
-                plain.append((mine[key].median_us or 0) / (theirs[key].median_us or 1))
+                plain.append(math.log(mine[key].median_us or 1) - math.log(theirs[key].median_us or 1))
         every = [one for some in ratios.values() for one in some]
         if len(every) < LEAST:
             continue
         low, middle, high = quantiles(plain, n=4)
-        if high - low < COPIED * middle:
-            yield f"half of its times are those of {name} times {middle:.4g}, closer than two runs are"
+        if high - low < COPIED:
+            yield f"half of its times are those of {name} times {math.exp(middle):.4g}, closer than two runs are"
         whole, most = median(every), math.log(SAME_GPU if same else OTHER_GPU)
         if abs(whole) > most:
             yield f"its times are {math.exp(whole):.2g} of what {name} and the rooflines of both lead to expect"

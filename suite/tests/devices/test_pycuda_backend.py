@@ -178,7 +178,7 @@ def nvcc(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pycuda.compiler", SimpleNamespace(compile=compile))
     monkeypatch.setitem(sys.modules, "pycuda.driver", SimpleNamespace(CompileError=CompileFailure))
-    monkeypatch.setattr(pycuda_device.cubin, "code_bytes", lambda image: {"k": 640})
+    monkeypatch.setattr(pycuda_device.toolchain, "code_bytes", lambda image: {"k": 640})
     return asked
 
 
