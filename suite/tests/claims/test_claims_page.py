@@ -70,8 +70,12 @@ def test_claims_of_a_tuned_run_have_no_mark(tmp_path):
     assert "†" not in text
 
 
-def test_report_judges_the_claims_of_every_gpu_it_draws(tmp_path):
+def test_report_judges_the_claims_of_every_gpu_that_has_rows_of_any(tmp_path):
     write(tmp_path / GPU / "sparsert_table1", fake_records.table1(policies=("hot",)))
+    (tmp_path / GPU / "claims.md").write_text("of other records")
+    build.build(tmp_path, ["sparsert_table1"])
+    assert not (tmp_path / GPU / "claims.md").exists()
+    write(tmp_path / GPU / "sparsert_table1", select(table1(5.0)))
     build.build(tmp_path, ["sparsert_table1"])
     assert (tmp_path / GPU / "claims.md").is_file()
     assert {path.name for folder in build.find(tmp_path).values() for path in folder} == {"sparsert_table1"}
