@@ -52,7 +52,7 @@ def page() -> Page:
         "zeros anywhere, times 1 to 1,024 columns (tokens or requests at once), in fp16 with sums in fp32. The "
         "baseline is the fastest dense fp16 product of the same weights, zeros included: cuBLAS and every algorithm "
         "that cuBLASLt proposes, in both layouts. cuBLAS in fp32 is what most papers compared with. Kernels that "
-        "[llm_layers](../llm_layers/README.md) and the collections never found fastest on layers of such a size are "
+        "`llm_layers` and the collections never found fastest on layers of such a size are "
         "not run: cuSPARSE and SpInfer on none, row_stream and ring not on the large one, sputnik on the small one "
         "alone.",
         answers=tuple(Answer(one, BEST, FP16, paper_baseline=CUBLAS) for one in CELLS[:4]),
