@@ -131,7 +131,8 @@ def times(folder: Path, side: Selector, like: Selector | None = None) -> pd.Data
         found = found[[best.get((problem, policy)) == variant for problem, policy, variant in keys]]
     cut = found["cut"] & (not side.untunable)
     tuned = ~cut.groupby([found["stem"], found["policy"]]).transform("any").astype(bool)
-    found = found.assign(tuned=tuned).sort_values(["median_us", "selected"], ascending=[True, False], kind="stable")
+    order = {"median_us": True, "selected": False, "kernel": True, "variant": True}  # of equal times: whose run counts
+    found = found.assign(tuned=tuned).sort_values(list(order), ascending=list(order.values()), kind="stable")
     return found.drop_duplicates(["problem", "policy"])
 
 
