@@ -6,6 +6,7 @@ values, drawn when the plans are there already, at the same addresses: the resul
 
 from __future__ import annotations
 
+import functools
 import secrets
 import statistics
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +16,12 @@ import numpy as np
 
 from nnzbench.devices import Timer
 from nnzbench.devices.gpu_timer import forget_persisting_l2
+from nnzbench.kernels.vendor.support import to_storage
 from nnzbench.measure.timing import Batch
 from nnzbench.plans.plan import Array, Plan, Prepared, Unsupported
 from nnzbench.problems.check import passes, relative_error, why
 from nnzbench.problems.experiment import Policy
-from nnzbench.problems.operands import Operands, operands_of, to_e4m3
+from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import NETWORKS, DType, Problem
 from nnzbench.problems.reference import Reference, reference
 
@@ -65,13 +67,7 @@ def outside(problem: Problem, operands: Operands, truth: Callable[[], Reference]
         mixed = values[np.random.default_rng(hidden.seed).permutation(values.size)]
         given, drawn = {"values": values}, replace(drawn, sparse=operands.sparse.with_values(mixed))
     dense = drawn.dense or {"values": drawn.sparse.values}
-    made: list[Reference] = []
-
-    def other() -> Reference:
-        if not made:
-            made.append(reference(problem, drawn))
-        return made[0]
-
+    other = functools.cache(lambda: reference(problem, drawn))
     return Outside(problem, Values(given, truth), Values(dense, other))
 
 
@@ -167,10 +163,8 @@ class Guard:
 def _forms(array: Array, dtype: DType) -> list[Array]:
     """An operand as a buffer may hold it: as it is given, or transposed; of bf16 and f8 the bits too."""
     kinds = [array]
-    if dtype == "bf16":
-        kinds.append((array.view(np.uint32) >> 16).astype(np.uint16))
-    if dtype == "f8":
-        kinds.append(to_e4m3(array).view(np.uint8))
+    if dtype in ("bf16", "f8"):
+        kinds.append(to_storage(array, dtype))
     turned = [np.ascontiguousarray(one.T) for one in kinds if one.ndim == 2]
     return [np.ascontiguousarray(one) for one in kinds] + turned
 

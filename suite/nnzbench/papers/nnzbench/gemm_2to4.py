@@ -50,31 +50,32 @@ def six_gpus() -> pd.DataFrame:
 def published_facts() -> pd.DataFrame:
     """By GPU, type and tokens: 2:4 over dense in one type, and dense in other types over dense fp16.
 
-    The columns of `facts.csv`, with the published GPU as `policy`'s place: `hot, A100`.
+    The columns of `facts.csv`, with the published GPU in the place of `policy`; all are hot.
     """
     rows = six_gpus()
-    sparse = rows.assign(subject="cuSPARSELt " + rows["dtype"].map(MATHS), us=rows["sparse_us"])
-    sparse = sparse.assign(baseline="best dense " + rows["dtype"].map(MATHS), over_us=rows["dense_us"])
+    rows["dense"] = rows["dtype"].map({math: best_dense(math).label for math in TYPES})
+    rows["sparse"] = rows["dtype"].map({math: kernel("cusparselt", math).label for math in TYPES})
+    sparse = rows.assign(subject=rows["sparse"], us=rows["sparse_us"])
+    sparse = sparse.assign(baseline=rows["dense"], over_us=rows["dense_us"])
     keys = ["gpu", "model", "m", "k", "n"]
     half = rows.loc[rows["dtype"] == "f16", [*keys, "dense_us"]].rename(columns={"dense_us": "over_us"})
     other = rows[rows["dtype"] != "f16"].merge(half, on=keys)
-    other = other.assign(subject="best dense " + other["dtype"].map(MATHS), us=other["dense_us"], baseline=FP16.label)
+    other = other.assign(subject=other["dense"], us=other["dense_us"], baseline=FP16.label)
     pairs = pd.concat([sparse, other], ignore_index=True)
     labels = [group(tokens).label for tokens in pairs["n"]]
-    named = pairs.assign(experiment=EXPERIMENT.name, group=labels, policy="hot, " + pairs["gpu"])
+    named = pairs.assign(experiment=EXPERIMENT.name, group=labels, policy=pairs["gpu"])
     return facts_of_pairs(named.assign(printed=float("nan"), tuned=True, one_run=True))
 
 
 def _gains(view: View | None = None) -> pd.DataFrame:
     """A line per GPU and comparison, a column per number of tokens."""
     facts = published_facts()
-    lines: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in each(facts):
-        line = lines.setdefault((row.policy.partition(", ")[2], row.subject, row.baseline), {})
-        line[row.group.rpartition(" with ")[2]] = f"{row.ratio:.2f} ({row.wins} of {row.n})"
-    heads = [f"{tokens} columns" for tokens in TOKENS]
-    return pd.DataFrame([[*key, *(line.get(head, "") for head in heads)] for key, line in lines.items()],
-                        columns=["GPU", "", "over", *heads])  # fmt: skip
+    facts["cell"] = [f"{row.ratio:.2f} ({row.wins} of {row.n})" for row in each(facts)]
+    heads = {group(tokens).label: f"{tokens} columns" for tokens in TOKENS}
+    found = facts.pivot(index=["policy", "subject", "baseline"], columns="group", values="cell")
+    order = facts[["policy", "subject", "baseline"]].drop_duplicates()
+    found = found.reindex(index=pd.MultiIndex.from_frame(order), columns=list(heads)).fillna("").reset_index()
+    return found.set_axis(["GPU", "", "over", *heads.values()], axis=1)
 
 
 def _times(view: View | None = None) -> pd.DataFrame:
