@@ -103,7 +103,7 @@ def grid(
 
     What an axis shows is told once, left of a row and below a column; `share`: `y` where so are the ticks on the left.
     """
-    left = min(left, WIDTH_IN / 2)  # a recorded name may be of any length
+    left = min(left, WIDTH_IN * 2 / 3)  # a recorded name may be of any length
     titles, lines = textwrap.wrap(title, TITLE_LETTERS), textwrap.wrap(caption, LETTERS)
     below = HEAD_IN + 0.2 * (len(titles) - 1)
     head = below + CAPTION_IN * len(lines)
