@@ -76,7 +76,7 @@ def gain_figure(facts: pd.DataFrame, names: Names) -> Figure | None:
                 y = keys.index(key) + (0.18 if row.fact.endswith("sheet") else -0.18)
                 axis.add_line(_at(marks[row.fact].line(), row.ratio, y))
         scale(axis, "ratio", "x", rows["ratio"])
-        axis.set_xlabel("time on the older GPU over time on the newer one (log)", fontsize=8.5)
+        axis.set_xlabel("older GPU's time over the newer one's (log)", fontsize=8.5)
 
     caption = (
         "Geometric means over common problems, hot L2. By data sheet: at the rate of the row's arithmetic or of device "
