@@ -168,7 +168,10 @@ def _words(allowed: Collection[np.dtype[Any]]) -> str:
 
 
 INSTALL = "pip install 'nnzbench[{}]'"
-_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "|i1", "U8": "|u1", "BOOL": "|b1", "BF16": "<u2"}
+_TYPES = {
+    "F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "|i1", "U8": "|u1", "I32": "<i4", "I64": "<i8", "BOOL": "|b1",
+    "BF16": "<u2",
+}  # fmt: skip
 """Types of safetensors that are read, by NumPy's; bf16 as its bits."""
 _NAMES = {"BF16": "bfloat16"}
 _LEAST_AXES = 2
@@ -194,6 +197,8 @@ class Safetensors:
                 header = json.loads(stream.read(size))
         self._start = 8 + size
         self._tensors: dict[str, dict[str, Any]] = {name: one for name, one in header.items() if name in known}
+        self.metadata: dict[str, str] = dict(header.get("__metadata__") or {})
+        """Texts that the file has beside its tensors."""
 
     def names(self) -> list[str]:
         """Those of two axes or more and a type that is read."""

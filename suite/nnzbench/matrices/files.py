@@ -7,6 +7,7 @@
 | `.npy` | a dense array, whose zeros are the zeros |
 | `.npz` | a SciPy sparse matrix, or dense arrays (`FILE::name` picks one) |
 | `.safetensors`, `.pt`, `.pth`, `.bin` | tensors by name (`FILE::tensor.name`), where the library is installed |
+| `.index.json` | the tensors of the shards that it names, which lie beside it |
 
 Sizes are compared with the file's own before anything is allocated. Weights of more than two axes become the matrix of
 filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolution.
@@ -15,6 +16,7 @@ filters by everything else, `c_in*(r*s) + tap` for the usual order of a convolut
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +27,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nnzbench.matrices import checkpoints
-from nnzbench.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array
+from nnzbench.matrices import bitmask, checkpoints
+from nnzbench.matrices.checkpoints import FLOATS, MAX_BYTES, array_names, load_array, reading
 from nnzbench.matrices.formats import CSR, MatrixError, require_memory
 from nnzbench.matrices.sparse_files import read_market, read_scipy, read_smtx
 
@@ -36,6 +38,8 @@ _SPARSE_MEMBERS = frozenset({"format", "shape", "data"})
 _SHOWN = 5
 """Names that an error lists."""
 _LONGEST_NAME = 100
+_INDEX = ".index.json"
+_LONGEST_INDEX = 64 << 20
 _PIECE = 1 << 20
 """Elements that are looked through at a time."""
 
@@ -52,6 +56,8 @@ class Matrix:
     """As in the file: of more than two axes for the weights of a convolution."""
     dtype: str
     """Type of its values in the file, such as `float16`; `pattern` where there are none."""
+    name: str = ""
+    """Of the array or tensor in its file, empty where that holds one."""
 
     @property
     def valued(self) -> bool:
@@ -94,7 +100,7 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
             raise MatrixError(f"{path}: holds one matrix, there is nothing to choose in it.")
         csr, dtype = reader(path)
         return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
-    source = _Masked(_source(path))
+    source = _Masked(_Bitmasks(path, _source(path)))
     return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
 
 
@@ -148,7 +154,8 @@ def _from_array(path: Path, name: str, array: NDArray[Any], dtype: str) -> Matri
     csr = from_array(where, array)
     if array.dtype == np.bool_:
         dtype = "pattern"
-    return Matrix(f"{path.stem}.{name}" if name else path.stem, csr, tuple(map(int, array.shape)), dtype)
+    stem = path.name.removesuffix(_INDEX).removesuffix(".safetensors") if path.name.endswith(_INDEX) else path.stem
+    return Matrix(f"{stem}.{name}" if name else stem, csr, tuple(map(int, array.shape)), dtype, name)
 
 
 def _chosen(path: Path, names: list[str], name: str, match: Sequence[str]) -> list[str]:
@@ -186,6 +193,58 @@ class _Arrays:
         return array, array.dtype.name
 
 
+class _Shards:
+    """An index of Hugging Face's: JSON whose `weight_map` tells of each tensor which file beside it has it."""
+
+    def __init__(self, path: Path) -> None:
+        with reading(path, "an index of shards", (ValueError, KeyError, TypeError, AttributeError, RecursionError)):
+            if path.stat().st_size > _LONGEST_INDEX:
+                raise MatrixError(f"{path}: is too long for an index of shards.")
+            self._files: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+            files = dict.fromkeys(self._files.values())
+            strange = [one for one in files if not one or Path(one).name != one or one.endswith(_INDEX)]
+        if strange:
+            raise MatrixError(f"{path}: a shard is a file beside it, and '{strange[0][:_LONGEST_NAME]}' is none.")
+        for one in files:
+            require_file(path.with_name(one))
+        self._path, self._shards = path, {one: _source(path.with_name(one)) for one in files}
+
+    def names(self) -> list[str]:
+        return [name for file, shard in self._shards.items() for name in shard.names() if self._files.get(name) == file]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name not in self._files:
+            raise MatrixError(f"{self._path}: '{name}': is not in the file.")
+        return self._shards[self._files[name]].read(name)
+
+
+class _Bitmasks:
+    """A file in which the parts of `bitmask.pack`, as compressed-tensors keeps them, are one array `<name>`."""
+
+    def __init__(self, path: Path, source: Source) -> None:
+        self._path, self._source, self._kept = path, source, source.names()
+        self._packed = {name.removesuffix(bitmask.MASK) for name in self._kept if name.endswith(bitmask.MASK)}
+
+    def names(self) -> list[str]:
+        whole = {f"{name}{bitmask.MASK}": name for name in self._packed}
+        hidden = {f"{name}{bitmask.VALUES}" for name in self._packed}
+        return [whole.get(name, name) for name in self._kept if name not in hidden]
+
+    def read(self, name: str) -> tuple[NDArray[Any], str]:
+        if name not in self._packed:
+            return self._source.read(name)
+        parts, kind = {}, ""
+        for part in bitmask.PARTS:
+            try:
+                parts[part], found = self._source.read(f"{name}{part}")
+            except MatrixError:
+                if part != bitmask.STARTS:  # two of four have none
+                    raise
+            else:
+                kind = found if part == bitmask.VALUES else kind
+        return bitmask.unpack(f"{self._path}: '{name}'", parts), kind
+
+
 class _Masked:
     """A file in which `<name>_orig` and `<name>_mask`, as `torch.nn.utils.prune` keeps them, are one array `<name>`."""
 
@@ -215,7 +274,9 @@ def _source(path: Path) -> Source:
         return checkpoints.Safetensors(path)
     if path.suffix in (".pt", ".pth", ".bin"):
         return checkpoints.Torch(path)
-    endings = ", ".join([*_SINGLE, ".npy", ".npz", ".safetensors", ".pt"])
+    if path.name.endswith(_INDEX):
+        return _Shards(path)
+    endings = ", ".join([*_SINGLE, ".npy", ".npz", ".safetensors", ".pt", _INDEX])
     raise MatrixError(f"{path}: its ending tells no format that is read here: {endings}.")
 
 

@@ -11,7 +11,7 @@ import pytest
 from own_files import K, M, fake_torch, has_safetensors, has_torch, matrix, write_all
 from scipy import io, sparse
 
-from nnzbench.matrices import files
+from nnzbench.matrices import bitmask, files
 from nnzbench.matrices.formats import MatrixError
 
 needs_safetensors = pytest.mark.skipif(not has_safetensors(), reason="safetensors is not installed")
@@ -98,6 +98,95 @@ def test_weights_and_the_mask_that_prunes_them_are_one_matrix(tmp_path):
     np.savez(path, w_orig=weights, w_mask=mask[:2])
     with pytest.raises(MatrixError, match="mask has the shape"):
         files.read(str(path))
+
+
+def bits(dense):
+    """A bit for each weight that is not zero, the first in the lowest, row by row: written out, not by NumPy."""
+    rows = []
+    for row in dense.tolist():
+        flags = [int(value != 0) for value in row] + [0] * (-len(row) % 8)
+        rows.append([sum(flag << at for at, flag in enumerate(flags[i : i + 8])) for i in range(0, len(flags), 8)])
+    return np.array(rows, np.uint8)
+
+
+def compressed(dense, name="layer.weight"):
+    """The four tensors that compressed-tensors writes for one under `sparse-bitmask`."""
+    counts = [sum(value != 0 for value in row) for row in dense.tolist()]
+    return {
+        f"{name}.compressed": np.array([value for row in dense for value in row if value != 0], dense.dtype),
+        f"{name}.bitmask": bits(dense),
+        f"{name}.shape": np.array(dense.shape, np.int64),
+        f"{name}.row_offsets": np.cumsum([0, *counts])[:-1].astype(np.int64),
+    }
+
+
+@needs_safetensors
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_bitmask_checkpoints_are_their_weights(tmp_path, kind):
+    from safetensors.numpy import save_file
+
+    path, dense = tmp_path / "model.safetensors", matrix().astype(kind)
+    save_file({**compressed(dense), "head.weight": dense[:4].copy(), "bias": np.zeros(3, kind)}, path)
+    found = {one.name: one for one in files.read(str(path), ["*"])}
+    assert set(found) == {"layer.weight", "head.weight"}
+    assert np.array_equal(found["layer.weight"].csr.to_dense(), dense.astype(np.float32))
+    assert found["layer.weight"].dtype == np.dtype(kind).name
+    own = bitmask.pack(found["layer.weight"].csr)
+    assert all(np.array_equal(own[part], compressed(dense)[f"layer.weight{part}"]) for part in bitmask.PARTS)
+
+
+@needs_safetensors
+@pytest.mark.parametrize("damage", ["compressed", "bitmask", "shape", "row_offsets", "lacking"])
+def test_a_damaged_bitmask_is_refused(tmp_path, damage):
+    from safetensors.numpy import save_file
+
+    tensors = compressed(matrix())
+    if damage == "lacking":
+        del tensors["layer.weight.compressed"]
+    else:
+        array = tensors[f"layer.weight.{damage}"]
+        tensors[f"layer.weight.{damage}"] = array[:-1].copy() if damage != "shape" else array + 8
+    save_file(tensors, tmp_path / "w.safetensors")
+    with pytest.raises(MatrixError, match=r"bitmask|row offsets|not in the file"):
+        only(tmp_path / "w.safetensors")
+
+
+@needs_safetensors
+def test_an_index_reads_its_shards_as_one_file(tmp_path):
+    from safetensors.numpy import save_file
+
+    packed = compressed(matrix())
+    first = {name: packed[name] for name in list(packed)[:2]}
+    rest = {name: packed[name] for name in list(packed)[2:]} | {"head.weight": matrix(), "unlisted.weight": matrix()}
+    save_file(first, tmp_path / "model-1.safetensors")
+    save_file(rest, tmp_path / "model-2.safetensors")
+    where = dict.fromkeys(first, "model-1.safetensors") | dict.fromkeys(rest, "model-2.safetensors")
+    where.pop("unlisted.weight")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    found = {one.label: one.csr for one in files.read(str(index), ["*"])}
+    assert set(found) == {"model.layer.weight", "model.head.weight"}
+    assert np.array_equal(found["model.layer.weight"].to_dense(), matrix())
+    with pytest.raises(MatrixError, match="is not in the file"):
+        files.read(f"{index}::unlisted.weight")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not an index of shards"),
+        ("[]", "is not an index of shards"),
+        ('{"weight_map": {"a": 1}}', "is not an index of shards"),
+        ('{"weight_map": {"a": "../a.safetensors"}}', "a shard is a file beside it"),
+        ('{"weight_map": {"a": ""}}', "a shard is a file beside it"),
+        ('{"weight_map": {"a": "m.index.json"}}', "a shard is a file beside it"),
+        ('{"weight_map": {"a": "gone.safetensors"}}', "gone.safetensors: cannot be read"),
+    ],
+)
+def test_an_index_that_names_no_shards_is_refused(tmp_path, text, words):
+    (tmp_path / "m.index.json").write_text(text)
+    with pytest.raises(MatrixError, match=words):
+        files.read(str(tmp_path / "m.index.json"), ["*"])
 
 
 def test_a_file_whose_name_has_colons_is_itself(tmp_path):
