@@ -10,10 +10,11 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from nnzbench.matrices.formats import CSR, MatrixError
 
@@ -164,6 +165,13 @@ def _set(*patterns: str) -> NDArray[np.bool_]:
     return np.array([[digit == "1" for digit in one.replace("/", "")] for one in patterns])
 
 
+_MOST_FREQUENT = (
+    "010/010/011", "000/111/001", "000/111/100", "100/111/000", "011/010/010", "001/111/000",
+    "000/010/111", "010/010/110", "110/010/010", "111/010/000", "000/111/010", "010/111/000",
+)  # fmt: skip
+"""Natural patterns, a kernel's centre and its three largest other weights, of the 56 there are: the most frequent of
+the 5,314 kernels of `rn50_conv3x3_g1` to `g3` that 90 % pruning left four weights or more."""
+
 PATTERN_SETS = {
     "centre8": _set(
         "110/110/000", "011/011/000", "000/110/110", "000/011/011",
@@ -173,11 +181,16 @@ PATTERN_SETS = {
         "000/100/111", "000/001/111", "111/100/000", "111/001/000",
         "110/110/000", "011/011/000", "000/110/110", "000/011/011",
     ),
+    **{f"top{count}": _set(*_MOST_FREQUENT[:count]) for count in (6, 8, 12)},
 }  # fmt: skip
 """Eight patterns each: the centre with three of its neighbours, as PatDNN describes them; and those that a public
-training code of the method found on ImageNet networks (GitHub 7bvcxz/PatDNN), half of which leave the centre out."""
+training code of the method found on ImageNet networks (GitHub 7bvcxz/PatDNN), half of which leave the centre out.
+`top<n>` is a library by frequency, as PatDNN chooses its own (section 4.2)."""
 
-Mode = Literal["norm", "balanced"]
+Mode = Literal["norm", "balanced", "uneven"]
+_FILTER_SIGMA = 0.05
+"""Deviation of the logarithm of filters' scales that leaves them with as uneven counts of kernels (a coefficient of
+variation of 0.3 where 1 in 3.6 stays) as real ResNet-50 layers have (`rn50_conv3x3_g1` to `g3`)."""
 
 
 def vectors(m: int, k: int, sparsity: float, length: int, seed: int) -> CSR:
@@ -208,21 +221,26 @@ def channels(m: int, k: int, sparsity: float, taps: int, seed: int) -> CSR:
 
 
 def patterns(m: int, k: int, sparsity: float, chosen: str, mode: Mode, seed: int) -> CSR:
-    """PatDNN's pruning of 3x3 filters: of each kernel that stays, the four weights of one of eight patterns.
+    """PatDNN's pruning of 3x3 filters: of each kernel that stays, the four weights of one of a few patterns.
 
-    As many kernels stay as `sparsity` leaves room for, at least 5/9: those of largest norm of the whole layer (`norm`)
-    or of each filter (`balanced`); each takes the pattern that keeps most of its energy.
+    As many kernels stay as `sparsity` leaves room for, at least 5/9: those of largest norm of the whole layer (`norm`,
+    and `uneven` of filters whose scales vary as real ones do) or of each filter (`balanced`); each takes the pattern
+    that keeps most of its energy.
     """
-    if chosen not in PATTERN_SETS or mode not in ("norm", "balanced"):
-        raise MatrixError(f"patterns '{chosen}:{mode}' are not among {', '.join(PATTERN_SETS)} by norm or balanced.")
+    if chosen not in PATTERN_SETS or mode not in get_args(Mode):
+        known = f"{', '.join(PATTERN_SETS)} by {', '.join(get_args(Mode))}"
+        raise MatrixError(f"patterns '{chosen}:{mode}' are not among {known}.")
     if k % TAPS:
         raise MatrixError(f"3x3 patterns do not fit rows of {k} columns.")
     if not 1.0 - PATTERN_KEEP / TAPS <= sparsity <= 1.0:
         raise MatrixError(f"patterns of {PATTERN_KEEP} of {TAPS} weights leave no sparsity of {sparsity}.")
     weights = _normal(m, k, seed)
+    if mode == "uneven":
+        scales = special.ndtri((np.random.default_rng([seed, m]).permutation(m) + 0.5) / m)
+        weights *= np.exp(_FILTER_SIGMA * scales, dtype=np.float32)[:, None]
     squares = np.square(weights.reshape(m, k // TAPS, TAPS), dtype=np.float64)
     norms = squares.sum(axis=2)
-    if mode == "norm":
+    if mode != "balanced":
         kept = top(norms.reshape(1, -1), round((1.0 - sparsity) * m * k / PATTERN_KEEP)).reshape(norms.shape)
     else:
         kept = top(norms, round((1.0 - sparsity) * k / PATTERN_KEEP))

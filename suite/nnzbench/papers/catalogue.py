@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from nnzbench.papers import balanced, direct_conv, eie, han_lecture, nnzbench, sparsert, sputnik
+from nnzbench.papers import balanced, direct_conv, eie, han_lecture, nnzbench, patdnn, sparsert, sputnik
 from nnzbench.problems.experiment import Experiment, UnknownExperiment, unknown
 from nnzbench.problems.tables import experiments_with_tables
 
 if TYPE_CHECKING:
     from nnzbench.report.pages.page import Page
 
-PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, han_lecture, nnzbench)
+PAPERS = (sparsert, sputnik, balanced, direct_conv, eie, patdnn, han_lecture, nnzbench)
 
 
 def _modules() -> Iterator[ModuleType]:

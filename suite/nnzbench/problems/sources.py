@@ -196,7 +196,7 @@ def _generated(problem: Problem, kind: str, words: list[str]) -> CSR:
                 return prune.vectors(m, k, s, int(length), seed)
             case "channel", [taps]:
                 return prune.channels(m, k, s, int(taps), seed)
-            case "pattern", [chosen, "norm" | "balanced" as mode]:
+            case "pattern", [chosen, "norm" | "balanced" | "uneven" as mode]:
                 return prune.patterns(m, k, s, chosen, mode, seed)
     except ValueError as error:
         if isinstance(error, MatrixError):

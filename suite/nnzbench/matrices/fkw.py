@@ -1,0 +1,123 @@
+"""PatDNN's storage of pattern-pruned 3x3 filters, and the order of filters and kernels that goes with it.
+
+Niu et al.: "PatDNN: Achieving Real-Time DNN Execution on Mobile Devices with Pattern-based Weight Pruning", ASPLOS
+2020, sections 5.2 (filter kernel reorder) and 5.3 (Filter-Kernel-Weight, FKW).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.prune import PATTERN_KEEP, TAPS
+
+MOST_PATTERNS = 16
+_BITS = 1 << np.arange(TAPS)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The 3x3 kernels that a layer's pruning left, by filter, then by input channel."""
+
+    filters: int
+    channels: int
+    masks: tuple[int, ...]
+    """The layer's patterns, ascending: bit 3 r + s for tap (r, s)."""
+    filter: NDArray[np.int64]
+    channel: NDArray[np.int64]
+    pattern: NDArray[np.int64]
+    """Of each kernel, its place in `masks`."""
+    values: NDArray[Any]
+    """(kernels, 4), taps ascending."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Kernels of each filter."""
+        return np.bincount(self.filter, minlength=self.filters)
+
+    @staticmethod
+    def of(matrix: CSR) -> Kernels:
+        """The kernels of a (filters, channels * 9) matrix.
+
+        Raises `MatrixError` where a kernel has another count of weights than 0 or 4, or there are over 16 patterns.
+        """
+        if matrix.k % TAPS:
+            raise MatrixError(f"3x3 patterns do not fit rows of {matrix.k} columns")
+        channels = matrix.k // TAPS
+        rows = np.repeat(np.arange(matrix.m), matrix.row_lengths)
+        channel, tap = np.divmod(matrix.indices.astype(np.int64), TAPS)
+        kernel, counts = np.unique(rows * channels + channel, return_counts=True)
+        if (counts != PATTERN_KEEP).any():
+            raise MatrixError(f"a kernel has {counts[counts != PATTERN_KEEP][0]} weights, a pattern {PATTERN_KEEP}")
+        bits = _BITS[tap].reshape(-1, PATTERN_KEEP).sum(axis=1)
+        masks, pattern = np.unique(bits, return_inverse=True)
+        if masks.size > MOST_PATTERNS:
+            raise MatrixError(f"{masks.size} patterns are more than {MOST_PATTERNS}")
+        filters, within = np.divmod(kernel, channels)
+        values = matrix.values.reshape(-1, PATTERN_KEEP)
+        return Kernels(matrix.m, channels, tuple(map(int, masks)), filters, within, pattern, values)
+
+
+def reordered(kernels: Kernels) -> NDArray[np.int64]:
+    """Filter kernel reorder: filters by length, the longest first; of one length each next to the most similar.
+
+    Similar are filters with many kernels of one channel and pattern in common. Ties go to the lower filter.
+    """
+    lengths = kernels.lengths
+    held = np.zeros((kernels.filters, kernels.channels * len(kernels.masks)), np.float32)
+    held[kernels.filter, kernels.channel * len(kernels.masks) + kernels.pattern] = 1
+    order: list[int] = []
+    for length in np.unique(lengths)[::-1]:
+        left = np.flatnonzero(lengths == length)
+        common = held[left] @ held[left].T
+        at, free = 0, np.ones(left.size, bool)
+        for _ in range(left.size):
+            free[at] = False
+            order.append(int(left[at]))
+            at = int(np.where(free, common[at], -1).argmax())
+    return np.array(order, np.int64)
+
+
+@dataclass(frozen=True)
+class Fkw:
+    """The five arrays of the format; sizes in bytes are what a file of them takes."""
+
+    offset: NDArray[np.int32]
+    """First kernel of each filter, and their number."""
+    reorder: NDArray[np.uint16]
+    """The filter that each place holds."""
+    index: NDArray[np.uint16]
+    """Input channel of each kernel."""
+    stride: NDArray[np.uint16]
+    """(filters, patterns + 1): where in its filter each pattern's kernels begin, and their number."""
+    weight: NDArray[Any]
+    """(kernels, 4)."""
+
+    @staticmethod
+    def of(kernels: Kernels) -> Fkw:
+        """Reordered, kernels of a filter by pattern, then by channel."""
+        order = reordered(kernels)
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        sorting = np.lexsort((kernels.channel, kernels.pattern, place[kernels.filter]))
+        count = len(kernels.masks)
+        cells = place[kernels.filter] * count + kernels.pattern
+        of_pattern = np.bincount(cells, minlength=order.size * count).reshape(-1, count)
+        stride = np.pad(of_pattern.cumsum(axis=1), ((0, 0), (1, 0)))
+        offset = np.concatenate([[0], kernels.lengths[order].cumsum()])
+        return Fkw(
+            offset.astype(np.int32),
+            order.astype(np.uint16),
+            kernels.channel[sorting].astype(np.uint16),
+            stride.astype(np.uint16),
+            kernels.values[sorting],
+        )
+
+    @property
+    def structure_bytes(self) -> int:
+        """Of all arrays but the weights."""
+        return self.offset.nbytes + self.reorder.nbytes + self.index.nbytes + self.stride.nbytes

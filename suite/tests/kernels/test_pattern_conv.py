@@ -1,0 +1,154 @@
+"""PatDNN's storage against what it stores, and its kernel against float64 on the processor."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from on_cpu import check, conv_layer, execute, fresh_cache, mutated  # noqa: F401
+
+from nnzbench.devices.cpu_device import SanitizerError
+from nnzbench.kernels import pattern_conv
+from nnzbench.kernels.pattern_conv import STEPS, Tiling, input_loads, make_plan, pack
+from nnzbench.matrices.fkw import Fkw, Kernels, reordered
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.matrices.prune import patterns
+from nnzbench.plans.architectures import block_shared_bytes
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.operands import Operands
+from nnzbench.problems.problem import ConvShape, Problem
+
+# odd sizes, a tile wider than the image, stride, no padding, one channel, more filters than a block has, one filter
+SHAPES = (
+    ConvShape(2, 5, 9, 7, 11, 3, 3, 1, 1),
+    ConvShape(1, 20, 14, 14, 9, 3, 3, 1, 1),
+    ConvShape(1, 7, 17, 36, 6, 3, 3, 1, 1, 2),
+    ConvShape(3, 1, 6, 40, 1, 3, 3),
+    ConvShape(1, 9, 3, 3, 34, 3, 3, 1, 1),
+)
+
+
+def layer(shape, dtype="f32", chosen="top8", mode="uneven", sparsity=0.8, seed=0):
+    problem, data = conv_layer(shape, dtype)
+    weights = patterns(shape.filters, 9 * shape.channels, sparsity, chosen, mode, seed)
+    return problem, Operands(weights, data.dense, weights.pattern_hash()).cast(dtype)
+
+
+def kernels(filters=24, channels=16, chosen="top8", mode="uneven"):
+    return Kernels.of(patterns(filters, 9 * channels, 0.8, chosen, mode, 0))
+
+
+def test_fkw_holds_the_filters_by_length_and_their_kernels_by_pattern():
+    found = kernels()
+    fkw = Fkw.of(found)
+    lengths = found.lengths[fkw.reorder]
+    assert sorted(fkw.reorder.tolist()) == list(range(24))
+    assert (np.diff(lengths) <= 0).all()
+    assert np.array_equal(np.diff(fkw.offset), lengths)
+    assert np.array_equal(fkw.stride[:, -1], lengths)
+    dense = np.zeros((24, 16, 9), np.float32)
+    for place, filter in enumerate(fkw.reorder):
+        for pattern, mask in enumerate(found.masks):
+            taps = [tap for tap in range(9) if mask >> tap & 1]
+            for at in range(*(int(fkw.offset[place]) + fkw.stride[place, pattern : pattern + 2].astype(int))):
+                dense[filter, fkw.index[at], taps] = fkw.weight[at]
+    again = CSR.from_dense(dense.reshape(24, -1))
+    whole = patterns(24, 144, 0.8, "top8", "uneven", 0)
+    assert again.pattern_hash() == whole.pattern_hash()
+    assert np.array_equal(again.values, whole.values)
+
+
+def test_filters_of_one_length_stand_beside_the_most_similar():
+    dense = np.zeros((4, 3, 9), np.float32)
+    for filter, channels in enumerate(((0, 1), (1, 2), (0, 1), (1, 2))):
+        dense[filter, list(channels), :4] = 1
+    assert reordered(Kernels.of(CSR.from_dense(dense.reshape(4, 27)))).tolist() == [0, 2, 1, 3]
+
+
+@pytest.mark.parametrize(("width", "words"), [(20, "do not fit rows of 20"), (18, "has 3 weights, a pattern 4")])
+def test_what_is_no_pattern_is_refused(width, words):
+    dense = np.zeros((2, width), np.float32)
+    dense[0, :3] = 1
+    with pytest.raises(MatrixError, match=words):
+        Kernels.of(CSR.from_dense(dense))
+
+
+def test_more_patterns_than_have_code_are_refused():
+    weights = np.random.default_rng(0).standard_normal((64, 9))
+    weights[np.argsort(np.argsort(np.abs(weights), axis=1), axis=1) < 5] = 0
+    problem, data = conv_layer(ConvShape(1, 1, 8, 8, 64, 3, 3, 1, 1))
+    with pytest.raises(Unsupported, match="more than 16"):
+        make_plan(problem, replace(data, sparse=CSR.from_dense(weights)), Tiling(), "sm_90")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_step_convolves_awkward_sizes_under_sanitizers(shape):
+    problem, data = layer(shape)
+    for build, (name, tiling) in zip(("asan", "plain", "plain", "tsan"), STEPS.items(), strict=True):
+        plan = make_plan(problem, data, replace(tiling, warps=2, channels=4), "sm_90", name)
+        check(plan, problem, data, build, "random:2")
+
+
+@pytest.mark.parametrize(
+    ("shape", "tiling", "dtype", "chosen"),
+    [
+        (SHAPES[0], Tiling(8, 7, 2, 2, 8, 1), "f16", "top12"),
+        (SHAPES[1], Tiling(16, 7, 4, 2, 16), "f16", "top6"),
+        (SHAPES[1], Tiling(16, 4, 4, 1, 32, 1), "f32", "centre8"),
+        (SHAPES[2], Tiling(8, 2, 1, 2, 4), "f16", "pr8"),
+        (SHAPES[4], Tiling(8, 14, 16, 2, 8), "f32", "top12"),
+    ],
+)
+def test_tilings_types_and_libraries(shape, tiling, dtype, chosen):
+    problem, data = layer(shape, dtype, chosen)
+    check(make_plan(problem, data, tiling, "sm_90"), problem, data, "asan")
+
+
+def test_a_layer_without_kernels_gives_zeros():
+    shape = SHAPES[0]
+    problem, data = conv_layer(shape)
+    nothing = CSR.from_dense(np.zeros((shape.filters, 9 * shape.channels), np.float32))
+    data = replace(data, sparse=nothing)
+    assert not execute(make_plan(problem, data, Tiling(filters=2), "sm_90")).any()
+
+
+def test_a_missing_barrier_is_seen():
+    problem, data = layer(SHAPES[1])
+    plan = make_plan(problem, data, Tiling(warps=2, channels=4, stages=1), "sm_90")
+    without = mutated(plan, "if (chunk + 1 == chunks) break;\n        __syncthreads();", "if (chunk + 1 == chunks) break;")
+    with pytest.raises(SanitizerError, match="data race"):
+        execute(without, "tsan")
+
+
+def test_kernels_that_two_filters_share_are_stored_side_by_side():
+    found = kernels(mode="balanced")
+    twice = replace(found, filter=np.concatenate([found.filter, found.filter + 24]), filters=48,
+                    channel=np.tile(found.channel, 2), pattern=np.tile(found.pattern, 2),
+                    values=np.concatenate([found.values, -found.values]))  # fmt: skip
+    order = reordered(twice)
+    packed = pack(twice, order, Tiling(filters=2))
+    of_lists = np.diff(packed.starts).reshape(-1, 3)
+    assert of_lists[:, 1:].sum() == 0
+    assert np.array_equal(packed.weights[:-2:2], -packed.weights[1:-2:2]) or packed.weights.size
+    assert input_loads(twice, Tiling(filters=2)) == input_loads(found, Tiling(filters=1))
+
+
+def test_loads_by_hand():
+    dense = np.zeros((1, 1, 9), np.float32)
+    dense[0, 0, [1, 4, 7, 8]] = 1  # a column of three and one beside its foot
+    one = Kernels.of(CSR.from_dense(dense.reshape(1, 9)))
+    assert input_loads(one, Tiling(rows=4, reuse=False)) == 16
+    assert input_loads(one, Tiling(rows=4)) == 6 + 4
+    assert input_loads(one, Tiling(rows=4), stride=2) == 9 + 4
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_90"])
+@pytest.mark.parametrize("shape", [ConvShape(1, 512, 14, 14, 512, 3, 3, 1, 1), ConvShape(8, 3, 224, 224, 64, 3, 3, 1, 1)])
+def test_tilings_fit_and_have_names_of_their_own(shape, arch):
+    found = pattern_conv.tilings(shape, shape.filters * shape.channels // 4, 4, arch)
+    assert len({one.name for one in found}) == len(found) == pattern_conv.CANDIDATES
+    problem = Problem("t", "t", "conv2d", shape.filters, 9 * shape.channels, 1, 0.88, "", conv=shape)
+    _, data = layer(replace(shape, batch=1, height=8, width=8))
+    assert block_shared_bytes(arch) > 0
+    for one in found:
+        assert pattern_conv.cycles(shape, 1000, one, 4, arch) < float("inf")
+    del problem, data
