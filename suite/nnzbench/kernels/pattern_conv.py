@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nnzbench.kernels.codegen.addressing import convolved
 from nnzbench.kernels.registry import kernel
 from nnzbench.kernels.roles import About
-from nnzbench.matrices.fkw import Kernels, reordered
+from nnzbench.matrices.fkw import Kernels, reordered, structure_bytes
 from nnzbench.matrices.formats import MatrixError
 from nnzbench.plans.architectures import architecture, block_shared_bytes, sm_count
 from nnzbench.plans.chain import SharedWork
@@ -255,8 +255,14 @@ def tilings(shape: ConvShape, kernels: int, itemsize: int, arch: str) -> list[Ti
     return list(best.values())[:CANDIDATES]
 
 
+def _structure_bytes(problem: Problem, nnz: int) -> int:
+    """FKW's, of 8 patterns: their number hardly counts."""
+    return structure_bytes(problem.m, nnz // _ITEM, 8)
+
+
 _SHAPE = ConvShape(2, 16, 14, 14, 32, 3, 3, 1, 1)
-_SAMPLE = Problem("representative", f"conv2d {_SHAPE}", "conv2d", 32, 144, 392, 0.75, "pattern:top8:uneven:0", conv=_SHAPE)
+_SOURCE = "pattern:top8:uneven:0"
+_SAMPLE = Problem("representative", f"conv2d {_SHAPE} {_SOURCE}", "conv2d", 32, 144, 392, 0.75, _SOURCE, conv=_SHAPE)
 
 
 @kernel(
@@ -264,7 +270,7 @@ _SAMPLE = Problem("representative", f"conv2d {_SHAPE}", "conv2d", 32, 144, 392, 
     "ASPLOS 2020",
     "conv2d",
     "f32 f16",
-    About("paper", "PatDNN on CUDA", rank=165, samples=(_SAMPLE,)),
+    About("paper", "PatDNN on CUDA", structure_bytes=_structure_bytes, rank=165, samples=(_SAMPLE,)),
 )
 def pattern_conv(problem: Problem, operands: Operands, arch: str) -> Iterator[Plan]:
     """3x3 filters of 4-weight patterns: the most promising tiling, then the paper's steps, then other tilings.

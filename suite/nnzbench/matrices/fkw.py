@@ -121,3 +121,13 @@ class Fkw:
     def structure_bytes(self) -> int:
         """Of all arrays but the weights."""
         return self.offset.nbytes + self.reorder.nbytes + self.index.nbytes + self.stride.nbytes
+
+
+def structure_bytes(filters: int, kernels: int, patterns: int) -> int:
+    """`Fkw.structure_bytes` of a layer of that many filters, kernels left and patterns."""
+    return 4 * (filters + 1) + 2 * (filters + kernels + filters * (patterns + 1))
+
+
+def csr_structure_bytes(filters: int, kernels: int) -> int:
+    """Of row pointers and column indices of the same weights in CSR, 4 bytes each."""
+    return 4 * (filters + 1) + 4 * PATTERN_KEEP * kernels

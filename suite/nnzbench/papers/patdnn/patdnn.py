@@ -2,14 +2,228 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from nnzbench.facts.groups import Group
+from nnzbench.facts.results import each
+from nnzbench.facts.selector import CUDNN, CUDNN_F16, CUDNN_TF32, Selector, kernel
+from nnzbench.facts.table import Comparison
+from nnzbench.kernels.pattern_conv import STEPS, input_loads
+from nnzbench.matrices.fkw import Kernels, csr_structure_bytes, reordered, structure_bytes
 from nnzbench.papers.patdnn import PAPER
+from nnzbench.problems import tables
 from nnzbench.problems.experiment import AND_F16, Experiment
+from nnzbench.problems.problem import Problem
+from nnzbench.problems.sources import load_sparse
+from nnzbench.report.data import published
+from nnzbench.report.pages.page import Answer, Dots, Made, Page, Pivot, Published, RatioTable
+from nnzbench.report.pages.view import View
 
 EXPERIMENT = Experiment(
     "patdnn",
     "Pattern-pruned convolutions, step by step",
     PAPER,
-    "Figures 13 to 17, table 7",
+    "Figures 13, 14 and 16, tables 6 and 7",
     dict.fromkeys(("pattern_conv", "cudnn", "direct_conv", "sparsert_conv", "cusparselt"), AND_F16),
     only={"cudnn": "*_top8_b*", "direct_conv": "*[8m]_b*", "sparsert_conv": "rn50_[126]*[8m]_b1"},
 )
+LAYER = r"(?P<layer>(?:vgg|rn50)_\w+?)_(?P<kind>top\d+|uniform|2to4)_b(?P<batch>\d+)"
+WORDS = {
+    "no_opt": "without its steps",
+    "reorder": "reordered",
+    "lre_kernel": "and loads shared within a kernel",
+    "lre": "and loads shared between filters",
+}
+"""Variants by the paper's steps, each with those before it."""
+NETWORKS = {"vgg16": "VGG-16", "resnet50": "ResNet-50"}
+RATES = (18, 12, 8)
+"""Times fewer weights of the paper's figure 16."""
+_PATTERNS = 8
+
+
+def step(name: str, math: str = "f32") -> Selector:
+    """One of the paper's steps, at one tiling for all layers."""
+    return kernel("pattern_conv", math, f"{name}$", WORDS[name])
+
+
+def layers(model: str, batch: int = 1, kind: str = "top8") -> Group:
+    """The layers of a network with that kind of zeros."""
+    suffix = "" if kind == "top8" else f", {kind}"
+    return Group(
+        words=f"3×3 layers of {NETWORKS[model]} at batch {batch}{suffix}",
+        where=f"model == '{model}' and batch == {batch} and kind == '{kind}'",
+    )
+
+
+TUNED, TUNED_F16 = kernel("pattern_conv"), kernel("pattern_conv", "f16")
+ROWS = {math: kernel("direct_conv", math, "paper_counts", "as CSR") for math in ("f32", "f16")}
+"""Convolution from CSR: row pointers, and an offset into the image for each nonzero."""
+GENERATED = {math: Selector(f"best generated code {word}", ("direct_conv", "sparsert_conv"), math, "(?!paper)")
+             for math, word in (("f32", "fp32"), ("f16", "fp16"))}  # fmt: skip
+TWO_FOUR = kernel("cusparselt", "f16")
+VGG, RESNET = (layers(model) for model in NETWORKS)
+BATCHED = tuple(layers(model, 16) for model in NETWORKS)
+GROUPS = (VGG, RESNET, *BATCHED)
+_CASE = r"((?:vgg|rn50)_\w+?)_{}_b1_"
+ANYWHERE = Group(
+    words="the same layers, zeros anywhere", cases=_CASE.format("uniform"), baseline_cases=_CASE.format("top8")
+)
+AS_PRODUCTS = Group(
+    words="the same layers as 2:4 products", cases=_CASE.format("2to4"), baseline_cases=_CASE.format("top8")
+)
+PATTERN_SERIES = (TUNED, TUNED_F16)
+
+
+def storage() -> pd.DataFrame:
+    """Bytes of VGG-16's nine 3x3 layers in CSR and FKW, fp32 weights, by times fewer weights."""
+    printed = published.read("patdnn_storage", ("pruned", "structure_saved_percent", "whole_saved_percent"))
+    shapes = [
+        (one.m, one.k) for one in tables.load("patdnn") if one.label.startswith("vgg") and one.label.endswith("top8_b1")
+    ]
+    rows = []
+    for rate in RATES:
+        kernels = [round(m * k / rate / 4) for m, k in shapes]
+        csr = sum(csr_structure_bytes(m, kept) for (m, _), kept in zip(shapes, kernels, strict=True))
+        fkw = sum(structure_bytes(m, kept, _PATTERNS) for (m, _), kept in zip(shapes, kernels, strict=True))
+        weights = 16 * sum(kernels)
+        paper = printed[printed["pruned"] == rate].iloc[0]
+        rows.append(
+            {
+                "fewer weights": f"{rate}×",
+                "CSR's structure, KB": csr / 1e3,
+                "FKW's, KB": fkw / 1e3,
+                "weights, KB": weights / 1e3,
+                "structure saved": f"{1 - fkw / csr:.1%}",
+                "paper": f"{paper.structure_saved_percent} %",
+                "of everything": f"{1 - (fkw + weights) / (csr + weights):.1%}",
+                "paper ": f"{paper.whole_saved_percent} %",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@functools.cache
+def _counted(problem: Problem) -> dict[str, object]:
+    kernels = Kernels.of(load_sparse(problem))
+    loads = {name: input_loads(kernels, tiling) for name, tiling in STEPS.items()}
+    lengths = kernels.lengths
+    blocks = {
+        name: np.pad(lengths[order], (0, -lengths.size % 8)).reshape(-1, 8).max(axis=1).sum() * 8 / lengths.sum() - 1
+        for name, order in (("before", np.arange(lengths.size)), ("after", reordered(kernels)))
+    }
+    return {
+        "layer": problem.label.removesuffix("_top8_b1"),
+        "kernels": kernels.filter.size,
+        "shortest and longest filter": f"{lengths.min()}-{lengths.max()}",
+        **{f"idle in blocks of 8 filters, {name}": f"{share:.0%}" for name, share in blocks.items()},
+        "loads of a lane": loads["reorder"],
+        "shared in a kernel": loads["lre_kernel"],
+        "and between filters": loads["lre"],
+    }
+
+
+def _counts(view: View) -> pd.DataFrame:
+    """What the reorder and the two eliminations of loads do, counted from the patterns (the paper's figure 14)."""
+    recorded = set(view.data.problems["problem"])
+    chosen = [one for one in tables.load("patdnn") if one.label.endswith("top8_b1") and one.name in recorded]
+    return pd.DataFrame([_counted(one) for one in chosen])
+
+
+def _storage(view: View) -> pd.DataFrame:
+    return storage()
+
+
+def _by_count(view: View) -> pd.DataFrame | None:
+    """Times of VGG-16's 13 layers by number of patterns, each layer as often as the network has it."""
+    times = view.cells(
+        PATTERN_SERIES, Group(where="model == 'vgg16' and batch == 1 and kind != 'uniform' and op == 'conv2d'")
+    )
+    if times.empty:
+        return None
+    counts = {row.problem.label: row.count for row in tables.rows("patdnn")}
+    times = times.assign(weighted=[row.median_us * counts[row.label] for row in each(times)])
+    whole = times.groupby(["kind", "subject", "policy"]).filter(lambda some: len(some) == 9)
+    if whole.empty:
+        return None
+    sums = whole.pivot_table(index="kind", columns=["subject", "policy"], values="weighted", aggfunc="sum")
+    sums.columns = [", ".join(one) for one in sums.columns]
+    sums.index = pd.Index([int(str(kind).removeprefix("top")) for kind in sums.index], name="patterns")
+    return sums.sort_index().reset_index()
+
+
+def page() -> Page:
+    """Its page."""
+    steps = {math: tuple(step(name, math) for name in STEPS) for math in ("f32", "f16")}
+    series = {"f32": (*steps["f32"][1:], TUNED), "f16": (*steps["f16"][1:], TUNED_F16)}
+    everything = (
+        TUNED,
+        TUNED_F16,
+        ROWS["f32"],
+        ROWS["f16"],
+        GENERATED["f32"],
+        GENERATED["f16"],
+        CUDNN,
+        CUDNN_TF32,
+        CUDNN_F16,
+    )
+    return Page(
+        question="Are 3×3 layers pruned to a few patterns faster on a GPU than dense ones, and by which of PatDNN's "
+        "steps?",
+        intro="PatDNN (ASPLOS 2020) keeps of a 3×3 kernel 4 of 9 weights, in one of a few patterns, and 1 in 3.6 "
+        "kernels: 8.1 times fewer weights. Its compiler reorders filters and kernels so that each pattern has a loop "
+        "without tests, stores them in a format of its own (FKW), removes redundant loads, and tunes. The paper "
+        "measures phones and has no code for CUDA: **`pattern_conv` is its method on CUDA, written by this project**; "
+        "which thread computes what is ours, and phones' GPUs are other machines. Steps are at one tiling for all "
+        "layers (4 outputs a lane, 8 filters a block); the best of all candidates is the tuned one. The library of "
+        "patterns is the most frequent of real pruned ResNet-50 layers, weights are normal, and filters are as uneven "
+        "as real ones. Beside it: the same weights as CSR (direct sparse convolution with row pointers) and as "
+        "generated code, as many zeros anywhere, 2:4 as products (im2col not included), and cuDNN's dense layers. "
+        "Code for a VGG-16 layer takes minutes in SparseRT: `sparsert_conv` runs on three layers of ResNet-50.",
+        attributes=LAYER,
+        answers=tuple(
+            Answer(group, TUNED, CUDNN_TF32, (TUNED_F16, ROWS["f32"], GENERATED["f32"]), CUDNN) for group in GROUPS
+        ),
+        comparison=Comparison(
+            (TUNED, TUNED_F16, ROWS["f32"], GENERATED["f32"]), (CUDNN_F16, CUDNN_TF32, CUDNN), GROUPS
+        ),
+        figures=(
+            Dots("steps", "Each of PatDNN's steps with those before it, fp32, over none", series["f32"],
+                 steps["f32"][0], x="layer", panels="batch", group=replace(VGG, where="batch == 1 and kind == 'top8'")),
+            Dots("speedup", "Pattern-pruned layers over cuDNN's dense fp32", (TUNED, TUNED_F16, ROWS["f32"],
+                 GENERATED["f32"], CUDNN_TF32, CUDNN_F16), CUDNN, x="layer", panels="batch",
+                 group=Group(words="layers with 8 patterns", where="kind == 'top8'")),
+        ),
+        tables=(
+            *(
+                RatioTable(f"Each step over the one before, {word}",
+                           Comparison((*steps[math][1:], series[math][-1]), steps[math], (VGG, RESNET)))
+                for math, word in (("f32", "fp32"), ("f16", "fp16"))
+            ),
+            Published("What the paper gives for each step, VGG-16 on a phone, times as fast", "patdnn_steps",
+                      {"device": "on", "step": "step", "least": "least", "most": "most"}),
+            *(
+                Pivot(f"Step by step in {word}, layer by layer, over none", series[math], "ratio", steps[math][0],
+                      ("layer",), group=replace(VGG, words="layers", where="batch == 1 and kind == 'top8'"))
+                for math, word in (("f32", "fp32"), ("f16", "fp16"))
+            ),
+            Made("What the steps change, counted", _counts, "counts patterns, not times"),
+            Made("Storage of VGG-16's 3×3 layers in CSR and FKW, fp32 weights", _storage, "counts bytes of formats",
+                 collapsed=False),
+            Made("VGG-16's 13 layers by number of patterns, µs", _by_count, "sums of times"),
+            Published("The same in the paper, on a phone", "patdnn_table7",
+                      {"patterns": "patterns", "device": "on", "time_ms": "ms", "accuracy_percent": "top-5, %"}),
+            RatioTable("As many zeros anywhere over dense layers",
+                       Comparison((GENERATED["f32"], GENERATED["f16"], ROWS["f32"]), (CUDNN, CUDNN_TF32, CUDNN_F16),
+                                  (ANYWHERE,))),
+            RatioTable("2:4 products over dense convolutions", Comparison((TWO_FOUR,), (CUDNN_F16,), (AS_PRODUCTS,))),
+            Pivot("µs of each layer with 8 patterns", everything, rows=("layer", "batch"),
+                  group=Group(words="layers with 8 patterns", where="kind == 'top8'")),
+            Pivot("µs with as many zeros anywhere", (ROWS["f32"], GENERATED["f32"], GENERATED["f16"]), rows=("layer",),
+                  group=Group(words="layers with zeros anywhere", where="kind == 'uniform'")),
+        ),
+        baseline=CUDNN,
+    )  # fmt: skip
