@@ -18,6 +18,7 @@ from nnzbench.plans.plan import Unsupported
 _COMMANDS = {
     "best": ("nnzbench.cli.best:command", "Which kernel is fastest for your own matrix, and how much over dense."),
     "run": ("nnzbench.cli.run:command", "Run experiments on this machine's GPU (or check them on its processor)."),
+    "energy": ("nnzbench.cli.energy:command", "Measure joules of the fastest candidates of recorded experiments."),
     "tune": ("nnzbench.cli.tune:command", "Measure all tilings of the code generator; keep the best."),
     "fit": ("nnzbench.cli.fit:command", "Fit constants to recorded runs; say how far estimates are off."),
     "report": ("nnzbench.cli.report:command", "Redraw tables and figures from recorded runs."),

@@ -23,6 +23,7 @@ from nnzbench.plans.architectures import ARCHITECTURES
 from nnzbench.problems.check import TOLERANCE
 from nnzbench.problems.experiment import POLICIES
 from nnzbench.problems.problem import DType
+from nnzbench.records.energy import Window
 from nnzbench.records.folder import Scope, Tuning
 from nnzbench.records.record import Record
 from nnzbench.records.selection import listed, math_class
@@ -48,6 +49,7 @@ _NAMES = {
     "environment": re.compile(r"environment(-\d{1,4})?\.json"),
     "policies": re.compile(r"[a-z]+(\+[a-z]+)*"),
     "untuned": re.compile(r"[A-Za-z0-9_.:+ -]{0,2000}"),
+    "throttled": re.compile(r"[a-z_ ]{0,200}"),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("m", "k", "n"), (0, 2**31)),
@@ -58,6 +60,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "flops": (0, 1e18),
     "bytes": (0, 1e14),
     **dict.fromkeys(("prepare_ms", "compile_ms"), (0, 1e8)),
+    **dict.fromkeys(("joules", "integral_joules"), (0, 1e7)),
+    "temperature_c": (-50, 150),
     **dict.fromkeys(("registers", "candidates", "ok"), (0, 2**20)),
     "shared_bytes": (0, 2**20),
     **dict.fromkeys(("spill_bytes", "code_bytes"), (0, 2**30)),
@@ -106,6 +110,17 @@ def tuning(found: Sequence[Tuning]) -> Iterator[str]:
             yield f"tuning.csv, line {line}: there is no kernel `{shown(row.kernel)}` in this version"
         if row.ok > row.candidates or row.gpu_seconds > 1.01 * row.seconds + 0.01:
             yield f"tuning.csv, line {line}: more came out of the candidates or the seconds than went in"
+
+
+def energy(found: Sequence[Window]) -> Iterator[str]:
+    """The same of energy.csv."""
+    for text in _cells(found):
+        yield f"energy.csv, {text}"
+    for line, row in enumerate(found, start=2):
+        if row.kernel not in known():
+            yield f"energy.csv, line {line}: there is no kernel `{shown(row.kernel)}` in this version"
+        if what := private(row.reason) or strange(row.reason):
+            yield f"energy.csv, line {line}: `reason` holds {what}"
 
 
 def shown(text: str) -> str:
@@ -167,7 +182,7 @@ def private(text: str) -> str:
     return next((what for what, pattern in _PRIVATE.items() if pattern.search(text)), "")
 
 
-def read(folder: Path, rows: Iterable[Record]) -> tuple[dict[str, Snapshot], list[str]]:
+def read(folder: Path, rows: Iterable[Record | Window]) -> tuple[dict[str, Snapshot], list[str]]:
     """The snapshots that the rows name and that are what a run writes, and a sentence for each fault of the others."""
     found: dict[str, Snapshot] = {}
     faults = []

@@ -15,7 +15,7 @@ from nnzbench.measure.sweep import QUICK_PROBLEMS
 from nnzbench.papers.catalogue import EXPERIMENTS
 from nnzbench.problems import tables
 from nnzbench.problems.problem import case_of
-from nnzbench.records import memory, selection
+from nnzbench.records import energy, memory, selection
 from nnzbench.records.files import JOURNAL, PUBLISHED, folders, records_file
 from nnzbench.records.folder import BELOW, checked_arch, read_tuning
 from nnzbench.records.record import Record, RecordError, read_records
@@ -61,15 +61,16 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         return faults, []
     try:
         rows, tuned = read_records(records_file(folder)), read_tuning(folder / "tuning.csv")
+        windows = energy.read(folder / energy.FILE)
     except RecordError as error:
         return [str(error).replace(f"{folder}/", "")], []
     if not rows:
         return ["it has no rows"], []
-    faults = [*snapshots.rows(rows), *snapshots.tuning(tuned)]
+    faults = [*snapshots.rows(rows), *snapshots.tuning(tuned), *snapshots.energy(windows)]
     if faults:
         return faults, []
     arch = checked_arch(folder)
-    found, faults = snapshots.read(folder, rows)
+    found, faults = snapshots.read(folder, (*rows, *windows))
     faults += [
         *_place(folder, rows),
         *_rows(rows, bool(arch)),
@@ -77,14 +78,15 @@ def _check(folder: Path) -> tuple[list[str], list[str]]:
         *physics.faults(rows, found),
         *possible.sources(rows),
         *published.faults(folder, rows),
-        *_memory(folder, rows),
+        *_beside(folder, rows, windows),
         *snapshots.faults(found, rows[0].gpu),
         *manifest.faults(folder),
         *(_checked(rows, arch) if arch else _quick(rows)),
     ]
     if arch:  # a part of the experiment is enough to check it
         return faults, []
-    unused = sorted({path.name for path in folder.glob("environment*.json")} - {row.environment for row in rows})
+    named = {row.environment for row in rows} | {one.environment for one in windows}
+    unused = sorted({path.name for path in folder.glob("environment*.json")} - named)
     return faults, [*_incomplete(rows), *odd.notes(folder, rows), *snapshots.notes(found, unused)]
 
 
@@ -113,17 +115,19 @@ def _checked(rows: Sequence[Record], arch: str) -> Iterator[str]:
         yield f"it lies in {BELOW}{arch}/ and has rows of {selection.listed(other)}"
 
 
-def _memory(folder: Path, rows: Sequence[Record]) -> Iterator[str]:
-    """Memory is of candidates that computed the right thing, so each has its row."""
+def _beside(folder: Path, rows: Sequence[Record], windows: Sequence[energy.Window]) -> Iterator[str]:
+    """Memory and energy are of candidates that computed the right thing, so each has its row."""
+    right = {(row.problem, row.dtype, row.kernel, row.variant, row.device) for row in rows if row.status == "ok"}
+    measured = {energy.FILE: [one.candidate for one in windows]}
     try:
-        measured = memory.read(folder / memory.FILE)
+        measured[memory.FILE] = list(memory.read(folder / memory.FILE))
     except RecordError as error:
         yield str(error).replace(f"{folder}/", "")
-        return
-    right = {(row.problem, row.dtype, row.kernel, row.variant, row.device) for row in rows if row.status == "ok"}
-    strange = [" ".join(key) for key in measured if key not in right]
-    if strange:
-        yield f"{memory.FILE} has memory of what has no row that is ok: {selection.listed(strange, 2)}"
+    for name, keys in measured.items():
+        strange = [" ".join(key) for key in dict.fromkeys(keys) if key not in right]
+        if strange:
+            what = name.removesuffix(".csv")
+            yield f"{name} has {what} of what has no row that is ok: {selection.listed(strange, 2)}"
 
 
 def _rows(rows: Sequence[Record], untimed: bool = False) -> Iterator[str]:

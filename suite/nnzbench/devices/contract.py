@@ -15,6 +15,9 @@ class DeviceLost(RuntimeError):
 class Timer(Protocol):
     """What a GPU device offers for timing; the policies in `nnzbench.measure.timing` are plain logic over it."""
 
+    flush_bytes: int
+    """Bytes that, read or written, leave nothing in L2 of what was there before: four times its size or more."""
+
     def capture(self, run: Callable[[], None], launches: int) -> Callable[[], None]:
         """Captures `launches` back-to-back runs into one CUDA graph; the result enqueues one replay of it."""
 
@@ -23,6 +26,9 @@ class Timer(Protocol):
 
     def cold_us(self, run: Callable[[], None], samples: int) -> list[float]:
         """For each sample: overwrite the L2 cache, then time one `run` between events. The overwrite is outside."""
+
+    def enqueue(self, body: Callable[[], None]) -> Callable[[], bool]:
+        """Enqueues what `body` does and does not wait; the result says whether the GPU is through with it."""
 
     def sm_clock_mhz(self) -> float | None:
         """Current SM clock, None where it can't be read."""

@@ -56,7 +56,7 @@ class GpuTimer:
         clocks: Clocks | None,
     ) -> None:
         self._events, self._guarded, self._delay, self._clocks = events, guarded, delay, clocks
-        self.flush_bytes = max(LEAST_FLUSH_BYTES, 4 * l2_bytes)
+        self.flush_bytes: int = max(LEAST_FLUSH_BYTES, 4 * l2_bytes)
         self._flush: Any = None
         self._pairs: list[tuple[Any, Any]] = []
         self._delays = 0
@@ -100,6 +100,17 @@ class GpuTimer:
 
         times: list[float] = self._guarded(timed)
         return times
+
+    def enqueue(self, body: Callable[[], None]) -> Callable[[], bool]:
+        """Enqueues what `body` does and does not wait; the result says whether the GPU is through with it."""
+        event = self._guarded(self._events.event)
+
+        def enqueued() -> None:
+            body()
+            self._events.record(event)
+
+        self._guarded(enqueued)
+        return lambda: bool(self._guarded(lambda: self._events.reached(event)))
 
     def _enqueue(self, index: int, before: Callable[[], None], body: Callable[[], None]) -> None:
         """`before` and an interval of `body`, all before the GPU comes to its start, behind the delays needed."""

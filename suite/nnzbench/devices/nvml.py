@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _NOT_THROTTLING = {"gpu_idle", "none", "all"}
+_POWER_INSTANT = 186
+"""Number of NVML's field of the power right now, for a pynvml that has no name for it."""
 
 
 def open_clocks(pci_bus_id: str) -> Clocks | None:
@@ -56,6 +58,26 @@ class Clocks:
         if active is None:  # the name of older NVML versions
             active = self.ask("CurrentClocksThrottleReasons")
         return tuple(sorted(name for bit, name in self._reasons.items() if (active or 0) & bit))
+
+    def energy_j(self) -> float | None:
+        """Joules that the board has taken since the driver was loaded, by its own counter (Volta and later)."""
+        millijoules = self.ask("TotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1e3
+
+    def power_w(self) -> float | None:
+        """Watts that the board takes now: `PowerUsage` is the mean of a second on most GPUs since Ampere, and is asked
+        only where the driver does not tell the instant."""
+        field = getattr(self._nvml, "NVML_FI_DEV_POWER_INSTANT", _POWER_INSTANT)
+        found = self._try(lambda: self._nvml.nvmlDeviceGetFieldValues(self._handle, [field])[0])
+        if found is not None and found.nvmlReturn == 0:
+            return float(found.value.uiVal / 1e3)
+        milliwatts = self.ask("PowerUsage")
+        return None if milliwatts is None else milliwatts / 1e3
+
+    def temperature_c(self) -> float | None:
+        """Of the GPU's core."""
+        found = self.ask("Temperature", 0)  # NVML_TEMPERATURE_GPU
+        return None if found is None else float(found)
 
     def compute_processes(self) -> int | None:
         """Number of processes with a compute context on the GPU."""

@@ -35,11 +35,11 @@ class Data:
     expression of labels.
     """
 
-    def __init__(self, results: ResultSet, attributes: str = "") -> None:
+    def __init__(self, results: ResultSet, attributes: str = "", policies: Sequence[str] = POLICIES) -> None:
         self.results = results
         self.frame = results.frame
         self.problems = described(results.experiment, results.frame, attributes)
-        self.policies = [name for name in POLICIES if (self._timed()["policy"] == name).any()]
+        self.policies = [name for name in policies if (self._timed()["policy"] == name).any()]
         self._runs = _runs(results)
         self._times: dict[tuple[Selector, Selector | None], pd.DataFrame] = {}
         self._problems_of: dict[tuple[Group, bool], pd.DataFrame] = {}

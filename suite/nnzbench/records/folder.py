@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 from filelock import FileLock, Timeout
 
 from nnzbench import paths
-from nnzbench.records import memory
+from nnzbench.records import energy, memory
 from nnzbench.records.files import JOURNAL, PUBLISHED, export, records_file
 from nnzbench.records.record import COLUMNS, Key, Record, RecordError, append, mark_selected, read_frame, read_records
 from nnzbench.records.selection import fastest, maths_of
@@ -93,6 +93,7 @@ class Results:
         self._publishes = paths.reports().resolve() in folder.resolve().parents
         self.tuning_path = folder / "tuning.csv"
         self.memory_path = folder / memory.FILE
+        self.energy_path = folder / energy.FILE
         self._resume, self._overwrite, self._note = resume, overwrite, note
         self._lock = FileLock(folder / LOCK)
         self._not_again = not_again
@@ -103,9 +104,14 @@ class Results:
         """Snapshot that the rows of a problem and dtype named when the folder was opened."""
         self.tuned: dict[tuple[str, ...], Scope] = {}
 
+    @property
+    def _beside(self) -> tuple[Path, ...]:
+        """Tables that say nothing without their records."""
+        return (self.tuning_path, self.memory_path, self.energy_path)
+
     def __enter__(self) -> Results:
         self.folder.mkdir(parents=True, exist_ok=True)
-        refuse_links(self.folder / LOCK, self.records_path, self._published, self.tuning_path, self.memory_path)
+        refuse_links(self.folder / LOCK, self.records_path, self._published, *self._beside)
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -140,13 +146,13 @@ class Results:
             self._delete()
         found = records_file(self.folder)
         if not found.exists():
-            for path in (self.tuning_path, self.memory_path):  # say nothing without their records
+            for path in self._beside:
                 path.unlink(missing_ok=True)
             return
         if not self._resume:
             raise RecordError(f"{found} exists already: add --resume to go on or --overwrite to start anew")
         cut = {}
-        for path in (self.records_path, self.tuning_path, self.memory_path):
+        for path in (self.records_path, *self._beside):
             cut[path] = drop_cut_off_line(path)
             if cut[path]:
                 self._note(f"{path.name}: dropped a last line that was cut off")
@@ -191,7 +197,7 @@ class Results:
 
     def _delete(self) -> None:
         """Deletes what was recorded, and says what; refuses where more is recorded than the run can bring anew."""
-        beside = (self.tuning_path, self.memory_path, *sorted(self.folder.glob("environment*.json")))
+        beside = (*self._beside, *sorted(self.folder.glob("environment*.json")))
         gone = [path for path in (self.records_path, *beside) if path.exists()]
         if not gone:
             return
@@ -265,6 +271,10 @@ class Results:
     def add_memory(self, row: memory.Memory) -> None:
         """Appends one row to memory.csv."""
         memory.add(self.memory_path, row)
+
+    def add_energy(self, rows: Sequence[energy.Window]) -> None:
+        """Appends rows to energy.csv."""
+        energy.add(self.energy_path, rows)
 
 
 def _undated(snapshot: str) -> dict[str, Any]:

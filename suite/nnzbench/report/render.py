@@ -17,7 +17,7 @@ from nnzbench.facts.table import Comparison
 from nnzbench.kernels.registry import about
 from nnzbench.report.data import published
 from nnzbench.report.draw import kinds
-from nnzbench.report.pages import problems
+from nnzbench.report.pages import energy, problems
 from nnzbench.report.pages.elements import CLOCKS, MARK, markdown_of, marks
 from nnzbench.report.pages.page import Answer, Figure, Page, RatioTable
 from nnzbench.report.pages.view import View
@@ -46,6 +46,8 @@ def write(page: Page, results: ResultSet, gaps: Sequence[str] = ()) -> Path:
     figures = [one for figure in page.figures if (one := _figure(figure, view))]
     first = RatioTable("", page.comparison) if page.comparison else None
     tables = [one for element in page.tables if (one := _table(element.title, element.collapsed, element, view))]
+    if page.energy and (joules := energy.markdown_of(page.energy, view)):
+        tables.insert(0, Shown(energy.TITLE, joules))
     comparison = markdown_of(first, view) if first else ""
     text = (
         environment()

@@ -34,6 +34,7 @@ class FakeTimer:
     calls: list = field(default_factory=list)
     enqueued_us: float = 0.0
     broken: bool = False
+    flush_bytes: int = 1000
 
     def launch(self):
         """What a fake kernel's `run` does."""

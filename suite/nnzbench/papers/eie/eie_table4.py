@@ -17,7 +17,7 @@ from nnzbench.facts.selector import (
     own,
 )
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.eie import LAYER, PAPER
+from nnzbench.papers.eie import LAYER, PAPER, SPARSE
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Dots, Page, Pivot, Printed, Published, RatioTable
@@ -74,5 +74,6 @@ def page() -> Page:
                       {"layer": "layer", "matrix": "matrix", "batch": "batch", "time_us": "µs per image"},
                       "platform == 'GPU'"),
         ),
+        energy=Comparison((CUSPARSE_COLUMN, SPARSE), (FP16, CUBLAS), BATCHES),
         baseline=CUSPARSE,
     )  # fmt: skip

@@ -13,12 +13,11 @@ from nnzbench.facts.selector import (
     DENSE,
     FP16,
     TF32,
-    Selector,
     kernel,
     own,
 )
 from nnzbench.facts.table import Comparison
-from nnzbench.papers.eie import LAYER
+from nnzbench.papers.eie import LAYER, SPARSE
 from nnzbench.problems.experiment import AND_F16, Experiment, dtypes_of
 from nnzbench.report.data import published
 from nnzbench.report.pages.page import Answer, Dots, Made, Page, Printed, Published
@@ -36,7 +35,6 @@ STEPS = tuple(
     Group(words=f"both products of a step at batch {batch}", where=f"batch == {batch}", statistic="total")
     for batch in (32, 1)
 )
-SPARSE = Selector("best sparse fp32", ("cusparse", "sputnik", "row_stream"))
 SIDES = (DENSE, TF32, FP16, CUSPARSE_COLUMN, CUSPARSE, kernel("sputnik"), own(), own("f16"), SPARSE)
 
 
@@ -88,5 +86,6 @@ def page() -> Page:
             Published("The paper's step at batch 32", "ese_lstm_us",
                       {"platform": "on", "matrix": "matrix", "time_us": "µs", "power_w": "watts"}, collapsed=False),
         ),
+        energy=Comparison((CUSPARSE_COLUMN, SPARSE), (FP16, CUBLAS), STEPS),
         baseline=CUSPARSE,
     )  # fmt: skip

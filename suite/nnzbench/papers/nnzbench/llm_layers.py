@@ -114,6 +114,7 @@ def page() -> Page:
             Published("From the authors or their users, over cuBLAS fp16 on other GPUs", "tensor_core_kernels"),
         ),
         attributes=r"(?P<layer>.+?)(?P<pattern>_mag|_2of4|)",
+        energy=Comparison((best,), (FP16, best_dense("f8"))),
         baseline=FP16,
         arithmetic="fp16 with sums in fp32 unless a row names another arithmetic",
     )  # fmt: skip

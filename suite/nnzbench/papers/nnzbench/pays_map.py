@@ -72,6 +72,7 @@ def page() -> Page:
             Pivot("µs of the fastest sparse fp16 product and of the dense ones", (BEST, FP16, TF32, CUBLAS),
                   rows=("label", "level", "subject"), columns="n"),
         ),
+        energy=Comparison((BEST,), (FP16,), CELLS),
         baseline=FP16,
         arithmetic="fp16 with sums in fp32 unless a row names another arithmetic",
     )  # fmt: skip

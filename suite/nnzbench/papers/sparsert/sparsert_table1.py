@@ -21,6 +21,7 @@ from nnzbench.facts.selector import (
     Selector,
     kernel,
     own,
+    written_here,
 )
 from nnzbench.facts.table import Comparison
 from nnzbench.papers.sparsert import PAPER
@@ -166,5 +167,6 @@ def page() -> Page:
                  "a correlation of ranks is neither a time nor a ratio"),
             Made("Real and synthetic patterns, hot", _synthetic, "it compares two runs, in two folders"),
         ),
+        energy=Comparison((written_here(),), (FP16, DENSE)),
         baseline=CUBLAS,
     )  # fmt: skip

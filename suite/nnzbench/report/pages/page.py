@@ -211,6 +211,8 @@ class Page:
     figures: tuple[Figure, ...] = ()
     """The first one stands on the first screen."""
     tables: tuple[Table, ...] = ()
+    energy: Comparison | None = None
+    """Whose joules `nnzbench energy` measures, and over whose they are shown; None for an experiment without any."""
     findings: tuple[str, ...] = ()
     """Jinja sentences about facts: `{{ ratio(group, subject, baseline, policy) }}` by their labels is such as `2.34×`;
     one whose facts are not recorded is left out."""

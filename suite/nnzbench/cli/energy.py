@@ -1,0 +1,226 @@
+"""`nnzbench energy`: joules of a launch, of an experiment's winners and of their dense baselines."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+
+from nnzbench import devices, paths
+from nnzbench.cli import completion
+from nnzbench.cli.chosen import NothingMatched, nearest, seconds_of
+from nnzbench.devices import DEVICES, Device
+from nnzbench.facts import energy as facts
+from nnzbench.facts.results import ResultSet, each, load
+from nnzbench.kernels.registry import kernels
+from nnzbench.measure.budget import spread
+from nnzbench.measure.energy.contest import Entrant, Recipe, contest, open_bench
+from nnzbench.measure.energy.window import Bench, window
+from nnzbench.measure.session import Session, open_session
+from nnzbench.papers.catalogue import EXPERIMENTS, experiment, page_of
+from nnzbench.papers.typical import typical
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.experiment import Experiment
+from nnzbench.problems.problem import Problem, stem_of
+from nnzbench.progress import RunProgress, progress_bar
+from nnzbench.records import energy
+from nnzbench.records.folder import Results
+from nnzbench.records.record import RecordError
+
+
+@click.command()
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...", shell_complete=completion.experiments)
+@click.option("--problem", "problems", multiple=True, metavar="GLOB", help="Only problems of this name; repeatable.")
+@click.option("--seconds", type=click.FloatRange(0.5, 600), default=5.0, show_default=True, help="Of a window.")
+@click.option("--trials", type=click.IntRange(1, 100), default=3, show_default=True, help="Two windows each, ABBA.")
+@click.option("--budget", callback=seconds_of, metavar="25m", help="Begin nothing that would end after this time.")
+@click.option("--check", is_flag=True, help="Each against itself: A/A, and twice the launches; exit 1 beyond 2 %.")
+@click.option("--device", type=click.Choice(list(DEVICES)), help="Default: the GPU.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the records are: OUT/<gpu>/<experiment>/ [default: results/].",
+)
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> None:
+    """Measure joules a launch of what each EXPERIMENT recorded as fastest, sparse and dense, on the GPU that ran it.
+
+    By the board's energy counter, launches back to back over rotated weights, candidates in turn; the integral of the
+    instantaneous power is beside it, and a window where the two differ by more than 5 % is refused. Windows are added
+    to energy.csv beside the records. What is there is not measured again, so that a run goes on where it was ended.
+    """
+    began = time.monotonic()
+    chosen = [experiment(name) for name in dict.fromkeys(options["experiments"])]
+    for one in chosen:
+        if _asked(one.name) is None:
+            able = ", ".join(name for name in EXPERIMENTS if _asked(name) is not None)
+            raise Unsupported(f"{one.name} says nothing of energy: choose from {able}")
+    recipe = Recipe(options["seconds"], options["trials"], options["check"])
+    device = devices.open_device(options["device"]) if options["device"] else devices.open_gpu()
+    try:
+        ends = None if options["budget"] is None else began + options["budget"]
+        run = Run(device.gpu, options["out"] or paths.results(), recipe, options["problems"], ends)
+        work = [item for one in chosen for item in run.work(one)]
+        with progress_bar() as progress:
+            done = run.all(work, device, progress)
+    finally:
+        device.close()
+    for line in told(done):
+        click.echo(line)
+    rows = [row for _, some in done for row in some]
+    verdicts = list(checked(rows)) if options["check"] else []
+    for _, line in verdicts:
+        click.echo(line)
+    if not all(fine for fine, _ in verdicts) or (rows and all(row.status == "refused" for row in rows)):
+        ctx.exit(1)
+
+
+def _asked(name: str) -> Any:
+    page = page_of(name)
+    return page.energy if page else None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One contest: an experiment's problem with its candidates."""
+
+    folder: Path
+    stem: str
+    entrants: tuple[Entrant, ...]
+    begun: int = 0
+    """Trials that are recorded already."""
+
+
+@dataclass
+class Run:
+    """What is measured, and where to."""
+
+    gpu: str
+    out: Path
+    recipe: Recipe
+    patterns: tuple[str, ...] = ()
+    ends: float | None = None
+    left: list[Item] = field(default_factory=list)
+
+    def work(self, one: Experiment) -> list[Item]:
+        """The contests of an experiment that are not recorded yet: those that stand for it first, then evenly.
+
+        Raises `RecordError` where it is not recorded on this GPU, `NothingMatched` for patterns without a problem.
+        """
+        folder = self.out / self.gpu / one.name
+        try:
+            results = load(folder)
+        except FileNotFoundError:
+            raise RecordError(
+                f"{folder} has no records: `nnzbench run {one.name}` finds the candidates whose energy is measured"
+            ) from None
+        every = _contests(one, results, folder)
+        for pattern in self.patterns:
+            if not any(_named(item, pattern) for item in every):
+                names = [item.stem for item in every]
+                raise NothingMatched(
+                    f"{one.name}: no candidates on a problem like '{pattern}'{nearest(pattern, names)}"
+                )
+        wanted = [one for one in every if not self.patterns or any(_named(one, text) for text in self.patterns)]
+        have = Counter() if self.recipe.check else Counter(row.candidate for row in energy.read(folder / energy.FILE))
+        begun = [min(have[key] for key in _keys(item, results.device)) // 2 for item in wanted]
+        return [replace(item, begun=at) for item, at in zip(wanted, begun, strict=True) if at < self.recipe.trials]
+
+    def all(
+        self, work: Sequence[Item], device: Device, progress: RunProgress
+    ) -> list[tuple[Item, list[energy.Window]]]:
+        """Every contest that still fits, each trial on disk as it ends; with what its windows say."""
+        bench = open_bench(device)
+        if not work:
+            progress.tell("Nothing to do: all of it is in energy.csv")
+            return []
+        session = open_session(device, kernels(), progress.note)
+        found: list[tuple[Item, list[energy.Window]]] = []
+        idle = window(bench, None, min(self.recipe.seconds, 3.0)).watts
+        progress.start("energy", len(work))
+        for item in work:
+            if (
+                self.ends is not None
+                and time.monotonic() + self.recipe.expected_s(len(item.entrants), item.begun) > self.ends
+            ):
+                self.left.append(item)
+                continue
+            progress.step(f"{item.folder.name} {item.stem}: {len(item.entrants)} candidates")
+            found.append((item, self._contest(item, session, bench, idle, progress)))
+            progress.advance()
+        if self.left:
+            progress.tell(f"{len(self.left)} of {len(work)} problems did not fit: the same command goes on with them")
+        return found
+
+    def _contest(
+        self, item: Item, session: Session, bench: Bench, idle: float, progress: RunProgress
+    ) -> list[energy.Window]:
+        found: list[energy.Window] = []
+        with Results(item.folder, True, False, session.environment, progress.note) as results:
+            try:
+                for rows in contest(item.entrants, session, bench, self.recipe, idle, results.environment, item.begun):
+                    results.add_energy(rows)
+                    found += rows
+            except Unsupported as error:
+                progress.tell(str(error))
+        return found
+
+
+def _contests(one: Experiment, results: ResultSet, folder: Path) -> list[Item]:
+    asked = _asked(one.name)
+    found = facts.chosen(results, (*asked.subjects, *asked.baselines))
+    problems = {problem.name: problem for problem in replace(one, full=True).problems()}
+    first = [stem for stem in typical(one.name, problems.values()) if stem in found]
+    rest = [stem_of(problem.name) for problem, _ in spread([(problem, ()) for problem in problems.values()])]
+    return [
+        Item(folder, stem, entrants)
+        for stem in dict.fromkeys((*first, *rest))
+        if stem in found and len(entrants := tuple(_entrants(found[stem], problems))) > 1
+    ]
+
+
+def _entrants(rows: pd.DataFrame, problems: dict[str, Problem]) -> Iterator[Entrant]:
+    for row in each(rows):
+        if row.problem in problems:
+            yield Entrant(replace(problems[row.problem], dtype=row.dtype), row.kernel, row.variant)
+
+
+def _keys(item: Item, device: str) -> set[energy.Key]:
+    return {(one.problem.name, one.problem.dtype, one.kernel, one.variant, device) for one in item.entrants}
+
+
+def _named(item: Item, pattern: str) -> bool:
+    names = {item.stem, *(one.problem.name for one in item.entrants)}
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
+def told(done: Sequence[tuple[Item, list[energy.Window]]]) -> Iterator[str]:
+    """What was measured, a candidate a line; then the windows that were refused."""
+    for item, rows in done:
+        mine = {row.candidate for row in rows}
+        for one in each(facts.per_launch(load(item.folder))):
+            if (one.problem, one.dtype, one.kernel, one.variant, one.device) not in mine:
+                continue
+            yield (
+                f"{one.problem} {one.dtype} {one.kernel} {one.variant}: "
+                f"{1e3 * one.joules:.4g} mJ, {one.us:.4g} us, {one.watts:.0f} W in {one.windows} "
+                f"windows that are {100 * one.apart:.1f} % apart"
+            )
+        yield from (f"{' '.join(row.candidate[:4])}: refused, {row.reason}" for row in rows if row.status == "refused")
+
+
+def checked(rows: Sequence[energy.Window]) -> Iterator[tuple[bool, str]]:
+    """Of each candidate of a check, whether its windows agree, and by how much."""
+    for key in dict.fromkeys(row.candidate for row in rows):
+        mine = [row for row in rows if row.candidate == key]
+        same, double = facts.agreement(mine)
+        fine = all(row.status == "ok" for row in mine) and max(same, double) <= facts.WITHIN
+        word = "agrees" if fine else "DISAGREES"
+        yield fine, f"{' '.join(key[:4])}: {word}: A/A within {same:.2%}, twice the launches within {double:.2%}"

@@ -1,0 +1,1 @@
+"""Joules of a launch, by the counter of the GPU's own board."""

@@ -1,0 +1,213 @@
+"""A window of energy: launches back to back between two ticks of the board's counter, and what its power says beside.
+
+The counter moves about ten times a second, so that a window of unaligned ends is off by a tick at either. Its sensor
+sees a part of the time alone, which is why a window takes seconds; and it is not trusted without a second reading.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from nnzbench.devices import Timer
+from nnzbench.measure.timing import Clock
+from nnzbench.plans.plan import Unsupported
+
+AGREE = 0.05
+"""Share of the counter's joules by which the integrated power may differ from them."""
+LEAD_S = 0.3
+"""Of the same work before the first tick that counts: what is read then is of nothing else."""
+REPLAY_US = 4000.0
+"""A replay takes at least this long: launches are counted by replays, and the host is heard of this seldom."""
+AHEAD = 12
+"""Replays enqueued: the GPU has work for some 50 ms in which the host reads, or does something else."""
+POLL_S, POWER_S, CLOCK_S = 0.001, 0.01, 0.5
+"""Between readings of the counter, of the power, and of the clock with what limits it."""
+FEWEST_TICKS = 5
+"""In a window: of fewer, a tick missed at its end is much of it."""
+SILENT_S = 2.0
+"""Without a tick, after which the counter is taken for dead."""
+
+
+class Meter(Protocol):
+    """What the board tells of itself; None for what it does not tell."""
+
+    def energy_j(self) -> float | None:
+        """Joules taken since some moment in the past."""
+
+    def power_w(self) -> float | None:
+        """Watts taken now."""
+
+    def temperature_c(self) -> float | None:
+        """Of the GPU."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What windows are taken with; `clock` and `sleep` are of the host, injected by tests."""
+
+    timer: Timer
+    meter: Meter
+    clock: Clock = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Load:
+    """Work kept ahead of the GPU: replays of `launches` launches each."""
+
+    def __init__(self, timer: Timer, replay: Callable[[], None], launches: int) -> None:
+        self._timer, self._replay, self.launches = timer, replay, launches
+        self._ahead: deque[Callable[[], bool]] = deque()
+        self.done = 0
+        """Launches that the GPU is through with."""
+        self.starved = 0
+        """Times that the GPU was found with nothing left to do."""
+
+    def feed(self) -> None:
+        """Counts what is done, and enqueues as much again."""
+        begun = bool(self._ahead)
+        self._count()
+        self.starved += begun and not self._ahead
+        while len(self._ahead) < AHEAD:
+            self._ahead.append(self._timer.enqueue(self._replay))
+
+    def drain(self, bench: Bench) -> None:
+        """Waits until the GPU is through with everything."""
+        while self._ahead:
+            bench.sleep(POLL_S)
+            self._count()
+
+    def _count(self) -> None:
+        while self._ahead and self._ahead[0]():
+            self._ahead.popleft()
+            self.done += self.launches
+
+
+class _Tick(NamedTuple):
+    at: float
+    joules: float
+    done: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a window says."""
+
+    launches: int
+    seconds: float
+    joules: float
+    integral_joules: float
+    tick_ms: float
+    temperature_c: float | None
+    sm_clock_mhz: float | None
+    throttled: tuple[str, ...]
+    starved: int
+    ticks: int
+
+    @property
+    def watts(self) -> float:
+        """Mean power by the counter."""
+        return self.joules / self.seconds
+
+    @property
+    def fault(self) -> str:
+        """Why the window says nothing of the launches; empty where it does."""
+        if self.starved:
+            return f"the GPU waited for the host {self.starved} times"
+        if self.ticks < FEWEST_TICKS:
+            return f"the counter ticked {self.ticks} times in {self.seconds:.3g} s: too few"
+        if abs(self.integral_joules - self.joules) > AGREE * self.joules:
+            return (
+                f"the counter says {self.joules:.4g} J and the integrated power {self.integral_joules:.4g} J: they "
+                f"differ by more than {100 * AGREE:g} %"
+            )
+        return ""
+
+
+@dataclass
+class _Seen:
+    """Readings of one window as they come."""
+
+    ticks: list[_Tick] = field(default_factory=list)
+    powers: list[tuple[float, float]] = field(default_factory=list)
+    clocks: list[float] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
+    looked: float = float("-inf")
+
+    def power(self, bench: Bench, least_s: float) -> None:
+        """Reads the power where the last reading is at least that old."""
+        now = bench.clock()
+        if not self.powers or now - self.powers[-1][0] >= least_s:
+            self.powers.append((now, _told(bench.meter.power_w(), "power")))
+
+    def look(self, bench: Bench) -> None:
+        """Reads the clock and what limits it, now and then."""
+        if (now := bench.clock()) - self.looked >= CLOCK_S:
+            self.looked = now
+            if (mhz := bench.timer.sm_clock_mhz()) is not None:
+                self.clocks.append(mhz)
+            self.reasons.update(bench.timer.throttle_reasons())
+
+
+def window(bench: Bench, load: Load | None, seconds: float) -> Reading:
+    """Keeps the GPU at the load (idle for None) and reads from one tick to the first that is `seconds` later or more.
+
+    Raises `Unsupported` where the board tells no energy or power, or its counter stands still.
+    """
+    meter, seen = bench.meter, _Seen()
+    before = load.starved if load else 0
+    started = bench.clock()
+    last = _told(meter.energy_j(), "energy")
+    changed = started
+    while not seen.ticks or seen.ticks[-1].at - seen.ticks[0].at < seconds:
+        if load:
+            load.feed()
+        now, joules = bench.clock(), _told(meter.energy_j(), "energy")
+        if joules != last:
+            last, changed = joules, now
+            if now - started >= LEAD_S:
+                seen.ticks.append(_Tick(now, joules, load.done if load else 0))
+        elif now - changed > SILENT_S:
+            raise Unsupported(f"the board's energy counter did not move for {SILENT_S:g} s")
+        if seen.ticks:
+            seen.power(bench, POWER_S)
+            seen.look(bench)
+        bench.sleep(POLL_S)
+    seen.power(bench, 0.0)
+    temperature = meter.temperature_c()
+    starved = load.starved - before if load else 0
+    if load:
+        load.drain(bench)
+    first, end = seen.ticks[0], seen.ticks[-1]
+    count = len(seen.ticks) - 1
+    return Reading(
+        launches=end.done - first.done,
+        seconds=end.at - first.at,
+        joules=end.joules - first.joules,
+        integral_joules=_integral(seen.powers, first.at, end.at),
+        tick_ms=1e3 * (end.at - first.at) / count if count else 0.0,
+        temperature_c=temperature,
+        sm_clock_mhz=statistics.median(seen.clocks) if seen.clocks else None,
+        throttled=tuple(sorted(seen.reasons)),
+        starved=starved,
+        ticks=count,
+    )
+
+
+def _told(value: float | None, what: str) -> float:
+    if value is None:
+        raise Unsupported(f"NVML tells no {what} of this GPU: joules need its total-energy counter and its power")
+    return value
+
+
+def _integral(powers: list[tuple[float, float]], start: float, end: float) -> float:
+    """Joules from `start` to `end`, each reading held half of the way to its neighbours."""
+    return sum(
+        max(0.0, min(later, end) - max(at, start)) * (watts + other) / 2
+        for (at, watts), (later, other) in itertools.pairwise(powers)
+    )

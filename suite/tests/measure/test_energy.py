@@ -1,0 +1,100 @@
+"""Windows of energy on a simulated board: aligned to ticks, refused where readings differ, the same for equal work."""
+
+from __future__ import annotations
+
+import pytest
+from fake_board import IDLE_W, TICK_S, Board, BoardTimer
+
+from nnzbench.measure.energy.contest import Recipe
+from nnzbench.measure.energy.window import LEAD_S, Bench, Load, window
+from nnzbench.plans.plan import Unsupported
+
+LAUNCHES = 400
+"""Of a replay, 10 us each."""
+
+
+def bench_of(**board):
+    timer = BoardTimer()
+    found = Board(timer, **board)
+    return Bench(timer, found, timer.clock, found.sleep)
+
+
+def load_of(bench, us=10.0):
+    def replay():
+        bench.timer.enqueued_us += LAUNCHES * us
+
+    return Load(bench.timer, replay, LAUNCHES)
+
+
+def test_a_window_lies_between_ticks_and_knows_what_a_launch_takes():
+    bench = bench_of()
+    found = window(bench, load_of(bench), 2.0)
+    assert found.fault == ""
+    assert 2.0 <= found.seconds < 2.0 + 1.1 * TICK_S
+    assert found.tick_ms == pytest.approx(1e3 * TICK_S, rel=0.01)
+    assert found.joules / found.launches == pytest.approx(400.0 * 10e-6, rel=0.004)
+    assert found.integral_joules == pytest.approx(found.joules, rel=0.01)
+    assert (found.temperature_c, found.sm_clock_mhz, found.starved) == (55.0, 1980.0, 0)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.03, 0.099])
+def test_nothing_of_before_is_counted_wherever_between_ticks_a_window_begins(after):
+    bench = bench_of()
+    bench.timer.watts = lambda at: 1000.0 if at < LEAD_S / 2 else 300.0
+    bench.sleep(after)
+    found = window(bench, load_of(bench), 1.0)
+    assert found.watts == pytest.approx(300.0, rel=0.005)
+
+
+def test_twice_the_launches_are_twice_the_joules():
+    bench = bench_of()
+    load = load_of(bench)
+    one, two = window(bench, load, 1.0), window(bench, load, 2.0)
+    assert two.launches > 1.8 * one.launches
+    assert two.joules / one.joules == pytest.approx(two.launches / one.launches, rel=0.01)
+
+
+def test_idle_is_a_window_without_work():
+    found = window(bench_of(), None, 1.0)
+    assert (found.launches, found.fault) == (0, "")
+    assert found.watts == pytest.approx(IDLE_W, rel=0.01)
+
+
+@pytest.mark.parametrize(("gain", "refused"), [(1.04, False), (0.96, False), (1.07, True), (0.93, True)])
+def test_a_counter_and_a_power_that_differ_by_5_percent_refuse_the_window_and_name_both(gain, refused):
+    bench = bench_of(gain=gain)
+    found = window(bench, load_of(bench), 1.0)
+    assert bool(found.fault) == refused
+    if refused:
+        assert f"{found.joules:.4g} J" in found.fault
+        assert f"{found.integral_joules:.4g} J" in found.fault
+
+
+def test_a_gpu_that_waits_for_the_host_refuses_the_window():
+    bench = bench_of()
+    slow = Bench(bench.timer, bench.meter, bench.clock, lambda seconds: bench.sleep(0.2))
+    assert "waited for the host" in window(slow, load_of(bench), 3.0).fault
+
+
+@pytest.mark.parametrize(("board", "said"), [({"stuck": True}, "did not move"), ({"tells": False}, "tells no energy")])
+def test_a_board_without_a_counter_is_refused_at_once(board, said):
+    bench = bench_of(**board)
+    with pytest.raises(Unsupported, match=said):
+        window(bench, load_of(bench), 1.0)
+
+
+def test_a_trial_goes_there_and_back_so_that_drift_is_the_same_for_all():
+    order = Recipe(seconds=1.0).order(3)
+    assert [at for at, _ in order] == [0, 1, 2, 2, 1, 0]
+    bench = bench_of()
+    bench.timer.watts = lambda at: 300.0 + 10.0 * at  # the silicon warms up
+    loads = [load_of(bench) for _ in range(3)]
+    joules = dict.fromkeys(range(3), 0.0)
+    for at, seconds in order:
+        joules[at] += window(bench, loads[at], seconds).watts
+    assert max(joules.values()) == pytest.approx(min(joules.values()), rel=0.003)
+
+
+def test_a_check_takes_each_alone_in_windows_of_one_length_and_of_twice_it():
+    lengths = (1.5, 3.0, 3.0, 1.5)
+    assert Recipe(seconds=1.5, check=True).order(2) == [(one, length) for one in (0, 1) for length in lengths]
