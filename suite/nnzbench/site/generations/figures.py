@@ -25,7 +25,7 @@ def gpu_colour(gpu: str) -> tuple[str, str]:
     """Colour and marker of a GPU: by its line in `datasets/gpus.csv`, from its name where it is not listed."""
     known = list(peaks.listed())
     at = known.index(gpu) if gpu in known else zlib.crc32(gpu.encode())
-    return GPU_COLOURS[at % len(GPU_COLOURS)], _MARKERS[at % len(_MARKERS)]
+    return GPU_COLOURS[at % len(GPU_COLOURS)], _MARKERS[(at + at // len(GPU_COLOURS)) % len(_MARKERS)]
 
 
 def _look(key: GpuKey) -> Look:
