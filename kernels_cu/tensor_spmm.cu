@@ -46,6 +46,7 @@
 //              is left over and nothing selected (tensor_spmm_tf32.cuh). MAP_WORDS may be 4, BLOCK_N is 64 at most and WIDE 0
 //   BULK       1: chunks by bulk copies, from sm_90 on; 0: by copies of 16 bytes
 //   EARLY      1: the first chunk comes from `heads`; at least as many panels as slices, panels x slices below 2^31
+//   TOKENS     1: B is n x k and C n x m, row-major: a warp's loads are turned on their way to a panel; not under TF32
 //   SPREAD     1: warps of a strip share the adding of slices; `separate` is 0, all blocks run at once (or time is lost)
 #include "async_barrier.cuh"
 #include "nnz.cuh"
@@ -118,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         if (requested >= end_panel) return;
         nnz::barrier_wait(&empty[request_stage], request_parity);
         source.request(shared + request_stage * kPanelBytes, b_halves, kHalves * n);
-        if constexpr (kFill == 1) {
+        if constexpr (kFill == 1 || kTokens) {
             nnz::barrier_arrive(&full[request_stage]);
         } else {
             nnz::barrier_arrive_after_copies(&full[request_stage]);
@@ -129,10 +130,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             request_parity ^= 1;
         }
     };
+#if TOKENS
+    source.begin();
+    packed.start(begin, active);  // panels are waited for
+#endif
 #pragma unroll 1
     for (int i = 0; i < kPanels - 1; ++i) request_panel();
     const int first_chunk = begin.chunk;
+#if !TOKENS
     packed.start(begin, active);
+#endif
 
 #if !WIDE
     nnz::SharedAt bases[kBases];
@@ -222,11 +229,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
         for (int i = 0; i < 4 * kSums; ++i) {
             const int row = row_of(i / 4, i % 4), column = column_of(i / 4, i % 4);
             if (row >= m || column >= n) continue;
-            Element* const stored = c + static_cast<long long>(row) * n + column;
+            Element* const stored = c + dense_at(row, column, m, n);
             float* const left = reinterpret_cast<float*>(sums + (blockIdx.y * kSums + i / 4) * 32) + i % 4;
             if (finite(slices == 1 ? widen(*stored) : __ldcg(left))) continue;
             const float sum =
-                exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row % kStripM, b, n, column);
+                exact_sum(stream, offsets, own_panels, first_panel, end_panel, plain, row % kStripM, b, k, n, column);
             if (slices == 1) {
                 *stored = narrow(sum);
             } else {

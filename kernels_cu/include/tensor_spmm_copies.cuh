@@ -6,6 +6,112 @@
 #include "nnz.cuh"
 #include "tensor_spmm_shape.cuh"
 
+#if TOKENS
+
+// What a warp turns of a panel, B being n rows of k: in each of its turns a lane loads eight neighbours of two rows, stores
+// them as pairs to eight rows of the panel, and begins where others of its banks do not.
+struct PanelSource {
+    const nnz::Half* b;
+    int k, n, row, column;
+    int lane = threadIdx.x % 32;
+    bool begun = false;
+
+    static constexpr int kPairs = kBlockN / 2;
+    static constexpr int kLanePairs = kPairs < 16 ? kPairs : 16;  // that lanes of a warp have side by side
+    static constexpr int kLaneRows = 8 * 32 / kLanePairs;
+    static constexpr int kAcross = kPairs / kLanePairs;
+    static constexpr int kTurns = kAcross * (kPanelK / kLaneRows);  // of all warps
+    static constexpr int kEach = (kTurns + kWarps - 1) / kWarps;
+    static constexpr int kAtOnce = kEach < 4 ? kEach : 4;
+    static_assert(kPanelK % kLaneRows == 0, "whole turns");
+
+    uint4 low[kAtOnce], high[kAtOnce];
+
+    __device__ __forceinline__ PanelSource(const nnz::Half* from, int first_row, int first_column, int rows,
+                                           int columns)
+        : b(from), k(rows), n(columns), row(first_row), column(first_column) {}
+
+    // Of a turn, the pair of columns and the first of eight rows that are this lane's.
+    __device__ __forceinline__ int pair_of(int turn) const { return turn % kAcross * kLanePairs + lane % kLanePairs; }
+    __device__ __forceinline__ int first_of(int turn) const {
+        return turn / kAcross * kLaneRows + 8 * (lane / kLanePairs);
+    }
+
+    // Eight elements of a row of B from `at` on; zeros behind its edges.
+    __device__ __forceinline__ uint4 eight(int of_row, int at) const {
+        const nnz::Half* const from = b + static_cast<long long>(of_row) * k + at;
+        if (of_row >= n || at >= k) return make_uint4(0, 0, 0, 0);
+        if (k % 8 == 0) return nnz::ldg(reinterpret_cast<const uint4*>(from));
+        unsigned pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const unsigned low = at + 2 * i < k ? nnz::ldg(from + 2 * i) : 0;
+            const unsigned high = at + 2 * i + 1 < k ? nnz::ldg(from + 2 * i + 1) : 0;
+            pairs[i] = low | high << 16;
+        }
+        return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+
+    // The pairs of two rows' eight elements to column `pair` of eight rows of a panel.
+    __device__ __forceinline__ void store(char* panel, uint4 one, uint4 other, int pair, int first) const {
+        const unsigned halves[2][4] = {{one.x, one.y, one.z, one.w}, {other.x, other.y, other.z, other.w}};
+        unsigned pairs[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            pairs[i] = __byte_perm(halves[0][i / 2], halves[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
+        }
+        const int start = lane / kLanePairs * (kBlockN >= 64 ? 4 : 1);
+#pragma unroll
+        for (int step = 1; step < 8; step *= 2) {
+            unsigned turned[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) turned[i] = start & step ? pairs[(i + step) % 8] : pairs[i];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) pairs[i] = turned[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int at = piece_at(first + (i + start) % 8, pair / 4) + pair % 4 * 4;
+            *reinterpret_cast<unsigned*>(panel + at) = pairs[i];
+        }
+    }
+
+    // Asks for what this lane stores of the next panel in its turns from `turn` on.
+    __device__ __forceinline__ void load(int turn) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+            const int own = turn + i * kWarps;
+            const int of_row = column + 2 * pair_of(own);
+            const int at = own < kTurns ? row + first_of(own) : k;
+            low[i] = eight(of_row, at);
+            high[i] = eight(of_row + 1, at);
+        }
+    }
+
+    // Asks for the first turns' part of the next panel.
+    __device__ __forceinline__ void begin() {
+        load(threadIdx.x / 32);
+        begun = true;
+    }
+
+    // Turns the next panel, zeros behind B's edges.
+    __device__ __forceinline__ void request(char* panel, const nnz::Half*, int) {
+#pragma unroll 1
+        for (int turn = threadIdx.x / 32; turn < kTurns; turn += kAtOnce * kWarps) {
+            if (!begun) load(turn);
+            begun = false;
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+                const int own = turn + i * kWarps;
+                if (own < kTurns) store(panel, low[i], high[i], pair_of(own), first_of(own));
+            }
+        }
+        row += kPanelK;
+    }
+};
+
+#else
+
 // What a thread copies of a panel: one piece of every kThreads / kPieces rows. Columns are counted in halves.
 struct PanelSource {
     const nnz::Half* from;
@@ -45,6 +151,8 @@ struct PanelSource {
         }
     }
 };
+
+#endif
 
 // What the host looked up of a strip's chunks in a slice, so that the first of them can be copied after one trip to memory.
 struct SliceStart {

@@ -10,6 +10,11 @@ constexpr int kStages = STAGES;
 constexpr int kPanelK = PANEL_K;
 constexpr int kPanels = PANELS;
 constexpr int kFill = FILL;
+#if TOKENS
+constexpr bool kTokens = true;
+#else
+constexpr bool kTokens = false;
+#endif
 
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStripM = 32;

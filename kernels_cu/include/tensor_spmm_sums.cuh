@@ -3,6 +3,15 @@
 
 #include "tensor_spmm_shape.cuh"
 
+// Where element (row, column) of a dense m x n matrix lies: of B and C.
+__device__ __forceinline__ long long dense_at(long long row, long long column, int m, int n) {
+#if TOKENS
+    return column * m + row;
+#else
+    return row * n + column;
+#endif
+}
+
 #if !TF32
 
 __device__ __forceinline__ float product(unsigned value, const nnz::Half* b, long long at) {
@@ -13,7 +22,7 @@ __device__ __forceinline__ float product(unsigned value, const nnz::Half* b, lon
 // The sum of row `row` of a strip and column `column` over panels first .. last, of its nonzeros alone. `plain`: chunks of
 // columns as they come in all of the strip.
 __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
-                                        int last, int plain, int row, const nnz::Half* b, int n, int column) {
+                                        int last, int plain, int row, const nnz::Half* b, int rows, int n, int column) {
     float sum = 0.0f;
     const int own_tile = row / 16, own_half = row / 8 % 2;
     for (int panel = first; panel < last; ++panel) {
@@ -37,7 +46,7 @@ __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets,
                     const auto take = [&](unsigned value, int place) {
                         const int at = 4 * group + place;
                         const int k = gathered ? columns[step * 32 + at] : in_panel * kChunkK + step * kStepK + at;
-                        if (own) sum += product(value, b, static_cast<long long>(panel * kPanelK + k) * n + column);
+                        if (own) sum += product(value, b, dense_at(panel * kPanelK + k, column, rows, n));
                     };
 #if BITMAP
                     const unsigned map = selections[step * 32 + lane] >> (16 * half + 8 * tile + group / 4 * 4);
@@ -138,7 +147,11 @@ __device__ __forceinline__ unsigned own_parts(int* counters, int slices, int sli
 // Neighbouring elements of a row of C, where they are inside.
 __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, int column, float low, float high) {
     if (row >= m || column >= n) return;
-    Element* const out = c + static_cast<long long>(row) * n + column;
+    Element* const out = c + dense_at(row, column, m, n);
+#if TOKENS
+    out[0] = narrow(low);
+    if (column + 1 < n) out[m] = narrow(high);
+#else
 #if TF32
     if constexpr (kFill >= 4) {
         *reinterpret_cast<float2*>(out) = make_float2(low, high);
@@ -152,6 +165,7 @@ __device__ __forceinline__ void store_pair(Element* c, int m, int n, int row, in
 #endif
     out[0] = narrow(low);
     if (column + 1 < n) out[1] = narrow(high);
+#endif
 }
 
 // What a lane holds of a 16x8 tile of sums.

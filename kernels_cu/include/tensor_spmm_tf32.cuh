@@ -52,7 +52,7 @@ __device__ __forceinline__ void multiply_words(Sums& acc, nnz::SharedAt words, n
 
 // The sum of row `row` of a strip and column `column` over panels first .. last, of its nonzeros alone.
 __device__ __noinline__ float exact_sum(const uint4* stream, const int* offsets, const int* panel_chunks, int first,
-                                        int last, int, int row, const float* b, int n, int column) {
+                                        int last, int, int row, const float* b, int, int n, int column) {
     float sum = 0.0f;
     for (int panel = first; panel < last; ++panel) {
         for (int chunk = panel_chunks[panel]; chunk < panel_chunks[panel + 1]; ++chunk) {

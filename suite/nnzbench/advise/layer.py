@@ -61,6 +61,8 @@ class Layer:
     size as large as a language model's layer; else f32."""
     note: str = ""
     """How its weights became a matrix, where that is not plain."""
+    name: str = ""
+    """Of its tensor in the file, empty where that holds one matrix."""
 
     def problem(self, op: Op, n: int, dtype: DType, image: Image | None = None) -> Problem:
         """The problem of `n` columns (sddmm: products of length n; convolutions: n images).
@@ -121,9 +123,12 @@ def is_size(text: str) -> bool:
     return _SPEC.fullmatch(text) is not None
 
 
-def load(texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "uniform") -> list[Layer]:
+def load(
+    texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "uniform", every: bool = False
+) -> list[Layer]:
     """The layers that the arguments name: files (`FILE`, `FILE::tensor`) and sizes (`4096x11008@0.9`).
 
+    With `every`, a checkpoint without a name or a pattern stands for all of its matrices.
     Raises `MatrixError`, one sentence, for what names none.
     """
     layers = []
@@ -131,8 +136,12 @@ def load(texts: Sequence[str], match: Sequence[str] = (), pattern: Pattern = "un
         spec = _SPEC.fullmatch(text)
         if not spec and _ALMOST.fullmatch(text) and not os.path.lexists(text):
             raise MatrixError(f"{text}: a size has its share of zeros, from 0 to below 1, after @: 4096x11008@0.9.")
-        layers += [_generated(text, spec, pattern)] if spec else [_layer(one) for one in files.read(text, match)]
+        layers += [_generated(text, spec, pattern)] if spec else [_layer(one) for one in _read(text, match, every)]
     return layers
+
+
+def _read(text: str, match: Sequence[str], every: bool) -> list[files.Matrix]:
+    return files.read(text, match or (("*",) if every and files.holds_many(text) else ()))
 
 
 def from_matrix(matrix: CSR, label: str = "matrix", dtype: DType = "f32") -> Layer:
@@ -149,7 +158,7 @@ def _layer(found: files.Matrix) -> Layer:
         rest = " x ".join(map(str, found.shape[1:]))
         note = f"weights of {found.shape[0]} filters by {rest} taken as a {matrix.m} x {matrix.k} matrix"
     name = "".join(one if one.isprintable() and one != " " else "_" for one in found.label)  # surrogates are not
-    return Layer(name, matrix, found.shape, f"file:{name}", _DTYPES.get(found.dtype, "f32"), note)
+    return Layer(name, matrix, found.shape, f"file:{name}", _DTYPES.get(found.dtype, "f32"), note, found.name)
 
 
 def _generated(text: str, spec: re.Match[str], pattern: Pattern) -> Layer:

@@ -86,10 +86,13 @@ def _is_input_error(error: Exception) -> bool:
     """Whether the message was written for the user: a plain ValueError is a defect and keeps its traceback."""
     from nnzbench.cli.chosen import NothingMatched
     from nnzbench.matrices.formats import MatrixError
+    from nnzbench.operators.arrays import OperatorError
     from nnzbench.problems.experiment import UnknownExperiment
     from nnzbench.records.record import RecordError
 
-    return isinstance(error, MatrixError | NothingMatched | RecordError | UnknownExperiment | Unsupported)
+    return isinstance(
+        error, MatrixError | NothingMatched | OperatorError | RecordError | UnknownExperiment | Unsupported
+    )
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from nnzbench import devices, paths
-from nnzbench.advise import estimate, layer, measured, recorded, tell
+from nnzbench.advise import estimate, layer, measured, packing, recorded, tell
 from nnzbench.advise.answer import Answer, as_json, sentence
 from nnzbench.advise.draw import totals
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
@@ -22,6 +22,7 @@ from nnzbench.cli.run import end_tidily
 from nnzbench.devices import DEVICES
 from nnzbench.kernels import registry
 from nnzbench.measure.session import open_session
+from nnzbench.operators import archive
 from nnzbench.plans.plan import Unsupported
 from nnzbench.problems.problem import DType
 from nnzbench.progress import progress_bar
@@ -87,6 +88,9 @@ def _image(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option("--verbose", is_flag=True, help="Every kernel, why others have no time, and what is recorded near.")
 @click.option("--json", "as_text", is_flag=True, help="The answers as JSON.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write to OUT/<gpu>/mine/ [results/].")
+@click.option(
+    "--save", type=click.Path(path_type=Path), help="Pack every pruned layer by its answer, into this folder."
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -110,12 +114,15 @@ def command(
     verbose: bool,
     as_text: bool,
     out: Path | None,
+    save: Path | None,
 ) -> None:
     """Which kernel is fastest for your own MATRIX, against dense, and from which width on dense is.
 
     MATRIX is a file (.smtx, .mtx, scipy .npz, .npy, .npz, .safetensors, .pt), one array of a file (FILE::NAME), or a
     size and its share of zeros (4096x11008@0.9). Every kernel is checked against float64 and timed within the budget,
     and each row is kept in results/. Without a GPU: --gpu NAME estimates from recorded rows, --device cpu checks.
+
+    --save packs all pruned layers of a checkpoint for nnzbench.torch, by N = 1, 8, 16, 32, 64 unless --n says others.
     """
     if gpu and (device_name or out):
         raise click.UsageError("--gpu estimates from records: it runs on no --device and writes nothing to --out")
@@ -127,6 +134,8 @@ def command(
         raise click.UsageError("--brief, --verbose and --json are three ways to tell one answer: choose one")
     if reports and not gpu:
         raise click.UsageError("--reports says where --gpu finds its records, and says nothing alone")
+    if save and op != "spmm":
+        raise click.UsageError(f"--save packs layers for products with rows of tokens (--op spmm), not for {op}")
     if op not in ("conv2d", "conv1d") and (image, pad, stride) != (None, None, None):
         raise click.UsageError(f"--image, --pad and --stride are of a convolution's input: --op {op} has none")
     sizes = sum(map(layer.is_size, matrices))
@@ -135,8 +144,13 @@ def command(
     if pattern and not sizes:
         raise click.UsageError("--pattern is for a size such as 4096x11008@0.9: a file has its own")
     whole = None if image is None else Image(*image, pad or 0, stride or 1)
-    question = Question(widths_of(op, ns), op, dtype, names_of_kernels(kernels), budget, whole, not no_crossover)
-    layers = layer.load(matrices, match, pattern or "uniform")
+    widths = widths_of(op, packing.WIDTHS if save and ns is None else ns)
+    further = not (no_crossover or save)
+    question = Question(widths, op, dtype, names_of_kernels(kernels), budget, whole, further)
+    layers = layer.load(matrices, match, pattern or "uniform", save is not None)
+    unpruned: list[Layer] = []
+    if save:
+        layers, unpruned = packing.prunable(layers)
     for one in layers:  # what can't be asked is told before anything runs or is estimated
         for n in question.ns:
             one.problem(question.op, n, question.dtype or one.dtype, question.image)
@@ -150,8 +164,10 @@ def command(
                 progress.step(one.label)
                 answers.append(estimate.answer(one, question, known, every))
                 progress.advance()
+        if save:
+            _save(save, layers, answers, unpruned, packing.drafted(known.arch), (known.gpu, known.arch, ""))
     else:
-        answers = _measure(layers, question, device_name, out)
+        answers = _measure(layers, question, device_name, out, save, unpruned)
     if as_text:
         text = {"answers": [as_json(one) for one in answers], "totals": [vars(one) for one in totals(answers)]}
         click.echo(json.dumps(text, indent=2, allow_nan=False))
@@ -170,7 +186,14 @@ def command(
         ctx.exit(1)
 
 
-def _measure(layers: Sequence[Layer], question: Question, device_name: str | None, out: Path | None) -> list[Answer]:
+def _measure(
+    layers: Sequence[Layer],
+    question: Question,
+    device_name: str | None,
+    out: Path | None,
+    save: Path | None,
+    unpruned: Sequence[Layer],
+) -> list[Answer]:
     try:
         device = devices.open_device(device_name) if device_name else devices.open_gpu()
     except Unsupported as error:
@@ -184,7 +207,30 @@ def _measure(layers: Sequence[Layer], question: Question, device_name: str | Non
             session = open_session(device, registry.kernels(), progress.tell)
             with Results(folder, True, False, session.environment, progress.tell) as results:
                 answers = [measured.answer(one, question, session, results, progress) for one in layers]
+            if save:
+                where = (device.gpu, device.arch, str(session.environment.get("driver", "")))
+                _save(save, layers, answers, unpruned, packing.measured(session), where)
     finally:
         device.close()
     click.echo(f"{records_file(folder)} has every row", err=True)
     return answers
+
+
+def _save(
+    save: Path,
+    layers: Sequence[Layer],
+    answers: Sequence[Answer],
+    unpruned: Sequence[Layer],
+    made: packing.Make,
+    where: tuple[str, str, str],
+) -> None:
+    """Packs the layers by their answers into one file, and tells on standard error what is in it."""
+    found = {packing.name_of(one): packing.pack(one, answer, made) for one, answer in zip(layers, answers, strict=True)}
+    kept = {name: choice for name, (choice, _) in found.items()}
+    dense = {packing.name_of(one): packing.unpruned(one) for one in unpruned}
+    weights = {name: matrix for name, (_, matrix) in found.items()}
+    path = archive.Archive(*where, {**kept, **dense}, weights).save(save)
+    packed = [one for one in kept.values() if not one.dense]
+    megabytes = archive.memory_bytes(packed) / 1e6
+    rest = len(found) + len(dense) - len(packed)
+    click.echo(f"{path}: {len(packed)} layers packed ({megabytes:.1f} MB on the GPU), {rest} stay dense", err=True)

@@ -25,6 +25,8 @@ class _Call:
     cells: list[NDArray[Any]]
     pointers: Any
     callers: list[tuple[int, str]]
+    rows: list[int]
+    """Which of them tell the caller's rows."""
 
 
 class Carried:
@@ -41,8 +43,10 @@ class Carried:
         launches: Sequence[tuple[int, Launch]],
         buffers: Mapping[str, Array],
         callers: Sequence[str],
+        rows_at: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """`launches` have the numbers of their programs; `callers` are the buffers that each call brings.
+        """`launches` have the numbers of their programs; `callers` are the buffers that each call brings, and `rows_at`
+        tells launch and argument of the number that each call may bring.
 
         Raises `Unsupported` for a GPU library other than CuPy, `LaunchError` where a program does not load.
         """
@@ -58,12 +62,13 @@ class Carried:
         for program, one in launches:
             most[program, one.entry] = max(one.shared_bytes, most.get((program, one.entry), 0))
         self._calls: list[_Call] = []
-        for program, one in launches:
+        for at, (program, one) in enumerate(launches):
             if all(one.grid) and all(one.block):
-                bind = functools.partial(self._bind, modules[program], one, callers, most[program, one.entry])
+                rows = [place for launch, place in rows_at if launch == at]
+                bind = functools.partial(self._bind, modules[program], one, callers, most[program, one.entry], rows)
                 self._calls.append(device.guarded(bind))
 
-    def _bind(self, module: Any, launch: Launch, callers: Sequence[str], dynamic: int) -> _Call:
+    def _bind(self, module: Any, launch: Launch, callers: Sequence[str], dynamic: int, rows: list[int]) -> _Call:
         """`dynamic` is the most shared memory that any launch of the entry asks for."""
         from cupy.cuda import driver
 
@@ -84,9 +89,9 @@ class Carried:
             else:
                 cells.append(np.array(np.uint64(self._arrays[arg].pointer) if isinstance(arg, str) else as_scalar(arg)))
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*[cell.ctypes.data for cell in cells])
-        return _Call(function, (*launch.grid, *launch.block, launch.shared_bytes), cells, pointers, at)
+        return _Call(function, (*launch.grid, *launch.block, launch.shared_bytes), cells, pointers, at, rows)
 
-    def run(self, pointers: Mapping[str, int], stream: int) -> None:
+    def run(self, pointers: Mapping[str, int], stream: int, rows: int = 0) -> None:
         """Enqueues all launches on the stream: no allocation, no synchronisation, so that a graph can capture it."""
         from cupy.cuda import driver
 
@@ -95,6 +100,8 @@ class Carried:
                 for call in self._calls:
                     for place, name in call.callers:
                         call.cells[place][...] = pointers[name]
+                    for place in call.rows:
+                        call.cells[place][...] = rows
                     driver.launchKernel(call.function.ptr, *call.where, stream, ctypes.addressof(call.pointers), 0)
         except self.device.backend.errors as error:
             raise translate(error) from error

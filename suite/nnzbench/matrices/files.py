@@ -39,6 +39,7 @@ _SHOWN = 5
 """Names that an error lists."""
 _LONGEST_NAME = 100
 _INDEX = ".index.json"
+_CHECKPOINTS = (".safetensors", ".pt", ".pth", ".bin")
 _LONGEST_INDEX = 64 << 20
 _PIECE = 1 << 20
 """Elements that are looked through at a time."""
@@ -102,6 +103,12 @@ def read(text: str, match: Sequence[str] = ()) -> list[Matrix]:
         return [Matrix(path.stem, csr, (csr.m, csr.k), dtype)]
     source = _Masked(_Bitmasks(path, _source(path)))
     return [_from_array(path, one, *source.read(one)) for one in _chosen(path, source.names(), name, match)]
+
+
+def holds_many(text: str) -> bool:
+    """Whether it names a whole file of a format that may hold several matrices."""
+    path, name = split(text)
+    return not name and (path.suffix in _CHECKPOINTS or path.name.endswith(_INDEX))
 
 
 def require_file(path: Path) -> None:
@@ -270,10 +277,8 @@ class _Masked:
 def _source(path: Path) -> Source:
     if path.suffix in (".npy", ".npz"):
         return _Arrays(path)
-    if path.suffix == ".safetensors":
-        return checkpoints.Safetensors(path)
-    if path.suffix in (".pt", ".pth", ".bin"):
-        return checkpoints.Torch(path)
+    if path.suffix in _CHECKPOINTS:
+        return checkpoints.Safetensors(path) if path.suffix == ".safetensors" else checkpoints.Torch(path)
     if path.name.endswith(_INDEX):
         return _Shards(path)
     endings = ", ".join([*_SINGLE, ".npy", ".npz", ".safetensors", ".pt", _INDEX])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,14 +137,14 @@ def stored(array: Array, bf16: bool) -> Array:
     return (np.ascontiguousarray(array, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def inputs(plan: Plan, operands: Operands) -> dict[str, str]:
-    """The buffers that hold a dense operand as it is, by the operand's name.
+def inputs(plan: Plan, operands: Operands, turned: bool = False) -> dict[str, str]:
+    """The buffers that hold a dense operand as it is (or, if `turned`, by columns), by the operand's name.
 
     An operand that the kernel rearranges (pads, casts) has none: its plan runs on that data alone.
     """
     found: dict[str, str] = {}
     for name, operand in operands.dense.items():
-        wanted = stored(operand, plan.math == "bf16")
+        wanted = stored(operand.T if turned else operand, plan.math == "bf16")
         for buffer, array in plan.buffers.items():
             same_kind = buffer != plan.output and array.shape == wanted.shape and array.dtype == wanted.dtype
             if same_kind and (np.shares_memory(array, wanted) or np.array_equal(array, wanted)):
@@ -152,10 +152,11 @@ def inputs(plan: Plan, operands: Operands) -> dict[str, str]:
     return found
 
 
-def require_inputs(plan: Plan, operands: Operands) -> dict[str, str]:
+def require_inputs(plan: Plan, operands: Operands, turned: bool = False) -> dict[str, str]:
     """`inputs` of a plan whose buffers are a caller's operand and result. Raises `Unsupported` for another."""
-    found = inputs(plan, operands)
-    if plan.unpermute is not None and plan.math != "bf16":  # of bf16 it only makes numbers of 16 bits
+    found = inputs(plan, operands, turned)
+    rearranged = plan.unpermute is not None and plan.math != "bf16"  # of bf16 it only makes numbers of 16 bits
+    if rearranged and not turned:  # what is turned is read so, too
         raise Unsupported(f"{plan.variant} leaves the result in a layout of its own")
     for name in operands.dense:
         if name not in found:
@@ -163,12 +164,14 @@ def require_inputs(plan: Plan, operands: Operands) -> dict[str, str]:
     return found
 
 
-def weights_bytes(plan: Plan, operands: Operands, resources: Resources | None = None) -> int:
+def weights_bytes(
+    plan: Plan, operands: Operands, resources: Resources | None = None, bound: Mapping[str, str] | None = None
+) -> int:
     """Bytes of device memory that the plan needs beside dense operands and result: packed weights and workspace.
 
-    Generated programs carry their weights, so that their code counts.
+    Generated programs carry their weights, so that their code counts. `bound` is `inputs` where it is known.
     """
-    others = {*inputs(plan, operands).values(), plan.output}
+    others = {*(inputs(plan, operands) if bound is None else bound).values(), plan.output}
     kept = sum(array.nbytes for name, array in plan.buffers.items() if name not in others)
     return kept + (resources.code_bytes if resources and plan.language == "ptx" else 0)
 

@@ -18,7 +18,9 @@ from nnzbench.measure.trial import Outcome
 from nnzbench.operators.arrays import OperatorError, require_inputs, weights_bytes
 from nnzbench.operators.operator import Operator
 from nnzbench.operators.packed import Facts, Packed, Saved, Step, digest
-from nnzbench.plans.plan import Candidate, Plan, Unsupported
+from nnzbench.operators.tokens import Layout, kernels_for, rows_at
+from nnzbench.plans.plan import Array, Candidate, Plan, Resources, Unsupported
+from nnzbench.problems.check import passes, relative_error
 from nnzbench.problems.operands import Operands, operands_of
 from nnzbench.problems.problem import Problem
 from nnzbench.problems.reference import reference
@@ -51,6 +53,7 @@ class _Best:
     """The fastest right candidate whose dense operand a caller can replace."""
 
     operands: Operands
+    turned: bool
     us: float = float("inf")
     chosen: tuple[str, Plan, Outcome] | None = None
     refused: list[str] = field(default_factory=list)
@@ -63,7 +66,7 @@ class _Best:
         if self.chosen is not None and us >= self.us:
             return
         try:
-            require_inputs(candidate.plan, self.operands)
+            require_inputs(candidate.plan, self.operands, self.turned)
         except Unsupported as error:
             self.refused.append(str(error))
             return
@@ -77,11 +80,12 @@ def make(
     progress: RunProgress,
     names: Sequence[str] | None,
     seconds: float,
+    layout: Layout = "columns",
 ) -> Operator:
     """The operator of the fastest kernel written here. Raises `OperatorError` where none runs or is right."""
-    device = session.device
+    device, session = session.device, replace(session, kernels=kernels_for(layout, session.kernels))
     names = list(names) if names is not None else _candidates(problem, session.kernels, device)
-    best = _Best(operands)
+    best = _Best(operands, layout == "tokens")
     attempts = Attempts("operator", session, Unrecorded(), ("hot",) if device.timer else (), StoppingRule(), kept=[])
     tried = Subject(problem, operands, functools.cache(lambda: reference(problem, operands)))
     for some in [names] if device.timer else [[name] for name in names]:  # untimed: the first right one
@@ -94,7 +98,37 @@ def make(
         )
         raise OperatorError(f"no kernel runs this problem: {'; '.join(list(reasons)[:5]) or 'none was asked'}")
     kernel, plan, outcome = best.chosen
-    return Operator(_pack(problem, operands, kernel, plan, outcome, device), device)
+    measured = outcome.measurements.get("hot")
+    facts = _facts(
+        problem, operands, kernel, plan, device.arch, layout, error=outcome.error or 0.0, resources=outcome.resources,
+        hot_us=measured.median if measured else None,
+    )  # fmt: skip
+    return Operator(_packed(facts, operands, plan, device), device)
+
+
+def draft(
+    problem: Problem,
+    operands: Operands,
+    names: Sequence[str],
+    arch: str,
+    known: Mapping[str, AnyKernel],
+    layout: Layout,
+) -> Saved:
+    """The first plan of the first kernel that takes the weights, for a GPU that is not here: neither run nor checked.
+
+    Raises `OperatorError` where none takes them.
+    """
+    reasons, able = [], kernels_for(layout, known)
+    for name in names:
+        kernel = able.get(name)
+        try:
+            for plan in kernel.plans(problem, operands, arch) if isinstance(kernel, Kernel) else ():
+                require_inputs(plan, operands, layout == "tokens")
+                facts = _facts(problem, operands, name, plan, arch, layout)
+                return Saved(facts, operands.sparse, digest(plan, arch, _kept(plan, facts)))
+        except Unsupported as error:
+            reasons.append(f"{name}: {error}")
+    raise OperatorError(f"no kernel takes these weights: {'; '.join(reasons) or 'none was asked'}")
 
 
 def _candidates(problem: Problem, known: Mapping[str, AnyKernel], device: Device) -> list[str]:
@@ -107,33 +141,49 @@ def _candidates(problem: Problem, known: Mapping[str, AnyKernel], device: Device
     return able if device.timer else sorted(able, key=lambda name: name not in ("sputnik", "row_stream", "tensor_spmm"))
 
 
-def _pack(problem: Problem, operands: Operands, kernel: str, plan: Plan, outcome: Outcome, device: Device) -> Packed:
-    bound = require_inputs(plan, operands)
-    facts = Facts(
-        kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, device.arch, bound["b"],
-        plan.output, outcome.error or 0.0, weights_bytes(plan, operands, outcome.resources),
-        outcome.measurements["hot"].median if outcome.measurements else None,
+def _facts(
+    problem: Problem,
+    operands: Operands,
+    kernel: str,
+    plan: Plan,
+    arch: str,
+    layout: Layout,
+    error: float | None = None,
+    resources: Resources | None = None,
+    hot_us: float | None = None,
+) -> Facts:
+    bound = require_inputs(plan, operands, layout == "tokens")
+    return Facts(
+        kernel, plan.variant, problem.op, problem.m, problem.k, problem.n, problem.dtype, arch, bound["b"],
+        plan.output, error, weights_bytes(plan, operands, resources, bound), hot_us, layout,
     )  # fmt: skip
-    return _packed(facts, operands, plan, device)
+
+
+def _kept(plan: Plan, facts: Facts) -> dict[str, Array]:
+    """The buffers that are the operator's own."""
+    return {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output)}
 
 
 def _packed(facts: Facts, operands: Operands, plan: Plan, device: Device) -> Packed:
-    kept = {name: array for name, array in plan.buffers.items() if name not in (facts.input, facts.output)}
-    saved = Saved(facts, operands.sparse, digest(plan, device.arch, kept))
+    kept = _kept(plan, facts)
+    saved, rows = Saved(facts, operands.sparse, digest(plan, device.arch, kept)), rows_at(plan)
     if not isinstance(device, GpuDevice):
-        return Packed(facts, kept, plan=replace(plan, buffers=kept, unpermute=None), saved=saved)
+        return Packed(facts, kept, plan=replace(plan, buffers=kept, unpermute=None), saved=saved, rows_at=rows)
     cubins, launches = device.compiled(plan)
     steps = tuple(Step(number, replace(launch, source="", defines={})) for number, launch in launches)
-    return Packed(facts, kept, steps, cubins, saved=saved)
+    return Packed(facts, kept, steps, cubins, saved=saved, rows_at=rows)
 
 
-def remake(found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: bool = False) -> Operator:
+def remake(
+    found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: bool = False, check: bool = False
+) -> Operator:
     """The operator again: its kernel packs the weights, and this project's sources are compiled.
 
-    Raises `OperatorError` where that is not what ran when it was saved and, unless `trust`, where anything differs.
+    Raises `OperatorError` where the weights can't be packed so and, unless `trust`, where what runs is not what was
+    checked when it was saved. With `check`, that is checked now, and so is what never was.
     """
-    facts, kernel = found.facts, known.get(found.facts.kernel)
-    if not isinstance(kernel, Kernel):
+    facts, kernel = found.facts, kernels_for(found.facts.layout, known).get(found.facts.kernel)
+    if kernel is None or not isinstance(kernel, Kernel):
         raise OperatorError(f"there is no kernel '{facts.kernel[:60]}' here that packs weights: register yours first")
     if facts.arch != device.arch:
         raise OperatorError(f"this operator is made for {facts.arch[:20]}, and this device is {device.arch}")
@@ -144,15 +194,33 @@ def remake(found: Saved, device: Device, known: Mapping[str, AnyKernel], trust: 
         operands = operands_of(problem, found.matrix, found.matrix.pattern_hash())
         plans = kernel.plans(problem, operands, device.arch)
         plan = next((one for one in plans if one.variant == facts.variant), None)
-        bound = require_inputs(plan, operands) if plan else {}
+        bound = require_inputs(plan, operands, facts.layout == "tokens") if plan else {}
     except (Unsupported, MatrixError) as error:
         raise OperatorError(f"{facts.kernel} does not take this operator's weights: {error}") from error
     if plan is None:
         raise OperatorError(f"{facts.kernel} has no variant '{facts.variant[:60]}' for this operator's weights")
-    made = _packed(replace(facts, input=bound["b"], output=plan.output), operands, plan, device)
-    if made.saved is None or (made.saved.digest != found.digest and not trust):
+    facts = replace(facts, input=bound["b"], output=plan.output)
+    made = _packed(facts, operands, plan, device)
+    same = made.saved is not None and made.saved.digest == found.digest
+    if check and (facts.relative_error is None or not same):
+        made = replace(made, facts=replace(facts, relative_error=_checked(problem, operands, plan, device)))
+    elif not same and not trust:
         raise OperatorError(
             f"what {facts.kernel} makes of these weights is not what was checked when this operator was saved: make it "
             "again, or give trust=True to run this version's program unchecked"
         )
     return Operator(made, device)
+
+
+def _checked(problem: Problem, operands: Operands, plan: Plan, device: Device) -> float:
+    """The error of a run. Raises `OperatorError` where it is outside the tolerance of its arithmetic."""
+    prepared = device.prepare(plan)
+    try:
+        prepared.poison()
+        prepared.run()
+        error = relative_error(prepared.read(), reference(problem, operands))
+    finally:
+        prepared.close()
+    if not passes(error, plan.math):
+        raise OperatorError(f"{plan.variant} computes something else than float64 does here (error {error:.2g})")
+    return error

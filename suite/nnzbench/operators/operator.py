@@ -21,6 +21,9 @@ from nnzbench.problems.operands import round_to, storage_dtype
 class Operator:
     """Multiplies by one pruned matrix A (m, k): `operator(b)` is A b for b (k, n), row-major, of the operator's type.
 
+    One for `tokens` takes b (n, k) and gives b A^T (n, m), as a linear layer does; where `fewer` says so, b may have
+    fewer rows.
+
     On a GPU, b is a PyTorch tensor, a CuPy array, or anything with `__cuda_array_interface__` or DLPack, and the result
     is of the same library; nothing is copied, synchronised or, with `out`, allocated, so that a CUDA graph can capture
     the call. Work goes to the stream that is current in b's library, or to `stream`. Workspace is the operator's own:
@@ -40,7 +43,8 @@ class Operator:
                 raise OperatorError(f"this operator is compiled for {facts.arch}, this GPU is {device.arch}")
             launches = [(step.program, step.launch) for step in packed.steps]
             try:
-                self._carried = Carried(device, packed.cubins, launches, packed.buffers, (facts.input, facts.output))
+                callers = (facts.input, facts.output)
+                self._carried = Carried(device, packed.cubins, launches, packed.buffers, callers, packed.rows_at)
             except Unsupported as error:
                 raise OperatorError(str(error)) from error
         elif packed.plan is None:
@@ -49,7 +53,7 @@ class Operator:
     def __repr__(self) -> str:
         """Sizes, type, kernel and where it runs."""
         one = self.facts
-        sizes = f"({one.m}, {one.k}) by ({one.k}, {one.n}) in {one.dtype}"
+        sizes = f"({one.m}, {one.k}) by {one.shapes()[0]} in {one.dtype}"
         return f"<nnzbench.Operator {sizes}: {one.kernel} on {self.device.gpu}, {one.weights_bytes} bytes>"
 
     @property
@@ -57,8 +61,13 @@ class Operator:
         """Sizes, kernel, variant, architecture, the error of its check, and the memory it takes."""
         return self.packed.facts
 
+    @property
+    def fewer(self) -> bool:
+        """Whether b may have fewer rows of tokens than n."""
+        return bool(self.packed.rows_at)
+
     def __call__(self, b: Any, out: Any = None, stream: int | None = None) -> Any:
-        """A b, into `out` (m, n) where given. `stream` is the handle of a CUDA stream."""
+        """A b, into `out` where given. `stream` is the handle of a CUDA stream."""
         if self._carried is not None:
             return self._on_gpu(self._carried, b, out, stream)
         if self.packed.plan is None:
@@ -70,18 +79,27 @@ class Operator:
     def _on_gpu(self, carried: Carried, b: Any, out: Any, stream: int | None) -> Any:
         facts, number = self.facts, carried.number
         given = arrays.view(b, "b")
-        arrays.require(given, "b", (facts.k, facts.n), facts.dtype, number)
-        result = given.empty((facts.m, facts.n)) if out is None else out
+        rows = self._rows(given.shape)
+        taken, gives = facts.shapes(rows)
+        arrays.require(given, "b", taken, facts.dtype, number)
+        result = given.empty(gives) if out is None else out
         written = arrays.view(result, "out")
-        arrays.require(written, "out", (facts.m, facts.n), facts.dtype, number)
+        arrays.require(written, "out", gives, facts.dtype, number)
         pointers = {facts.input: given.pointer, facts.output: written.pointer}
-        carried.run(pointers, given.stream if stream is None else stream)
+        carried.run(pointers, given.stream if stream is None else stream, rows)
         return result
+
+    def _rows(self, shape: tuple[int, ...]) -> int:
+        """Of tokens: those of `shape` where they may be fewer than n, else n."""
+        rows = shape[0] if self.fewer and shape else 0
+        return rows if 0 < rows < self.facts.n else self.facts.n
 
     def _on_processor(self, plan: Plan, b: Any, out: Any) -> Array:
         facts = self.facts
         kind = storage_dtype(facts.dtype)
-        for array, what, shape in ((b, "b", (facts.k, facts.n)), (out, "out", (facts.m, facts.n))):
+        rows = self._rows(getattr(b, "shape", ()))
+        taken, gives = facts.shapes(rows)
+        for array, what, shape in ((b, "b", taken), (out, "out", gives)):
             if array is None and what == "out":
                 continue
             if not isinstance(array, np.ndarray):
@@ -93,7 +111,9 @@ class Operator:
             if not array.flags.c_contiguous:
                 raise OperatorError(f"{what} must be row-major without gaps: make a contiguous copy")
         bf16 = facts.dtype == "bf16"
-        result = run_on(self.device, plan, facts, stored(round_to(b, facts.dtype), bf16))
+        result = run_on(
+            self.device, with_rows(plan, self.packed.rows_at, rows), facts, stored(round_to(b, facts.dtype), bf16)
+        )
         if bf16:
             result = (result.astype(np.uint32) << 16).view(np.float32)
         if out is None:
@@ -114,10 +134,20 @@ class Operator:
             self._carried = None
 
 
+def with_rows(plan: Plan, at: tuple[tuple[int, int], ...], rows: int) -> Plan:
+    """The plan for so many rows of tokens, which its launches are told `at` these arguments."""
+    launches = list(plan.launches)
+    for launch, place in at:
+        args = launches[launch].args
+        launches[launch] = replace(launches[launch], args=(*args[:place], rows, *args[place + 1 :]))
+    return replace(plan, launches=tuple(launches))
+
+
 def run_on(device: Device, plan: Plan, facts: Facts, b: Array) -> Array:
     """The plan's raw output with another dense operand in the place of its own."""
     kind = np.uint16 if facts.dtype == "bf16" else b.dtype
-    buffers = {**plan.buffers, facts.input: b, facts.output: np.zeros((facts.m, facts.n), kind)}
+    _, gives = facts.shapes(b.shape[0])
+    buffers = {**plan.buffers, facts.input: b, facts.output: np.zeros(gives, kind)}
     prepared = device.prepare(replace(plan, buffers=buffers, unpermute=None))
     try:
         prepared.run()

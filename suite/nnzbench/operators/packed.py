@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from nnzbench.build.cache import Job
 from nnzbench.matrices.checkpoints import array_names, load_array
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError
+from nnzbench.operators.tokens import Layout
 from nnzbench.plans.plan import Array, Launch, Plan
 from nnzbench.problems.problem import DType
 
@@ -61,15 +62,24 @@ class Facts:
     arch: str
     """Architecture of the programs, such as `sm_90`."""
     input: str
-    """Buffer of the dense operand (k, n)."""
+    """Buffer of the dense operand."""
     output: str
-    """Buffer of the result (m, n)."""
-    relative_error: float
-    """Of the check that it passed, against float64."""
+    """Buffer of the result."""
+    relative_error: float | None
+    """Of the check that it passed, against float64; None where none could be made yet."""
     weights_bytes: int
     """Device memory beside the caller's arrays."""
     hot_us: float | None
     """What a call took when it was chosen, microseconds in a CUDA graph; None on the processor, which is not timed."""
+    layout: Layout = "columns"
+    """`columns`: the operand is (k, n) and the result (m, n); `tokens`: (n, k) and (n, m)."""
+
+    def shapes(self, rows: int | None = None) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of operand and result; `rows` are those of tokens where they may be fewer than n."""
+        if self.layout == "columns":
+            return (self.k, self.n), (self.m, self.n)
+        rows = self.n if rows is None else rows
+        return (rows, self.k), (rows, self.m)
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ class Packed:
     plan: Plan | None = None
     saved: Saved | None = None
     """What `save` writes; None for an operator that came with programs of its own."""
+    rows_at: tuple[tuple[int, int], ...] = ()
+    """Launch and argument that tell the rows of tokens, where these may be fewer than n."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +146,7 @@ def load(folder: Path, trust: bool = False) -> Packed | Saved:
             return _with_programs(folder, text)
         if text.get("format") != FORMAT:
             raise OperatorError(f"{path}: its format is not {FORMAT}")
-        facts = _facts(text)
+        facts = facts_of(text)
         if foreign := sorted(text.keys() - {"format", "digest", *vars(facts)}):
             raise OperatorError(f"{path}: holds what no operator has: {', '.join(foreign)[:90]}")
         return Saved(facts, _matrix(folder / "matrix.npz", facts), str(text["digest"]))
@@ -146,18 +158,20 @@ def load(folder: Path, trust: bool = False) -> Packed | Saved:
         raise OperatorError(f"{folder}: is a damaged operator ({type(error).__name__}: {error})") from error
 
 
-def _facts(text: Mapping[str, Any]) -> Facts:
-    """Raises `ValueError` and `KeyError` for what `asdict` does not give."""
-    facts = Facts(**{name: text[name] for name in Facts.__dataclass_fields__})
+def facts_of(text: Mapping[str, Any]) -> Facts:
+    """What `asdict` gave, out of a longer text. Raises `ValueError` and `KeyError` for what it does not give."""
+    facts = Facts(**{name: text[name] for name in Facts.__dataclass_fields__ if name in text or name != "layout"})
     sizes = (facts.m, facts.k, facts.n, facts.weights_bytes + 1)
     words = (facts.kernel, facts.variant, facts.op, facts.arch, facts.input, facts.output)
-    numbers = (facts.relative_error, 0.0 if facts.hot_us is None else facts.hot_us)
+    numbers = [0.0 if one is None else one for one in (facts.relative_error, facts.hot_us)]
     if any(not isinstance(one, int) or not 0 < one < 2**40 for one in sizes) or max(sizes[:3]) >= 2**31:
         raise ValueError("its sizes are impossible")
     if any(not isinstance(one, str) for one in words) or facts.dtype not in ITEM_BYTES or facts.op != "spmm":
         raise ValueError("its names are no names")
     if any(not isinstance(one, int | float) or not math.isfinite(one) for one in numbers):
         raise ValueError("its numbers are no numbers")
+    if facts.layout not in get_args(Layout):
+        raise ValueError("its layout is none")
     return facts
 
 
@@ -181,7 +195,7 @@ def _matrix(path: Path, facts: Facts) -> CSR:
 
 def _with_programs(folder: Path, text: Mapping[str, Any]) -> Packed:
     """A folder of the first format: its programs, launches and buffers are taken as they are."""
-    facts = _facts(text)
+    facts = facts_of(text)
     steps = tuple(_step(one) for one in text["steps"])
     cubins = tuple((folder / f"program-{number}.cubin").read_bytes() for number in range(int(text["programs"])))
     archive = folder / "buffers.npz"

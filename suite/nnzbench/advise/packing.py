@@ -1,0 +1,117 @@
+"""Layers packed to be taken along: of each answer the kernels that won, for rows of tokens, or dense where that won."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from nnzbench.advise.answer import Answer, Width
+from nnzbench.advise.layer import Layer
+from nnzbench.kernels.registry import Kernel, kernels
+from nnzbench.matrices.formats import CSR, MatrixError
+from nnzbench.measure.session import Session
+from nnzbench.operators.archive import Choice, Packing, canonical
+from nnzbench.operators.arrays import OperatorError
+from nnzbench.operators.make import draft, make
+from nnzbench.operators.packed import Saved
+from nnzbench.problems.operands import Operands, operands_of
+from nnzbench.problems.problem import Problem
+from nnzbench.progress import Quiet
+
+WIDTHS = (1, 8, 16, 32, 64)
+"""Most tokens that choices are for, where none are named."""
+LEAST_ZEROS = 0.25
+"""Share of zeros from which on a layer counts as pruned."""
+_CLOSE = 1.3
+"""Times the fastest kernel's time up to which another is tried for rows of tokens too: these may cost it less."""
+_GAIN = 0.95
+"""Share of the next wider choice's time below which a narrower one is worth the memory of its packed weights."""
+SECONDS = 10.0
+"""Most for one width's choice among kernels that were timed already."""
+
+Make = Callable[[Problem, Operands, list[str]], Saved]
+"""An operator's choice out of named kernels. Raises `OperatorError`."""
+
+
+def prunable(layers: Iterable[Layer]) -> tuple[list[Layer], list[Layer]]:
+    """The matrices of linear layers that are pruned, and those that stay dense: what has other axes is neither.
+
+    Raises `MatrixError` where none is pruned, or two have one name.
+    """
+    linear = [one for one in layers if len(one.shape) == 2]
+    names = [name_of(one) for one in linear]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise MatrixError(f"two layers are named '{twice}', and one file can't hold both.")
+    pruned = [one for one in linear if one.matrix.sparsity >= LEAST_ZEROS]
+    if not pruned:
+        raise MatrixError(f"no matrix of a linear layer has {100 * LEAST_ZEROS:.0f} % zeros: nothing is to be packed.")
+    return pruned, [one for one in linear if one.matrix.sparsity < LEAST_ZEROS]
+
+
+def name_of(layer: Layer) -> str:
+    """Of its tensor, or of its file where that holds one matrix."""
+    return layer.name or layer.label
+
+
+def unpruned(layer: Layer) -> Packing:
+    """What is kept of a layer that stays dense without being asked about."""
+    return Packing(layer.matrix.m, layer.matrix.k, layer.dtype, "", {})
+
+
+def measured(session: Session) -> Make:
+    """Choices by the times that operators take on this device, which checks them."""
+
+    def made(problem: Problem, operands: Operands, names: list[str]) -> Saved:
+        operator = make(problem, operands, session, Quiet(), names, SECONDS, "tokens")
+        operator.close()
+        if operator.packed.saved is None:  # never of one that was made here
+            raise OperatorError("an operator with programs of its own is not packed")
+        return operator.packed.saved
+
+    return made
+
+
+def drafted(arch: str) -> Make:
+    """Choices for a GPU that is not here: each kernel's first plan."""
+    return lambda problem, operands, names: draft(problem, operands, names, arch, kernels(), "tokens")
+
+
+def pack(layer: Layer, answer: Answer, made: Make) -> tuple[Packing, CSR]:
+    """The choices for a layer, by its answer, and the weights that they are for."""
+    dtype = answer.dtype
+    matrix = canonical(layer.matrix, dtype)
+    pattern, own = matrix.pattern_hash(), replace(layer, matrix=matrix)
+    found: dict[int, Choice | None] = {}
+    wider: float | None = None  # time of the next wider choice
+    for width in sorted(answer.widths, key=lambda one: -one.n):
+        problem = own.problem("spmm", width.n, dtype)
+        names, dense_us = _rivals(answer, width)
+        saved: Saved | None = None
+        us: float | None = None
+        if names:
+            with suppress(*([OperatorError] if dense_us else [])):  # then dense it is
+                saved = made(problem, operands_of(problem, matrix, pattern), names)
+        if saved is not None:
+            us = saved.facts.hot_us or next((one.us for one in width.timed() if one.kernel == saved.facts.kernel), None)
+        if saved is None or (us and dense_us and us >= dense_us):
+            found[width.n], wider = None, None
+        elif not (us and wider and us > _GAIN * wider):
+            found[width.n], wider = Choice(saved.facts, saved.digest), us
+    return Packing(matrix.m, matrix.k, dtype, pattern, dict(sorted(found.items()))), matrix
+
+
+def _rivals(answer: Answer, width: Width) -> tuple[list[str], float | None]:
+    """The kernels to choose from, none where dense is the verdict, and the time of dense."""
+    known, dense = kernels(), width.baseline(answer.dtype)
+    verdict = answer.verdict(width).chosen
+    if verdict is None:  # nothing is timed: what was right
+        right = [one for one in width.entries if one.error is not None and not one.dense]
+        return [one.kernel for one in right if isinstance(known[one.kernel], Kernel)], None
+    if verdict.dense:
+        return [], None
+    sparse = [one for one in width.exact(answer.dtype) if not one.dense and not one.guess]
+    limit = _CLOSE * (sparse[0].us or 0.0)
+    close = [one.kernel for one in sparse if (one.us or 0.0) <= limit and isinstance(known[one.kernel], Kernel)]
+    return list(dict.fromkeys(close)), dense.us if dense else None

@@ -1,0 +1,116 @@
+"""Operators for rows of tokens: kernels with a form of their own for them, the others between two turns."""
+
+import numpy as np
+import pytest
+from on_cpu import fresh_cache, matrix  # noqa: F401
+
+import nnzbench
+from nnzbench.advise import api
+from nnzbench.kernels import registry
+from nnzbench.operators import packed, tokens
+from nnzbench.operators.make import draft, make, remake
+from nnzbench.plans.plan import Unsupported
+from nnzbench.problems.check import TOLERANCE
+from nnzbench.problems.operands import round_to, storage_dtype
+from nnzbench.progress import Quiet
+
+M, K = 70, 200
+# kernel, type, most tokens, whether fewer are taken as they come, whether its operands are turned on the way
+CASES = [
+    ("tensor_spmm", "f16", 16, True, False), ("tensor_spmm", "bf16", 16, True, False),
+    ("tensor_spmm", "f16", 1, False, False), ("delta_spmv", "f16", 1, False, False),
+    ("delta_spmv", "bf16", 1, False, False), ("sputnik", "f32", 12, False, True),
+    ("row_stream", "f16", 24, False, True), ("row_stream", "f32", 1, False, False),
+]  # fmt: skip
+
+
+def made(kernel, dtype, n, m=M, k=K):
+    layer = api.as_layer(matrix(m, k, 0.3, empty=(4,)).to_dense())
+    problem = layer.problem("spmm", n, dtype)
+    operator = make(problem, layer.operands(problem), api._session("cpu"), Quiet(), [kernel], 10.0, "tokens")
+    return operator, round_to(layer.matrix.to_dense(), dtype).astype(np.float64)
+
+
+def assert_right(operator, weights, rows):
+    facts = operator.facts
+    x = np.random.default_rng(1).standard_normal((rows, facts.k)).astype(storage_dtype(facts.dtype))
+    rounded = round_to(x, facts.dtype).astype(np.float64)
+    found = operator(x)
+    assert found.shape == (rows, facts.m)
+    scale = np.abs(rounded) @ np.abs(weights).T + 1e-9
+    assert (np.abs(found - rounded @ weights.T) / scale).max() < TOLERANCE[facts.dtype]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "n", "fewer", "turned"), CASES)
+def test_rows_of_tokens_come_in_and_go_out(kernel, dtype, n, fewer, turned):
+    operator, weights = made(kernel, dtype, n)
+    assert operator.fewer == fewer
+    assert tokens.turns(operator.packed.plan) == turned
+    for rows in (n, 5) if fewer else (n,):
+        assert_right(operator, weights, rows)
+    if not fewer:
+        with pytest.raises(nnzbench.OperatorError, match="must have the shape"):
+            operator(np.zeros((n + 1, K), storage_dtype(dtype)))
+    with pytest.raises(nnzbench.OperatorError, match="must have the shape"):
+        operator(np.zeros((n + 1, K), storage_dtype(dtype)))
+
+
+def test_what_takes_columns_already_is_not_turned():
+    operator, weights = made("flash_llm", "f16", 8, 256, 128)
+    assert not tokens.turns(operator.packed.plan)
+    assert_right(operator, weights, 8)
+
+
+def test_generated_code_takes_no_rows():
+    with pytest.raises(nnzbench.OperatorError, match="takes no rows of tokens"):
+        made("sparsert", "f32", 16)
+
+
+def test_saved_with_its_layout_and_loaded(tmp_path):
+    operator, weights = made("tensor_spmm", "f16", 16)
+    operator.save(tmp_path)
+    again = nnzbench.load(tmp_path)
+    assert again.facts == operator.facts
+    assert again.fewer
+    assert_right(again, weights, 3)
+
+
+def test_a_draft_is_checked_where_it_is_made():
+    layer = api.as_layer(matrix(M, K, 0.3).to_dense())
+    problem = layer.problem("spmm", 8, "f16")
+    known = registry.kernels()
+    saved = draft(problem, layer.operands(problem), ["sparsert", "tensor_spmm"], "sm_80", known, "tokens")
+    assert (saved.facts.kernel, saved.facts.relative_error, saved.facts.hot_us) == ("tensor_spmm", None, None)
+    device = api._device("cpu")
+    assert remake(saved, device, known, check=True).facts.relative_error < TOLERANCE["f16"]
+    stale = packed.Saved(saved.facts, saved.matrix, "0" * 64)
+    assert remake(stale, device, known, check=True).facts.relative_error is not None
+    with pytest.raises(nnzbench.OperatorError, match="not what was checked"):
+        remake(stale, device, known)
+    with pytest.raises(nnzbench.OperatorError, match="no kernel takes these weights"):
+        draft(problem, layer.operands(problem), ["delta_spmv", "cublas"], "sm_80", known, "tokens")
+
+
+def test_turning_is_clean_under_sanitizers():
+    from nnzbench.devices.cpu_device import CpuDevice
+    from nnzbench.operators.tokens import kernels_for
+
+    layer = api.as_layer(matrix(41, 70, 0.3).to_dense())
+    problem = layer.problem("spmm", 33, "f32")
+    operands = layer.operands(problem)
+    plan = next(kernels_for("tokens", registry.kernels())["sputnik"].plans(problem, operands, "sm_80"))
+    device = CpuDevice("asan")
+    prepared = device.prepare(plan)
+    prepared.poison()
+    prepared.run()
+    assert np.allclose(prepared.read(), operands.sparse.to_dense() @ operands.dense["b"], atol=1e-4)
+
+
+def test_a_plan_with_a_result_of_its_own_form_is_refused():
+    layer = api.as_layer(matrix(256, 128, 0.3).to_dense())
+    problem = layer.problem("spmm", 8, "f16")
+    operands = layer.operands(problem)
+    plan = next(registry.kernels()["flash_llm"].plans(problem, operands, "sm_80"))
+    plan.buffers["b"][:] = 0  # no longer the operand
+    with pytest.raises(Unsupported, match="a form of its own"):
+        tokens.by_tokens(plan, operands)
