@@ -130,16 +130,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
             request_parity ^= 1;
         }
     };
-#if TOKENS
-    source.begin();
-    packed.start(begin, active);  // panels are waited for
-#endif
+    const auto request_first = [&] {
 #pragma unroll 1
-    for (int i = 0; i < kPanels - 1; ++i) request_panel();
+        for (int i = 0; i < kPanels - 1; ++i) request_panel();
+    };
+    if constexpr (kTokens) {
+        source.begin();
+    } else {
+        request_first();
+    }
     const int first_chunk = begin.chunk;
-#if !TOKENS
     packed.start(begin, active);
-#endif
+    if constexpr (kTokens) request_first();  // waits for what was asked for
 
 #if !WIDE
     nnz::SharedAt bases[kBases];

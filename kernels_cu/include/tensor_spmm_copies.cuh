@@ -130,6 +130,8 @@ struct PanelSource {
         at = piece_at(row, piece);
     }
 
+    __device__ __forceinline__ void begin() {}
+
     // Copies to `panel`, zeros behind B's edges.
     __device__ __forceinline__ void request(char* panel, const nnz::Half* b, int n) {
         char* to = panel + at;
