@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from nnzbench import devices
-from nnzbench.advise import estimate, layer, measured, recorded
+from nnzbench.advise import estimate, layer, measured, packing, recorded
 from nnzbench.advise.answer import Answer
 from nnzbench.advise.layer import EXPERIMENT, OPS, PATTERNS, Image, Layer, Op, Pattern
 from nnzbench.advise.measured import BUDGET_S, Question, is_width, widths_of
@@ -22,7 +22,8 @@ from nnzbench.matrices import files
 from nnzbench.matrices.formats import CSR, MatrixError
 from nnzbench.matrices.sparse_files import from_scipy
 from nnzbench.measure.session import Session, open_session
-from nnzbench.operators import packed
+from nnzbench.operators import choices, packed
+from nnzbench.operators.archive import Archive, Packing, canonical
 from nnzbench.operators.arrays import ITEM_BYTES, OperatorError, is_torch
 from nnzbench.operators.make import make, remake
 from nnzbench.operators.operator import Operator
@@ -118,10 +119,33 @@ def load(folder: str | Path, *, device: str | None = None, trust: bool = False) 
     another folder, or another architecture.
     """
     found = packed.load(Path(folder), trust)
-    opened = _device("cpu" if device is None and found.facts.hot_us is None else device)
+    opened = open_device("cpu" if device is None and found.facts.hot_us is None else device)
     if isinstance(found, packed.Packed):
         return Operator(found, opened)
     return remake(found, opened, registry.kernels(), trust)
+
+
+def packed_layer(
+    matrix: Any, tokens: int | Sequence[int], *, budget: float = BUDGET_S, device: str | None = None
+) -> tuple[Packing, dict[int, packed.Saved]]:
+    """What is chosen for a matrix by at most so many tokens, and the operators to be made of it: `Archive.saved`.
+
+    A choice made before for the same pattern, tokens, GPU and driver is taken again. Raises as `best` does.
+    """
+    widths, one, session = widths_of("spmm", _tuple(tokens)), as_layer(matrix), _session(device)
+    where, driver = session.device, str(session.environment.get("driver", ""))
+    weights = canonical(one.matrix, one.dtype)
+    key = choices.key_of(weights.pattern_hash(), (weights.m, weights.k), one.dtype, widths, where.gpu, driver)
+    found = choices.recall(key)
+    if found is None:
+        question = Question(widths, budget_s=float(budget), crossover=False)
+        with tempfile.TemporaryDirectory(prefix="nnzbench-best-") as scratch:
+            folder = Path(scratch) / EXPERIMENT
+            with Results(folder, True, False, session.environment, lambda note: None) as results:
+                answered = measured.answer(one, question, session, results, Quiet())
+        found, weights = packing.pack(one, answered, packing.measured(session))
+        choices.keep(key, found)
+    return found, Archive(where.gpu, where.arch, driver, {"": found}, {"": weights}).saved("")
 
 
 def as_layer(matrix: Any, pattern: Pattern = "uniform") -> Layer:
@@ -165,14 +189,15 @@ def _require(op: Any, pattern: Any, dtype: Any, kernels: Iterable[Any] | None, b
 
 
 @functools.cache
-def _device(name: str | None) -> Device:
+def open_device(name: str | None) -> Device:
+    """The device of that name, by default the GPU, opened once. Raises `Unsupported` without it."""
     return devices.open_device(name) if name else devices.open_gpu()
 
 
 @functools.cache
 def _session(name: str | None) -> Session:
     """Opened once: peaks are measured, and the GPU is warm, for all that follows."""
-    return open_session(_device(name), registry.kernels(), lambda note: None)
+    return open_session(open_device(name), registry.kernels(), lambda note: None)
 
 
 __all__ = [

@@ -108,7 +108,7 @@ class Archive:
             tensors |= {f"{name}{part}": array for part, array in parts.items()}
         text = {
             "format": FORMAT, "gpu": self.gpu, "arch": self.arch, "driver": self.driver,
-            "layers": {name: _as_json(one) for name, one in self.layers.items()},
+            "layers": {name: as_json(one) for name, one in self.layers.items()},
         }  # fmt: skip
         with paths.replacing(target) as partial:
             save_file(tensors, partial, {_HEADER: json.dumps(text)})
@@ -128,7 +128,7 @@ def load(path: str | Path) -> Archive:
         text = json.loads(checkpoints.Safetensors(target).metadata.get(_HEADER, "{}"))
         if text.get("format") != FORMAT:
             raise OperatorError(f"{target}: is not a file that nnzbench best --save wrote")
-        layers = {name: _packing(one) for name, one in text["layers"].items()}
+        layers = {name: packing_of(one) for name, one in text["layers"].items()}
         return Archive(str(text["gpu"]), str(text["arch"]), str(text["driver"]), layers, target)
     except MatrixError as error:
         raise OperatorError(str(error)) from error
@@ -148,13 +148,14 @@ def canonical(matrix: CSR, dtype: DType) -> CSR:
     return CSR(matrix.m, matrix.k, before[matrix.offsets].astype(np.int32), matrix.indices[there], values[there])
 
 
-def _as_json(packing: Packing) -> dict[str, Any]:
+def as_json(packing: Packing) -> dict[str, Any]:
+    """A layer's choices as JSON's types."""
     widths = {str(n): one and {**asdict(one.facts), "digest": one.digest} for n, one in packing.widths.items()}
     return {"m": packing.m, "k": packing.k, "dtype": packing.dtype, "pattern": packing.pattern, "widths": widths}
 
 
-def _packing(text: Mapping[str, Any]) -> Packing:
-    """Raises `ValueError`, `KeyError` or `TypeError` for what `_as_json` does not give."""
+def packing_of(text: Mapping[str, Any]) -> Packing:
+    """Raises `ValueError`, `KeyError` or `TypeError` for what `as_json` does not give."""
     m, k, dtype = text["m"], text["k"], text["dtype"]
     if not all(isinstance(size, int) and 0 < size < 2**31 for size in (m, k)) or dtype not in ITEM_BYTES:
         raise ValueError("a layer has impossible sizes")

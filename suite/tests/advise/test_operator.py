@@ -337,7 +337,7 @@ def test_a_plan_that_leaves_its_result_in_another_layout_is_no_operator(cache_di
     known = {**registry.kernels(), "backwards": Backwards()}
     monkeypatch.setattr(registry, "kernels", lambda: known)
     monkeypatch.setattr(
-        api, "_session", functools.cache(lambda name: api.open_session(api._device(name), known, print))
+        api, "_session", functools.cache(lambda name: api.open_session(api.open_device(name), known, print))
     )
     with pytest.raises(nnzbench.OperatorError, match="leaves the result in a layout of its own"):
         nnzbench.operator(matrix(), N, device="cpu", kernel="backwards")

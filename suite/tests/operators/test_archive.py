@@ -61,7 +61,7 @@ def test_a_checkpoint_is_packed_into_one_file_that_gives_its_operators(model, tm
         saved = found.saved(name)
         assert set(saved) == {1, 8}
         assert np.array_equal(saved[8].matrix.to_dense(), tensors[name])
-        operator = remake(saved[8], api._device("cpu"), registry.kernels())
+        operator = remake(saved[8], api.open_device("cpu"), registry.kernels())
         x = np.ones((3, tensors[name].shape[1]), np.float16)
         assert np.allclose(operator(x), x.astype(float) @ tensors[name].astype(float).T, atol=1e-2)
     # readers of compressed-tensors find the weights, this one too

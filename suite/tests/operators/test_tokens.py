@@ -81,7 +81,7 @@ def test_a_draft_is_checked_where_it_is_made():
     known = registry.kernels()
     saved = draft(problem, layer.operands(problem), ["sparsert", "tensor_spmm"], "sm_80", known, "tokens")
     assert (saved.facts.kernel, saved.facts.relative_error, saved.facts.hot_us) == ("tensor_spmm", None, None)
-    device = api._device("cpu")
+    device = api.open_device("cpu")
     assert remake(saved, device, known, check=True).facts.relative_error < TOLERANCE["f16"]
     stale = packed.Saved(saved.facts, saved.matrix, "0" * 64)
     assert remake(stale, device, known, check=True).facts.relative_error is not None

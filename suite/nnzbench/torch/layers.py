@@ -1,0 +1,148 @@
+"""Linear layers whose weights are packed, and models in which they stand for `torch.nn.Linear`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from nnzbench.advise import api
+from nnzbench.advise.packing import WIDTHS
+from nnzbench.kernels import registry
+from nnzbench.operators import archive
+from nnzbench.operators.archive import Archive
+from nnzbench.operators.arrays import OperatorError
+from nnzbench.operators.family import Family, family
+from nnzbench.operators.packed import Saved
+from nnzbench.problems.problem import DType
+from nnzbench.torch.op import number_of, packed_linear
+
+_KINDS: dict[DType, torch.dtype] = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+class SparseLinear(nn.Module):  # type: ignore[misc,unused-ignore]
+    """`torch.nn.Linear` with packed weights, for inference: x (..., in_features) gives (..., out_features).
+
+    Where dense was faster for as many tokens, it multiplies by the dense `weight`. Without one, the packed weights
+    multiply any number of tokens, in pieces of the most that they are for. Packed weights lie on the GPU that they were
+    made on and are no part of the state dict.
+    """
+
+    def __init__(self, packed: Family, bias: nn.Parameter | None = None, weight: nn.Parameter | None = None) -> None:
+        """`packed` are the operators of one layer; `weight` (out_features, in_features), dense, is kept as it is."""
+        super().__init__()
+        self.out_features, self.in_features = packed.m, packed.k
+        self.register_parameter("bias", bias)
+        self.register_parameter("weight", weight)
+        self._packed = packed
+        self._number = number_of(packed)
+
+    @classmethod
+    def from_linear(
+        cls, linear: nn.Linear, tokens: int | Sequence[int] = WIDTHS, *, budget: float = 60.0, keep_dense: bool = True
+    ) -> SparseLinear:
+        """Chooses kernels for the layer's weights, where they lie, by at most so many `tokens`.
+
+        Choices are made within `budget` seconds, and kept on disk by pattern, tokens, GPU and driver. Raises
+        `OperatorError` where dense is faster for all of them.
+        """
+        device = "cpu" if linear.weight.device.type == "cpu" else None
+        chosen = api.packed_layer(linear.weight, tokens, budget=budget, device=device)
+        return cls(family(*chosen, api.open_device(device), registry.kernels()), *_kept(linear, keep_dense))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product, with the bias added."""
+        rows = x.numel() // self.in_features
+        if self.weight is not None and self._packed.dense(rows):
+            return nn.functional.linear(x, self.weight, self.bias)
+        result = packed_linear(x.reshape(rows, self.in_features), self._number, self.out_features)
+        result = result.reshape(*x.shape[:-1], self.out_features)
+        return result if self.bias is None else result + self.bias
+
+    def extra_repr(self) -> str:
+        """Sizes, and the kernel for each number of tokens."""
+        chosen = [(n, one.facts.kernel if one else "dense") for n, one in sorted(self._packed.operators.items())]
+        by = ", ".join(f"{kernel} up to {n}" for n, kernel in chosen)
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return f"{sizes}, tokens: {by}"
+
+
+@dataclass
+class Swapped:
+    """What `sparsify` did to a model, by its layers' names."""
+
+    packed: list[str] = field(default_factory=list)
+    dense: list[str] = field(default_factory=list)
+    """Those that stay as they are, because dense was chosen for them."""
+    absent: list[str] = field(default_factory=list)
+    """Packed ones that are no `torch.nn.Linear` of this model."""
+    weights_bytes: int = 0
+    """Of packed weights on the GPU."""
+
+
+def sparsify(model: nn.Module, packed: str | Path | Archive, *, keep_dense: bool = True) -> Swapped:
+    """Puts a `SparseLinear` in the place of each linear layer that was packed, in the model itself.
+
+    `packed` is what `nnzbench best FILE --save` wrote. The model's weights must be those that were packed, unless they
+    are on the `meta` device. With `keep_dense=False` dense weights are dropped, and the packed ones multiply any number
+    of tokens.
+    Raises `OperatorError`, before anything is swapped, for other weights or another GPU, or where no layer is found.
+    """
+    found = packed if isinstance(packed, Archive) else archive.load(packed)
+    swapped, made = Swapped(), {}
+    for name, layer in found.layers.items():
+        place = name.removesuffix(".weight")
+        linear = _linear(model, place)
+        if layer.dense:
+            swapped.dense.append(place)
+        elif linear is None:
+            swapped.absent.append(place)
+        else:
+            where = linear.weight.device.type
+            if where == "cpu" and found.gpu != "cpu":
+                raise OperatorError(
+                    f"'{place}' is on the processor, and was packed for {found.gpu}: move the model there"
+                )
+            saved = found.saved(name)
+            _require_same(place, linear, next(iter(saved.values())))
+            device = api.open_device("cpu" if found.gpu == "cpu" else None)
+            made[place] = SparseLinear(family(layer, saved, device, registry.kernels()), *_kept(linear, keep_dense))
+    if not made:
+        shown = ", ".join([*swapped.absent, *swapped.dense][:3])
+        raise OperatorError(f"the model has no linear layer that was packed ({shown or 'none was'})")
+    for place, one in made.items():
+        one.train(model.training)
+        parent, _, last = place.rpartition(".")
+        setattr(model.get_submodule(parent), last, one)
+        swapped.packed.append(place)
+        swapped.weights_bytes += one._packed.weights_bytes
+    return swapped
+
+
+def _linear(model: nn.Module, place: str) -> nn.Linear | None:
+    try:
+        found = model.get_submodule(place)
+    except AttributeError:
+        return None
+    return found if isinstance(found, nn.Linear) else None
+
+
+def _kept(linear: nn.Linear, keep_dense: bool) -> tuple[nn.Parameter | None, nn.Parameter | None]:
+    """Bias and dense weights of a layer that packed ones replace."""
+    return linear.bias, linear.weight if keep_dense and not linear.weight.is_meta else None
+
+
+def _require_same(place: str, linear: nn.Linear, saved: Saved) -> None:
+    """Raises `OperatorError` where the layer's weights are not those that were packed."""
+    facts, kind = saved.facts, _KINDS[saved.facts.dtype]
+    if tuple(linear.weight.shape) != (facts.m, facts.k) or linear.weight.dtype != kind:
+        shape = f"{tuple(linear.weight.shape)} in {linear.weight.dtype}"
+        raise OperatorError(f"'{place}' has weights of {shape}, and ({facts.m}, {facts.k}) in {kind} were packed")
+    if linear.weight.is_meta:
+        return
+    dense = torch.from_numpy(saved.matrix.to_dense()).to(linear.weight.device).to(kind)
+    if not torch.equal(dense, linear.weight.detach()):
+        raise OperatorError(f"the weights of '{place}' are not those that were packed: pack this model's own")
