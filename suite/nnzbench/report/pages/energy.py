@@ -21,7 +21,7 @@ PAIR = ("energy-time", "energy")
 def markdown_of(asked: Comparison, view: View) -> str:
     """The table as Markdown; empty where no window is ok. Its ratios are asked of the view, so that facts.csv has them.
 
-    A row per problem and candidate: ratios over each baseline, then microseconds, watts and millijoules of a launch,
+    A row per problem and candidate, by the first side that it stands for: ratios over each baseline, then microseconds, watts and millijoules of a launch,
     and how far windows of the same candidate, and counter and integrated power, are apart.
     """
     data = energy.data_of(view.results)
@@ -32,10 +32,10 @@ def markdown_of(asked: Comparison, view: View) -> str:
     for group in asked.groups:
         view.compare(replace(asked, groups=(group,)), data)
     ratios = {(row.stem, row.subject, row.baseline, row.policy): ratio_text(row) for row in each(facts)}
+    cells = data.cells(sides)
+    shown = cells[cells["policy"] == PAIR[0]].drop_duplicates(["problem", "kernel", "variant", "math"])
     rows = []
-    for row in each(data.cells(sides)):
-        if row.policy != PAIR[0]:
-            continue
+    for row in each(shown):
         over = [
             " / ".join(ratios.get((row.stem, row.subject, one.label, policy), GAP) for policy in PAIR)
             for one in asked.baselines

@@ -1,0 +1,100 @@
+"""Joules on a page: shown beside times, as facts of their own policies, and judged by nothing that was refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+from fake_records import timed, write, written
+
+from nnzbench.contribute.validate import validate
+from nnzbench.problems.tables import load
+from nnzbench.records import energy
+from nnzbench.records.record import RecordError, read_records
+
+KERNELS = {("cusparse", "csr_default_col"): (60.0, 150.0), ("cublas", "f32_default_nn"): (40.0, 300.0)}
+"""Microseconds and watts; at half of the power in one and a half times the time energy is 0.75 of dense."""
+
+
+def window(row, watts, place=1, **changes) -> energy.Window:
+    seconds = 2.0
+    launches = round(seconds / (row.median_us * 1e-6))
+    found = energy.Window(
+        problem=row.problem, dtype=row.dtype, kernel=row.kernel, variant=row.variant, device=row.device, trial=1,
+        place=place, status="ok", reason="", launches=launches, seconds=seconds, joules=watts * seconds,
+        integral_joules=1.01 * watts * seconds, tick_ms=100.0, idle_watts=70.0, temperature_c=50.0,
+        sm_clock_mhz=1980.0, throttled="", environment="environment.json",
+    )  # fmt: skip
+    return dataclasses.replace(found, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    problems = [one for one in load("ese_lstm", False) if one.n == 32]
+    rows = [
+        timed(
+            kernel, us, variant, experiment="ese_lstm", problem=one.name, m=one.m, k=one.k, n=one.n,
+            source=one.source, nnz=round(0.1 * one.m * one.k), sparsity=0.9, selected=True, policy=policy,
+        )
+        for one in problems for (kernel, variant), (us, _) in KERNELS.items() for policy in ("hot", "cold")
+    ]  # fmt: skip
+    place = tmp_path / "reports" / "nvidia-h200" / "ese_lstm"
+    place.mkdir(parents=True)
+    write(place, rows)
+    hot = [row for row in rows if row.policy == "hot"]
+    energy.add(
+        place / energy.FILE, [window(row, KERNELS[row.kernel, row.variant][1], at) for row in hot for at in (1, 2)]
+    )
+    return place
+
+
+def facts(folder, policy):
+    found = pd.read_csv(folder / "facts.csv")
+    rows = found[(found["policy"] == policy) & (found["baseline"] == "cuBLAS fp32")]
+    rows = rows[rows["subject"] == "cuSPARSE's column-major default fp32"].set_index("group")
+    return rows["ratio"].to_dict()
+
+
+def test_a_page_shows_joules_beside_times_and_both_are_facts(folder):
+    text = written(folder).read_text(encoding="utf-8")
+    step = "both products of a step at batch 32 (total)"
+    assert facts(folder, "energy")[step] == pytest.approx(40 * 300 / (60 * 150), rel=1e-3)
+    assert facts(folder, "energy-time")[step] == pytest.approx(40 / 60, rel=1e-3)
+    assert facts(folder, "watts")[step] == pytest.approx(2.0, rel=1e-3)
+    (line,) = (line for line in text.splitlines() if line.startswith("| gates_b32") and "150" in line)
+    assert "0.67× / 1.33×" in line
+    assert "| 60.00 | 150 | 9.00 |" in line
+    assert validate(folder)[0].sentence.find("energy") < 0
+
+
+def test_refused_windows_are_counted_and_count_for_nothing(folder):
+    row = next(row for row in read_records(folder / "records.csv") if row.kernel == "cusparse")
+    energy.add(folder / energy.FILE, [window(row, 9999.0, 3, status="refused", reason="they differ")])
+    text = written(folder).read_text(encoding="utf-8")
+    assert "2 (1 refused)" in text
+    assert "9999" not in text
+
+
+def test_what_is_no_table_of_energy_is_refused_with_its_place(folder):
+    path = folder / energy.FILE
+    good = path.read_text(encoding="utf-8")
+    row = next(iter(read_records(folder / "records.csv")))
+    for changes in ({"status": "refused"}, {"joules": -1.0}, {"joules": float("nan")}, {"launches": 0}, {"trial": 0}):
+        with pytest.raises(ValueError):  # noqa: PT011 - each has words of its own
+            window(row, 100.0, **changes)
+    for text in (good.replace("joules", "jewels"), good.replace(",ok,", ",fine,")):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(RecordError, match="not a table of energy"):
+            written(folder)
+    path.write_text(good.replace("cusparse", "sputnik"), encoding="utf-8")
+    assert any("energy of what has no row that is ok" in one.sentence for one in validate(folder))
+    path.write_text(good.replace(",cupy,", ",cupy /home/me/x,"), encoding="utf-8")
+    assert any(one.fault and "energy.csv" in one.sentence for one in validate(folder))
+
+
+def test_rows_come_back_as_they_were_written(tmp_path, folder):
+    rows = energy.read(folder / energy.FILE)
+    unknown = [dataclasses.replace(one, temperature_c=None, sm_clock_mhz=None) for one in rows]
+    energy.add(tmp_path / energy.FILE, unknown)
+    assert energy.read(tmp_path / energy.FILE) == unknown
