@@ -13,7 +13,7 @@ from nnzbench.report.text.tables import GAP, markdown, number
 
 TITLE = (
     "Energy of a launch over rotated weights, by the board's counter (`nnzbench energy`, "
-    "[how](../../../docs/measuring.md#energy)): times as fast / times less energy than the baseline in the same windows"
+    "[how](../../../docs/energy.md)): times as fast / times less energy than the baseline in the same windows"
 )
 PAIR = ("energy-time", "energy")
 
@@ -21,8 +21,8 @@ PAIR = ("energy-time", "energy")
 def markdown_of(asked: Comparison, view: View) -> str:
     """The table as Markdown; empty where no window is ok. Its ratios are asked of the view, so that facts.csv has them.
 
-    A row per problem and candidate, by the first side that it stands for: ratios over each baseline, then microseconds, watts and millijoules of a launch,
-    and how far windows of the same candidate, and counter and integrated power, are apart.
+    A row per problem and candidate, by the first side that it stands for: ratios over each baseline, then microseconds,
+    watts and millijoules of a launch, and how far windows of it, and counter and integrated power, are apart.
     """
     data = energy.data_of(view.results)
     if data is None:
